@@ -193,9 +193,7 @@ class IndexWriter(ABC):
     `cut` describes how files are cut into chunks: files that were cut in another way are marked as changed, and stay as
     they are until they are read again.
 
-    Methods raise:
-        sqlite3.Error: it cannot be opened, read or written.
-        OSError: its file is gone, or its directory cannot be made.
+    Methods raise `sqlite3.Error`, or `OSError` if its file is gone or its directory cannot be made.
     """
 
     def __init__(self, path: Path, cut: str = "") -> None:
@@ -240,7 +238,6 @@ class IndexWriter(ABC):
         return connection
 
     def close(self) -> None:
-        """Close. May be called twice."""
         if self._open is not None:
             self._open[0].close()
 

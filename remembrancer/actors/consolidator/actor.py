@@ -69,8 +69,6 @@ async def carry_out(job: Job, store: StoreClient, settings: Settings, clock: Clo
 
 
 class ConsolidatorActor(Actor):
-    """Asks the store for jobs and carries them out."""
-
     def __init__(self, spec: LaunchSpec) -> None:
         super().__init__(spec)
         self._store = StoreClient(spec.paths.store_endpoint, self.speaker)
@@ -105,11 +103,9 @@ class JobLoop:
         self._error: str | None = None
 
     def health(self) -> ConsolidatorHealth:
-        """The jobs in progress, and the numbers of finished and failed ones."""
         return ConsolidatorHealth("; ".join(self._jobs.values()) or None, self._finished, self._failed, self._error)
 
     async def run(self) -> None:
-        """Work until cancelled."""
         async with anyio.create_task_group() as tasks:
             for sort in SORTS:
                 tasks.start_soon(self._work, sort)

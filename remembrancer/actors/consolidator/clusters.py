@@ -58,10 +58,7 @@ def cluster_memories(
     most: int = MOST_MEMBERS,
 ) -> list[list[Material]]:
     """Clusters of `least` to `most` memories, each in the order of their times. No memory is in two; some are in none.
-
-    The order of the given memories does not matter. More than `SPAN` are divided by time, which bounds the memory
-    needed.
-    """
+    More than `SPAN` are divided by time, which bounds the memory needed."""
     ordered = sorted((memory for memory in memories if memory.vector), key=lambda each: (each.happened_at, each.id))
     clusters: list[list[Material]] = []
     for begin in range(0, len(ordered), SPAN):
@@ -96,13 +93,10 @@ def central_memory(memories: Sequence[Material]) -> Material:
 
 
 def average_link(similarities: Similarities, threshold: float, max_size: int) -> list[list[int]]:
-    """Clusters of at least two items, each ascending, in the order of their first items.
-
-    Starting from single items, the two clusters with the highest mean similarity are merged until no pair reaches the
-    threshold. `similarities` is symmetric; its diagonal is not read. Among equal similarities the pair with the lowest
-    positions is merged first, so the result is deterministic. The means after a merge follow from those before it
-    (Lance and Williams, 1967).
-    """
+    """Clusters of at least two items, each ascending, in the order of their first items. The two clusters with the
+    highest mean similarity (of equals those with the lowest positions) are merged until no pair reaches the threshold.
+    `similarities` is symmetric; its diagonal is not read. The means after a merge follow from those before it (Lance
+    and Williams, 1967)."""
     count = len(similarities)
     if count < 2 or max_size < 2:
         return []
@@ -136,11 +130,8 @@ def average_link(similarities: Similarities, threshold: float, max_size: int) ->
 
 
 def _above_background(cosines: Similarities) -> Similarities:
-    """The cosines rescaled: the mean of many memories becomes 0, and 1 stays 1.
-
-    In a conversation of two people nearly all texts are similar; in a project's notes they are not. The mean of a few
-    memories counts little, because they may all be about one thing.
-    """
+    """The cosines rescaled: the mean of many memories becomes 0, and 1 stays 1. The mean of a few counts little: they
+    may all be about one thing."""
     count = len(cosines)
     if count < 2:
         return cosines
@@ -175,11 +166,8 @@ def content_words(text: str) -> list[str]:
 
 
 def tf_idf(texts: Sequence[str]) -> NDArray[np.float32]:
-    """The tf-idf of each text's stems: rows of unit length, or zeros for a text without content words.
-
-    The weight of a stem is (1 + log tf) * log(1 + n / df), as in Salton and Buckley (1988), so a stem in all texts
-    still counts. Only the beginning of a very long text is read.
-    """
+    """The tf-idf of each text's stems: rows of unit length, or zeros. The weight of a stem is (1 + log tf) * log(1 + n
+    / df), as in Salton and Buckley (1988). Only the beginning of a very long text is read."""
     counts = [Counter(stem(word) for word in content_words(text[:_LOOKED_AT])) for text in texts]
     frequency = Counter(term for each in counts for term in each)
     columns = {term: place for place, term in enumerate(sorted(frequency))}

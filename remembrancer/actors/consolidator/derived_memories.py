@@ -50,12 +50,9 @@ PatternPlan = tuple[Pattern, Derived | None]
 
 
 def plan_summaries(memories: Iterable[Material], now: float, *, again: bool = False) -> list[Derived]:
-    """The summaries of related memories.
-
-    Only active, valid memories of events that have vectors and are not derived themselves are summarised. A memory
-    whose summary was undone is not summarised again, unless `again` is set for an explicit request. A summary of a
-    session's memories belongs to that session, and one of a project's memories to that project.
-    """
+    """The summaries of related memories: active, valid ones of events that have vectors and are not derived themselves.
+    A memory whose summary was undone is not summarised again, unless `again` is set for an explicit request. A summary
+    belongs to the session, or the project, of its sources."""
     owners: dict[tuple[str, str], list[Material]] = {}
     for memory in memories:
         is_fresh = memory.status == "active" and not memory.is_derived and (again or memory.undone != "consolidated")
@@ -68,11 +65,8 @@ def plan_summaries(memories: Iterable[Material], now: float, *, again: bool = Fa
 
 def plan_patterns(memories: Sequence[Material], now: float, project_name: str) -> list[PatternPlan]:
     """The themes that occur in several sessions, the most frequent first. A theme that already has a procedure carries
-    its id. No memory is in two themes; scopes and types make no difference.
-
-    A procedure belongs to the session if one of its sources does. Derived memories repeat their sources, so they show
-    no theme; only procedures are considered, so that none is made twice.
-    """
+    its id. No memory is in two themes; scopes and types make no difference. Of derived memories, which repeat their
+    sources, only procedures count, so that none is made twice."""
     usable = [
         memory
         for memory in memories

@@ -49,10 +49,7 @@ async def maintain(job: Job, store: StoreClient, clock: Clock, *, dry_run: bool 
     leaving = frozenset(done["archived"])  # in a dry run they still look active
     if project is not None:  # only a project has sessions
         closed = ReadMemories(
-            project,
-            scopes=("session",),
-            kinds=tuple(sorted(SESSION_KINDS)),
-            closed_before=now - SESSION_DETAILS_KEPT_S,
+            project, scopes=("session",), kinds=tuple(sorted(SESSION_KINDS)), closed_before=now - SESSION_DETAILS_KEPT_S
         )
         _, done["notes"] = await _change_all(notes, closed, plan_notes)
     events = of_place(statuses=("active",), types=("episodic",), limit=SLICE, with_vectors=True)

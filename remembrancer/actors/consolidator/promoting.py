@@ -75,11 +75,8 @@ logger = logging.getLogger(__name__)
 
 
 def says_the_same(memory: Material, near: Found, now: float, min_cosine: float) -> tuple[Material, float] | None:
-    """The memory that another one can be merged into: the first with the same words, given the nearest first.
-
-    A memory that says something else may be just as near, so merging by the cosine alone would hide what is new. A
-    derived memory is no target, since it may be derived from this one.
-    """
+    """The memory that another one can be merged into: the first with the same words, given the nearest first. A memory
+    that says something else may be just as near; a derived one may be derived from this one."""
     for other, cosine in alike(memory, near, now, min_cosine):
         if not other.is_derived and same_in_words(memory.content, other.content):
             return other, cosine
@@ -127,11 +124,8 @@ async def plan_for_project(
 
 
 def plan_promotions(promoted: Sequence[Promoted], near: Mapping[str, Found], now: float) -> PromotionPlan:
-    """The plan for promoting memories, the strongest first, given those in the project that are near each of them.
-
-    If several memories say the same, the strongest goes into the project, and the others are merged into it. A similar
-    memory that may say something else is not merged: it is promoted and linked.
-    """
+    """The plan for promoting memories, the strongest first, given those in the project that are near each of them. Of
+    several that say the same, the strongest is promoted, and the others are merged into it."""
     covered = frozenset(source for memory, _ in promoted for source in memory.derived_from)
     plan = PromotionPlan(now, covered)
     rows = vectors_of([memory for memory, _ in promoted])
@@ -238,19 +232,10 @@ def _logged(memory: Material, verdict: Verdict, why: PromotionReason, into: str 
 
 
 async def propose_to_user(
-    store: StoreClient,
-    project: ProjectRef,
-    clock: Clock,
-    *,
-    dry_run: bool = False,
-    left_out: Collection[str] = (),
+    store: StoreClient, project: ProjectRef, clock: Clock, *, dry_run: bool = False, left_out: Collection[str] = ()
 ) -> dict[Upkept, list[str]]:
-    """Propose valuable memories for promotion to the user, and promote those that another project has as well. Returns
-    the ids of both.
-
-    Nothing else goes to the user automatically. A memory that the user's memories already contain is merged into
-    theirs. `left_out` are memories that are about to be changed otherwise.
-    """
+    """Propose valuable memories for promotion to the user, and promote those that another project or the user has as
+    well. Returns the ids of both. `left_out` are memories that are about to be changed otherwise."""
     request = ReadMemories(project, scopes=("project",), statuses=("active",), proposed=False, with_vectors=True)
     in_use = {"min_sessions": USER_MIN_SESSIONS, "min_importance": USER_MIN_IMPORTANCE}
     promising: dict[str, Material] = {}
@@ -363,7 +348,6 @@ async def observe_patterns(store: StoreClient, project: ProjectRef, memories: Se
 
 
 async def observe(store: StoreClient, project: ProjectRef, memory_id: str, user_memory_id: str, now: float) -> None:
-    """Record that a project's memory says the same as one of the user's. Each pair counts once."""
     what = ("observed", project.id, memory_id, user_memory_id)
     run = Run(store, project, run_id_of(*what), "promotion", lambda: now, of_user=True)
     await run.write_part((NotePattern(user_memory_id, project.id),), operation_id=derive(*what))

@@ -40,7 +40,6 @@ RANDOMNESS: Final = 0.001
 async def end_session(
     session: SessionEntry, project: ProjectRef, store: StoreClient, settings: Settings, clock: Clock
 ) -> None:
-    """Carry out the work at the end of a session."""
     run_id = run_id_of("session_end", project.id, session.session_id, session.ended_at)
     run = Run(store, project, run_id, "session_end", clock, session.session_id)
     request = ReadMemories(project, session_id=session.session_id, statuses=("active", "consolidated"))
@@ -63,11 +62,8 @@ async def end_session(
 
 
 def promoted_of(own: Sequence[Material], now: float) -> list[Promoted]:
-    """The memories of a session to promote, the strongest first, followed by derived ones.
-
-    Derived memories have a limit of their own, so that a session that was summarised earlier does not promote fewer of
-    its sources.
-    """
+    """The memories of a session to promote, the strongest first, then derived ones, which have a limit of their own: a
+    session that was summarised earlier does not promote fewer of its sources."""
     decide = partial(to_project, least=SESSION_END_SCORE)
     promoted: list[Promoted] = []
     for is_derived in (False, True):
@@ -78,10 +74,7 @@ def promoted_of(own: Sequence[Material], now: float) -> list[Promoted]:
 
 def find_communities(edges: Iterable[Edge]) -> tuple[Topic, ...]:
     """The topics of an entity graph: communities of at least two members, found by the Leiden algorithm (Traag, Waltman
-    and van Eck, 2019), the largest first, each with its best connected members first.
-
-    The seed and the order of the edges are fixed, so the result is deterministic.
-    """
+    and van Eck, 2019) with a fixed seed, the largest first, each with its best connected members first."""
     if not edges:
         return ()
     kept = sorted((min(one, two), max(one, two), float(weight)) for one, two, weight in edges)

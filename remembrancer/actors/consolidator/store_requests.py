@@ -99,7 +99,6 @@ def derive(*parts: object) -> str:
 
 
 def run_id_of(*parts: object) -> str:
-    """The id of a run."""
     return "run:" + derive("run", *parts)
 
 
@@ -122,7 +121,6 @@ class Run:
 
     @property
     def place(self) -> Place:
-        """The scope of the memories that the run changes."""
         return "user" if self.of_user or self.project is None else "project"
 
     async def write(self, groups: Iterable[Group]) -> set[str]:

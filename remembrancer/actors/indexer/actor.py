@@ -27,8 +27,6 @@ logger = logging.getLogger(__name__)
 
 
 class IndexerActor(Actor):
-    """Runs an indexer for each tree in use."""
-
     def __init__(self, spec: LaunchSpec) -> None:
         super().__init__(spec)
         self._client = StoreClient(spec.paths.store_endpoint, self.speaker, on_connection=self._on_connection)

@@ -34,11 +34,7 @@ class CodeReaders:
 
     async def read(self, root: str, files: Sequence[SourceFile]) -> list[ReadFile]:
         """Read these files of a tree, in their order. A file that kills its parser is cut without it; if it still kills
-        the process, it is skipped.
-
-        Raises:
-            OSError: no process can be started, or it dies before it has read anything.
-        """
+        the process, it is skipped. Raises `OSError` if no process can be started."""
         read: list[ReadFile] = []
         plain: set[str] = set()
         async with self._free:
@@ -55,8 +51,7 @@ class CodeReaders:
 
 
 async def _read_until_death(request: ReadFiles) -> list[ReadFile]:
-    """Read the first of these files in a new process, up to one that kills it. Raises `OSError` if it does not
-    start."""
+    """Read the first of these files in a new process, up to one that kills it."""
     command = (sys.executable, "-P", "-s", "-m", "remembrancer.code.reader")
     with anyio.CancelScope(shield=True):  # otherwise nobody would end a half-started process
         process = await asyncio.create_subprocess_exec(
@@ -76,8 +71,6 @@ async def _read_until_death(request: ReadFiles) -> list[ReadFile]:
 
 
 class CodeFiles(TreeFiles):
-    """The code below a directory."""
-
     quiet_s = 0.15
     longest_s = 1.0
     batch_bytes = 2 * 1024 * 1024

@@ -51,8 +51,6 @@ _GAP: Final = re.compile(r"\n{4,}")
 
 
 class WorkspaceFiles(TreeFiles):
-    """The notes and transcripts of a workspace."""
-
     batch_bytes = BATCH_BYTES
 
     def __init__(self, root: str, settings: Settings) -> None:
@@ -100,7 +98,8 @@ class WorkspaceFiles(TreeFiles):
         return path == self.root or any(path.is_relative_to(place) for place in self._places)
 
     def _is_due(self, file: FoundFile, known: FileState | None, asked: ToRead | None) -> bool:
-        """True if a file is to be read now: it is new or has changed, or a client asks for it anyway."""
+        """True if a file is to be read now: it is new or has changed (a transcript may wait), or a client asks for it
+        anyway."""
         is_known = known is not None and (known.mtime_ns, known.size) == (file.mtime_ns, file.size)
         if is_known and not (asked is not None and asked.force):
             return False
@@ -109,7 +108,6 @@ class WorkspaceFiles(TreeFiles):
         return known is None or self.is_due(file, known)
 
     def is_due(self, file: FoundFile, known: FileState) -> bool:
-        """True if a changed file should be read now. A transcript may wait."""
         grown = file.size - known.size
         if file.source != "sessions" or grown <= 0 or time.time() - file.mtime_ns / 1e9 > ENDED_S:
             return True

@@ -56,8 +56,6 @@ class Scan(NamedTuple):
 
 
 class TreeFiles(ABC):
-    """The files of a tree: how they are found, read and watched."""
-
     root: Path
     quiet_s: float
     """The time without a change after which files are read."""
@@ -83,7 +81,7 @@ class TreeFiles(ABC):
         """Read changed files for the index."""
 
     def left_out(self, scan: Scan, known: Mapping[str, FileState]) -> dict[str, str]:
-        """Return the skipped files that a client is told of, each with the reason."""
+        """The skipped files that a client is told of, each with the reason."""
         return {}
 
     @abstractmethod
@@ -122,11 +120,9 @@ class Indexer:
                         await self._wake.wait()
 
     def cancel(self) -> None:
-        """End `run`."""
         self._scope.cancel()
 
     def wake(self) -> None:
-        """Compare now."""
         self._wake.set()
 
     def ask(self, sync_id: int, asked: ToRead) -> None:
