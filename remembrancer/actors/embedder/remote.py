@@ -20,19 +20,12 @@ NOT_ADMITTED: Final = "the store does not admit this embedder: it was revoked th
 class RemoteEmbedderActor(EmbedderActor):
     """Works for the store at `endpoint`, and reports to a person through `say`. `ended` is done when it should end."""
 
-    def __init__(
-        self,
-        spec: LaunchSpec,
-        endpoint: str,
-        keys: CurveKeys,
-        say: Callable[[str], None],
-        load: Callable[[], Engine] | None = None,
-    ) -> None:
+    def __init__(self, spec: LaunchSpec, endpoint: str, keys: CurveKeys, say: Callable[[str], None]) -> None:
         self._endpoint = endpoint
         self._keys = keys
         self._tell = say
         self._is_doubted = False
-        super().__init__(spec, load)
+        super().__init__(spec)
         self.ended: asyncio.Future[None] = self._loop.create_future()
         """`stop` was called; or `WorkerRefused`."""
 

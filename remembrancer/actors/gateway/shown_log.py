@@ -8,7 +8,7 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -70,10 +70,9 @@ class Shown(NamedTuple):
 class ShownLog:
     """Writes the log. Run `run` as a task. Entries are kept for `kept_s`; with 0 nothing is logged."""
 
-    def __init__(self, home: Path, kept_s: float, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, home: Path, kept_s: float) -> None:
         self._path = home / FILE
         self._kept_s = kept_s
-        self._clock = clock
         self._pending: deque[Shown] = deque()
         self._pruned_at = 0.0
         self._writing = threading.RLock()
@@ -82,7 +81,7 @@ class ShownLog:
     def note(self, project: str, session_id: str, memory_ids: Sequence[str], tool: str, question: str) -> None:
         """Log these memories as shown, in this order. Cheap enough for a request: it only queues them."""
         if self._kept_s:
-            at, asked = self._clock(), question[: 2 * MAX_QUESTION]
+            at, asked = time.time(), question[: 2 * MAX_QUESTION]
             shown = enumerate(memory_ids, 1) if memory_ids else [(0, "")]
             self._pending.extend(Shown(at, project, session_id, each, place, tool, asked) for place, each in shown)
 
@@ -100,7 +99,7 @@ class ShownLog:
 
     def flush(self) -> None:
         """Write the queued entries. If that fails, they are lost and the error is logged."""
-        now = self._clock()
+        now = time.time()
         with self._writing:
             batch = [self._pending.popleft() for _ in range(len(self._pending))]  # others only append meanwhile
             try:

@@ -11,10 +11,10 @@ import time
 import zlib
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 import anyio
 import anyio.to_thread
@@ -41,7 +41,6 @@ BATCH_FILES: Final = 200
 DAMAGED: Final = (sqlite3.DatabaseError, zlib.error, UnicodeDecodeError)
 """The errors of a damaged index."""
 
-T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
@@ -205,7 +204,7 @@ class Indexer:
 
         try:
             async with anyio.create_task_group() as tasks:
-                for batch in portions(scan.changed, lambda file: file.size, self._files.batch_bytes, BATCH_FILES):
+                for batch in _batches(scan.changed, self._files.batch_bytes):
                     await few.acquire()
                     tasks.start_soon(take_in, batch)
         except ExceptionGroup as group:
@@ -260,15 +259,14 @@ class Indexer:
                     tasks.start_soon(watch, paths, recursive)
 
 
-def portions(items: Iterable[T], size_of: Callable[[T], int], enough: int, most: int) -> Iterator[list[T]]:
-    """The items in portions of about `enough` size and at most `most` items. The last one may be smaller; an item is
-    never divided."""
-    portion: list[T] = []
+def _batches(files: Sequence[Any], enough_bytes: int) -> Iterator[list[Any]]:
+    """The files in batches of about this size, and at most `BATCH_FILES`."""
+    portion: list[Any] = []
     size = 0
-    for item in items:
-        portion.append(item)
-        size += size_of(item)
-        if size >= enough or len(portion) == most:
+    for file in files:
+        portion.append(file)
+        size += file.size
+        if size >= enough_bytes or len(portion) == BATCH_FILES:
             yield portion
             portion, size = [], 0
     if portion:
