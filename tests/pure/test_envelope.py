@@ -116,7 +116,7 @@ def test_an_error_is_the_same_after_its_journey(kind: type[RemembrancerError]) -
 # threads that do so at once end the process (a segmentation fault).
 PACKAGE = Path(__file__).parents[2] / "remembrancer"
 ONE_THREAD = {
-    "actors/gateway/hello.py": "the event loop",
+    "actors/gateway/conversations.py": "the event loop",
     "actors/gateway/hook_events.py": "the intake, in one thread at a time",
     "toolsets/arguments.py": "the event loop",
     "config/reading.py": "the start of a process",

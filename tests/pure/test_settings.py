@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.actors.bridge.places import find_places, hello_line
-from remembrancer.actors.gateway.hello import setting_warnings
+from remembrancer.actors.gateway.conversations import setting_warnings
 from remembrancer.command_line import main
 from remembrancer.commands import exit_codes, hook
 from remembrancer.commands.config import written

@@ -47,7 +47,7 @@ class McpSession(Session):
         outbox, outbox_receive = anyio.create_memory_object_stream[SessionMessage](MAX_WAITING)
         async with self._tasks:
             self._tasks.create_task(self._send_messages(outbox_receive))
-            self._tasks.create_task(self._take_lines())
+            self._tasks.create_task(self._take_lines()).add_done_callback(lambda _: self._inbox_send.close())
             await server.run(self._inbox, outbox, server.create_initialization_options())
             self._writer.close()  # the client is gone
 
@@ -59,12 +59,6 @@ class McpSession(Session):
         return await super().caller()
 
     # --- messages in ---
-
-    async def _take_lines(self) -> None:
-        try:
-            await super()._take_lines()
-        finally:
-            self._inbox_send.close()
 
     @property
     def _is_full(self) -> bool:
