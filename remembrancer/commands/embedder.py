@@ -32,7 +32,7 @@ from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import new_ulid
 
 if TYPE_CHECKING:
-    from remembrancer.actors.embedder.remote import RemoteEmbedderActor
+    from remembrancer.actors.embedder.actor import RemoteEmbedderActor
 
 DEFAULT_LISTEN: Final = "tcp://0.0.0.0:7411"
 """An example for help texts; nothing listens by default."""
@@ -120,7 +120,7 @@ def _work(endpoint: str, invitation: Invitation, threads: int | None) -> int:
 
 async def _work_by(endpoint: str, invitation: Invitation, settings: Settings, threads: int) -> None:
     """Work until a signal comes. Raises `WorkerRefused`."""
-    from remembrancer.actors.embedder.remote import RemoteEmbedderActor
+    from remembrancer.actors.embedder.actor import RemoteEmbedderActor
 
     home = str(paths_here().home)
     spec = LaunchSpec("embedder", invitation.name, new_ulid(), home, settings, threads)

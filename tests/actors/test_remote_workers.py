@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import zmq
 
-from remembrancer.actors.embedder.remote import NOT_ADMITTED
+from remembrancer.actors.embedder.actor import NOT_ADMITTED
 from remembrancer.config.settings import Settings
 from remembrancer.config.worker_keys import Invitation, WorkerKeys
 from remembrancer.protocol.control import PeerGone, RemoteEmbedder
