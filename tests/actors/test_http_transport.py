@@ -135,7 +135,7 @@ def session_of(begun: httpx.Response) -> dict[str, str]:
 async def test_a_session_is_in_use_as_long_as_its_tools_are_called_and_over_with_its_end(home: Path) -> None:
     async with served(home, answered) as at:
         session = session_of(await at.post(BEGIN))
-        (transport,) = at.door._manager._server_instances.values()
+        (transport,) = at.door._sessions._server_instances.values()
         assert transport.idle_scope is not None
         transport.idle_scope.deadline = soon = anyio.current_time() + PATIENCE_S
         assert (await at.post(CALL, **session)).status_code == 200

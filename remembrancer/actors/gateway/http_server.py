@@ -13,7 +13,7 @@ import math
 import re
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -24,7 +24,6 @@ import anyio.abc
 import anyio.to_thread
 import msgspec
 import uvicorn
-from mcp.server.lowlevel import Server
 from mcp.server.streamable_http import StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import DEFAULT_SESSION_IDLE_TIMEOUT, StreamableHTTPSessionManager
 from mcp_types import DEFAULT_NEGOTIATED_VERSION, INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
@@ -223,17 +222,15 @@ class HttpServer:
         """The number of open pages of the memory browser."""
         self._names: frozenset[str] | None = None
         """The names under which it is reached; None: any."""
-        server = service.server()
-        self._manager = Sessions(server, self._session_ended)
-        self._alone = StreamableHTTPSessionManager(server, stateless=True)
+        self._sessions = Sessions(service)
+        self._alone = StreamableHTTPSessionManager(service.server(), stateless=True)
         """Answers requests that need no session."""
-        self._visitors: dict[str, Visitor] = {}
         self._server: uvicorn.Server | None = None
         self._has_ended = False
 
     @property
     def sessions(self) -> int:
-        return len(self._visitors)
+        return len(self._sessions.visitors)
 
     @property
     def browser_url(self) -> str:
@@ -283,7 +280,7 @@ class HttpServer:
         task_status.started()
         self._server = QuietServer(config)
         with listener:
-            async with self._manager.run(), self._alone.run(), anyio.create_task_group() as tasks:
+            async with self._sessions.run(), self._alone.run(), anyio.create_task_group() as tasks:
                 try:
                     await self._server.serve([listener])
                 finally:
@@ -422,10 +419,9 @@ class HttpServer:
             key = headers.get(RETRY) or new_ulid()
             session = f"session:{key}" if begins else _shared_session(grant)
             visitor = await self._visitor(key, session, exchange, grant, client_name(head.params))
-            own = [each for each, other in self._visitors.items() if other.owner == visitor.owner] if begins else []
-            if len(own) >= MAX_SESSIONS_OF_ONE:
-                await self._manager.end_idlest(own)
-        elif (known := self._visitors.get(session_id)) is not None and known.owner == _whose(grant):
+            if begins:
+                await self._sessions.make_room_for(visitor)
+        elif (known := self._sessions.visitors.get(session_id)) is not None and known.owner == _whose(grant):
             visitor = known
         else:
             raise HttpRefusal(404, "there is no such session, or not any longer: begin one with initialize")
@@ -436,11 +432,11 @@ class HttpServer:
             if call_tool is not None and call is not None and has_handshake and reads_json:
                 # Through the SDK it would take several times as long.
                 result = await call_tool(context, call.id, call.params.name, call.params.arguments)
-                self._manager.note_use(session_id or "")
+                self._sessions.note_use(session_id or "")
                 await exchange.answer(Response(result.response(call.id), media_type="application/json"))
             else:
                 is_alone = session_id is None and has_handshake and not begins and is_post
-                manager = self._alone if is_alone else self._manager
+                manager = self._alone if is_alone else self._sessions
                 sending = self._opening(visitor, exchange.send) if begins else exchange.send
                 scope = {**exchange.scope, "remembrancer": context}
                 async with anyio.create_task_group() as tasks:
@@ -455,7 +451,7 @@ class HttpServer:
         async def sending(message: Message) -> None:
             made = Headers(raw=message["headers"]).get(SESSION) if message["type"] == "http.response.start" else None
             if made is not None and message["status"] < 300:
-                self._visitors[made] = visitor
+                self._sessions.visitors[made] = visitor
                 self._service.registry.known(visitor, await visitor.caller())
             await send(message)
 
@@ -499,18 +495,14 @@ class HttpServer:
         visitor.withheld = withheld
         return visitor
 
-    def _session_ended(self, session_id: str) -> None:
-        visitor = self._visitors.pop(session_id, None)
-        if visitor is not None:
-            self._service.registry.left(visitor)
-
 
 class Sessions(StreamableHTTPSessionManager):
-    """The SDK's sessions. `when_ended` is called with each session that has ended."""
+    """The SDK's sessions, with their visitors."""
 
-    def __init__(self, server: Server[Any], when_ended: Callable[[str], None]) -> None:
-        super().__init__(server, max_request_body_size=MAX_BODY_BYTES, max_sessions=MAX_SESSIONS)
-        self._when_ended = when_ended
+    def __init__(self, service: McpService) -> None:
+        super().__init__(service.server(), max_request_body_size=MAX_BODY_BYTES, max_sessions=MAX_SESSIONS)
+        self.visitors: dict[str, Visitor] = {}
+        self._registry = service.registry
 
     def note_use(self, session_id: str) -> None:
         """Note a call that was answered without the SDK: its session is not idle."""
@@ -519,16 +511,22 @@ class Sessions(StreamableHTTPSessionManager):
             until = anyio.current_time() + DEFAULT_SESSION_IDLE_TIMEOUT
             transport.idle_scope.deadline = max(transport.idle_scope.deadline, until)
 
-    async def end_idlest(self, session_ids: Iterable[str]) -> None:
-        """End the session that has been without a request for longest. One with an open request is not idle."""
-        scopes = {each: self._server_instances[each].idle_scope for each in session_ids}
+    async def make_room_for(self, visitor: Visitor) -> None:
+        """If the owner has as many sessions as one may have, end the one that has been without a request for longest.
+        One with an open request is not idle."""
+        own = [each for each, other in self.visitors.items() if other.owner == visitor.owner]
+        if len(own) < MAX_SESSIONS_OF_ONE:
+            return
+        scopes = {each: self._server_instances[each].idle_scope for each in own}
         deadlines = {each: scope.deadline for each, scope in scopes.items() if scope is not None}
         idlest = min(deadlines, key=deadlines.__getitem__)
         if deadlines[idlest] < math.inf:
             await self._discard_session(idlest, self._server_instances[idlest])
 
     async def _discard_session(self, session_id: str, transport: StreamableHTTPServerTransport) -> None:
-        self._when_ended(session_id)
+        visitor = self.visitors.pop(session_id, None)
+        if visitor is not None:
+            self._registry.left(visitor)
         await super()._discard_session(session_id, transport)
 
 
