@@ -121,17 +121,11 @@ def _sum_up(sources: Sequence[Material]) -> Derived:
         f"{datetime.fromtimestamp(source.happened_at, UTC):%Y-%m-%d}: {source.content}" for source in sources
     )
     adding, *derivations = _derive("summary", "fact", sources, content)
-    reason = f"{adding.memory.id} summarises it with {count(len(sources) - 1, 'other')}"
+    made = adding.memory.id
+    reason = f"{made} summarises it with {count(len(sources) - 1, 'other')}"
     marks = tuple(
-        ReviseMemory(
-            source.id,
-            "consolidated",
-            expected_version=source.version,
-            status="consolidated",
-            reason=reason,
-            only_with=adding.memory.id,
-        )
-        for source in sources
+        ReviseMemory(each.id, "consolidated", each.version, status="consolidated", reason=reason, only_with=made)
+        for each in sources
     )
     edits: tuple[Edit, ...] = (*marks, *derivations)
     return (adding, *edits)
