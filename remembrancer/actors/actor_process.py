@@ -128,7 +128,7 @@ _decode_spec: Final = msgspec.json.Decoder(LaunchSpec).decode
 
 
 def run_actor(factory: Callable[[LaunchSpec], Actor]) -> None:
-    """The main function of an actor's process: run `factory(spec)` until told to stop, then exit."""
+    """Run `factory(spec)` until told to stop, then exit."""
     os.umask(0o077)
     allow_many_files()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher handles interrupts at the terminal
@@ -263,8 +263,7 @@ def _start_parent_watchdog(launch_input: BinaryIO) -> None:
 
 
 async def acquire(lock: FileLock, owner: str) -> None:
-    """Take `lock`, waiting for a predecessor that is about to exit. Raises `HomeUnusable` after `LOCK_WAIT_S`, or if it
-    cannot be locked."""
+    """Take `lock`, waiting for a predecessor that is about to exit. Raises `HomeUnusable`."""
     try:
         with anyio.move_on_after(LOCK_WAIT_S):
             while not lock.try_acquire():  # noqa: ASYNC110 - flock has no event to wait for

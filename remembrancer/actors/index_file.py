@@ -188,13 +188,9 @@ class ReadNote(NamedTuple):
 
 
 class IndexWriter(ABC):
-    """An index, open for writing; its file is made with the first write.
-
-    `cut` describes how files are cut into chunks: files that were cut in another way are marked as changed, and stay as
-    they are until they are read again.
-
-    Methods raise `sqlite3.Error`, or `OSError` if its file is gone or its directory cannot be made.
-    """
+    """An index, open for writing; its file is made with the first write. Files that were cut into chunks in another way
+    than `cut` are marked as changed, and stay as they are until they are read again. Methods raise `sqlite3.Error`, or
+    `OSError` if its file is gone or its directory cannot be made."""
 
     def __init__(self, path: Path, cut: str = "") -> None:
         self._path = path
@@ -247,14 +243,12 @@ class IndexWriter(ABC):
         return {path: FileState(*state) for path, *state in rows}
 
     def about(self, root: str) -> dict[str, Any]:
-        """The stored facts about a root."""
         return dict(self._read("SELECT name, value FROM about WHERE root = ?", root))
 
     def _read(self, query: str, root: str) -> list[Any]:
         return [] if self._open is None else self._open[0].execute(query, (root,)).fetchall()
 
     def note(self, root: str, **about: object) -> None:
-        """Store facts about a root."""
         with self._transaction() as connection:
             facts = ((root, *fact) for fact in about.items())
             connection.executemany("INSERT OR REPLACE INTO about VALUES (?, ?, ?)", facts)

@@ -118,9 +118,7 @@ def hello_line(
     **others: object,
 ) -> bytes:
     """The first line of a connection, with its newline. Paths that are not UTF-8 are encoded as Python prints them.
-
-    `config` is the path of the configuration file that applies to this session, `others` are further members.
-    """
+    `config` is the configuration file that applies to this session, `others` are further members."""
     environment = {
         name: value
         for name, value in environ.items()

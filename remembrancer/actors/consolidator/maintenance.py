@@ -97,7 +97,6 @@ async def _change(run: Run, changes: Changes) -> list[str]:
 
 
 async def _prune(run: Run, rows: Prune) -> Done:
-    """Delete unneeded rows, a bounded number in each transaction. Returns their number."""
     pruning, pruned = replace(run, run_id=run_id_of("pruning", run.run_id), parts=0), 0
     while True:
         name = derive("pruning", run.run_id, pruning.parts)
@@ -114,7 +113,6 @@ Changes = Mapping[str, Group]
 
 
 def plan_archiving(memories: Iterable[Material], now: float) -> Changes:
-    """The edits that archive weak memories."""
     return {
         memory.id: (
             ReviseMemory(

@@ -135,7 +135,6 @@ class Run:
         return passed_over
 
     async def write_part(self, edits: Group, *, operation_id: str | None = None) -> RunResult:
-        """Apply the edits of one transaction, once. Returns the result."""
         part = ApplyRun(self.run_id, self.place, self.kind, edits, self.session_id)
         where = self.project or NO_PROJECT
         name = operation_id or derive("part", self.run_id, where.id, self.place, edits)

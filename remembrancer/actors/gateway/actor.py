@@ -165,7 +165,6 @@ class GatewayActor(Actor):
         return await self.control.request(AskStatus(), timeout_s=STATUS_S)
 
     def _queue_notices(self) -> list[Notice]:
-        """Notices for the first answer to every session."""
         return [Notice("queue_damaged", each) for each in (self._queue.problem, self._queue.damage) if each is not None]
 
     def health(self) -> GatewayHealth:

@@ -95,12 +95,8 @@ class Hello(msgspec.Struct, frozen=True):
 
 
 def read_hello(line: bytes) -> Hello:
-    """Read the hello in a connection's first line.
-
-    Raises:
-        VersionMismatch: the bridge is of another release.
-        InvalidInput: it is not a hello, or its session id cannot be used.
-    """
+    """Read the hello in a connection's first line. Raises `VersionMismatch` if the bridge is of another release, or
+    `InvalidInput`."""
     try:
         # The standard library's decoder, because paths that are not UTF-8 contain lone surrogates.
         fields = json.loads(line)
@@ -295,7 +291,6 @@ class Session(ClientConversation):
             self._writer.close()  # the client is gone
 
     def say_goodbye(self, reason: str) -> None:
-        """Tell the client that the runtime stops in good order."""
         self._write(BYE + reason.encode() + b"\n")
 
     @property

@@ -88,7 +88,6 @@ class Asking:
         self._write(msgspec.json.encode(request) + b"\n")
 
     def is_asked(self, request_id: object) -> bool:
-        """True if this is the id of the open question."""
         return self._pending is not None and self._pending[0] == request_id
 
     def decided(self, result: Mapping[str, Any]) -> dict[str, Any] | None:

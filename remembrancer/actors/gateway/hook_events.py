@@ -64,7 +64,6 @@ class HookEvent(msgspec.Struct, frozen=True):
     given: dict[str, Any] = {}
 
     def first(self, *names: str) -> Any:
-        """The first of these members that is given; None if none is."""
         return next((self.given[name] for name in names if self.given.get(name) is not None), None)
 
 
@@ -214,7 +213,6 @@ class HookIntake:
         return [(project, session) for (_, session), (_, project) in self._last_events.items()]
 
     async def run(self) -> None:
-        """Record events, until cancelled."""
         while True:
             try:
                 await self.take_all()

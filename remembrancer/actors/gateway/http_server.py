@@ -288,7 +288,6 @@ class HttpServer:
                 tasks.cancel_scope.cancel()
 
     def stop(self) -> None:
-        """Accept no more requests; those in progress are answered."""
         if self._server is not None:
             self._server.should_exit = True
 
@@ -332,7 +331,6 @@ class HttpServer:
             self._names = frozenset(f"[{each}]" if ":" in each else each.lower() for each in names)
 
     async def _serve_app(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer an HTTP request: an ASGI application."""
         host = Headers(scope=scope).get("host", "")
         name = HOST.fullmatch(host)
         if self._names is None or (name is not None and name[1].lower() in self._names):

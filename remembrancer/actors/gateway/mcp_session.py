@@ -149,11 +149,8 @@ class McpSession(Session):
 
 
 def _decode(text: bytes) -> mcp.JSONRPCMessage:
-    """Decode a JSON-RPC message. Lone surrogates are accepted here: the check of the field can name it.
-
-    Raises:
-        ValueError: it is not a message.
-    """
+    """Decode a JSON-RPC message, or raise `ValueError`. Lone surrogates are accepted here: the check of the field can
+    name it."""
     try:
         return mcp.jsonrpc_message_adapter.validate_json(text, by_name=False)
     except ValidationError:

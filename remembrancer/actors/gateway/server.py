@@ -128,9 +128,7 @@ class Handlers:
             watcher.release(held)
 
     async def _watcher(self, context: CallContext) -> SessionWatcher:
-        session = context.session
-        caller = await session.caller()
-        return self._subscriptions.watcher(session, caller)
+        return self._subscriptions.watcher(context.session, await context.session.caller())
 
     async def _check_there(self, context: CallContext, uri: str) -> None:
         """Check that the caller can see a resource: a change of it would be announced. Raises `NotFound`, or that the
@@ -208,7 +206,6 @@ def build_server(handlers: Handlers) -> Server[Any]:
 
 
 def as_mcp(error: RemembrancerError, protocol_version: str, *, degraded: bool) -> MCPError:
-    """The error in JSON-RPC's form. `data` is the error envelope without its message."""
     data = error_envelope(error, degraded=degraded)
     if isinstance(error, InvalidInput):
         code = INVALID_PARAMS

@@ -92,7 +92,6 @@ class SessionRegistry:
             self._replace(session, None)
 
     async def run(self) -> None:
-        """Report changes to the store, until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._note_presence)
             while True:

@@ -410,11 +410,7 @@ class StoreAccess(MemoryService):
         self, question: Request[T], until: float, answer_s: float, *, is_long: bool = False
     ) -> Reply[T]:
         """The store's answer; each attempt may take `answer_s`. Waits for a restarting store and repeats the request.
-
-        Raises:
-            MemoryUnavailable, DeadlineExceeded: it is away, or has not answered in time.
-            RemembrancerError: it refuses the request, with the reason.
-        """
+        Raises `MemoryUnavailable` or `DeadlineExceeded`, or the reason of a refusal."""
         while True:
             await self._wait_for_store(until)
             if self._queue.depth:
@@ -449,7 +445,6 @@ class WriteNews:
         """Set at the next write, and then replaced by a new event."""
 
     def note(self, operation: Operation) -> None:
-        """Announce a write that is durable, or applied."""
         for listener in self.listeners:
             listener(operation)
         self.happened.set()

@@ -77,16 +77,9 @@ class QueuedRow(NamedTuple):
 
 
 class QueueFile:
-    """The open file. Synchronous, for one thread.
-
-    An operation is removed when the store has it; one that the store can never apply moves to a table of its own, with
-    the reason. A damaged file is set aside, and its readable rows are copied to a new one, as are those of a deleted
-    file. `damage` says so.
-
-    Raises:
-        SchemaTooNew, SchemaTooOld: it was written by another release.
-        MemoryUnavailable: it cannot be opened.
-    """
+    """The open file. Synchronous, for one thread. An operation is removed when the store has it; one that the store can
+    never apply moves to a table of its own, with the reason. A damaged file is set aside, and its readable rows are
+    copied to a new one, as are those of a deleted file. `damage` says so."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -125,7 +125,6 @@ class Indexer:
         self._wake.set()
 
     def ask(self, sync_id: int, asked: ToRead) -> None:
-        """Read the files now, since a client is waiting for them."""
         if sync_id not in self._asked:
             self._asked[sync_id] = asked
             self.wake()

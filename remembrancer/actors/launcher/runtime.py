@@ -108,13 +108,8 @@ class Runtime(NamedTuple):
     when_started: Callable[[], None] | None = None
 
     def run(self) -> str:
-        """Run until told to stop. Returns the reason. Sets the process's umask.
-
-        Raises:
-            HomeUnusable: the home cannot be made, written or locked, or is open to others.
-            AlreadyRunning: another runtime has the lock.
-            ConfigurationError: from `load_configuration`.
-        """
+        """Run until told to stop. Returns the reason. Sets the process's umask. Raises `HomeUnusable`,
+        `AlreadyRunning`, or the errors of `load_configuration`."""
         os.umask(UMASK)
         if self.in_memory:
             claim_memory_home(self.paths.home)
@@ -369,13 +364,8 @@ class Child:
         on_exit: Callable[[Child, int | Failure], None],
     ) -> None:
         """Start the process, with its output appended to `<name>.out` in the logs. Only this child gets `secrets`.
-
         `on_exit` is called with the exit status (negative: the signal) or the failure to start, in a thread of its own,
-        once the child is dead and the other processes in its group are killed.
-
-        Raises:
-            OSError: the system cannot start it.
-        """
+        once the child is dead and the other processes in its group are killed. Raises `OSError`."""
         self.name, paths = spec.name, spec.paths
         self._output = paths.logs / f"{self.name}.out"
         with _open_output(self._output) as output:
@@ -405,7 +395,6 @@ class Child:
         threading.Thread(target=wait, name=f"wait-{self.name}", daemon=True).start()
 
     def _failure(self) -> Failure:
-        """The reason why the child cannot start, as it gave it last."""
         with contextlib.suppress(OSError, IndexError, msgspec.MsgspecError):
             return _decode_failure(self._output.read_bytes().splitlines()[-1])
         return Failure("start_failed", f"it cannot start: see {self.name}.log in the logs of the home")

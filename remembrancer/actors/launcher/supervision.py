@@ -106,7 +106,6 @@ class Supervision:
         return report if isinstance(report, StoreHealth) else None
 
     def _start(self, role: Role, now: float) -> list[Instruction]:
-        """Start a process of the background, unless it is there already."""
         if role in self._background:
             return []
         self._background[role] = self._new(role)
@@ -132,7 +131,6 @@ class Supervision:
         return now >= self._rest.ends_at and not any(map(self._is_at_work, self.processes))
 
     def on_exit(self, name: str, incarnation: str, ending: int | str | Failure, now: float) -> list[Instruction]:
-        """Handle the end of a process. The others are told, whatever the reason."""
         process = self._find(name, incarnation)
         if process is None or not process.alive:
             return []
