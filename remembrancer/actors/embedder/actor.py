@@ -225,7 +225,7 @@ class EmbedderActor(Actor):
 
 class RemoteEmbedderActor(EmbedderActor):
     """Works for the store of another host, over TCP with CURVE, and reports to a person through `say`. No launcher
-    watches it: it runs until `ended` is done, since it was told to stop or its store refuses it for good."""
+    watches it: it runs until it is told to stop, or its store refuses it for good; then `ended` is done."""
 
     def __init__(self, spec: LaunchSpec, endpoint: str, keys: CurveKeys, say: Callable[[str], None]) -> None:
         self._endpoint = endpoint

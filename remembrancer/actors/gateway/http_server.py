@@ -168,7 +168,7 @@ async def read_body(receive: Receive) -> bytes:
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:
-    """Receives the body again, and then further messages."""
+    """A receive function that begins with the body again."""
     left: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:
