@@ -14,11 +14,9 @@ from remembrancer.protocol.writes import ProjectRef
 
 
 class Catalog:
-    """The projects of a home. Empty until there is a database.
-
-    A project's `path` is the source of its id: its git common directory, or else its directory. `directory` is the root
-    of the working tree last used by a session; several worktrees share one project. `last_used_at` (seconds since the
-    epoch) is the start of its latest session.
+    """The projects of a home. Empty until there is a database. A project's `path` is the source of its id: its git
+    common directory, or else its directory. `directory` is the root of the working tree last used by a session; several
+    worktrees share one project. `last_used_at` (seconds since the epoch) is the start of its latest session.
 
     Methods that write run on the records' thread, and raise the errors of a database transaction.
     """

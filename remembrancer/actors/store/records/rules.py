@@ -622,7 +622,7 @@ def _erase(writer: Writer, change: EraseMemory) -> ErasedResult:
         )
         return ErasedResult(change.memory_id, already=True, also_erased=tuple(gone for (gone,) in together))
     derived = writer.derived_from(memory.id, space.links(memory.id))
-    texts = _all_texts(space, memory)
+    texts = texts_of(memory.now, space.history(memory.id))
     quotes = (*(text.strip() for text in texts), *quotable(texts))  # in memories derived from it
     also = [made for made in derived if _is_made_by_run(space, made.id) and _says_any(space, made, quotes)]
     record = session_record_of(space.query, memory.now.session_id)
@@ -641,10 +641,6 @@ def _erase(writer: Writer, change: EraseMemory) -> ErasedResult:
     return ErasedResult(memory.id, said_by=said_by, also_erased=also_erased)
 
 
-def _all_texts(space: SqliteEdits, memory: Memory) -> tuple[str, ...]:
-    return texts_of(memory.now, space.history(memory.id))
-
-
 def _is_made_by_run(space: SqliteEdits, memory_id: str) -> bool:
     """True if a memory was derived in the background, and never stored by anybody."""
     return any(entry.version == 1 and entry.details.get("run") is not None for entry in space.history(memory_id))
@@ -652,7 +648,7 @@ def _is_made_by_run(space: SqliteEdits, memory_id: str) -> bool:
 
 def _says_any(space: SqliteEdits, memory: Memory, quotes: Sequence[str]) -> bool:
     """True if any version of a memory contains one of these quotations."""
-    return any(quote in text for text in _all_texts(space, memory) for quote in quotes)
+    return any(quote in text for text in texts_of(memory.now, space.history(memory.id)) for quote in quotes)
 
 
 # --- Sessions.

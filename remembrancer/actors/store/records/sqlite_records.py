@@ -82,18 +82,15 @@ NO_LIMITS: Final = Limits()
 
 
 class Records(Reader, EmbeddedTexts):
-    """The records of one space: a project's (with its sessions' memories), the user's, or a shared lane's.
+    """The records of one space: a project's (with its sessions' memories), the user's, or a shared lane's. `clock`
+    returns seconds since the epoch. Methods block, and may be called from any thread; the store calls the writing ones
+    from one thread only.
 
-    `clock` returns seconds since the epoch.
-
-    Methods block, and may be called from any thread; the store calls the writing ones from one thread only.
-
-    Raises, from every method:
+    Raises, from every method but `apply`, which returns them as outcomes:
         RecordsUnusable: the file is damaged.
         StorageFull: the disk has no room for a write.
         FileLocked: another program has the file locked.
         InternalError: any other error of the database.
-    `apply` returns them as outcomes.
     """
 
     is_shared = False

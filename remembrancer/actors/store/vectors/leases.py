@@ -1,11 +1,8 @@
 """The credit of embedders, and leases of texts. A pure state machine whose results the actor carries out.
 
-The records know which texts have no vectors of a model. A lease keeps a text from being handed out twice, from the time
-it goes to a worker until its result is stored. If the worker leaves, its texts may go to others. The launcher, or a
-ping from the store, notices one that hangs.
-
-A text may kill its worker. The records count such deaths: that text is then handed out alone, so that the cause is
-certain, and one that killed several workers becomes a dead letter.
+A lease keeps a text from being handed out twice, from the time it goes to a worker until its result is stored. If the
+worker leaves, its texts may go to others. A text may kill its worker: it is then handed out alone, so that the cause is
+certain, and becomes a dead letter when it has killed several.
 """
 
 import math
