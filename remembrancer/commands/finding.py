@@ -296,7 +296,7 @@ def _read_notes(where: Where) -> tuple[bool, dict[str, str]]:
 
 def _gather(where: Where, tool: str, arguments: Answer) -> tuple[list[Answer], dict[str, str], int]:
     """The answers of a tool in all places, joined: memories without duplicates, warnings, and the number of those that
-    match. If no memory of the project is among them, a warning says where it may have been moved from. Raises
+    match. A warning says where the project may have been moved from. Raises
     `RecordsUnusable` if there is none at all and some cannot be read."""
     from remembrancer.commands.projects import notice_of_move
 
@@ -320,8 +320,7 @@ def _gather(where: Where, tool: str, arguments: Answer) -> tuple[list[Answer], d
             own = {"project": place.name, "project_name": place.label}
             own = own if place.name and memory.get("scope") != "user" else {}
             memories.setdefault(memory.get("id") or _place(memory), {"scope": memory.get("source")} | memory | own)
-    is_of_project = not (where.user or where.all_projects)
-    if is_of_project and not any(memory["scope"] == "project" for memory in memories.values()):
+    if not (where.user or where.all_projects):
         warnings |= dict.fromkeys(filter(None, (notice_of_move(Path(where.places[0].directory)),)), "project_moved")
     return list(memories.values()), warnings, total
 

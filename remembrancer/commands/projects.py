@@ -97,13 +97,14 @@ def list_projects() -> Report:
 
 
 def notice_of_move(directory: Path) -> str:
-    """The advice if a directory may be the new place of a project that was moved; empty if it has memories, if nothing
-    is missing, or if the records cannot be read."""
+    """The advice if a directory may be the new place of a project that was moved; empty if nothing is missing, or if
+    the records cannot be read. A project with memories can only be what that directory was before `git init`."""
     with suppress(RemembrancerError):  # who asked reports it
         known = known_projects(paths_here())
-        own_id = project_of(directory).id
-        if not any(project.id == own_id and project.memories for project in known):
-            return gone_of(known, directory)
+        own_id, here = project_of(directory).id, str(directory.resolve())
+        if any(project.id == own_id and project.memories for project in known):
+            known = [project for project in known if project.path and directory_of(project.path) == here]
+        return gone_of(known, directory)
     return ""
 
 
@@ -116,7 +117,7 @@ def gone_of(known: Sequence[KnownProject], new: Path | None = None) -> str:
         return ""
     if new and (here := str(new.resolve())) in gone:
         move = f"'remembrancer admin projects move {shlex.quote(here)} .'"
-        is_another = "This directory is another project since its repository was made or removed"
+        is_another = "Since 'git init', or the end of its repository, this directory is another project"
         return f"{is_another}: {move} brings its memories along."
     named = ", ".join(map(shlex.quote, gone[:MOST_NAMED]))
     more = f" and {len(gone) - MOST_NAMED} more" if len(gone) > MOST_NAMED else ""

@@ -32,6 +32,7 @@ _LINK: Final = re.compile(r"\s*[-*] \[[^\]]*\]\([^):]*\.md\)")
 _TICKED: Final = re.compile(r"^[ \t]*[-*] \[[xX]\] .*\n?", re.MULTILINE)
 """An item of a task list that is done."""
 _KIND_OF_TITLE: Final[dict[str, Kind]] = {f"{kind}{end}": kind for kind in RULES_OF_WORK for end in ("", "s")}
+_KIND_OF_TITLE |= {"rule": "convention", "rules": "convention"}
 """The headings that name a kind."""
 _ITEM: Final = re.compile(r"^[-*] +", re.MULTILINE)
 """The marker of an item that is in no other item."""
@@ -118,7 +119,7 @@ def sections_of(path: str, text: str, at: float, scope: Scope, kind_of: Callable
                 content=content,
                 type=type_of_kind(kind),
                 kind=kind,
-                due=due_in(part) if kind == OPEN_END else None,
+                due=due_in(part, at) if kind == OPEN_END else None,
                 scope=scope,
                 session_id=SHELL_SESSION,
                 source=SourceRef(file=path),

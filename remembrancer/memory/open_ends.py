@@ -3,12 +3,15 @@ questions for all of them. Pure."""
 
 import re
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
+
+from dateutil.relativedelta import relativedelta
 
 from remembrancer.memory.lexicon import word_lists
 from remembrancer.memory.sentences import split_sentences
 from remembrancer.memory.times.period_questions import EMPTY
+from remembrancer.memory.times.phrases import MONTHS, WEEKDAYS
 from remembrancer.memory.times.windows import without_times
 
 _HEADING: Final = re.compile(
@@ -33,7 +36,13 @@ _TO_BE_DONE: Final = re.compile(
     re.IGNORECASE,
 )
 _WORD: Final = re.compile(r"[^\W_]+")
-_DUE: Final = re.compile(r"\b(?:due|by|until) (\d{4}-\d\d-\d\d)\b", re.IGNORECASE)
+_MONTH: Final = rf"(?:{'|'.join(name[:3] for name in MONTHS)})(?:\.|[a-z]*)"
+_DUE: Final = re.compile(
+    r"\b(?:due|by|until|before) (?:on )?(?:the )?(?P<day>\d{4}-\d\d-\d\d|(?P<near>today|tomorrow)"
+    rf"|(?P<weekday>{'|'.join(WEEKDAYS)})"
+    rf"|(?:\d{{1,2}}(?:st|nd|rd|th)? (?:of )?{_MONTH}|{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?)(?P<year>,? \d{{4}})?)\b",
+    re.IGNORECASE,
+)
 
 
 def asks_for_open_ends(query: str) -> bool:
@@ -88,9 +97,21 @@ def _marked(text: str) -> list[str]:
     return []
 
 
-def due_in(text: str) -> float | None:
-    """The day in "due 2026-12-20" or "by 2026-12-20", in seconds since the epoch; None without one."""
+def due_in(text: str, at: float) -> float | None:
+    """The day in "due 2026-12-20", "by 20 December" or "before Friday", in seconds since the epoch; None without one.
+    `at` is the time of the text: a day of the week is the next one from then on, and a day without a year is the
+    nearest."""
     for named in _DUE.finditer(text):
+        from dateutil.parser import parse  # few texts name a day
+
+        now = datetime.fromtimestamp(at).replace(hour=0, minute=0, second=0, microsecond=0)
         with suppress(ValueError):  # no such day
-            return datetime.fromisoformat(named[1]).replace(tzinfo=UTC).timestamp()
+            if named["near"]:
+                day = now + timedelta(days=named["near"].lower() == "tomorrow")
+            else:
+                day = parse(named["day"], default=now)
+            if not (named["near"] or named["weekday"] or named["year"] or named["day"][:4].isdigit()):
+                years = (day + relativedelta(years=each) for each in (-1, 0, 1))
+                day = min(years, key=lambda each: abs(each - now))
+            return day.replace(tzinfo=UTC).timestamp()
     return None

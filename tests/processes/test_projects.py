@@ -126,9 +126,14 @@ async def test_a_directory_that_becomes_a_repository_can_keep_its_memories(home:
         async with rig.session(directory=str(place), bridge="11" * 16, session="session:two") as client:
             context = (await client.call("get_memory_context"))["context_block"]
             assert f"If this project was in {place} before: " in context
+            await client.store("The mast is painted")
+            context = (await client.call("get_memory_context"))["context_block"]
+            assert f"If this project was in {place} before: " in context, "until they are moved"
+            said = await anyio.to_thread.run_sync(lambda: command("search", "mast", home=home, directory=place).stderr)
+            assert f"admin projects move {place} ." in said
             done = await moving(place, place, home=home)
             assert done.returncode == exit_codes.OK, done.stderr
-            assert await found(client, "lantern") == {"The lantern is lit at dusk"}
+            assert await found(client, "lantern") >= {"The lantern is lit at dusk"}
             assert "before: " not in (await client.call("get_memory_context"))["context_block"]
         place.rename(tmp_path / "shop of old")
         unrelated = tmp_path / "work" / "bakery"

@@ -279,7 +279,7 @@ def test_what_is_said_of_a_directory_that_became_part_of_a_repository_is_true(tm
     assert gone_of(known) == ""
     git("init", at=tmp_path / "plain")
     for place in (tmp_path / "plain", sub):
-        said = f"since its repository was made or removed: 'remembrancer admin projects move {place} .' brings"
+        said = f"this directory is another project: 'remembrancer admin projects move {place} .' brings"
         assert said in gone_of(known, place)
     for elsewhere in (None, Path("/"), tmp_path):
         said = gone_of(known[1:], elsewhere)

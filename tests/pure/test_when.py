@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from remembrancer.actors.store.retrieval.question import Question, read_question
-from remembrancer.memory.open_ends import asks_for_open_ends, is_list_of_open_ends, open_ends_in
+from remembrancer.memory.open_ends import asks_for_open_ends, due_in, is_list_of_open_ends, open_ends_in
 from remembrancer.memory.times.period_questions import _PAST, KINDS_NAMED, LONGEST, kinds_of_period
 from remembrancer.memory.times.windows import TimeWindow, nearness, time_windows
 from remembrancer.protocol.errors import InvalidInput
@@ -239,6 +239,12 @@ def test_a_heading_says_that_open_ends_follow_and_other_words_do_not() -> None:
         assert is_list_of_open_ends(text), text
     for text in ("Next.js: used here", "The next: a", "Opened: a", "Nextcloud: a", "- a\n- b", ""):
         assert not is_list_of_open_ends(text), text
+
+
+@pytest.mark.parametrize(("text", "due"), cases("open_ends", "due"))
+def test_an_open_end_is_due_on_the_day_that_its_text_names(text: str, due: str) -> None:
+    at = due_in(text, datetime(2026, 11, 28, 22).timestamp())
+    assert (datetime.fromtimestamp(at, UTC).date().isoformat() if at else "") == due
 
 
 @pytest.mark.parametrize(("query", "asks"), cases("open_ends", "questions"))

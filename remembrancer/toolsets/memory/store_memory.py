@@ -88,7 +88,7 @@ async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
     for memory, change in changes:
         if change.kind == OPEN_END:
             for text in open_ends_in(change.content):
-                due = due_in(text) if change.due is None else change.due
+                due = due_in(text, call.received_at) if change.due is None else change.due
                 stores.append((memory, msgspec.structs.replace(change, content=text, due=due)))
         else:
             stores.append((memory, change))

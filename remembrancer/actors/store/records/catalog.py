@@ -54,19 +54,21 @@ class Catalog:
         return [ProjectRef(*row) for row in self._read("SELECT id, path FROM projects ORDER BY last_used_at DESC")]
 
     def former_place(self, project: ProjectRef) -> str:
-        """Return the directory in which a project without memories probably was before: it is gone, has memories, and
-        has the project's name or lay beside it. Empty if there is none. Reads the disk."""
+        """Return the directory in which a project probably was before: it is gone and has memories, and it is the same
+        one, before `git init`, or if the project has no memories, has its name or lay beside it. Empty if there is
+        none. Reads the disk."""
         rows = self._read(
             """SELECT id, path FROM projects WHERE id IN (
                    SELECT name FROM spaces JOIN tallies ON space = number WHERE count AND NOT forgotten
                ) ORDER BY last_used_at DESC"""
         )
         known = [ProjectRef(*row) for row in rows]
-        if any(each.id == project.id for each in known):
-            return ""
+        has_memories = any(each.id == project.id for each in known)
         here = Path(directory_of(project.path))
         places = [Path(directory_of(each.path)) for each in known if is_gone(each)]
         near = [each for each in places if each.name == here.name or each.parent == here.parent]
+        if has_memories:
+            near = [each for each in near if each == here]
         return str(min(near, key=lambda each: (each != here, each.name != here.name), default=""))
 
     def share(self, name: str, lane: str) -> None:
