@@ -198,11 +198,10 @@ def edit(
     answer = where.ask("update_memory", memory_id=memory, allow_secrets=allow_secrets or None, reason=reason, **changes)
     changed = answer.get("updated_fields", list(changes))
     if set(changes) == {"supersedes"}:
-        old = short(given["supersedes"])
-        if changed == []:
-            return _done(answer, f"It replaces {old} already")
         name = _name_of(where, given["supersedes"], answer)
-        return _done(answer, f"{short(memory)} replaces “{name}” now; {where.undo(old)} takes that back")
+        if changed == []:
+            return _done(answer, f"It replaces {name} already")
+        return _done(answer, f"It replaces {name} now; {where.undo(given['supersedes'])} takes that back")
     states = {
         "done": "closed" if done else "reopened" if reopen else "no longer done",
         "due": _due_in_words(given["due"]) if given["due"] else "due date removed",
@@ -227,7 +226,7 @@ def _settle(where: Where, memory: str, relation: str, reason: str | None) -> Rep
             if has_part(pair.older.id, short(memory)):
                 link = {"relation": relation, "target": pair.older.id}
                 answer = conversation.call("update_memory", memory_id=pair.newer.id, add_links=[link], reason=reason)
-                newer = excerpt(pair.newer.content)
+                newer = f"“{excerpt(pair.newer.content)}”"
                 if relation == "supersedes":
                     return _done(answer, f"“{excerpt(pair.older.content, NAMED)}” is replaced by: {newer}")
                 return _done(answer, f"Both hold. The newer one: {newer}; {where.undo(pair.newer.id)} takes that back")
@@ -300,7 +299,7 @@ def forget(
         line += f". Its text is also in {also} (--copies takes these too)" if also else ""
         for older in map(short, answer.get("supersedes", ())):
             replaced = _name_of(where, older, answer)
-            line += f". It replaced “{replaced}”, which stays expired: {where.undo(older)} makes it valid again"
+            line += f". It replaced {replaced}, which stays expired: {where.undo(older)} makes it valid again"
         if answer.get("already_forgotten"):
             line = f"{memory} was forgotten before: 'remembrancer restore {memory}' brings it back"
         lines.append(_if_applied(answer, line))
@@ -393,7 +392,7 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
     if "undone" not in answer:
         return _done(answer, "")  # it is queued
     after = where.ask("get_memory", memory_id=answer["memory_id"], detail=True)
-    valid_again = [f"“{_name_of(where, old, {})}” is valid again" for old in answer.get("valid_again", ())]
+    valid_again = [f"{_name_of(where, old, {})} is valid again" for old in answer.get("valid_again", ())]
     effect = " and ".join([_effect_of(answer, after), *valid_again])
     return _done(answer, f"Undone, {effect}: {excerpt(after['content'])}  {short(after['id'])}")
 
@@ -410,7 +409,8 @@ def undo_run(where: Where, run_id: str) -> Report:
             is_again = answer.get("already_undone", False)
             places.append({"project": place.project, "memories": memories, "skipped": skipped, "already": is_again})
             done = f"{count(len(memories), 'memory')} {'forgotten' if is_import else 'restored'}"
-            lines.append(f"{place.directory}: {_if_applied(answer, 'it was undone before' if is_again else done)}")
+            done += ". Another import brings them back" if is_import and memories else ""
+            lines.append(f"{place.label}: {_if_applied(answer, 'it was undone before' if is_again else done)}")
             lines += [f"  {_name_of(where, item['memory_id'], {})} is left alone: {item['reason']}" for item in skipped]
             if not is_import:
                 break
@@ -480,10 +480,10 @@ def _effect_of(answer: Answer, after: Answer) -> str:
 
 
 def _name_of(where: Where, memory: str, answer: Answer) -> str:
-    """The beginning of a changed memory's text; its id if the change is queued, or the store is away since."""
+    """The beginning of a changed memory's text, quoted; its id if the change is queued, or the store is away since."""
     if "queued" not in warnings_of(answer).values():
         with suppress(MemoryUnavailable):
-            return excerpt(where.ask("get_memory", memory_id=memory)["content"], NAMED)
+            return f"“{excerpt(where.ask('get_memory', memory_id=memory)['content'], NAMED)}”"
     return short(memory)
 
 

@@ -161,7 +161,7 @@ def lines_of(home: Path, findings: Mapping[str, Finding], *, shows_all: bool) ->
     problems, warnings = statuses.count("problem"), statuses.count("warning")
     totals = [f"[red]{problems} problem{'s' * (problems > 1)} to fix[/red]"] if problems else []
     totals += [f"[yellow]{warnings} warning{'s' * (warnings > 1)} to look at[/yellow]"] if warnings else []
-    hidden = f": {count(len(findings) - len(selected), 'check')} found nothing wrong (--all shows them)"
+    hidden = f"; {count(len(findings) - len(selected), 'check')} found nothing wrong (--all shows them)"
     last = "; ".join(totals) or "[green]All is well[/green]"
     return [*lines, listed, styled(last + (hidden if len(selected) < len(findings) else ""))]
 

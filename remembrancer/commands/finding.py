@@ -193,7 +193,7 @@ def search(
     others = (len(memories) if is_whole else min(total, number)) - most
     weaker = f"{count(others, 'weaker result')}: --all shows them" if others > 0 and not as_json else ""
     may_answer = any(memory.get("answers") != "hardly" for memory in memories)  # always after a search by words only
-    nearest = "" if warnings or is_open or may_answer else "Probably nothing here answers this; the nearest:"
+    nearest = "" if warnings or is_open or may_answer else "Perhaps nothing here answers this; the nearest:"
     windows = time_windows(" ".join(query), time.time(), None)
     if windows and not nearest and not any(_may_be_from(windows, memory) for memory in memories):
         nearest = "Nothing found is from then; from other times:"
@@ -456,7 +456,7 @@ def _waiting(where: Where) -> Report:
         nothing = f"Nothing waits for a decision{compared}. A pair with different wording may have been missed."
         return Report(facts, nothing)
     rows = [
-        (one_line(row["content"]), f"for all projects? {row['reason']}", short(row["memory_id"]))
+        (one_line(row["content"]), f"for all your projects? ({row['reason']})", short(row["memory_id"]))
         for row in facts["proposals"]
     ]
     for name, why in (("contradictions", "replaced by {}?"), ("alike", "nearly the same as {}:")):
@@ -552,7 +552,12 @@ def _details(where: Where, answer: Answer, clients: Mapping[str, str]) -> list[L
     links = [(link["relation"], link["target"]) for link in answer.get("links", ())]
     incoming = answer.get("incoming_links", ())
     links += [(INCOMING.get(link["relation"], f"{link['relation']} (by)"), link["source"]) for link in incoming]
-    links = [link for link in links if not link[0].startswith("similar_to")]
+    settled = {other for relation, other in links if relation in ("supersedes", INCOMING["supersedes"])}
+    links = [
+        (relation, other)
+        for relation, other in links
+        if not (relation.startswith("similar_to") or (relation.startswith("contradict") and other in settled))
+    ]
     links += [("says nearly the same", other) for other in answer.get("near_duplicates", ()) if isinstance(other, str)]
     links += [("copy", copy["id"]) for copy in answer.get("copies", ())]
     projects = [place.project.id for place in where.places] if links else []

@@ -43,7 +43,7 @@ WAIT_S: Final = 60.0
 AGAIN_S: Final = 0.5
 """The pause before a question is repeated."""
 ARGUMENTS: Final = {
-    **{"add": "a tag", "remove": "a tag", "tags": "a tag", "limit": "-n", "add_links": "it"},
+    **{"content": "the text", "add": "a tag", "remove": "a tag", "tags": "a tag", "limit": "-n", "add_links": "it"},
     **{name: f"--{name}" for name in ("due", "importance", "kind", "reason", "summary", "supersedes", "version")},
 }
 """The words of a shell for the arguments of tools."""

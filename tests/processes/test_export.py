@@ -157,7 +157,7 @@ def test_undoing_an_import_forgets_what_it_brought_and_nothing_else(home: Path, 
     run_id = json.loads(done("backup", "import", str(both), "--json", home=home))["run_id"]
     done("edit", memory("two").id, "what two says now", "--project", str(tmp_path), home=home)
     undone = done("undo", run_id, "--all-projects", home=home)
-    assert ": 1 memory forgotten\n" in undone
+    assert ": 1 memory forgotten. Another import brings them back\n" in undone
     assert "is left alone: it has been changed since" in undone
     contents = {each["content"] for each in exported_memories(home).values() if "forgotten_at" not in each}
     assert contents == {"I prefer tabs.", "what one says", "what two says now"}
@@ -186,14 +186,14 @@ def test_an_undo_without_an_id_takes_an_import_as_one_run_and_no_change_from_its
     memory_id = json.loads(done("list", *here, "--json", home=second))["memories"][0]["id"]
     done("tag", memory_id, "port", *here, home=second)
     assert "Undone, its tags are sea again" in done("undo", "--yes", *here, home=second), "the change since comes first"
-    assert ": 2 memories forgotten\n" in done("undo", "--yes", *here, home=second)
+    assert ": 2 memories forgotten. Another import brings them back\n" in done("undo", "--yes", *here, home=second)
     again = command("undo", "--yes", *here, home=second)
     assert "there is nothing left to undo here" in again.stderr
     note = tmp_path / "notes.md"
     note.write_text("# Boats\n\nThe boat is red.\n\n# Docks\n\nThe dock is old.\n")
     monkeypatch.chdir(tmp_path)
     done("backup", "import", str(note), home=second)
-    assert ": 2 memories forgotten\n" in done("undo", "--yes", home=second)
+    assert ": 2 memories forgotten. Another import brings them back\n" in done("undo", "--yes", home=second)
     old = write_lines(home / "old", "one", "two", "three", project=project_of(tmp_path))
     done("backup", "import", str(old), home=second)
     imports = [line.split("\t")[3] for line in done("log", home=second).splitlines() if "\timported\t" in line]
@@ -204,7 +204,9 @@ def test_an_undo_without_an_id_takes_an_import_as_one_run_and_no_change_from_its
     done(*re.findall(r"'remembrancer (restore) (\w+)'", repeated)[0], home=second)
     assert "Undone, it is forgotten" in done("undo", "--yes", home=second)
     assert "Undone, it is no longer forgotten" in done("undo", "--yes", home=second)
-    assert ": 3 memories forgotten\n" in done("undo", "--yes", home=second), "although its history is of another day"
+    assert ": 3 memories forgotten. Another import brings them back\n" in done("undo", "--yes", home=second), (
+        "although its history is of another day"
+    )
     assert "\timported\t3 memories\tundone\n" in done("log", home=second)
 
 

@@ -200,7 +200,7 @@ def test_a_move_to_the_user_is_undone_in_its_own_project_only(shell: Shell) -> N
 def test_to_undo_a_replacement_makes_the_old_memory_valid_again_and_to_forget_it_does_not(shell: Shell) -> None:
     old, new = (shell.json("add", text)["memory_id"] for text in ("We deploy on Tuesdays", "We deploy on Mondays"))
     shell("edit", new, "--supersedes", old)
-    assert f"It replaces {old} already" in shell("edit", new, "--supersedes", old)
+    assert "It replaces “We deploy on Tuesdays” already" in shell("edit", new, "--supersedes", old)
     assert "Undone, it is valid again: We deploy on Tuesdays" in shell("undo", new), "the last change of both"
     shell("edit", new, "--supersedes", old)
     shell("tag", old, "ops")
@@ -335,7 +335,7 @@ def test_contradicting_options_change_nothing(shell: Shell) -> None:
     history = " ".join(shell("show", memory_id, "--history").split())
     assert ("due: none → 2020-02-20" in history, "tags: none → boat" in history) == (True, True)
     changed = shell("edit", memory_id, "Paint the boats", "--kind", "fact", "--due", "none", "--done")
-    assert "Now a fact, due date removed, content changed: Paint the boats" in changed
+    assert "Now a fact, due date removed, content changed: “Paint the boats”" in changed
     assert "Undone, its former text is back, it is an open end, due 2020-02-20 again: " in shell("undo", memory_id)
     shell("edit", memory_id, "--done")
     assert "done: no → yes" in shell("show", memory_id, "--history")
@@ -372,7 +372,7 @@ def test_a_list_says_what_is_forgotten_and_a_search_how_surely_each_answers(shel
     done = shell.run("search", "purple elephants")
     assert done.returncode == exit_codes.OK, "something was found"
     assert done.stdout.rstrip().endswith("\thardly")
-    assert done.stderr == "Probably nothing here answers this; the nearest:\n"
+    assert done.stderr == "Perhaps nothing here answers this; the nearest:\n"
     then = "Nothing found is from then; from other times:\n"
     for question, says in (("last week", then), ("today", "")):
         assert shell.run("search", f"what did we decide to deploy {question}?").stderr == says
@@ -529,7 +529,7 @@ def test_a_note_of_a_session_is_said_to_be_kept_for_it_alone(shell: Shell) -> No
     kept = shell("add", "Remember to buy tea", "--kind", "scratchpad", *of_session)
     assert "Remembered for session:one alone, until 30 days after its end: " in kept
     moved = shell("edit", own, "--to", "project", *of_session)
-    assert moved == "Moved to the project: The quay is icy\n", "an undo would be refused"
+    assert moved == "Moved to the project: “The quay is icy”\n", "an undo would be refused"
     for looks in (("list",), ("search", "milk")):
         assert "no session here has the id one: " in shell(*looks, "--session", "one", status=exit_codes.USAGE)
 
@@ -726,7 +726,7 @@ def test_a_search_at_a_terminal_shows_the_best_five_and_how_many_are_weaker(shel
     assert len(shell("search", "ferry", "harbour", "--all").splitlines()) == 8
     asyncio.run(until(Runtime(shell.home).is_drained))
     _, shown = shell.at_a_terminal("search", "purple elephants in a bathtub")
-    assert "Probably nothing here answers this; the nearest:" in shown
+    assert "Perhaps nothing here answers this; the nearest:" in shown
 
 
 def test_a_due_date_may_be_a_word(shell: Shell) -> None:

@@ -64,7 +64,7 @@ def test_only_findings_that_ask_for_something_are_listed_and_the_worst_decides(a
     few = printed(found, shows_all=False)
     assert "/home" not in few.partition("\n")[2]
     assert "nothing to do" in few
-    assert "1 warning to look at: 1 check found nothing wrong (--all shows them)" in few
+    assert "1 warning to look at; 1 check found nothing wrong (--all shows them)" in few
     assert "--all" not in printed(found, shows_all=True)
     well = printed({"home": found["home"]}, shows_all=False)
     assert well.splitlines() == ["Nothing is wrong. Checked: home (--all shows each)."]

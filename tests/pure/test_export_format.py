@@ -246,8 +246,8 @@ def test_each_section_of_a_note_is_a_memory_and_files_of_others_are_notes() -> N
 
     plan = "# Shop\n## TODO\n- order labels (due 2026-02-20)\n- run `make`\n- [x] buy milk\n- [ ] call Anna\n"
     plan += "## Decision\nValkey is the cache.\n## Next steps\n- [X] count\n"
-    plan += "## Decisions\n- MySQL it is:\n  - version 8\n## Rules\n* no ORM\n## Procedures\n- stop\n- start\n## Hours\nNine to five."
-    plan += "\n## Procedure\n- always lock\n- leave"
+    plan += "## Decisions\n- MySQL it is:\n  - version 8\n## Rules\n* no ORM\n## Procedures\n- stop\n- start\n"
+    plan += "## Hours\nNine to five.\n## Procedure\n- always lock\n- leave"
     memories = sections_of("plan.md", plan, 1e9, "project", kind_of)
     assert [each.due for each in memories if each.due is not None] == [1771545600.0]
     assert [(each.kind, each.content) for each in memories] == [

@@ -50,7 +50,7 @@ OF_MEMORIES: Final = ("type", "kind", "domain", "tags", "min_importance")
 """Arguments that do not apply to files."""
 Source = Literal["memory", "notes", "sessions", "code"]
 NOTHING_OPEN: Final = "Nothing is open."
-NEAREST: Final = "Probably nothing answers the query; these are the nearest memories."
+NEAREST: Final = "Perhaps nothing answers the query; these are the nearest memories."
 AND_STANDING: Final = "Memories without “answers” hold for every task."
 LEAST_ROOM: Final = 10
 """A smaller `limit` leaves no room for memories that hold for every task."""
