@@ -31,8 +31,10 @@ _LINK: Final = re.compile(r"\s*[-*] \[[^\]]*\]\([^):]*\.md\)")
 """A list item that links to another note."""
 _TICKED: Final = re.compile(r"^[ \t]*[-*] \[[xX]\] .*\n?", re.MULTILINE)
 """An item of a task list that is done."""
-_KIND_OF_TITLE: Final[dict[str, Kind]] = {f"{kind}{end}": kind for kind in RULES_OF_WORK for end in ("", "s")}
-_KIND_OF_TITLE |= {"rule": "convention", "rules": "convention"}
+_KIND_OF_TITLE: Final[dict[str, Kind]] = {
+    **{f"{kind}{end}": kind for kind in RULES_OF_WORK for end in ("", "s")},
+    **{"rule": "convention", "rules": "convention"},
+}
 """The headings that name a kind."""
 _ITEM: Final = re.compile(r"^[-*] +", re.MULTILINE)
 """The marker of an item that is in no other item."""
