@@ -132,7 +132,8 @@ def _has_open(pid: int, path: Path) -> bool:
 
 def nothing_runs(home: Path) -> str:
     """The message for a user when there is no runtime."""
-    return f"nothing is running for the home {home}: the next session or memory command starts it, or 'remembrancer up'"
+    starts = "the next session or memory command starts it, and so does 'remembrancer up'"
+    return f"Nothing is running for the home {home}: {starts}."
 
 
 def not_started(starter: Starter, places: Places) -> RemembrancerError:
