@@ -404,7 +404,7 @@ async def test_subscribers_hear_nothing_of_writes_that_they_may_not_see(house: H
     house.rig.gateway.access.writes.listeners.append(written.append)
     async with house.neighbour() as intruder:
         # The start of its own session is news to it.
-        await until(lambda: any(isinstance(each.change, StartSession) for each in written))
+        await until(lambda: any((type(e.change), e.session_id) == (StartSession, INTRUDER) for e in written))
         await until(lambda: house.rig.gateway.health().queue_depth == 0)
         await intruder.subscribe("memory://session/summary", "memory://user/preferences")
         await hide(house, "session")
