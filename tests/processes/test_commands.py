@@ -285,7 +285,7 @@ def test_a_run_is_undone_by_its_name_and_an_unknown_one_is_refused(home: Path, p
     assert not found["already"]
     assert [memory.endswith(each) for each in found["memories"]] == [True]
     again = done("undo", run_id, "--project", str(project), home=home)
-    assert again == f"{project}: it was undone before\n"
+    assert again == f"{project.name}: it was undone before\n"
     refused = command("undo", "run:unknown", "--all-projects", home=home)
     assert refused.returncode == exit_codes.USAGE
     assert "there is no run with the id run:unknown" in refused.stderr
