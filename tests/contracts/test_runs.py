@@ -255,6 +255,9 @@ def test_review_shows_pairs_that_a_person_can_decide_once_each_and_counts_the_re
     texts = {
         "one": "sample 1 was dry",
         "two": "sample 2 was dry",
+        "three": "sample 3 was dry",
+        "low": "the alarm sounds at 4.5 m after three readings",
+        "high": "the alarm sounds at 4.8 m after two readings",
         "old": "The gate is shut at night",
         "new": "At night the gate is shut",
         "made": "At night, the gate is shut",
@@ -263,19 +266,21 @@ def test_review_shows_pairs_that_a_person_can_decide_once_each_and_counts_the_re
     rig.records.apply([store_operation(name, text) for name, text in texts.items()])
     rig.carry_out(AddLink(ids["made"], ids["one"], "derived_from"))
     number = {name: rig.number(memory_id) for name, memory_id in ids.items()}
-    for later, earlier in (("two", "one"), ("new", "old"), ("made", "old"), ("made", "new")):
+    series = ("two", "one"), ("three", "one"), ("three", "two")
+    for later, earlier in (*series, ("high", "low"), ("new", "old"), ("made", "old"), ("made", "new")):
         rig.records.link_similar([NearDuplicate(number[later], number[earlier], 0.97)])
 
     def found(**options: Any) -> Any:
         answer: Any = BROWSER_READS[FindPairs](rig.records, FindPairs(PROJECT, SESSION, **options))
         return [(each.newer.id, each.older.id, each.relation) for each in answer.pairs], answer.more
 
-    assert found() == ([(ids["new"], ids["old"], "similar_to")], 0), "not samples, nor what the machine made"
+    alike = [(ids["new"], ids["old"], "similar_to"), (ids["high"], ids["low"], "similar_to")]
+    assert found() == (alike, 0), "not samples, nor what the machine made"
     assert found(alike=False) == ([], 0)
     rig.records.link_similar([NearDuplicate(number["new"], number["old"], 0.4, relation="contradicts")])
-    assert found() == ([(ids["new"], ids["old"], "contradicts")], 0)
+    assert found() == ([(ids["new"], ids["old"], "contradicts"), alike[1]], 0)
     rig.records.link_similar([NearDuplicate(number["old"], number["one"], 0.3, relation="contradicts")])
-    assert found(limit=1) == ([(ids["new"], ids["old"], "contradicts")], 1)
+    assert found(limit=1) == ([(ids["new"], ids["old"], "contradicts")], 2)
 
 
 # Undoing

@@ -507,6 +507,16 @@ def test_that_both_of_a_pair_hold_is_undone_like_any_change(shell: Shell) -> Non
     assert "related_to" not in shell("show", new)
 
 
+def test_a_pair_that_was_settled_the_other_way_round_waits_again_after_an_undo(shell: Shell) -> None:
+    old, new = (shell.json("add", f"the lantern listens on port {port}")["memory_id"] for port in ("8080", "9090 now"))
+    asyncio.run(until(lambda: shell.json("list", "--review")["contradictions"]))
+    shell("edit", old, "--supersedes", new)
+    assert "Nothing waits for a decision" in shell("list", "--review")
+    assert "it is valid again" in shell("undo", "--yes")
+    [waiting] = shell.json("list", "--review")["contradictions"]
+    assert (waiting["newer_id"], waiting["older_id"]) == (new, old)
+
+
 def test_a_memory_that_was_only_thought_to_be_replaced_is_restored_as_holding_too(shell: Shell) -> None:
     old = shell.json("add", "the lantern listens on port 8080")["memory_id"]
     shell("add", "the lantern listens on port 9090 now")

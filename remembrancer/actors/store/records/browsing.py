@@ -246,11 +246,22 @@ def _pairs(records: Reader, request: FindPairs) -> PairsRead:
     )
     found = records.load(list({number for row in rows for number in row[:2]}), Filters(request.session_id))
     listed = {number: ListedMemory(**record.listed()) for number, record in found.items()}
-    pairs = [
+    waiting = [
         Pair(listed[older], listed[newer], relation, strength)
         for older, newer, relation, strength in rows
         if older in listed and newer in listed
-        if relation == "contradicts" or not are_two_things(listed[older].content, listed[newer].content)
+    ]
+    # "Sample 1 was dry", "sample 2 was dry" and so on are no repetitions; of two such texts, one may replace the other.
+    numbered = {
+        (each.older.id, each.newer.id)
+        for each in waiting
+        if each.relation != "contradicts" and are_two_things(each.older.content, each.newer.content)
+    }
+    in_series = Counter(memory_id for pair in numbered for memory_id in pair)
+    pairs = [
+        each
+        for each in waiting
+        if (each.older.id, each.newer.id) not in numbered or in_series[each.older.id] == in_series[each.newer.id] == 1
     ]
     return PairsRead(tuple(pairs[: request.limit]), len(pairs[request.limit :]))
 

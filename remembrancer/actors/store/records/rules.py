@@ -375,11 +375,10 @@ def _take_back(writer: Writer, found: NextUndo) -> RestoredResult:
     _valid_again(writer, memory, after)
     if last.change == SUPERSEDING_UNDONE:
         writer.space.put_link(last.details["by"], memory.id, SUPERSEDES, 1.0, writer.at)
-    elif last.change == BOTH_HOLD:
-        if (settled := writer.link(memory.id, last.details["other"], RELATED)) is not None:
-            writer.space.unlink(settled)
-        for source, target, strength in last.details["doubts"]:
-            writer.space.put_link(source, target, CONTRADICTS, strength, writer.at)
+    elif last.change == BOTH_HOLD and (settled := writer.link(memory.id, last.details["other"], RELATED)) is not None:
+        writer.space.unlink(settled)
+    for source, target, strength in last.details.get("doubts", ()):
+        writer.space.put_link(source, target, CONTRADICTS, strength, writer.at)
     return RestoredResult(memory.id, made.version, made.fields, "content" in made.fields, undone=last.change)
 
 
@@ -536,21 +535,27 @@ def _add_links(writer: Writer, source: Memory, links: Targets, reason: str | Non
         writer.space.put_link(source.id, target.id, link.relation, link.strength, writer.at)
         if present is None and link.relation == SUPERSEDES:
             replaced = writer.memory(target.id)  # as earlier links have left it
+            doubts = _take_doubts(writer, (target.id, source.id))  # the older one was thought to be replaced
             if replaced.now.valid_until is None:
                 after = msgspec.structs.replace(replaced.now, valid_until=writer.at)
-                writer.revise(replaced, after, SUPERSEDED, by=source.id, reason=reason)
-            if (doubt := writer.link(target.id, source.id, CONTRADICTS)) is not None:
-                writer.space.unlink(doubt)  # the older one was thought to be replaced
+                writer.revise(replaced, after, SUPERSEDED, by=source.id, reason=reason, doubts=doubts or None)
         elif present is None and link.relation not in (SIMILAR, CONTRADICTS):  # then both are valid
             ends = ((source.id, target.id), (target.id, source.id))
-            doubts = [doubt for each in ends if (doubt := writer.link(*each, CONTRADICTS)) is not None]
-            for doubt in doubts:
-                writer.space.unlink(doubt)
+            doubts = _take_doubts(writer, *ends)
             if link.relation == RELATED and (doubts or any(writer.link(*each, SIMILAR) for each in ends)):
                 one = writer.memory(source.id)
-                settled = {"other": target.id, "doubts": [(each.source, each.target, each.strength) for each in doubts]}
+                settled: dict[str, Any] = {"other": target.id, "doubts": doubts}
                 writer.revise(one, one.now, BOTH_HOLD, chain=one.promotion_chain, reason=reason, **settled)
     return changed
+
+
+def _take_doubts(writer: Writer, *pairs: tuple[str, str]) -> list[tuple[str, str, float]]:
+    """Remove the links that say that one of a pair probably replaces the other. Returns them for the history, so that
+    an undo brings them back."""
+    doubts = [doubt for pair in pairs if (doubt := writer.link(*pair, CONTRADICTS)) is not None]
+    for doubt in doubts:
+        writer.space.unlink(doubt)
+    return [(each.source, each.target, each.strength) for each in doubts]
 
 
 def _remove_links(writer: Writer, source: Memory, links: Targets) -> bool:
