@@ -125,10 +125,12 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
     if answer.get("scope") == "session":
         here = "the shell in this project alone, until you forget it"
         owner = f"{where.session} alone, until 30 days after its end" if where.session else here
-    ids = map(short, answer["ids"] if "ids" in answer else [answer["memory_id"]])
+    ids = answer["ids"] if "ids" in answer else [answer["memory_id"]]
     due_date = given["due"] or answer.get("due")
     due = f", {_due_in_words(due_date)}" if due_date else ""
-    line = f"{known} for {owner}{due}: {excerpt(content)}  {', '.join(ids)}"
+    texts = [excerpt(content)] if len(ids) == 1 else [_name_of(where, each, answer) for each in ids]
+    stored = zip(texts, map(short, ids), strict=True)
+    line = "\n".join(f"{known} for {owner}{due}: {text}  {name}" for text, name in stored)
     if given["supersedes"] is not None:
         line += f". It replaces: {_name_of(where, given['supersedes'], answer)}"
     return _done(answer, line)

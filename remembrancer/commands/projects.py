@@ -121,7 +121,9 @@ def gone_of(known: Sequence[KnownProject], new: Path | None = None) -> str:
         return f"{is_another}: {move} brings its memories along."
     named = ", ".join(map(shlex.quote, gone[:MOST_NAMED]))
     more = f" and {len(gone) - MOST_NAMED} more" if len(gone) > MOST_NAMED else ""
-    is_same = new and len(gone) == 1 and Path(gone[0]).name == new.name
+    is_same = (
+        new and len(gone) == 1 and (Path(gone[0]).name == new.name or Path(gone[0]).parent == new.resolve().parent)
+    )
     move_to = f"{named} {shlex.quote(str(new))}" if is_same else "OLD NEW"
     return (
         f"Moved, deleted, or in another repository now, but with memories: {named}{more}. "
