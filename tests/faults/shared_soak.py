@@ -598,8 +598,10 @@ class World:
         taken = {f"{part} {each.number}" for each in hosts}
         if name in (*OF_SERVERS, REMOVE):
             taken = {name if name == REMOVE else "servers"}
-        if taken & self._busy:
-            return
+        while taken & self._busy:
+            if self._seed is not None:  # the long form has others for it
+                return
+            await asyncio.sleep(0.05)
         self._busy |= taken
         self._soak.faults[name] += 1
         try:
