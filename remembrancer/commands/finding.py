@@ -296,8 +296,7 @@ def _read_notes(where: Where) -> tuple[bool, dict[str, str]]:
 
 def _gather(where: Where, tool: str, arguments: Answer) -> tuple[list[Answer], dict[str, str], int]:
     """The answers of a tool in all places, joined: memories without duplicates, warnings, and the number of those that
-    match. A warning says where the project may have been moved from. Raises
-    `RecordsUnusable` if there is none at all and some cannot be read."""
+    match. A warning says where the project may have been moved from."""
     from remembrancer.commands.projects import notice_of_move
 
     memories: dict[str, Answer] = {}

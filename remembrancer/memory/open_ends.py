@@ -39,8 +39,9 @@ _WORD: Final = re.compile(r"[^\W_]+")
 _MONTH: Final = rf"(?:{'|'.join(name[:3] for name in MONTHS)})(?:\.|[a-z]*)"
 _DUE: Final = re.compile(
     r"\b(?:due|by|until|before) (?:on )?(?:the )?(?P<day>\d{4}-\d\d-\d\d|(?P<near>today|tomorrow)"
-    rf"|(?P<weekday>{'|'.join(WEEKDAYS)})"
-    rf"|(?:\d{{1,2}}(?:st|nd|rd|th)? (?:of )?{_MONTH}|{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?)(?P<year>,? \d{{4}})?)\b",
+    rf"|{'|'.join(WEEKDAYS)}"
+    rf"|(?P<date>\d{{1,2}}(?:st|nd|rd|th)? (?:of )?{_MONTH}|{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?)"
+    r"(?P<year>,? \d{4})?)\b",
     re.IGNORECASE,
 )
 
@@ -110,7 +111,7 @@ def due_in(text: str, at: float) -> float | None:
                 day = now + timedelta(days=named["near"].lower() == "tomorrow")
             else:
                 day = parse(named["day"], default=now)
-            if not (named["near"] or named["weekday"] or named["year"] or named["day"][:4].isdigit()):
+            if named["date"] and not named["year"]:
                 years = (day + relativedelta(years=each) for each in (-1, 0, 1))
                 day = min(years, key=lambda each: abs(each - now))
             return day.replace(tzinfo=UTC).timestamp()

@@ -63,12 +63,13 @@ class Catalog:
                ) ORDER BY last_used_at DESC"""
         )
         known = [ProjectRef(*row) for row in rows]
-        has_memories = any(each.id == project.id for each in known)
-        here = Path(directory_of(project.path))
-        places = [Path(directory_of(each.path)) for each in known if is_gone(each)]
-        near = [each for each in places if each.name == here.name or each.parent == here.parent]
-        if has_memories:
-            near = [each for each in near if each == here]
+        has_memories, here = any(each.id == project.id for each in known), Path(directory_of(project.path))
+
+        def is_near(place: Path) -> bool:
+            return place == here or (not has_memories and (place.name == here.name or place.parent == here.parent))
+
+        # Of the other projects, only those near are looked for on the disk: every context asks this.
+        near = [place for each in known if is_near(place := Path(directory_of(each.path))) and is_gone(each)]
         return str(min(near, key=lambda each: (each != here, each.name != here.name), default=""))
 
     def share(self, name: str, lane: str) -> None:
