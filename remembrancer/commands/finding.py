@@ -384,7 +384,7 @@ def _place(memory: Answer) -> str:
 
 def _marks(memory: Answer) -> list[str]:
     """The marks of a memory in a list: forgotten, no longer valid, done, or changed since; what probably replaces it,
-    its due date, and how well it answers."""
+    its due date, and whether it probably answers."""
     is_past = str(memory.get("valid_until") or NEVER) <= datetime.now(UTC).isoformat()
     marks = [name for name in ("expired", "done") if memory.get(name) or (name == "expired" and is_past)]
     if at := memory.get("forgotten_at"):
@@ -399,7 +399,7 @@ def _marks(memory: Answer) -> list[str]:
         marks.append(f"replaced by {short(memory['may_be_replaced_by'])}?")
     if due := local_time(memory.get("due", "")):
         marks.append(f"overdue since {due}" if memory.get("overdue") else f"due {due}")
-    return [*marks, memory["answers"]] if "answers" in memory else marks
+    return [*marks, "likely"] if memory.get("answers") == "likely" else marks
 
 
 def _happened(memory: Answer) -> str:

@@ -34,7 +34,7 @@ const walks = {
     const page = await opened(browser);
     await page.fill("#q", "when do we deploy");
     const found = page.locator("#results .card", { hasText: "Mondays" }).first();
-    await found.locator(".chance").waitFor(WAIT);
+    await found.locator(".why").waitFor(WAIT);
     await page.waitForURL(/q=when/, WAIT);
     await found.locator("summary", { hasText: "why" }).click();
     assert.ok(await found.locator("svg rect").count() > 0);
@@ -135,12 +135,12 @@ const walks = {
     // Filters are in the address, and what is shown is exported.
     await page.goto(base + "/");
     await page.fill("#q", "gate");
-    await page.locator("#results .chance").first().waitFor(WAIT);
+    await page.locator("#results .why").first().waitFor(WAIT);
     await page.getByText("Filters:").click();
     await page.selectOption("select[name=scope]", "project");
     await page.waitForURL(/scope=project/, WAIT);
     await page.waitForURL(/q=gate/, WAIT);
-    await page.locator("#results .chance").first().waitFor(WAIT);
+    await page.locator("#results .why").first().waitFor(WAIT);
     const shown = await page.locator("#results > .cards .card, #results .weaker .card").count(), coming = page.waitForEvent("download", WAIT);
     await page.getByText("Export these").click();
     const lines = fs.readFileSync(await (await coming).path(), "utf8").trim().split("\n").map((line) => JSON.parse(line));
