@@ -15,8 +15,8 @@ class MemoryChanged(msgspec.Struct, frozen=True, omit_defaults=True):
     resulting state of an open end. `is_forgotten`: the memory is forgotten now. `member`: the machine that changed a
     shared memory. `undid`: the name of the change that this one undid.
 
-    Read on request: `is_undone`; and `undo_at`, the version of the memory of which an undo takes this change back (0:
-    it takes back another one, or nothing here).
+    Only on request: `is_undone`, and `undo_at`, the memory's version at which an undo reverts this change (0: an undo
+    reverts another change, or none).
     """
 
     memory_id: str
@@ -38,8 +38,8 @@ class MemoryChanged(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class RunDone(msgspec.Struct, frozen=True, omit_defaults=True):
     """A run of the consolidator, or an import, and the number of memories that it changed. `undone_at`: the time at
-    which it was undone. `of_user`: it changed the user's memories; `of_another`: those of another project, which alone
-    can undo it."""
+    which it was undone. `of_user`: it changed the user's memories; `of_another`: those of another project, and only
+    that one can undo it."""
 
     run_id: str
     kind: str
@@ -52,8 +52,7 @@ class RunDone(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ActivityRead(msgspec.Struct, frozen=True, tag=True):
-    """Changes, and runs that changed memories which are not erased, the latest first. `more`: there are changes older
-    than the last one."""
+    """Changes, and runs whose changed memories are not all erased, latest first. `more`: there are older changes."""
 
     changes: tuple[MemoryChanged, ...] = ()
     runs: tuple[RunDone, ...] = ()
@@ -61,26 +60,26 @@ class ActivityRead(msgspec.Struct, frozen=True, tag=True):
 
 
 class ReadActivity(SessionRequest[ActivityRead], frozen=True):
-    """Read the last changes of memories that the session sees, and the last runs."""
+    """Read the latest changes to memories that the session can see, and the latest runs."""
 
     before: float | None = None
     limit: int = 100
     after: float = 0.0
     characters: int = 200
-    """The number of characters read of each text."""
+    """Longer texts are cut to this length."""
     with_undo: bool = False
 
 
 class ListSessions(SessionRequest[tuple[ListedSession, ...]], frozen=True):
-    """List the last sessions of a project, the latest first."""
+    """List the latest sessions of a project, latest first."""
 
     before: float | None = None
     limit: int = 50
 
 
 class TurnsRead(msgspec.Struct, frozen=True, tag=True):
-    """Turns and tool calls in order. `earlier`: the numbers of the first turn and tool call here, if there are earlier
-    ones."""
+    """Turns and tool calls in order. `earlier`: the numbers of the first turn and tool call in this answer, if there
+    are earlier ones."""
 
     turns: tuple[Turn, ...] = ()
     tool_calls: tuple[ToolCall, ...] = ()
@@ -100,15 +99,15 @@ MOST_PAIRS: Final = 500
 
 
 class PairsRead(msgspec.Struct, frozen=True, tag=True):
-    """Pairs that wait for a decision, and the number of further ones."""
+    """Pairs awaiting a decision, and the number of those beyond the limit."""
 
     pairs: tuple[Pair, ...] = ()
     more: int = 0
 
 
 class FindPairs(SessionRequest[PairsRead], frozen=True):
-    """Find memories of which one may replace the other, and after these (with `alike`) memories that say nearly the
-    same, the most probable and most similar ones first."""
+    """Find pairs of memories in which one may replace the other, most probable first, followed (with `alike`) by pairs
+    that say nearly the same, most similar first."""
 
     limit: int = 20
     alike: bool = True
@@ -140,6 +139,6 @@ class GraphRead(msgspec.Struct, frozen=True, tag=True):
 
 
 class ReadGraph(SessionRequest[GraphRead], frozen=True):
-    """Read the entities that most memories are about, and their relations."""
+    """Read the entities with the most memories, and their relations."""
 
     limit: int = 2000

@@ -1,6 +1,6 @@
 """Messages about code.
 
-A tree of code belongs to the project for which it was indexed, and is visible there alone.
+A tree of code belongs to the project for which it was indexed, and only that project sees it.
 """
 
 from typing import Literal
@@ -40,7 +40,7 @@ class SearchCode(Request[tuple[CodeChunk, ...]], frozen=True):
 
 
 class StaleMemory(msgspec.Struct, frozen=True):
-    """A memory that names a file of the indexed code that is gone: `code` says which."""
+    """A memory that names a file (`code`) which is gone from the indexed code."""
 
     memory_id: str
     content: str
@@ -48,7 +48,7 @@ class StaleMemory(msgspec.Struct, frozen=True):
 
 
 class ListStale(Request[tuple[StaleMemory, ...]], frozen=True):
-    """List a project's memories that name a file of its indexed code that is gone."""
+    """List a project's memories that name a file which is gone from its indexed code."""
 
     project: ProjectRef
 

@@ -1,8 +1,8 @@
 """Messages between the store and the consolidator: jobs, and the material for them.
 
-The consolidator asks for a job and waits until the store has one. What is due is a query over the records (ended
-sessions, the time of the last maintenance), so the job of a consolidator that dies is found again. Its decisions come
-back as operations.
+The consolidator asks for a job and waits until the store has one. A query over the records finds due jobs (ended
+sessions, the time of the last maintenance), so a job outlives a consolidator that dies. Its decisions come back as
+operations.
 """
 
 from typing import Final, Literal, NamedTuple
@@ -18,8 +18,8 @@ from remembrancer.protocol.writes import EntityRef, ProjectRef
 
 ReflectStrategy = Literal["summarize", "extract_patterns", "full"]
 JobSort = Literal["asked", "session", "long"]
-"""The sorts of jobs; one job of each sort runs at a time: reflections, which an assistant waits for; ends of sessions
-and promotions; work on a whole space."""
+"""One job of each sort runs at a time: reflections, which an assistant waits for; ends of sessions, and promotions;
+work on a whole space."""
 
 LEAST_MEMBERS: Final = 3
 """The least number of memories that are summed up."""
@@ -77,14 +77,14 @@ are removed rows of turns, tool calls, runs and operations."""
 
 
 class Done(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The number of changes of one sort, and the ids of the first of them if they are memories."""
+    """The number of changes of one sort, and, if they are memories, the first of their ids."""
 
     count: int
     ids: tuple[str, ...] = ()
 
 
 class Maintained(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """The outcome of a maintenance, or of a dry run. Sorts without any change are left out."""
+    """The outcome of a maintenance, or of a dry run. Sorts without changes are left out."""
 
     place: str
     examined: int = 0
@@ -112,7 +112,7 @@ class NotePresence(msgspec.Struct, frozen=True, tag=True):
 
 
 class SessionEnded(msgspec.Struct, frozen=True, tag=True):
-    """A session has ended: promote, consolidate, and write its summary. Ends with a `CloseSession`."""
+    """A session has ended: promote, consolidate, and write its summary. The last edit is a `CloseSession`."""
 
     session: SessionEntry
 
@@ -123,7 +123,7 @@ class Promotable(NamedTuple):
     memory_id: str
     version: int
     uses: int
-    """Uses, up to the number that counts for the score."""
+    """The number of uses, capped at the highest number that affects the score."""
 
 
 class PromoteAtOnce(msgspec.Struct, frozen=True, tag=True):
@@ -148,7 +148,7 @@ class Job(msgspec.Struct, frozen=True, tag=True):
 
     @property
     def key(self) -> tuple[ProjectRef | None, Work]:
-        """Its identity, whatever the time."""
+        """The identity of the job, which `lane_time` is not part of."""
         return self.project, self.work
 
     @property
@@ -165,10 +165,7 @@ class Job(msgspec.Struct, frozen=True, tag=True):
 
 class AwaitJob(Request[tuple[Job, ...]], frozen=True):
     """Consolidator to store: the job `done` (None: none) has been carried out or has failed; send the next one of this
-    sort. Answered at the deadline at the latest, with no job.
-
-    `outcome` is the answer if somebody waits for one, or the failure.
-    """
+    sort. Answered with no job at the deadline. `outcome` is the answer, if a caller waits for one, or the failure."""
 
     sort: JobSort
     done: Job | None = None
@@ -196,7 +193,7 @@ class Material(ListedMemory, frozen=True, kw_only=True, omit_defaults=True):
     """True if a later memory probably replaces it."""
     vector: bytes = b""
     undone: str = ""
-    """The change by a run (as the history names it) that was undone, if the undo was its last change."""
+    """If the memory's last change undid a run's change: the name of the latter in the history."""
 
     @property
     def is_derived(self) -> bool:
@@ -204,8 +201,8 @@ class Material(ListedMemory, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_summary(self) -> bool:
-        """True if it sums up events: a fact with their time that was derived from enough memories for a cluster. One
-        that a session linked to its sources has no time."""
+        """True if it summarises events: a fact with their time, derived from at least as many memories as a cluster
+        has. A fact that a session linked to its sources has no time."""
         return self.kind == "fact" and self.occurred_at is not None and len(self.derived_from) >= LEAST_MEMBERS
 
 
@@ -218,8 +215,8 @@ class ReadProjects(Request[tuple[ProjectRef, ...]], frozen=True):
 class ReadMemories(Request[Memories[Material]], frozen=True):
     """Read the memories of a space that are not forgotten, in the order of their numbers.
 
-    `project` None: the user's. Empty tuples allow all. `session_id` limits to the memories that this session stored,
-    whatever their scope. `after` is the number of the last memory of the previous page (0: there is none).
+    `project` None: the user's. Empty tuples allow all. `session_id` limits the answer to the memories that this session
+    stored, whatever their scope. `after` is the number of the last memory of the previous page (0: there is none).
     """
 
     project: ProjectRef | None
@@ -246,8 +243,8 @@ class ReadMemories(Request[Memories[Material]], frozen=True):
 
 
 class FindNear(Request[tuple[tuple[tuple[Material, float], ...], ...]], frozen=True):
-    """Find, for each memory of these numbers, the nearest active memories of a project (or, None, of the user) with
-    their cosines, nearest first and without their vectors. Memories of scope session are excluded."""
+    """For each of these memories (by number), find the nearest active memories of a project (None: of the user) and
+    their cosines, nearest first. Excludes vectors, and memories of scope session."""
 
     project: ProjectRef | None
     numbers: tuple[int, ...]
@@ -256,8 +253,8 @@ class FindNear(Request[tuple[tuple[tuple[Material, float], ...], ...]], frozen=T
 
 
 class ReadEntityEdges(Request[tuple[tuple[str, str, int], ...]], frozen=True):
-    """Read pairs of entities that memories of a space name together, each with the number of those memories, the best
-    supported first. A session's own memories do not count."""
+    """Read the pairs of entities that memories of a space name together, and the number of those memories, highest
+    first. A session's own memories do not count."""
 
     project: ProjectRef | None
 

@@ -22,11 +22,9 @@ class Stop(msgspec.Struct, frozen=True, tag=True):
 
 
 class PeerGone(msgspec.Struct, frozen=True, tag=True):
-    """Launcher to actor: that incarnation of a process is dead. Everything it held is free.
-
-    `failure` is the reason if it cannot be started (any more): a person has to act. A process that is ready later hears
-    of earlier failures, with an empty `incarnation`.
-    """
+    """Launcher to actor: that incarnation of a process is dead, and what it held is free. `failure` says why it cannot
+    be restarted, so that a person has to act. A process that becomes ready later is told of earlier failures, with an
+    empty `incarnation`."""
 
     role: Role
     incarnation: str
@@ -57,7 +55,7 @@ class StoreHealth(msgspec.Struct, frozen=True, tag=True):
     counts: Counts | None
     embedding: EmbeddingSummary
     unusable: tuple[str, ...] = ()
-    """For each requested file that cannot be opened: the reason."""
+    """One reason for each requested file that cannot be opened."""
     models: tuple[ModelChoice, ...] = ()
     """The models that embedders are needed for. All embedders but one should have the first."""
     has_files: bool = False
@@ -132,7 +130,7 @@ class IndexerHealth(msgspec.Struct, frozen=True, tag=True):
 
 
 ProcessHealth = StoreHealth | GatewayHealth | EmbedderHealth | ConsolidatorHealth | IndexerHealth
-"""An actor's first report to the launcher, unasked, says that it is ready for work."""
+"""An actor sends its first report unasked, when it is ready for work."""
 
 
 class Ping(Request[ProcessHealth | None], frozen=True):

@@ -1,5 +1,5 @@
-"""The environment variables that a runtime inherits from the session that starts it, and the names of the toolsets in
-another. Hooks import this module: keep it small."""
+"""The environment variables that a runtime inherits from the session that starts it, and the toolsets that one of them
+can name. Hooks import this module: keep it small."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _INHERITED_PREFIXES = (
 )
 _SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSPHRASE", "PASS")
 _PLACES = ("FROM", "FILE")
-"""Last words of variable names that hold the location of a secret."""
+"""The last words in the names of variables that hold the location of a secret."""
 _NETWORK = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
 NETWORK_VARIABLES = frozenset([*_NETWORK, *map(str.lower, _NETWORK)])
 """The variables for reaching a provider. A proxy's address may contain a password."""
@@ -35,7 +35,7 @@ def toolsets_in(wanted: str) -> list[str]:
 
 
 def unknown_toolsets(wanted: str) -> list[str]:
-    """A sentence for each name in a comma-separated list that is no toolset."""
+    """An error message for each name in a comma-separated list that is not a toolset."""
     known = ", ".join(TOOLSETS)
     return [
         f"there is no toolset {name[:100]!a}: known are {known}" for name in toolsets_in(wanted) if name not in TOOLSETS

@@ -1,10 +1,10 @@
 """One class hierarchy for every error that crosses a boundary; each class says when it is raised.
 
-An error has fields, not a formatted string: `code` names its category for programs (the class's own name, as in
-`queue_full`, unless the class has another one), `message` tells a person (or a model) what to do, `retry_possible` says
-whether the same call can succeed later, `field` names the argument at fault, `remedy` the tool or argument that helps,
-`details` has further facts by name, for programs. A surface that calls arguments and tools by other names translates
-`field` and `remedy`. `Failure` is the same as a message.
+An error has fields, not a formatted string: `code` names its category for programs (by default derived from the class's
+name, as in `queue_full`), `message` tells a person (or a model) what to do, `retry_possible` says whether the same call
+can succeed later, `field` names the argument at fault, `remedy` the tool or argument that helps, `details` has further
+facts by name, for programs. A surface that calls arguments and tools by other names translates `field` and `remedy`.
+`Failure` is its form on the wire.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class RemembrancerError(Exception):
     retry_possible: ClassVar[bool] = False
 
     def __init_subclass__(cls, *, code: str = "", retry_possible: bool | None = None) -> None:
-        """`retry_possible` is that of the base class unless it is given."""
+        """`retry_possible` defaults to that of the base class."""
         cls.code = code or re.sub("(?<=[a-z])(?=[A-Z])", "_", cls.__name__).lower()
         if retry_possible is not None:
             cls.retry_possible = retry_possible
@@ -72,13 +72,13 @@ class MemoryUnavailable(RemembrancerError, retry_possible=True):
 
 
 class QueueFull(RemembrancerError, retry_possible=True):
-    """The store is away and the write queue holds as many operations as it may."""
+    """The store is away and the write queue is full."""
 
 
 class StorageFull(RemembrancerError, retry_possible=True):
     """The disk, or the configured limit, has no room for the write. Nothing was written.
 
-    `details` has `current_size` and `limit` where they are known, in words, and both in bytes.
+    Where they are known, `details` has `current_size` and `limit`, in words and in bytes.
     """
 
     @classmethod
@@ -119,7 +119,7 @@ class EmbeddingStarting(EmbeddingUnavailable):
 
 
 class ConsolidatorUnavailable(RemembrancerError, retry_possible=True):
-    """The consolidator is switched off, has failed, or does not take the request in time. It changed nothing."""
+    """The consolidator is switched off, has failed, or did not take the request in time. Nothing was changed."""
 
 
 class SchemaTooNew(RemembrancerError):
@@ -127,7 +127,7 @@ class SchemaTooNew(RemembrancerError):
 
 
 class SchemaTooOld(RemembrancerError):
-    """A database is older than the first release whose files are kept. It is left untouched."""
+    """A database is older than the oldest supported release. It is left untouched."""
 
 
 class RecordsUnusable(RemembrancerError):
@@ -237,7 +237,7 @@ class InternalError(RemembrancerError, retry_possible=True):
 
 
 def size_in_words(size_bytes: int) -> str:
-    """A size in words, in a unit that does not round a small file to 0.0 MiB."""
+    """A size in words, such as `1.5 MiB`."""
     for unit, name in ((2**30, "GiB"), (2**20, "MiB")):
         if size_bytes >= unit:
             return f"{size_bytes / unit:.1f} {name}"

@@ -23,7 +23,7 @@ class FileLock:
         self._descriptor: int | None = None
 
     def try_acquire(self) -> bool:
-        """Take the lock if it is free. Returns True if this object holds it, even from before."""
+        """Take the lock if it is free. Returns True if this object holds it now, even if it already did."""
         if self._descriptor is not None:
             return True
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
@@ -36,7 +36,7 @@ class FileLock:
         return True
 
     def acquire(self, wait_s: float) -> bool:
-        """Take the lock within that time. Returns True if this object holds it."""
+        """Take the lock, waiting up to `wait_s` for it. Returns True if this object holds it."""
         give_up_at = time.monotonic() + wait_s
         while not self.try_acquire():
             if time.monotonic() >= give_up_at:

@@ -41,7 +41,7 @@ class ToRead(msgspec.Struct, frozen=True):
 
 
 class IndexerWork(msgspec.Struct, frozen=True, tag=True):
-    """Store to indexer: the trees in use, and the requests to read one that are not done, by number."""
+    """Store to indexer: the trees in use, and the open requests to read one, by number."""
 
     revision: int
     trees: tuple[IndexedTree, ...] = ()
@@ -55,11 +55,9 @@ class AwaitIndexerWork(Request[IndexerWork], frozen=True):
 
 
 class SyncDone(msgspec.Struct, frozen=True, tag=True):
-    """Indexer to store: a tree has been compared with its index, on request (`sync_id`) or not. Before, while some
-    changed files are still `left` to read, without the other fields. No answer.
-
-    An updated chunk of notes needs a new vector, as an added one does.
-    """
+    """Indexer to store: a tree has been compared with its index, on request (`sync_id`) or not. Also sent earlier, with
+    `left` alone, while changed files are still to be read. No answer. An updated chunk of notes needs a new vector, as
+    an added one does."""
 
     tree: IndexedTree
     left: int = 0
@@ -138,7 +136,7 @@ IndexState = Literal["current", "syncing", "stale"]
 class ListedFile(msgspec.Struct, frozen=True, omit_defaults=True):
     """A file of an index. `kind` is its source or its language; `why` is the reason if it was skipped.
 
-    `stale`: it has changed or is gone since. `syncing`: such files are being read at the moment.
+    `stale`: it has changed, or is gone. `syncing`: stale files are being read at the moment.
     """
 
     path: str

@@ -26,7 +26,8 @@ REFUSED = b"!refused "
 INVALID = b"!invalid "
 """As `REFUSED`, but the bridge's own environment is at fault, and a person has to correct it."""
 BYE = b"!bye "
-"""Followed by the reason: the runtime stops in good order. The bridge starts no new one until it has a request."""
+"""Followed by the reason: the runtime is stopping as intended. The bridge starts a new one only when it has a
+request."""
 END = b"!end"
 """From the bridge: its client has gone for good. If a connection breaks without it, the bridge was lost."""
 REPLAY_ID = "remembrancer-replay-"
@@ -44,7 +45,7 @@ HOOK_EVENTS = (
     *("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop", "SubagentStop", "PreCompact"),
     *("SessionEnd", "PostToolUseFailure", "PostCompact"),
 )
-"""The known events. Not every release of the client that sends them has the last two."""
+"""The known events. Older releases of the client that sends them lack the last two."""
 CONTEXT_GIVEN = "ContextGiven"
 """The hook's own event: the memories that it gave the assistant."""
 MAX_EVENT_BYTES = 256 * 1024

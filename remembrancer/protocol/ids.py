@@ -24,7 +24,7 @@ def new_ulid() -> str:
 
 
 def check_project_id(project_id: str) -> str:
-    """Return a project's id unchanged. Ids become parts of paths, so nothing else may pass: raises `InvalidInput`."""
+    """Return a project's id unchanged. Raises `InvalidInput` for anything else, since ids become parts of paths."""
     if not PROJECT_ID.fullmatch(project_id):
         raise InvalidInput(f"a project's id is p_ and 12 hexadecimal digits, not {project_id[:60]!r}")
     return project_id
@@ -34,7 +34,7 @@ def derive_operation_id(bridge: str, request_id: int | str, tool: str, arguments
     """The operation id of one request of one bridge: 32 hexadecimal digits.
 
     The same request gives the same id however often it is replayed. 1 and "1" are two requests. The tool and its
-    arguments count too, so that a client which uses one request id twice for different writes loses neither.
+    arguments count too, so that a client that reuses a request id for a different write loses neither.
     """
     digest = hashlib.sha256(_canonical.encode([bridge, request_id, tool, arguments]))
     return digest.hexdigest()[:32]
@@ -51,7 +51,7 @@ def derive_memory_id(operation_id: str, at: float | None = None) -> str:
 
 
 def entity_id(name: str, kind: str) -> str:
-    """`entity:<type>:<name>`: a client's id for an entity, in whichever file it is."""
+    """`entity:<type>:<name>`: the id by which clients name an entity, whichever file it is in."""
     return f"{ENTITY_PREFIX}{kind.lower().replace('%', '%25').replace(':', '%3a')}:{name}"
 
 

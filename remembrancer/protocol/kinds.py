@@ -32,19 +32,19 @@ Relation = Literal[
 
 MEMORY_TYPES: Final[tuple[MemoryType, ...]] = get_args(MemoryType)
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
-"""The narrowest first."""
+"""Narrowest first."""
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)
 KINDS: Final[tuple[GivenKind, ...]] = get_args(GivenKind)
 SESSION_RECORD: Final = "session_record"
 """The kind of the memory that summarises a session. Callers cannot use it."""
 OPEN_END: Final = "open_end"
-"""The kind of a task that is still to be done, until it is done."""
+"""The kind of a task for later, also once it is done."""
 STANDING: Final[tuple[Kind, ...]] = ("convention", "preference", "decision")
-"""The kinds that hold whatever the task is, until something replaces them: they do not fade."""
+"""The kinds that apply to every task until something replaces them: they do not fade."""
 RULES_OF_WORK: Final[frozenset[Kind]] = frozenset({*STANDING, "procedure"})
 """The kinds that say how to work: a prompt may need them without resembling them, and no fact replaces them."""
 SESSION_KINDS: Final[frozenset[Kind]] = frozenset({"scratchpad", "tool_outcome"})
-"""The kinds that belong to their session alone."""
+"""The kinds that belong only to their session."""
 
 _OF_TYPES: Final[dict[MemoryType, tuple[Kind, ...]]] = {
     "episodic": ("observation", "error_fix", "scratchpad", "tool_outcome", OPEN_END, SESSION_RECORD),

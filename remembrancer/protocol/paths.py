@@ -39,7 +39,7 @@ class RuntimePaths:
         self.vectors = home / "vectors"
         self.write_queue = home / "queue.db"
         self.erasing = home / "erasing.json"
-        """What earlier releases were erasing when they were killed."""
+        """The erasures that earlier releases had not finished when they were killed."""
         self.hooks = home / "hooks"
         """Events of sessions, written by hooks for the gateway."""
         self.keys = home / "keys"
@@ -74,8 +74,8 @@ def _run_directory(home: Path) -> Path:
 
 
 def problem_of(path: Path, access: int = os.R_OK | os.W_OK) -> str | None:
-    """Why a SQLite file, or one beside it, cannot be used because of its type or mode; None if it can, or is missing.
-    To be asked before it is opened: opening a pipe may block for ever."""
+    """The reason that the type or mode of a SQLite file, or of one beside it, makes it unusable; None if it can be used
+    or is missing. Call this before opening it: opening a pipe may block for ever."""
     for each in database_files(path):
         if os.path.lexists(each) and not os.path.isfile(each):  # noqa: PTH113 - never raises
             return f"{each} is not a file: move it away"
@@ -85,12 +85,12 @@ def problem_of(path: Path, access: int = os.R_OK | os.W_OK) -> str | None:
 
 
 def reason_of(error: OSError) -> str:
-    """The reason for which a directory cannot be made or used, in words."""
+    """The reason, in words, that a directory cannot be created or used."""
     return "it is a file" if isinstance(error, FileExistsError) else error.strerror or str(error)
 
 
 def is_empty(path: Path) -> bool:
-    """True if a SQLite file is missing or has no content; False if something there is not a usable file."""
+    """True if a SQLite file is missing or has no content; False if it is not a usable file."""
     return problem_of(path) is None and not (path.exists() and path.stat().st_size)
 
 

@@ -16,7 +16,7 @@ from remembrancer.protocol.writes import ProjectRef
 
 MIB: Final = 1024 * 1024
 NEARLY_FULL_BYTES: Final = 32 * MIB
-"""Below this the next writes fail: SQLite's log and the index each need part of it."""
+"""With less free space, the next writes fail: SQLite's log and the index each need part of it."""
 Severity = Literal["warning", "problem"]
 
 
@@ -50,8 +50,8 @@ OPENING: Final = "the memories of an older release are being upgraded, which may
 
 
 def find_problems(status: RuntimeStatus, seen_by: ProjectRef | None = None) -> tuple[Problem, ...]:
-    """Everything that makes the runtime degraded, the most important first; empty when all is well. A project that it
-    is `seen_by` is told nothing of other projects."""
+    """Everything that makes the runtime degraded, the most important first; empty when all is well. `seen_by` leaves
+    out the problems of all other projects."""
     away = {process.role for process in status.processes if process.state != "ready"}
     return (
         *_of_release(status),
@@ -63,7 +63,7 @@ def find_problems(status: RuntimeStatus, seen_by: ProjectRef | None = None) -> t
 
 
 def launcher_silent(log: Path, pid: int | None = None) -> Problem:
-    """The problem that the launcher does not answer, so that no other is known."""
+    """The problem of a launcher that does not answer, so that no others are known."""
     who = "the launcher" if pid is None else f"the launcher (process {pid})"
     advice = "wait if it is just starting; otherwise kill -9 that process: the next session restarts it"
     return Problem("peer_unavailable", "problem", f"{who} does not answer: look at {log}", advice)
@@ -74,7 +74,7 @@ ANEW: Final = "run 'remembrancer down': the next session or command starts this 
 
 
 def is_older(started_at: float) -> bool:
-    """True if a process that was started then (seconds since the epoch) does not run the installed release."""
+    """True if a process started at that time (seconds since the epoch) runs an older release than the installed one."""
     return started_at < Path(__file__).stat().st_mtime
 
 

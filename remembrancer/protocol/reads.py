@@ -24,9 +24,9 @@ from remembrancer.protocol.writes import (
 
 Strategy = Literal["vector", "keyword", "hybrid", "graph"]
 Ranking = Literal["fitted", "composite", "pagerank"]
-"""The rankings of results: by probability, or by one of two formulas, which `memory/ranking.py` has."""
+"""The rankings of results: by probability, or by one of the two formulas in `memory/ranking.py`."""
 Order = Literal["important", "latest", "valid", "due"]
-"""`valid`: the latest beginning of validity first. `due`: open ends that are not done, by due date; those without one
+"""`valid`: by the start of validity, latest first. `due`: open ends that are not done, by due date, undated ones
 last."""
 Direction = Literal["outgoing", "incoming", "both"]
 ProfileName = Literal["default", "codebase", "preferences", "debugging", "new_project", "architecture"]
@@ -38,8 +38,8 @@ Section = Literal["preferences", "project_context", "session_history", "relevant
 class Filters(msgspec.Struct, frozen=True):
     """The conditions that a memory must meet. Empty tuples allow all; times are seconds since the epoch, inclusive.
 
-    A memory of scope `session` matches only with its own `session_id`, whatever `scopes` says. Tags match in upper and
-    lower case.
+    A memory of scope `session` matches only with its own `session_id`, whatever `scopes` says. Tags match regardless of
+    case.
     """
 
     session_id: str
@@ -53,12 +53,13 @@ class Filters(msgspec.Struct, frozen=True):
     kinds: tuple[Kind, ...] = ()
     domains: tuple[str, ...] = ()
     valid_at: float | None = None
-    """Only memories valid then: from `valid_from` (or else the time of the event or of storing) until `valid_until`."""
+    """Only memories valid at this time: from `valid_from` (default: the time of the event or of storing) to
+    `valid_until`."""
     only_forgotten: bool = False
 
     @property
     def filters(self) -> Filters:
-        """The filters alone, of a request that has further fields."""
+        """The filters of a request, without its other fields."""
         return Filters(*(getattr(self, name) for name in Filters.__struct_fields__))
 
 
@@ -66,7 +67,7 @@ class Scores(msgspec.Struct, frozen=True, omit_defaults=True):
     """The scores behind a memory's rank."""
 
     final: float
-    """The score that the memories of an answer are sorted by: the sum of `shares`, where these are known."""
+    """The score by which an answer's memories are sorted: the sum of `shares`, where these are known."""
     relevance: float
     """The probability in [0, 1] that the memory answers the query. With a ranking by name, and during an outage without
     vectors, the degree of match."""
@@ -98,7 +99,7 @@ class ListedMemory(ShownFields, frozen=True, kw_only=True):
     """Ids of newer memories that probably replace it (`REPLACED` in `memory/replacement.py`), according to links that
     are made with the vectors. A context leaves the memory out if they are included (`replaced_among`)."""
     origin: FileSource | None = None
-    """The sort of file that it is a part of, in `source` with these `lines`. None: it is a memory."""
+    """The sort of file that it is a part of: these `lines` of `source`. None: it is a memory."""
     lines: tuple[int, int] | None = None
 
     @property
@@ -108,7 +109,7 @@ class ListedMemory(ShownFields, frozen=True, kw_only=True):
 
     @property
     def urgency(self) -> tuple[float, float]:
-        """The sort key of an open end, of which the most urgent has the greatest."""
+        """The sort key of an open end: the more urgent, the greater."""
         return -math.inf if self.due is None else -self.due, self.happened_at
 
     def listed(self) -> dict[str, Any]:
@@ -129,7 +130,7 @@ class RecalledMemory(ListedMemory, frozen=True, kw_only=True, omit_defaults=True
     stands_for: tuple[str, ...] = ()
     """Ids of memories with the same statement that were left out in its favour."""
     code: str = ""
-    """The file of the indexed code that it names and that is gone, if any."""
+    """The file that it names and that is gone from the indexed code, if any."""
 
 
 class Recalled(msgspec.Struct, frozen=True, tag=True):
@@ -164,7 +165,7 @@ class Recall(Filters, Request[Recalled], frozen=True, kw_only=True):
     is_task: bool = False
     """True if the query is a task: memories related to it are wanted, not only those that answer it."""
     sources: tuple[Origin, ...] = ()
-    """The places to look; empty: memories, and notes where the project has them."""
+    """The sources to search; empty: memories, and notes where the project has them."""
     root: str = ""
     """The workspace whose notes are searched."""
     valid_only: bool = False
@@ -194,8 +195,8 @@ class Memories(msgspec.Struct, Generic[M], frozen=True, tag=True):
 
 
 class ListMemories(Filters, Request[Memories[ListedMemory]], frozen=True, kw_only=True):
-    """List the memories of `project`, of the user and of the session that pass the filters. `all_or_none`: list none,
-    with `more`, if there are more than `limit`."""
+    """List the memories of `project`, of the user and of the session that pass the filters. `all_or_none`: if more than
+    `limit` pass, list none and set `more`."""
 
     project: ProjectRef
     order: Order = "latest"
@@ -222,8 +223,8 @@ class LinkedMemory(ListedMemory, frozen=True, kw_only=True, omit_defaults=True):
 class FollowLinks(SessionRequest[Memories[LinkedMemory]], frozen=True):
     """Read these memories, in this order, and then related ones, up to `depth` links away, the nearest first.
 
-    At most `limit` memories, and after the first about this many `characters` at most. Raises `NotFound` if none of the
-    ids exists.
+    The answer has at most `limit` memories, and after the first, at most about `characters` characters. Raises
+    `NotFound` if none of the ids exists.
     """
 
     memory_ids: tuple[str, ...]
@@ -313,7 +314,7 @@ class StoreDescription(msgspec.Struct, frozen=True, tag=True):
     proposals: tuple[Proposal, ...] = ()
     """The project's memories that are proposed for promotion to the user."""
     doubts: tuple[Pair, ...] = ()
-    """Memories of which the newer probably replaces the older, until a person decides; the most probable ones."""
+    """Pairs in which the newer memory probably replaces the older, until a person decides; the most probable ones."""
 
 
 class DescribeStore(SessionRequest[StoreDescription], frozen=True):
@@ -332,16 +333,16 @@ class Surroundings(msgspec.Struct, frozen=True):
     found_entities: tuple[str, ...] = ()
     """Names of entities that were extracted from its text, not given by a caller."""
     copies: dict[str, Scope] = {}
-    """The ids of other memories with identical content, without forgotten ones, with their scopes."""
+    """The ids and scopes of other memories with identical content that are not forgotten."""
     proposal: Proposal | None = None
-    """The proposal to give it to the user, answered or not."""
+    """The proposal to promote it to the user, answered or not."""
 
 
 class MemoryShown(Surroundings, frozen=True, tag=True, kw_only=True):
     """A complete memory, with the state of its vectors, and its near duplicates (cosine >= 0.95).
 
     `strength` and `is_stale` follow the formulas of `memory/decay.py`. `reasons` say, in sentences, why the memory is
-    in its scope. `undo_forgets`, read on request: an undo would forget it.
+    in its scope. `undo_forgets` (only on request): an undo would forget it.
     """
 
     memory: PortableMemory
@@ -403,12 +404,12 @@ class GraphEntity(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class GraphFound(msgspec.Struct, frozen=True, tag=True):
-    """The result of a walk, nearest first. `suggestions` are known names with words of a requested one that does not
-    exist.
+    """The result of a walk, nearest first. `suggestions` are known names that share words with a requested one that
+    does not exist.
 
     `relationship_types` counts the edges of each type: all of them in the overview, otherwise those found. An overview
-    has the best connected entities and the totals, and no memories. `entity_types` counts all entities of each type
-    that the session may see, in the overview alone.
+    has the best connected entities and the totals, and no memories. Only an overview has `entity_types`, the number of
+    entities of each type that the session may see.
     """
 
     entities: tuple[GraphEntity, ...]
@@ -428,7 +429,7 @@ class GraphFound(msgspec.Struct, frozen=True, tag=True):
 class SearchGraph(SessionRequest[GraphFound], frozen=True):
     """Walk the graph from an entity, or get an overview without one.
 
-    `depth` is 0 to 3 hops, `limit` the most entities, and the most memories, in the answer. An empty
+    `depth` is 0 to 3 hops, `limit` the maximum number of entities, and of memories, in the answer. An empty
     `relationship_type` means all.
     """
 
@@ -443,21 +444,21 @@ class SearchGraph(SessionRequest[GraphFound], frozen=True):
 
 
 class ContextGathered(msgspec.Struct, frozen=True, tag=True):
-    """The memories of the requested sections, in the order of the sections; in each the most useful first."""
+    """The memories of the requested sections, section by section, the most useful first in each."""
 
     memories: tuple[RecalledMemory, ...]
     is_all: bool = False
-    """True if these are all memories that are valid here."""
+    """True if these are all valid memories."""
     subjects: tuple[tuple[str, int], ...] = ()
-    """The subjects with the most memories, each with its count; empty if all memories are here."""
+    """The subjects with the most memories, each with its count; empty if the answer has all memories."""
     replaced: tuple[RecalledMemory, ...] = ()
     """The memories left out because a newer one in the answer probably replaces them."""
     closed: tuple[RecalledMemory, ...] = ()
-    """The open ends left out because they were closed lately, if all else is here."""
+    """The open ends left out because they were closed recently, if the answer has everything else."""
     notes: int = 0
-    """The number of the project's note files, of which none is here."""
+    """The number of the project's note files, which the answer does not contain."""
     former_place: str = ""
-    """The directory in which a project without memories probably was before."""
+    """The directory from which a project without memories was probably moved."""
     short_ids: dict[str, str] = {}
     """The short forms of the memories' ids."""
 
@@ -468,8 +469,9 @@ part."""
 
 
 class GatherContext(SessionRequest[ContextGathered], frozen=True):
-    """Gather the memories that a session needs for its task: everything that is valid, if it fits in about `tokens`, or
-    else a part, in `part_tokens`; `with_subjects` adds the subjects of the rest. Nothing is counted as accessed."""
+    """Gather the memories that a session needs for its task: everything that is valid, if it fits in about `tokens`,
+    otherwise a selection of `part_tokens`; `with_subjects` adds the subjects of the rest. Nothing is counted as
+    accessed."""
 
     task: str = ""
     files: tuple[str, ...] = ()
@@ -478,11 +480,11 @@ class GatherContext(SessionRequest[ContextGathered], frozen=True):
     part_tokens: int = PART_TOKENS
     with_subjects: bool = True
     root: str = ""
-    """The workspace whose notes are counted; empty if only what is remembered counts."""
+    """The workspace whose notes are counted; empty: notes are not counted."""
 
 
 class NoteAccess(SessionRequest[bool], frozen=True):
-    """Count these memories as shown to somebody. `used`: these have been useful, too."""
+    """Count these memories as shown. `used`: those that were also useful."""
 
     memory_ids: tuple[str, ...]
     used: tuple[str, ...] = ()
@@ -505,14 +507,14 @@ class FindIds(SessionRequest[IdsFound], frozen=True):
 
 
 class ListedSession(SessionEntry, frozen=True, omit_defaults=True):
-    """A session, and how much of it is kept."""
+    """A session, and the number of its records that are kept."""
 
     memories: int = 0
     turns: int = 0
     tool_calls: int = 0
     left: tuple[str, ...] = ()
-    """Of an ended session: its most important memories that the whole project may see, by their summary or else their
-    first words."""
+    """For an ended session: its most important memories that the whole project may see, each as its summary or first
+    words."""
 
 
 class SessionDescription(msgspec.Struct, frozen=True, tag=True):

@@ -17,16 +17,16 @@ Place = Literal["project", "user"]
 """The space that a run changes: the project's (with its sessions' memories) or the user's."""
 RunKind = Literal["session_end", "promotion", "consolidation", "maintenance"]
 IMPORTS: Final = "run:import-"
-"""The prefix of the ids of imports, which are undone as runs are."""
+"""The prefix of the ids of imports, which are undone like runs."""
 IMPORT: Final = "import"
-"""The kind of the run that an import is."""
+"""The kind of run for an import."""
 IMPORT_UNDONE: Final = "its import was undone"
 """The reason for forgetting that allows a memory to be imported again."""
 PromotionReason = Literal["importance", "explicit", "pattern_match"]
 
 
 class ChainLink(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A step in a memory's way to its scope: it was promoted from `scope`, or another one was merged into it.
+    """A step in a memory's promotion to its scope: it was promoted from `scope`, or another one was merged into it.
 
     `memory_id` is the memory that was promoted or merged, `content` its text if it was merged and differs, `run_id` the
     run that did it.
@@ -64,16 +64,17 @@ class NewMemory(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AddMemory(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit_defaults=True):
-    """Store a new memory. If its id already exists, it is skipped, and later edits that depend on it with it."""
+    """Store a new memory. If its id already exists, this edit and later ones that depend on it are skipped."""
 
     memory: NewMemory
     made_of: tuple[tuple[str, int], ...] = ()
-    """Ids and versions of the memories that it was made of. The edit is skipped if one of them is forgotten, gone, or
-    has another version now, other than by this run."""
+    """Ids and versions of the memories that it was made of. The edit is skipped if one of them is forgotten or gone, or
+    was changed by anything but this run."""
 
 
 class ReviseMemory(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit_defaults=True):
-    """Make a new version of a memory. Fields that are None stay. `change` is the name of the change in the history.
+    """Make a new version of a memory. Fields that are None keep their values. `change` is the name of the change in the
+    history.
 
     `expected_version`: skip the edit when the memory has another version (None: any version). `accessed` counts one
     access; `chain` is added to the promotion chain; `forget` hides it, with this reason; `tags` are added to the
@@ -147,7 +148,7 @@ class ProposeMemory(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omi
 
 
 class DropOrphans(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
-    """Has no effect. In a shared lane, members with release 0.2.0 write it and the next two."""
+    """Has no effect. Members with release 0.2.0 write this edit and the next two to shared lanes."""
 
 
 class CloseRequest(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
@@ -162,10 +163,10 @@ class Prune(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
     """Delete up to `limit` rows that are no longer needed. Times are seconds since the epoch.
 
     It deletes turns and tool calls of sessions that were closed before `sessions_before`; runs that began before
-    `runs_before` (they cannot be undone then), and, as old, the log of consolidations, versions of memories that are
-    gone or have many newer ones, promotions of memories that are gone, and sessions without any other records; the
-    results of operations that were applied before `operations_before` (nobody sends one again so late), except those on
-    their way to another space.
+    `runs_before`, which can then no longer be undone, and, from before that time too, the log of consolidations,
+    versions of memories that are gone or have many newer ones, promotions of memories that are gone, and sessions
+    without any other records; the results of operations that were applied before `operations_before` (too long ago for
+    a retry), except those on their way to another space.
     """
 
     sessions_before: float
@@ -175,7 +176,7 @@ class Prune(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
 
 
 class SaveTopics(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
-    """Replace the stored communities of the entity graph. They are derived data: undoing leaves them."""
+    """Replace the stored communities of the entity graph. They are derived data, which an undo leaves alone."""
 
     topics: tuple[Topic, ...]
 
@@ -228,13 +229,10 @@ class ApplyRun(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_d
 
 
 class UndoRun(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
-    """Undo all parts of a run in a space: memories that it made are forgotten, and changed ones restored. An import is
-    undone by a person's shell only, since its memories are those of all sessions; in a shared project, those of
-    sessions are in a space of their own (`session`).
-
-    A memory that somebody else has changed since is left as it is, and named. An unknown run is refused, or
-    (`if_there`) answered as not found: few runs have parts in both spaces.
-    """
+    """Undo all parts of a run in a space: memories that it made are forgotten, and changed ones restored. Only a person
+    in a shell can undo an import, since its memories are those of all sessions; in a shared project, those of sessions
+    are in a separate space (`session`). Memories that others have changed since are left alone and listed. An unknown
+    run is refused, or with `if_there` reported as not found: few runs have parts in both spaces."""
 
     run_id: str
     place: Scope

@@ -15,8 +15,8 @@ _WHERE: Final = {SHELL_SESSION: "in the shell", BROWSER_SESSION: "in the browser
 
 
 def author_of(session_id: str, client: str, member: str = "") -> str:
-    """The name of a person, or of a session by its client's name; with the member of a shared project that made a
-    change, on that machine."""
+    """The display name of a change's author: a person, or a session by its client's name, and the member of a shared
+    project on whose machine the change was made."""
     if place := _WHERE.get(session_id):
         return f"{member or 'you'}, {place}"
     return f"{client} on {member}" if member else client

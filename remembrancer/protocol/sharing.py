@@ -43,8 +43,8 @@ class ShareProject(Request[MemoriesMoved], frozen=True):
 
 
 class LeaveLane(Request[tuple[str, int]], frozen=True):
-    """Stop sharing for a project (None: the user): the present memories of the lane stay as its own. The answer is the
-    lane, and their number."""
+    """Stop sharing for a project (None: the user), which keeps the lane's present memories as its own. The answer is
+    the lane, and their number."""
 
     project: ProjectRef | None
     dry_run: bool = False

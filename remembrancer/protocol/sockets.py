@@ -48,7 +48,7 @@ LINGER_MS: Final = 200
 """The milliseconds that a closing socket has for sending: enough for a last answer on one host, short enough for a
 stop."""
 HIGH_WATER_MARK: Final = 20_000
-"""The most messages that a socket queues per direction."""
+"""The maximum number of messages that a socket queues per direction."""
 RECONNECT_MS: Final = 10
 RECONNECT_MAX_MS: Final = 40
 NETWORK_RECONNECT_MS: Final = 250
@@ -72,7 +72,7 @@ logger = logging.getLogger(__name__)
 
 
 class Speaker:
-    """The sender on a socket: the process's role name and the ULID of this start of it. Makes its envelopes."""
+    """The sender on a socket: the process's role name and the ULID of its current start. Makes its envelopes."""
 
     def __init__(self, name: str, incarnation: str) -> None:
         self.name = name
@@ -96,7 +96,7 @@ class Speaker:
 
 class CurveKeys(NamedTuple):
     """The keys of one end of a network connection, in Z85. `server` is the public key of the listening end; None: this
-    is that end."""
+    is the listening end."""
 
     public: str
     secret: str
@@ -136,7 +136,7 @@ class _Endpoint(abc.ABC, Generic[In]):
         self._socket: zmq.Socket[bytes] | None = None
         self._reader: SocketReader | None = None
         self._context: zmq.Context[Any] | None = None
-        """Its own context; None: that of the process."""
+        """Its own context; None: the context of the process."""
         self._pending: dict[int, _OpenRequest] = {}
         self.rejected_frames = 0
 
@@ -203,7 +203,7 @@ class _Endpoint(abc.ABC, Generic[In]):
             self._reader.look()
 
     def take(self, frames: list[Any], key: str = "") -> None:
-        """Process a message of a peer with this authenticated key."""
+        """Process a message from a peer with this authenticated key."""
         sender = b"".join(frames[:-2])
         try:
             if len(frames) != self._frames:
@@ -322,7 +322,7 @@ class Dealer(_Endpoint[In]):
                 socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
                 socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
                 socket.setsockopt(zmq.IDENTITY, f"{self._speaker.name}/{self._speaker.incarnation}".encode())
-            else:  # its key identifies it: with a routing id of its choice a peer could take another's place
+            else:  # its key identifies it: a peer that chose its own routing id could impersonate another
                 socket.setsockopt(zmq.RECONNECT_IVL, NETWORK_RECONNECT_MS)
                 socket.setsockopt(zmq.RECONNECT_IVL_MAX, NETWORK_RECONNECT_MAX_MS)
             address = f"inproc://monitor-{int(socket.getsockopt(zmq.FD))}"

@@ -26,11 +26,11 @@ from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import SubmitBatch
 
 AWAY: Final = (PeerUnavailable, PeerLost, DeadlineExceeded, MemoryUnavailable)
-"""The errors of a request that the store was not available for. All can be retried."""
+"""The errors of a request while the store is unavailable. All can be retried."""
 RETRY_S: Final = 0.05
 """The pause between two attempts of `ask`."""
 ANSWER_S: Final = 30.0
-"""The time that one attempt of `ask` may take: a page of vectors, or hundreds of edits or chunks behind other
+"""The time limit of one attempt of `ask`, enough for a page of vectors, or hundreds of edits or chunks after other
 writes."""
 AWAY_S: Final = 120.0
 """The time that the store may be away during a job of the consolidator, before the job fails."""
@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 
 class StoreAway(MemoryUnavailable, code=MemoryUnavailable.code):
-    """The store was away for all the time that a request of `ask` may take."""
+    """The store was away for the whole time limit of a request of `ask`."""
 
 
 class StoreAvailability:
@@ -172,7 +172,7 @@ class StoreClient(Dealer[OthersWrote]):
         try:
             reply = await self.exchange(question, timeout_s=timeout_s)
         except DeadlineExceeded:
-            if not is_long and self.health.answered_at < asked_at:  # otherwise only one file is slow
+            if not is_long and self.health.answered_at < asked_at:  # else one file is slow
                 self._note_silence()
             raise
         body = reply.body

@@ -1,8 +1,5 @@
-"""The calls that Linux or macOS alone has, each with what is done where it is missing.
-
-With `REMEMBRANCER_PORTABLE` in the environment those of Linux are left out: tests run so once. Hooks and the bridge
-import this module: keep it small.
-"""
+"""Calls that only Linux or only macOS has, each with a fallback. `REMEMBRANCER_PORTABLE` in the environment disables
+those of Linux, for one run of the tests. Hooks and the bridge import this module: keep it small."""
 
 # ruff: noqa: PTH118, PTH123
 import os
@@ -18,12 +15,12 @@ MEMORY_STORAGE = "/dev/shm"  # noqa: S108 - private: owner and mode are checked
 LONGEST_SOCKET_PATH = 103
 """The longest path of a Unix socket on macOS in bytes, without its terminating NUL. Linux allows 107 (unix(7))."""
 NICENESS = 10
-"""Of 19: a client's request goes first, and this work still gets done on a busy machine."""
+"""Out of 19: clients' requests go first, and background work still gets done on a busy machine."""
 _PR_SET_PDEATHSIG = 1
 
 
 def started_at() -> float:
-    """The monotonic time at which this process was started, before Python itself, which takes a while on a busy
+    """The monotonic time at which this process was started, before the interpreter, which is slow to load on a busy
     machine. From the kernel (proc(5), field 22), or else estimated from the CPU time."""
     if sys.platform == "linux" and not IS_PORTABLE:
         try:

@@ -35,7 +35,7 @@ def answer_decoder(question: type[Request[T]]) -> msgspec.msgpack.Decoder[T | Fa
 
 
 class Notice(msgspec.Struct, frozen=True, array_like=True):
-    """A caveat of an answer: the missing part, and the reason."""
+    """A caveat about an answer: the missing part, and the reason."""
 
     code: str
     message: str
@@ -69,8 +69,8 @@ _int_decoder = msgspec.msgpack.Decoder(int)
 
 
 def decode_envelope(frame: bytes) -> Envelope:
-    """Decode an envelope. Raises `VersionMismatch` if its first element is not our version, `FrameRejected` if it is no
-    envelope."""
+    """Decode an envelope. Raises `VersionMismatch` if its first element is not our version, `FrameRejected` if it is
+    not an envelope."""
     try:
         envelope = _decoder.decode(frame)
     except UNDECODABLE as error:

@@ -42,7 +42,8 @@ DEFAULT_MODEL: Final = "all-minilm-l6-v2."
 
 
 class CosineScale(msgspec.Struct, frozen=True):
-    """The scale of a model's cosines: their means for questions with texts that answer them, and with other texts."""
+    """The scale of a model's cosines: their means between questions and texts that answer them, and between questions
+    and other texts."""
 
     answering: float
     unrelated: float
@@ -111,7 +112,7 @@ class ModelProgress(msgspec.Struct, frozen=True):
     """A model and its use: it answers queries (`active`), will do so when everything is embedded with it (`next`), or
     does while the others cannot (`fallback`).
 
-    `pending` of `total` texts wait for vectors; total is 0 if nobody counted. `answers`: it answers queries now.
+    `pending` of `total` texts wait for vectors; total is 0 if they were not counted. `answers`: it answers queries now.
     """
 
     choice: ModelChoice

@@ -22,7 +22,7 @@ class ProjectRef(msgspec.Struct, frozen=True):
     id: str
     path: str
     sees_user: bool = True
-    """True if the requester sees and changes the user's memories, which belong to all projects."""
+    """True if the requester can see and change the user's memories, which belong to all projects."""
     code_within: tuple[str, ...] | None = None
     """The real directories to which reading code is restricted; None: everything that the user may read."""
 
@@ -50,7 +50,7 @@ class EntityRef(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 MENTIONED_WITH: Final = "mentioned_with"
-"""The edge between two entities of a memory that does not state their relationship."""
+"""The edge between two entities that a memory names without stating their relationship."""
 
 
 DESCRIBED_AS: Final = "described_as"
@@ -58,7 +58,8 @@ DESCRIBED_AS: Final = "described_as"
 
 
 class ShownFields(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of a memory that lists show. With `MemoryFields`, the one definition of a memory's fields.
+    """The fields of a memory that lists show. This class and `MemoryFields` are the only definition of a memory's
+    fields.
 
     Times are seconds since the epoch. A `kind` of None follows from the type.
     """
@@ -268,7 +269,7 @@ class RestoreMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", o
 
 
 class UndoChange(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
-    """Undo the last change of a memory that was not undone yet, or, if it has replaced another memory since, the
+    """Undo the last change of a memory that is not undone yet, or, if the memory has since replaced another, the
     replacement. Refused if the memory no longer has this version (None: any version)."""
 
     memory_id: str
@@ -315,7 +316,7 @@ MemoryChange = (
     | EraseMemory
     | ImportMemory
 )
-"""The changes of one memory."""
+"""The changes to one memory."""
 SessionChange = StartSession | EndSession | RecordEvents
 
 
@@ -342,7 +343,8 @@ Change = MemoryChange | SessionChange | ApplyRun | UndoRun | WriteNote
 
 
 def needs_room(change: Change) -> bool:
-    """True if a full file refuses the change: forgetting and erasing add only a small row, and are never refused."""
+    """True if a full file refuses the change: forgetting and erasing are never refused, since they add only a small
+    row."""
     return not isinstance(change, ForgetMemory | EraseMemory)
 
 
@@ -382,7 +384,7 @@ class StoredResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, ta
     already_known: bool = False
     missing: tuple[str, ...] = ()
     updated_fields: tuple[str, ...] = ()
-    """The fields that changed of an existing memory with this text."""
+    """The changed fields of an existing memory with this text."""
 
 
 class UpdatedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
@@ -397,8 +399,7 @@ class UpdatedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, t
     version: int
     missing: tuple[str, ...] = ()
     line: str = ""
-    """The line of the new text in which a passage was replaced, or the beginning of a text that was replaced as a
-    whole."""
+    """The line in which a passage was replaced, or the beginning of a text that was replaced as a whole."""
 
 
 class TaggedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
@@ -512,7 +513,7 @@ class NearMemory(msgspec.Struct, frozen=True):
 
 
 class Applied(msgspec.Struct, frozen=True, tag=True):
-    """Store to gateway: committed, durably. `replayed`: an earlier request had already done it.
+    """Store to gateway: committed durably. `replayed`: an earlier request had already done it.
 
     `embedding_error` says why a text cannot be embedded at the moment. `near` are memories that earlier ones of this
     session probably replace, and that the session has not been told about yet. `short_ids` are short forms of the ids,
