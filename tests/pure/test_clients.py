@@ -81,21 +81,9 @@ def test_a_configuration_that_lies_elsewhere_is_found_there() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("client", "section", "form"),
-    [
-        ("claude-code", "mcpServers", {"type": "stdio"}),
-        ("claude-desktop", "mcpServers", {}),
-        ("vscode", "servers", {"type": "stdio"}),
-        ("gemini-cli", "mcpServers", {}),
-        ("zed", "context_servers", {}),
-        ("copilot-cli", "mcpServers", {"type": "local", "tools": ["*"]}),
-        ("opencode", "mcp", {"type": "local", "enabled": True, "command": [*COMMAND]}),
-    ],
-)
-def test_each_client_gets_its_own_form_of_the_entry(client: str, section: str, form: dict[str, Any]) -> None:
-    entry = form if "command" in form else ENTRY | form
-    assert json.loads(added("", client)) == {section: {"remembrancer": entry}}
+@pytest.mark.parametrize(("client", "section", "entry"), cases("clients", "forms"))
+def test_each_client_gets_its_own_form_of_the_entry(client: str, section: str, entry: dict[str, Any]) -> None:
+    assert json.loads(added("", client)) == {section: {"remembrancer": entry if "command" in entry else ENTRY | entry}}
     assert added("", client).endswith("}\n")
 
 
@@ -155,20 +143,12 @@ def test_a_file_that_begins_with_a_byte_order_mark_is_read_and_a_symbolic_link_s
 
 # --- what is there already ---
 OTHER = {"a": {"command": "a"}}
-TYPED = {"type": "stdio", **ENTRY}
 
 
-@pytest.mark.parametrize(
-    ("present", "entry"),
-    [
-        (ENTRY | {"env": {"A": "b"}}, TYPED | {"env": {"A": "b"}}),
-        (ENTRY | {"args": ["mcp", "--project", "/x"]}, TYPED | {"args": ["mcp", "--project", "/x"]}),
-        (ENTRY | {"command": "/old/remembrancer", "env": {"A": "b"}}, TYPED | {"env": {"A": "b"}}),
-        ({"command": "/v/bin/python", "args": ["-m", "remembrancer", "mcp"]}, TYPED),
-    ],
-)
-def test_our_entry_starts_this_command_and_keeps_the_rest(present: dict[str, Any], entry: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("present", "kept"), cases("clients", "ours"))
+def test_our_entry_starts_this_command_and_keeps_the_rest(present: dict[str, Any], kept: dict[str, Any]) -> None:
     text = json.dumps({"mcpServers": {**OTHER, "remembrancer": present}})
+    entry = {"type": "stdio", **ENTRY, **kept}
     assert json.loads(added(text)) == {"mcpServers": {**OTHER, "remembrancer": entry}}
     assert json.loads(removed(text)) == {"mcpServers": OTHER}
 

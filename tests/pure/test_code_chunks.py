@@ -97,18 +97,7 @@ def test_encodings_are_read_as_they_come(tmp_path: Path, encoding: str) -> None:
 # --- Code is cut at functions, methods and types, in every language that has a grammar and in some way in all others.
 LONG_BODY = "\n".join(f"        step_{number}()" for number in range(60))
 PYTHON = cases("code_chunks", "python").replace("LONG BODY", LONG_BODY)
-SAMPLES = dict(cases("code_chunks", "samples"))
-
-MORE_NAMES = dict(cases("code_chunks", "names"))
-COMMENTS = {
-    "ruby": ("module Net\n  # Keeps them.\n  class Pool\n  end\nend", "Net.Pool", "class Pool"),
-    "elixir": (
-        'defmodule A do\n  @doc "Keeps them."\n  @spec go(a) :: b\n  def go(1), do: 2\n  def go(2), do: 3\nend',
-        "A.go",
-        "def go(2)",
-    ),
-    "haskell": ("module A where\n\nx = 1\n\n-- | Keeps them.\ngo :: Int -> Int\ngo 1 = 2\ngo n = 3", "go", "go n = 3"),
-}
+SAMPLES, MORE_NAMES, COMMENTS = (dict(cases("code_chunks", each)) for each in ("samples", "names", "comments"))
 
 
 def test_a_class_is_cut_into_its_members_under_the_path_of_their_names() -> None:

@@ -82,18 +82,15 @@ def gathered(draw: st.DrawFn) -> list[RecalledMemory]:
 
 
 @given(gathered(), st.booleans(), st.one_of(st.integers(0, 120), st.integers(100, 8000)))
-def test_a_block_never_has_more_tokens_than_allowed(found: list[RecalledMemory], is_all: bool, max_tokens: int) -> None:
+def test_a_block_has_no_more_tokens_than_allowed_and_for_markdown_our_headings_and_one_item_a_memory(
+    found: list[RecalledMemory], is_all: bool, max_tokens: int
+) -> None:
     made = block(found, max_tokens, is_all=is_all)
     assert made.tokens == estimate_tokens(made.text) <= max_tokens
     known = [each.id for each in found]
     assert known[: len(made.memory_ids)] == list(made.memory_ids), "the first ones, in order"
     assert made.truncated or (is_all and made.memory_ids == tuple(known))
     assert (ALL in made.text) == (bool(known) and not made.truncated)
-
-
-@given(gathered(), st.integers(20, 4000))
-def test_markdown_sees_our_headings_and_one_item_a_memory(found: list[RecalledMemory], max_tokens: int) -> None:
-    made = block(found, max_tokens)
     if len(made.memory_ids) < 2:  # one that is cut has no group
         return
     groups = {group_of(each) for each in found if each.id in made.memory_ids}
@@ -379,8 +376,10 @@ def test_what_is_left_out_of_a_degraded_answer_is_not_put_back_when_it_is_sent(m
     assert tokens(within_budget(answer, max_tokens)) <= max_tokens
 
 
-@given(st.lists(texts(), max_size=6), st.integers(64, 1500))
-def test_no_answer_is_ever_longer_than_promised(contents: list[str], max_tokens: int) -> None:
+@given(st.lists(texts() | texts().map(lambda text: text * 20), max_size=6), st.integers(64, 1500))
+def test_no_answer_is_ever_longer_than_promised_and_an_excerpt_takes_no_character_apart(
+    contents: list[str], max_tokens: int
+) -> None:
     answer = answer_of(contents)
     result = within_budget(answer, max_tokens)
     assert tokens(result) <= max_tokens
@@ -393,18 +392,9 @@ def test_no_answer_is_ever_longer_than_promised(contents: list[str], max_tokens:
         assert memory is result["memories"][-1]
         assert {**memory, "content": whole["content"]} == {**whole, "excerpt": True}
         assert memory["content"] != " …", "an excerpt says something"
-
-
-@given(texts(), st.integers(150, 600))
-def test_an_excerpt_takes_no_character_apart(content: str, max_tokens: int) -> None:
-    content = neutralised(content * 20)
-    answer = answer_of([content])
-    for memory in within_budget(answer, max_tokens)["memories"]:
-        if memory.get("excerpt"):
-            cut = memory["content"].removesuffix(" …")
-            start = content.index(cut)
-            assert not content[:start].strip()
-            assert whole_characters(content, start + len(cut)) == start + len(cut)
+        before, excerpt, _ = whole["content"].partition(memory["content"].removesuffix(" …"))
+        assert not before.strip()
+        assert whole_characters(whole["content"], len(before + excerpt)) == len(before + excerpt)
 
 
 # --- What is shown for a query or a prompt, in which length, and the advice of an empty answer.
@@ -425,37 +415,17 @@ def test_the_hint_says_whether_filters_narrowed_the_question() -> None:
         assert hint_for(question, Recalled((), 0, below, "hybrid", 1.0)) == hint
 
 
-def test_the_first_words_of_a_text_or_of_the_sentence_that_matches_best_are_on_one_line() -> None:
-    week = "部署在星期二十点进行" * 9
-    for text, line in (
-        ("one  two\nthree", "one two three"),
-        ("one two three four", "one two three …"),
-        (week, f"{week[:30]} …"),
-        (" " * 400 + "late", "late"),
-        ("", ""),
-    ):
-        assert first_words(text, 3) == line
-    for text, words, line in (
-        ("One is red. Two is green.\nThree is grey.", 6, "… Two is green. Three is …"),
-        ("Green is one, and two is red as well", 5, "Green is one, and two …"),
-        ("Nothing of it.", 5, "Nothing of it."),
-        ("", 5, ""),
-    ):
-        assert first_words(from_best_sentence(text, lambda each: "green" in each.lower()), words) == line
+@pytest.mark.parametrize(("text", "words", "line"), cases("context_block", "first_words"))
+def test_the_first_words_of_a_text_are_on_one_line(text: str, words: int, line: str) -> None:
+    assert first_words(text, words) == line
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("## The gate\n\n- opens at **seven**\n* not on `main`", "The gate · opens at seven · not on `main`"),
-        ("TODO: - water the bees\n- weigh the hive", "TODO: water the bees · weigh the hive"),
-        ("| a | b |\n| --- | --- |\n| 1 | 2 |", "a, b · 1, 2"),
-        ("Run this:\n```sh\nmake dev\n```\n", "Run this: make dev"),
-        ("It is a\nlong line, **with `code`, too**", "It is a long line, with `code`, too"),
-        ("24. December: 2**3 and 4**5, f(**one, **two), `**/*.py` or `**/*.c`", ""),
-        ("> 90 % of #2 and __init__", ""),
-    ],
-)
+@pytest.mark.parametrize(("text", "words", "line"), cases("context_block", "best_sentences"))
+def test_the_first_words_are_those_of_the_sentence_that_matches_best(text: str, words: int, line: str) -> None:
+    assert first_words(from_best_sentence(text, lambda each: "green" in each.lower()), words) == line
+
+
+@pytest.mark.parametrize(("text", "line"), cases("context_block", "lines"))
 def test_a_markdown_text_is_one_line_without_marks_and_no_other_text_is_changed(text: str, line: str) -> None:
     assert without_marks(text) == (line or text)
 

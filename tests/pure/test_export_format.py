@@ -101,19 +101,16 @@ def export(*body: Line | bytes, end: EndLine | None = None) -> BytesIO:
     return BytesIO(b"".join([encode_header(1e9), *encoded, encode_line(end or counted)]))
 
 
-@given(lines)
-def test_a_line_is_read_as_it_was_written(line: Line) -> None:
+@given(lines, st.integers(0), st.binary(min_size=1, max_size=3))
+def test_a_line_is_read_as_it_was_written_and_a_damaged_one_is_another_line_or_an_error_of_ours(
+    line: Line, place: int, noise: bytes
+) -> None:
     encoded = encode_line(line)
     assert encoded.count(b"\n") == 1
     assert encoded.endswith(b"\n")
     decoded = decode_line(encoded)
     assert decoded == line
     assert encode_line(decoded) == encoded
-
-
-@given(lines, st.integers(0), st.binary(min_size=1, max_size=3))
-def test_a_damaged_line_is_another_line_or_an_error_of_ours(line: Line, place: int, noise: bytes) -> None:
-    encoded = encode_line(line)
     place %= len(encoded)
     try:
         decode_line(encoded[:place] + noise + encoded[place + 1 :])
@@ -244,26 +241,12 @@ def test_each_section_of_a_note_is_a_memory_and_files_of_others_are_notes() -> N
     assert sections(index) == {}
     assert len(sections(f"{index}- never on Fridays\n")) == len(sections("- [MDN](https://x.org/y.md)")) == 1
 
-    plan = "# Shop\n## TODO\n- order labels (due 2026-02-20)\n- run `make`\n- [x] buy milk\n- [ ] call Anna\n"
-    plan += "## Decision\nValkey is the cache.\n## Next steps\n- [X] count\n"
-    plan += "## Decisions\n- MySQL it is:\n  - version 8\n## Rules\n* no ORM\n## Procedures\n- stop\n- start\n"
-    plan += "## Hours\nNine to five.\n## Procedure\n- always lock\n- leave"
-    memories = sections_of("plan.md", plan, 1e9, "project", kind_of)
+    memories = sections_of("plan.md", PLAN, 1e9, "project", kind_of)
     assert [each.due for each in memories if each.due is not None] == [1771545600.0]
-    assert [(each.kind, each.content) for each in memories] == [
-        ("open_end", "Shop: order labels (due 2026-02-20)"),
-        ("open_end", "Shop: run `make`"),
-        ("open_end", "Shop: call Anna"),
-        ("decision", "Shop > Decision: Valkey is the cache."),
-        ("decision", "Shop > Decisions: MySQL it is:\n  - version 8"),
-        ("convention", "Shop > Rules: no ORM"),
-        ("procedure", "Shop > Procedures: - stop\n- start"),
-        ("fact", "Shop > Hours: Nine to five."),
-        ("convention", "Shop > Procedure: - always lock\n- leave"),
-    ]
+    assert [[each.kind, each.content] for each in memories] == cases("export_format", "plan_memories")
 
 
-NOTE = cases("export_format", "note")
+NOTE, PLAN = cases("export_format", "note"), cases("export_format", "plan")
 
 
 # --- Backups as files: damage is noticed, and nothing gets out of one that has no place in a home.

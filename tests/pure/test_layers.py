@@ -6,6 +6,7 @@ Who else may import whom is in pyproject.toml, held by import-linter.
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ BRIDGE = (
 )
 """The bridge, with what it imports only when it needs it."""
 GATEWAY = "remembrancer.actors.gateway.actor"
+SERVED = (GATEWAY, "remembrancer.actors.gateway.http_server", "remembrancer.toolsets.memory.recall_memories")
 HOOK = (
     *(f"remembrancer.commands.{name}" for name in ("hook", "hook_actions", "gateway_client")),
     "remembrancer.actors.bridge.starter",
@@ -48,6 +50,7 @@ def test_one_module_knows_what_linux_or_macos_alone_has() -> None:
     assert sorted(knowing) == ["clients", "runtime", "system"]  # the clients' own files, and a docstring
 
 
+@cache
 def loaded_by(*modules: str) -> set[str]:
     """The modules that a process has once it has imported these, beside those that every process has."""
     program = f"import sys; before = set(sys.modules); import {', '.join(modules)}; print(*(set(sys.modules) - before))"
@@ -61,8 +64,7 @@ def loaded_by(*modules: str) -> set[str]:
         (HOOK, "pathlib asyncio subprocess argparse hashlib typing dataclasses"),
         (("remembrancer.command_line",), "argparse msgspec zmq"),
         (PROCESSES, "nats remembrancer.journal ulid"),  # who shares nothing pays nothing
-        ((GATEWAY, "remembrancer.actors.gateway.http_server"), "jinja2 remembrancer.browser"),
-        ((GATEWAY, "remembrancer.toolsets.memory.recall_memories"), "mcp.client mcp.server.mcpserver numpy"),
+        (SERVED, "jinja2 remembrancer.browser mcp.client mcp.server.mcpserver numpy"),
     ],
 )
 def test_a_process_does_not_load_what_it_does_not_always_need(modules: tuple[str, ...], left_out: str) -> None:

@@ -24,7 +24,7 @@ from tests.cases import cases
 
 ROOT = "/home/me/app"
 PLACES = ("MEMORY.md", "memory.md", "memory/")
-NOTE = "# App\n\nIntro.\n\n## Decisions\n\n- Postgres\n\n### Dates\n\nNone.\n\n## Open\n\nWho pays?\n"
+NOTE = cases("notes", "note")
 
 
 def test_a_path_inside_is_taken_relative_to_the_workspace() -> None:
@@ -81,23 +81,9 @@ def test_appended_is_after_a_blank_line(before: str, content: str, after: str) -
     assert edited(before, content, "append", None).text == after
 
 
-@pytest.mark.parametrize(
-    ("heading", "after"),
-    [
-        ("Decisions", NOTE.replace("- Postgres\n", "- Postgres\n- Redis\n")),
-        ("## decisions", NOTE.replace("- Postgres\n", "- Postgres\n- Redis\n")),
-        ("App > Decisions > Dates", NOTE.replace("None.\n\n", "None.\n\n- Redis\n\n")),
-        ("decisions > Dates", NOTE.replace("None.\n\n", "None.\n\n- Redis\n\n")),
-        ("Open", NOTE + "\n- Redis\n"),
-        ("Later", NOTE + "\n## Later\n\n- Redis\n"),
-        ("### Later", NOTE + "\n### Later\n\n- Redis\n"),
-        ("Open > Later", NOTE + "\n### Later\n\n- Redis\n"),
-        ("decisions > Later", NOTE.replace("None.\n\n", "None.\n\n### Later\n\n- Redis\n\n")),
-        ("Nowhere > Later", NOTE + "\n## Nowhere > Later\n\n- Redis\n"),
-    ],
-)
-def test_appended_under_a_heading_is_before_the_next_one(heading: str, after: str) -> None:
-    assert edited(NOTE, "- Redis", "append", heading).text == after
+@pytest.mark.parametrize(("heading", "before", "after"), cases("notes", "under_headings"))
+def test_appended_under_a_heading_is_before_the_next_one(heading: str, before: str, after: str) -> None:
+    assert edited(NOTE, "- Redis", "append", heading).text == NOTE.replace(before, after)
 
 
 def test_replaced_is_a_section_or_the_whole_given_back_and_no_more_than_can_be_shown() -> None:

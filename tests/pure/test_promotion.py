@@ -131,35 +131,18 @@ def test_what_is_promoted_at_once_would_be_at_the_end_as_well(given_memory: Mate
 
 # --- From a project to the user.
 @pytest.mark.parametrize(("changes", "promotes", "reason"), cases("promotion", "users"))
-def test_what_was_of_use_in_three_sessions_is_proposed(changes: dict[str, Any], promotes: bool, reason: str) -> None:
+def test_what_was_of_use_in_three_sessions_or_speaks_of_the_user_is_proposed(
+    changes: dict[str, Any], promotes: bool, reason: str
+) -> None:
     verdict = to_user(candidate(**changes))
     assert verdict.promote is promotes
     assert reason in verdict.reason
 
 
-def test_what_speaks_of_the_user_or_has_a_score_of_0_7_goes_to_him_and_no_wish_of_another() -> None:
-    weak = candidate(importance=0.7, confidence=0.4, sessions_used=3)
-    assert to_user(weak).promote
-    assert not to_user(replace(weak, confidence=0.2)).promote
-    assert to_user(replace(weak, confidence=0.2)).reason == "its score 0.69 is below 0.7"
-    assert to_user(candidate(access_count=40)).score == to_user(candidate(access_count=0)).score
-    assert not to_user(candidate(sessions_used=0, access_count=40)).promote
-    new = candidate("preference", content="Wants short answers", importance=0.2, confidence=0.2, sessions_used=0)
-    assert to_user(new).reason == "it is about the user, and names nothing of the project"
-    assert to_user(new).promote
-    assert not to_user(replace(new, kind="fact")).promote
-    assert not to_user(replace(new, content="Wants short answers in docs/api.md")).promote
-    for kind in ("preference", "fact"):
-        verdict = to_user(candidate(kind, content="Ilse wants short answers"))
-        assert (verdict.promote, verdict.reason) == (False, "it is about Ilse, not about the user")
-    for content in ("The user wants short answers", "User likes tea", "We want short answers", "Everyone likes tea"):
-        assert to_user(candidate("preference", content=content)).promote
-
-
-def test_patterns_conventions_preferences_procedures_and_facts_go_to_the_user() -> None:
+def test_five_kinds_go_to_the_user_and_no_read_adds_to_the_score() -> None:
     allowed = {"pattern", "convention", "preference", "procedure", "fact"}
     assert {kind for kind in KINDS if to_user(candidate(kind)).promote} == allowed
-    assert to_user(candidate("architecture")).reason == "an architecture stays in its project"
+    assert to_user(candidate(access_count=40)).score == to_user(candidate(access_count=0)).score
 
 
 def test_the_strongest_twenty_are_proposed_and_the_first_three_that_surely_answer_are_used() -> None:

@@ -186,8 +186,10 @@ def any_candidates(draw: st.DrawFn) -> Candidates:
 questions = st.builds(QueryProperties, st.floats(0.0, 4e9), st.booleans(), st.booleans())
 
 
-@given(any_candidates(), questions)
-def test_every_feature_is_a_number_in_its_bounds(of: Candidates, asked: QueryProperties) -> None:
+@given(any_candidates(), questions, st.randoms(use_true_random=False))
+def test_every_feature_is_a_number_in_its_bounds_in_whatever_order(
+    of: Candidates, asked: QueryProperties, random: Any
+) -> None:
     rows = table(of, asked)
     assert rows.shape == (len(of), len(NAMES))
     assert np.isfinite(rows).all()
@@ -196,16 +198,11 @@ def test_every_feature_is_a_number_in_its_bounds(of: Candidates, asked: QueryPro
     others = np.delete(rows, signed, axis=1)
     assert (others >= 0.0).all()
     assert (others <= 1.0 + 1e-9).all()
-
-
-@given(any_candidates(), questions, st.randoms(use_true_random=False))
-def test_the_order_of_the_candidates_changes_no_features(of: Candidates, asked: QueryProperties, random: Any) -> None:
     order = list(range(len(of)))
     random.shuffle(order)
     columns = {each.name: getattr(of, each.name)[order] for each in fields(of) if each.name != "likeness"}
     likeness = of.likeness[np.ix_(order, order)] if of.likeness.size else of.likeness
-    moved = Candidates(**columns, likeness=likeness)
-    assert table(moved, asked) == pytest.approx(table(of, asked)[order], abs=1e-9)
+    assert table(Candidates(**columns, likeness=likeness), asked) == pytest.approx(rows[order], abs=1e-9)
 
 
 # --- Weights make a score and a probability of the features; and what a question and a turn of a conversation are.
@@ -228,25 +225,18 @@ def test_what_a_memory_shares_lifts_it(own: list[float], joined: list[float], sc
     assert shares.sum(axis=1) == pytest.approx(found)
 
 
-@given(any_candidates(), questions, fitted_weights)
-def test_a_score_is_the_sum_of_its_shares_and_likelihood(
-    of: Candidates, asked: QueryProperties, fitted: Fitted
+@given(any_candidates(), questions, fitted_weights, st.sampled_from([PAGERANK, CONNECTED, COMPOSITE]))
+def test_a_score_is_the_sum_of_its_shares_and_likelihood_and_a_seeds_formula_leaves_the_probabilities(
+    of: Candidates, asked: QueryProperties, fitted: Fitted, formula: dict[str, float]
 ) -> None:
     weighed = weigh(of, asked, fitted)
     assert weighed.scores == pytest.approx(weighed.shares.sum(axis=1))
     assert ((weighed.probabilities >= 0.0) & (weighed.probabilities <= 1.0)).all()
     order = np.argsort(weighed.scores, kind="stable")
     assert (np.diff(weighed.probabilities[order]) >= 0.0).all()
-
-
-@given(any_candidates(), questions, st.sampled_from([PAGERANK, CONNECTED, COMPOSITE]))
-def test_a_seeds_formula_leaves_the_probabilities(
-    of: Candidates, asked: QueryProperties, formula: dict[str, float]
-) -> None:
-    fitted = fitted_for(DEFAULT_MODEL)
-    weighed = weigh(of, asked, fitted, formula)
-    assert ((weighed.scores >= 0.0) & (weighed.scores <= 1.0 + 1e-9)).all()
-    assert weighed.probabilities.tolist() == weigh(of, asked, fitted).probabilities.tolist()
+    seeds = weigh(of, asked, fitted, formula)
+    assert ((seeds.scores >= 0.0) & (seeds.scores <= 1.0 + 1e-9)).all()
+    assert seeds.probabilities.tolist() == weighed.probabilities.tolist()
 
 
 def test_pagerank_lifts_no_answer_a_shift_is_added_to_each_and_no_candidates_have_no_scores() -> None:

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.gateway import store_access
+from remembrancer.actors.gateway import store_access, subscriptions
 from remembrancer.actors.gateway.store_access import StoreAccess
 from remembrancer.actors.gateway.subscriptions import MAX_WATCHES, SessionWatcher
 from remembrancer.browser.view import names_of
@@ -180,7 +180,8 @@ async def watching(session_id: str = SESSION, project: ProjectRef = PROJECT) -> 
         tasks.cancel_scope.cancel()
 
 
-async def test_many_writes_are_told_of_once_until_the_last_holder_has_gone() -> None:
+async def test_many_writes_are_told_of_once_until_the_last_holder_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscriptions, "COALESCE_S", 0.02)
     heard: list[str] = []
 
     async def tell(uri: str) -> None:

@@ -41,8 +41,6 @@ FIRST_SEED, SECOND_SEED = (
     (Path(__file__).parents[1] / "cases" / name).read_text()
     for name in ("surrealdb-memory.local.md", "memory.config.json")
 )
-MINILM = Settings(engine="onnx", model="all-MiniLM-L6-v2")
-BGE = Settings(engine="sentence-transformers", model="BAAI/bge-m3")
 
 
 def read(tmp_path: Path, text: str, **environ: str) -> Configuration:
@@ -61,15 +59,7 @@ def imported(tmp_path: Path, name: str, text: str) -> Configuration:
     return made._replace(warnings=unused)
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("c.toml", 'embedders = 3\nlog_level = "warn"\n'),
-        ("c.json", '{"embedders": 3, "log_level": "warn"}'),
-        ("c.md", "---\nembedders: 3\nlog_level: warn\n---\n# Ours\n"),
-        ("C.MD", "\ufeff---\r\nembedders: 3\r\nlog_level: warn\r\n---\r\n"),
-    ],
-)
+@pytest.mark.parametrize(("name", "text"), cases("config_files", "formats"))
 def test_each_format_is_imported(tmp_path: Path, name: str, text: str) -> None:
     assert imported(tmp_path, name, text).settings == Settings(embedders=3, log_level="warning")
 
@@ -87,10 +77,7 @@ def test_a_file_is_imported_with_its_mode_and_what_has_no_effect_is_named(tmp_pa
     assert imported(tmp_path, "c.md", text).settings.chroma_url == "https://vectors.example"
 
 
-OTHER_VALUES = cases("config_files", "names_in_sections")
-
-
-@pytest.mark.parametrize(("name", "value", "setting", "meant"), OTHER_VALUES)
+@pytest.mark.parametrize(("name", "value", "setting", "meant"), cases("config_files", "names_in_sections"))
 def test_a_name_in_a_section_is_known(tmp_path: Path, name: str, value: object, setting: str, meant: object) -> None:
     expected = {setting: tuple(meant) if isinstance(meant, list) else meant}
     made = imported(tmp_path, "c.json", json.dumps(section(name, value)))
@@ -103,35 +90,23 @@ def section(name: str, value: object) -> dict[str, Any]:
     return {first: section(rest, value) if rest else value}
 
 
-def test_what_cannot_be_imported_is_refused_by_the_name_of_the_file_without_quoting_it() -> None:
-    for name, text, reason in (
-        ("c.json", '{"remote_pass": hunter2}', "not valid"),
-        ("c.json", "[]", "names with values"),
-        ("c.md", "---\nremote_pass: *hunter2\n---\n", "not valid"),
-        ("c.md", "# hunter2\n", "neither TOML"),
-        ("c.toml", "a = hunter2", "not valid"),
-        ("c.yaml", "a: hunter2", "neither TOML"),
-    ):
-        with pytest.raises(ValueError, match=f"{name}: .*{reason}") as refused:
-            read_other_format(Path(name), text)
-        assert "hunter2" not in str(refused.value)
+@pytest.mark.parametrize(("name", "text", "reason"), cases("config_files", "not_imported"))
+def test_what_cannot_be_imported_is_refused_by_its_name_without_quoting_it(name: str, text: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=f"{name}: .*{reason}") as refused:
+        read_other_format(Path(name), text)
+    assert "hunter2" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
     ("embedding", "meant"),
     [
-        ({"provider": "local"}, Settings(engine="onnx")),
-        ({"provider": "local", "model": "voyage-3-large", "local": {"model": "all-MiniLM-L6-v2"}}, MINILM),
-        ({"provider": "local", "local": {"model": "BAAI/bge-m3"}}, BGE),
-        (
-            {"provider": "voyage", "fallback": "local", "local": {"model": "BAAI/bge-m3"}},
-            Settings(engine="voyage", fallback_engine="sentence-transformers", fallback_model="BAAI/bge-m3"),
-        ),
-        ({"provider": "openai", "fallback": None, "local": {"model": "all-MiniLM-L6-v2"}}, Settings(engine="openai")),
+        *cases("config_files", "local_engines"),
+        ({"provider": "openai", "fallback": None, "local": {"model": "all-MiniLM-L6-v2"}}, {"engine": "openai"}),
     ],
 )
-def test_which_engine_is_local_follows_from_its_model(tmp_path: Path, embedding: Any, meant: Settings) -> None:
-    assert imported(tmp_path, "c.json", json.dumps({"embedding": embedding})).settings == meant
+def test_which_engine_is_local_follows_from_its_model(tmp_path: Path, embedding: Any, meant: dict[str, str]) -> None:
+    made = imported(tmp_path, "c.json", json.dumps({"embedding": embedding}))
+    assert made.settings == msgspec.structs.replace(Settings(), **meant)
 
 
 def test_variables_of_other_servers_count_or_are_said_not_to_or_say_nothing() -> None:

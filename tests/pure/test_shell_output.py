@@ -1,7 +1,6 @@
 """What commands print: nothing that steers a terminal, and what was done, found or missing."""
 
 import io
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -86,23 +85,17 @@ def test_a_long_work_shows_at_a_terminal_how_far_it_is(is_terminal: bool, monkey
     assert (bar.getvalue() + line.getvalue() == "") is not is_terminal
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [["backup", "import", "file"], ["backup", "restore", "file", "--yes"], ["backup", "export", "-", "--project", "x"]],
-)
-def test_no_command_passes_on_what_a_file_or_a_name_says(home: Path, tmp_path: Path, arguments: list[str]) -> None:
+@pytest.mark.parametrize("command", ["import FILE", "restore FILE --yes", "export - --project FILE"])
+def test_no_command_passes_on_what_a_file_or_a_name_says(
+    home: Path, tmp_path: Path, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     named = tmp_path / HOSTILE.replace("\x00", "").replace("/", "")
     named.write_bytes(b'{"format":"' + HOSTILE.encode("unicode_escape").replace(b"\\x", b"\\u00") + b'"}')
-    command = [
-        sys.executable,
-        "-m",
-        "remembrancer",
-        *[str(named) if word in ("file", "x") else word for word in arguments],
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
-    assert done.returncode not in (0, 1)
-    assert done.stderr
-    assert not STEERS & set(done.stderr + done.stdout)
+    arguments = [str(named) if word == "FILE" else word for word in command.split()]
+    assert main(["backup", *arguments]) not in (0, 1)
+    said = capsys.readouterr()
+    assert said.err
+    assert not STEERS & set(said.err + said.out)
 
 
 # --- The first search of a shell on a cold memory: it waits for the model a moment, and says when it did without.
@@ -176,25 +169,13 @@ def test_a_list_of_showings_that_ends_within_an_answer_says_so(
 ALONE = {"name": "Ada", "type": "person", "relationships": [], "memory_count": 2}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "entities", "says"),
-    [
-        ([], [], "No entities are known yet"),
-        (["--relation", "uses"], [], "No entity has a relation 'uses'"),
-        (["Ada", "--relation", "uses"], [ALONE], "Ada has no relation 'uses'"),
-        (["Bob", "--relation", "uses"], [], "No entity 'Bob' is known"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "is_known", "says"), cases("shell_output", "graph_filters"))
 def test_a_filter_of_the_graph_that_finds_nothing_is_named(
-    arguments: list[str],
-    entities: list[Any],
-    says: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    arguments: str, is_known: bool, says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    conversation = SimpleNamespace(call=lambda *_, **__: {"entities": entities})
+    conversation = SimpleNamespace(call=lambda *_, **__: {"entities": [ALONE] * is_known})
     monkeypatch.setattr(Where, "first", lambda _: conversation)
-    assert main(["show", "--graph", *arguments]) == exit_codes.OK
+    assert main(["show", "--graph", *arguments.split()]) == exit_codes.OK
     assert capsys.readouterr().out.strip() == says
 
 

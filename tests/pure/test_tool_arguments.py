@@ -173,17 +173,10 @@ def test_content_alone_is_enough_and_its_words_tell_the_kind(content: str, kind:
     assert change.importance == (0.5 if kind == "fact" else 0.7)
 
 
-def test_a_kind_that_is_only_guessed_does_not_make_a_sessions_memory_matter_more() -> None:
+@pytest.mark.parametrize(("more", "importance"), cases("tool_arguments", "importances"))
+def test_a_kind_only_guessed_makes_no_sessions_memory_matter_more(more: dict[str, str], importance: float) -> None:
     guessed = {"content": "The label printer wants 203 dpi", "scope": "session"}
-    for more, importance in (
-        ({}, 0.5),
-        ({"type": "semantic"}, 0.5),
-        ({"type": "procedural"}, 0.7),
-        ({"kind": "preference"}, 0.7),
-        ({"due": "2026-11-17"}, 0.7),
-        ({"scope": "project"}, 0.7),
-    ):
-        assert to_change(STORE.decode(guessed | more), "session:s", LIMIT_BYTES).importance == importance, more
+    assert to_change(STORE.decode(guessed | more), "session:s", LIMIT_BYTES).importance == importance
 
 
 def test_the_subject_of_a_relationship_is_an_entity_and_a_fact_with_a_due_date_an_open_end() -> None:
