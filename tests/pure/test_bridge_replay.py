@@ -295,7 +295,7 @@ def test_an_overlong_line_is_refused() -> None:
         LineBuffer(12).feed(b"1234567890123\n")
 
 
-def test_the_hello_names_bridge_session_and_settings_but_no_keys() -> None:
+def test_the_hello_names_bridge_session_settings_and_their_file_but_no_secrets() -> None:
     identity = new_identity(1_700_000_000.5)
     assert ULID.from_bytes(identity).milliseconds == 1_700_000_000_500
     assert as_ulid(identity) == str(ULID.from_bytes(identity))
@@ -312,6 +312,11 @@ def test_the_hello_names_bridge_session_and_settings_but_no_keys() -> None:
     assert hello["project"] == "/code"
     assert hello["directory"] == str(Path.cwd())
     assert hello["bridge"] == "0" * 32
+    seeds = {"MEMORY_LOG_LEVEL": "warn", "MEMORY_REMOTE_URL": "ws://root:secret@host", "MEMORY_CONFIG_PATH": "c.md"}
+    seeds["REMEMBRANCER_CONFIG"] = "relative.toml"
+    for file, names in ((None, {}), ("/absolute/relative.toml", {"REMEMBRANCER_CONFIG": "/absolute/relative.toml"})):
+        hello = json.loads(hello_line(bytes(16), "session:x", None, seeds, file))
+        assert hello["environment"] == {"MEMORY_LOG_LEVEL": "warn"} | names
     assert [name for name in SETTABLE if is_secret_variable(f"REMEMBRANCER_{name.upper()}")] == []
 
 

@@ -101,25 +101,20 @@ def test_the_command_is_the_one_that_was_run_or_lies_beside_the_interpreter_or_i
 
 
 # --- changing a file ---
-@given(FILES, LOOKS, st.booleans())
-def test_an_entry_changes_nothing_else(whole: dict[str, Any], indent: int | str | None, ascii_only: bool) -> None:
+@given(FILES, VALUES | FILES, LOOKS, st.booleans())
+def test_an_entry_changes_nothing_else_and_its_removal_leaves_the_rest(
+    whole: dict[str, Any], servers: Any, indent: int | str | None, ascii_only: bool
+) -> None:
+    whole = {**whole, "mcpServers": servers, "last": [2.50]}
     text = json.dumps(whole, indent=indent, ensure_ascii=ascii_only)
-    if not isinstance(whole.get("mcpServers", {}), dict):
+    if not isinstance(servers, dict):
         with pytest.raises(FileRefused):
             added(text)
         return
     entry = make_entry(client_named("cursor"), COMMAND, {})
-    before = {**whole, "mcpServers": {**whole.get("mcpServers", {}), "remembrancer": entry}}
-    assert json.dumps(json.loads(added(text))) == json.dumps(before)  # the order of the keys, too
-
-
-@given(FILES, LOOKS)
-def test_an_entry_added_and_removed_leaves_the_rest(servers: dict[str, Any], indent: int | str | None) -> None:
-    servers.pop("remembrancer", None)
-    text = json.dumps({"first": 1, "mcpServers": servers, "last": [2.50]}, indent=indent)
-    rest = json.loads(text)
-    if not servers:
-        del rest["mcpServers"]
+    with_entry = {**whole, "mcpServers": {**servers, "remembrancer": entry}}
+    assert json.dumps(json.loads(added(text))) == json.dumps(with_entry)  # the order of the keys, too
+    rest = {name: value for name, value in whole.items() if name != "mcpServers" or servers}
     assert json.dumps(json.loads(removed(added(text)))) == json.dumps(rest)
     assert removed(text) == text
 

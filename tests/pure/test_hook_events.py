@@ -67,13 +67,17 @@ def recorded(change: SessionChange) -> dict[str, Any]:
     return about
 
 
-class Recorder:
-    """A place for the intake's writes: keeps them, or refuses them with `error`."""
+class Intake:
+    """A home with hooks' files, and a place for the intake's writes: keeps them, or refuses them with `error`."""
 
-    def __init__(self) -> None:
-        self.operations: list[Operation] = []
+    def __init__(self, home: Path) -> None:
+        self.spool = home / "hooks"
+        self.session = Session(find_places({"REMEMBRANCER_HOME": str(home)}), {}, "codex", "s", "/app", 0.0)
+        self.changes: list[Any] = []
         self.error: Exception | None = None
         self.given: list[tuple[str, Sequence[str], str, bool]] = []
+        self.now = 6.0
+        self.intake = HookIntake(self.spool, self.apply, self.shown, lambda: self.now)
 
     def shown(self, operation: Operation, memory_ids: Sequence[str], question: str, is_all: bool) -> None:
         self.given.append((operation.session_id, memory_ids, question, is_all))
@@ -81,28 +85,27 @@ class Recorder:
     async def apply(self, operation: Operation, received_at: float) -> None:
         if self.error is not None:
             raise self.error
-        self.operations.append(operation)
-
-    @property
-    def changes(self) -> list[Any]:
-        return [operation.change for operation in self.operations]
+        self.changes.append(operation.change)
 
     @property
     def texts(self) -> list[str]:
         return [turn.content for each in self.changes if isinstance(each, RecordEvents) for turn in each.turns]
 
+    def leave(self, *prompts: str) -> None:
+        for prompt in prompts:
+            self.session.leave("UserPromptSubmit", {"prompt": prompt})
 
-def intake_of(spool: Path, writes: Recorder) -> HookIntake:
-    return HookIntake(spool, writes.apply, writes.shown)
+    def put(self, data: bytes, name: str = "1-a.event") -> None:
+        self.spool.mkdir(exist_ok=True)
+        (self.spool / name).write_bytes(data)
+
+    async def take_all(self) -> None:
+        await self.intake.take_all()
 
 
-def session_in(home: Path) -> Session:
-    return Session(find_places({"REMEMBRANCER_HOME": str(home)}), {}, "codex", "s", "/app", 0.0)
-
-
-def leave(home: Path, *prompts: str) -> None:
-    for prompt in prompts:
-        session_in(home).leave("UserPromptSubmit", {"prompt": prompt})
+@pytest.fixture
+def hooks(tmp_path: Path) -> Intake:
+    return Intake(tmp_path)
 
 
 @pytest.mark.parametrize(("client", "name", "given", "expected"), cases("hook_input", "clients"))
@@ -114,13 +117,12 @@ def test_each_clients_input_is_recorded(
 
 @pytest.mark.parametrize(("event", "about", "expected"), cases("hook_input", "earlier"))
 async def test_a_file_of_the_earlier_form_that_an_older_release_left_is_recorded(
-    tmp_path: Path, event: str, about: dict[str, Any], expected: dict[str, Any]
+    hooks: Intake, event: str, about: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     earlier = {"format": 1, "event": event, "at": 5.5, "session": "s", "directory": "/app", **about}
-    (tmp_path / "1-a.json").write_text(json.dumps(earlier))
-    writes = Recorder()
-    await intake_of(tmp_path, writes).take_all()
-    assert recorded(writes.changes[0]) == expected
+    hooks.put(json.dumps(earlier).encode(), "1-a.json")
+    await hooks.take_all()
+    assert recorded(hooks.changes[0]) == expected
 
 
 def test_a_session_starts_and_ends_and_an_event_has_the_id_of_its_file() -> None:
@@ -162,102 +164,94 @@ def test_a_credential_is_blotted_out_wherever_it_is_and_a_block_to_its_end() -> 
     assert TOKEN not in repr(change("UserPromptSubmit", {"prompt": TOKEN}))
 
 
-async def test_a_session_is_present_until_its_end_or_for_a_while_after_its_last_event(tmp_path: Path) -> None:
-    now = 6.0
-    intake = HookIntake(tmp_path, Recorder().apply, Recorder().shown, lambda: now)
-
+async def test_a_session_is_present_until_its_end_or_for_a_while_after_its_last_event(hooks: Intake) -> None:
     async def take(**event: Any) -> None:
-        (tmp_path / "1-a.event").write_bytes(content(**event))
-        await intake.take_all()
+        hooks.put(content(**event))
+        await hooks.take_all()
 
     await take(event="UserPromptSubmit", given={"prompt": "hi"})
     await take(event="SessionEnd", session="other")
-    assert intake.present() == [(project_of(Path("/app")), "s")]
+    assert hooks.intake.present() == [(project_of(Path("/app")), "s")]
     await take(event="SessionEnd")
-    assert intake.present() == []
+    assert hooks.intake.present() == []
     await take(event="UserPromptSubmit", given={"prompt": "hi"})
-    now = 5.5 + PRESENT_S - 1
-    assert len(intake.present()) == 1
-    now += 1
-    assert intake.present() == []
+    hooks.now = 5.5 + PRESENT_S - 1
+    assert len(hooks.intake.present()) == 1
+    hooks.now += 1
+    assert hooks.intake.present() == []
 
 
-async def test_what_a_hook_has_printed_counts_as_shown_once_it_is_recorded(tmp_path: Path) -> None:
-    writes = Recorder()
+async def test_what_a_hook_has_printed_counts_as_shown_once_it_is_recorded(hooks: Intake) -> None:
     about = {"text": "1 memory given", "metadata": {"memories": ["memory:01"]}}
-    session_in(tmp_path).leave(CONTEXT_GIVEN, {**about, "question": "which day?"})
-    session_in(tmp_path).leave(CONTEXT_GIVEN, about)  # as release 0.2.0 leaves it
-    session_in(tmp_path).leave(CONTEXT_GIVEN, {**about, "metadata": {"memories": ["memory:02"], "is_all": True}})
-    writes.error = StorageFull("the disk is full")
+    hooks.session.leave(CONTEXT_GIVEN, {**about, "question": "which day?"})
+    hooks.session.leave(CONTEXT_GIVEN, about)  # as release 0.2.0 leaves it
+    hooks.session.leave(CONTEXT_GIVEN, {**about, "metadata": {"memories": ["memory:02"], "is_all": True}})
+    hooks.error = StorageFull("the disk is full")
     with pytest.raises(StorageFull):
-        await intake_of(tmp_path / "hooks", writes).take_all()
-    assert writes.given == []
-    writes.error = None
-    await intake_of(tmp_path / "hooks", writes).take_all()
-    assert writes.given == [
+        await hooks.take_all()
+    assert hooks.given == []
+    hooks.error = None
+    await hooks.take_all()
+    assert hooks.given == [
         ("s", ["memory:01"], "which day?", False),
         ("s", ["memory:01"], "", False),
         ("s", ["memory:02"], "", True),
     ]
 
 
-async def test_events_are_taken_in_in_their_order_and_are_gone(tmp_path: Path) -> None:
-    spool, writes = tmp_path / "hooks", Recorder()
-    await intake_of(spool, writes).take_all()
-    leave(tmp_path, "0", "1", "2", "3", "4")
-    await intake_of(spool, writes).take_all()
-    assert writes.texts == ["0", "1", "2", "3", "4"]
-    assert list(spool.iterdir()) == []
+async def test_events_are_taken_in_in_their_order_and_are_gone(hooks: Intake) -> None:
+    await hooks.take_all()
+    hooks.leave("0", "1", "2", "3", "4")
+    await hooks.take_all()
+    assert hooks.texts == ["0", "1", "2", "3", "4"]
+    assert list(hooks.spool.iterdir()) == []
 
 
-async def test_a_broken_file_is_deleted_and_the_rest_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    spool, writes = tmp_path / "hooks", Recorder()
-    leave(tmp_path, "fine")
-    (spool / "1-a.event").write_bytes(b"{")
-    (spool / "2-a.event").symlink_to("/etc/passwd")
-    (spool / "3-a.event").write_bytes(b" " * 1_000_000)
-    (spool / "4-a.event").mkdir()
-    (spool / ".5-a.event").write_bytes(content("UserPromptSubmit", {"prompt": "not yet there"}))
-    await intake_of(spool, writes).take_all()
-    assert writes.texts == ["fine"]
+async def test_a_broken_file_is_deleted_and_the_rest_goes_on(hooks: Intake, caplog: pytest.LogCaptureFixture) -> None:
+    hooks.leave("fine")
+    hooks.put(b"{")
+    (hooks.spool / "2-a.event").symlink_to("/etc/passwd")
+    hooks.put(b" " * 1_000_000, "3-a.event")
+    (hooks.spool / "4-a.event").mkdir()
+    hooks.put(content("UserPromptSubmit", {"prompt": "not yet there"}), ".5-a.event")
+    await hooks.take_all()
+    assert hooks.texts == ["fine"]
     assert [vars(each)["file"] for each in caplog.records] == ["1-a.event", "3-a.event"]
-    assert sorted(path.name for path in spool.iterdir()) == [".5-a.event", "2-a.event", "4-a.event"]
+    assert sorted(path.name for path in hooks.spool.iterdir()) == [".5-a.event", "2-a.event", "4-a.event"]
 
 
-async def test_an_event_that_can_be_written_nowhere_waits_and_one_that_never_can_is_deleted(tmp_path: Path) -> None:
-    writes = Recorder()
-    leave(tmp_path, "one", "two")
-    writes.error = QueueFull("later")
+async def test_an_event_that_can_be_written_nowhere_waits_and_one_that_never_can_is_deleted(hooks: Intake) -> None:
+    hooks.leave("one", "two")
+    hooks.error = QueueFull("later")
     with pytest.raises(QueueFull):
-        await intake_of(tmp_path / "hooks", writes).take_all()
-    writes.error = None
-    await intake_of(tmp_path / "hooks", writes).take_all()
-    assert writes.texts == ["one", "two"]
-    for writes.error in (NotFound("gone"), OverflowError("too large")):
-        leave(tmp_path, "three")
-        await intake_of(tmp_path / "hooks", writes).take_all()
-        assert list((tmp_path / "hooks").iterdir()) == []
+        await hooks.take_all()
+    hooks.error = None
+    await hooks.take_all()
+    assert hooks.texts == ["one", "two"]
+    for hooks.error in (NotFound("gone"), OverflowError("too large")):
+        hooks.leave("three")
+        await hooks.take_all()
+        assert list(hooks.spool.iterdir()) == []
 
 
-async def test_too_many_events_and_an_open_spool_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_many_events_and_an_open_spool_are_refused(hooks: Intake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hook, "MAX_WAITING_EVENTS", 3)
-    leave(tmp_path, "0", "1", "2", "3")
+    hooks.leave("0", "1", "2", "3")
     with pytest.raises(OSError, match="doctor"):
-        leave(tmp_path, "4")
-    writes = Recorder()
-    await intake_of(tmp_path / "hooks", writes).take_all()
-    assert writes.texts == ["0", "1", "2", "3"]
-    (tmp_path / "hooks").chmod(0o777)
+        hooks.leave("4")
+    await hooks.take_all()
+    assert hooks.texts == ["0", "1", "2", "3"]
+    hooks.spool.chmod(0o777)
     with pytest.raises(PermissionError):
-        leave(tmp_path, "x")
+        hooks.leave("x")
 
 
-def test_notes_on_sessions_do_not_pile_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notes_on_sessions_do_not_pile_up(hooks: Intake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hook, "MAX_NOTES", 10)
     for number in range(50):
-        session_in(tmp_path).note(f"{number}", b"%d" % number)
-    assert session_in(tmp_path).noted("49") == b"49"
-    assert len(list((tmp_path / "hooks" / "running").iterdir())) <= 10
+        hooks.session.note(f"{number}", b"%d" % number)
+    assert hooks.session.noted("49") == b"49"
+    assert len(list((hooks.spool / "running").iterdir())) <= 10
 
 
 # --- The input of a client's hook: cut, and of the right session.

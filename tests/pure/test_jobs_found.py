@@ -103,8 +103,6 @@ def test_a_job_that_is_still_due_comes_again_after_longer_and_longer_pauses(dies
 GRACE_S = 120.0
 WALL = 1_700_000_000.0
 KEY = (PROJECT.id, SESSION)
-
-
 AGES_S = FORGOTTEN_S * 2
 
 

@@ -200,8 +200,6 @@ def test_one_broad_memory_stands_for_several_narrow_ones_and_of_one_id_for_the_e
 # --- Of one scope.
 PUSH = "Run the whole test suite before each push."
 PUSHED = "Before each push, run the whole test suite."
-
-
 LONG = f"{PUSH} " * (COMPARED_CHARACTERS // len(PUSH) + 1)
 
 

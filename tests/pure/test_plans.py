@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -14,7 +15,6 @@ from remembrancer.actors.consolidator import session_end
 from remembrancer.actors.consolidator.derived_memories import (
     LONGEST_SOURCE,
     SUMMARY_CHARACTERS,
-    Derived,
     name_of,
     plan_patterns,
     plan_summaries,
@@ -183,7 +183,7 @@ def test_what_was_summed_up_is_promoted_beside_its_summary_and_merges_follow_eac
         strong(number, f"The queue was full at {number} o'clock", kind="observation", importance=1.0, confidence=1.0)
         for number in range(1, 5)
     ]
-    (summary,) = plan_summaries(notes, NOW)
+    (summary,) = summed_up(notes)
     reflected = carried_out(notes, [summary])
     after = {memory.id: memory for memory in carried_out(reflected, end_of(reflected))}
     assert {(after[note.id].scope, after[note.id].status) for note in notes} == {("project", "consolidated")}
@@ -245,8 +245,7 @@ def dated(source: Material) -> str:
     return f"{datetime.fromtimestamp(source.happened_at, UTC).date()}: {source.content}"
 
 
-def summed_up(memories: list[Material]) -> list[Derived]:
-    return plan_summaries(memories, NOW)
+summed_up = partial(plan_summaries, now=NOW)
 
 
 def test_a_cluster_becomes_a_fact_that_points_at_its_sources() -> None:

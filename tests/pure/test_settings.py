@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.bridge.places import find_places, hello_line
+from remembrancer.actors.bridge.places import find_places
 from remembrancer.actors.gateway.conversations import setting_warnings
 from remembrancer.command_line import main
 from remembrancer.commands import exit_codes, hook
@@ -301,14 +301,6 @@ def test_no_value_of_any_variable_is_worse_than_a_configuration_error(name: str,
     assert msgspec.json.decode(msgspec.json.encode(settings), type=Settings) == settings, "it reaches the processes"
 
 
-def test_the_home_is_the_named_directory_or_else_the_platforms(tmp_path: Path) -> None:
-    (tmp_path / "real").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "real")
-    assert locate({"REMEMBRANCER_HOME": str(tmp_path / "link")}).directory == (tmp_path / "real").resolve()
-    assert locate({"REMEMBRANCER_HOME": ""}) == locate({})
-    assert locate({}).directory.name == "remembrancer"
-
-
 @pytest.mark.parametrize("start", [["status"], ["mcp"], ["hook", "Stop"]])
 def test_a_relative_home_is_refused_by_commands_sessions_and_hooks(
     start: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
@@ -371,18 +363,20 @@ def test_the_bridge_looks_where_the_other_processes_are(
     assert runtime.file == home.file
 
 
-def test_ours_is_before_the_seeds_and_a_variable_is_before_a_file(scratch: Path, tmp_path: Path) -> None:
+def test_the_home_is_of_our_variable_or_the_seeds_or_a_file_or_else_the_platforms(scratch: Path) -> None:
     file = str(write(scratch / "c" / "c.toml", 'db_path = "from-file"\n'))
     everything = {"REMEMBRANCER_HOME": "/ours", "MEMORY_DB_PATH": "/theirs", "REMEMBRANCER_CONFIG": file}
     for variable, home in (("REMEMBRANCER_HOME", "/ours"), ("MEMORY_DB_PATH", "/theirs")):
         assert locate(everything)[1:3] == (Path(home), variable)
         del everything[variable]
     assert locate(everything)[1:3] == (scratch / "c" / "from-file", f"db_path in {file}")
-    assert locate({}).named_by == "default"
+    assert locate({"REMEMBRANCER_HOME": ""}) == locate({})
+    assert (locate({}).named_by, locate({}).directory.name) == ("default", "remembrancer")
     assert locate({"XDG_DATA_HOME": str(scratch / "data")}).directory == scratch / "data" / "remembrancer"
-    for variable in ("FLOOD_MEMORY_DIR", "MEMORY_MCP_DATA_DIR"):
-        assert locate({variable: str(tmp_path)}).directory == tmp_path.resolve()
-        assert locate({variable: str(tmp_path), "REMEMBRANCER_HOME": "/ours"}).named_by == "REMEMBRANCER_HOME"
+    (scratch / "link").symlink_to(scratch)
+    for variable in ("REMEMBRANCER_HOME", "FLOOD_MEMORY_DIR", "MEMORY_MCP_DATA_DIR"):
+        assert locate({variable: str(scratch / "link")}).directory == scratch.resolve()
+        assert locate({variable: str(scratch)} | {"REMEMBRANCER_HOME": "/ours"}).named_by == "REMEMBRANCER_HOME"
 
 
 def test_a_memory_in_memory_is_the_same_one_for_everybody_who_names_the_same_home() -> None:
@@ -407,15 +401,3 @@ def test_a_socket_that_somebody_else_may_have_put_there_is_not_trusted(scratch: 
     assert not places.are_private()
     home.unlink()
     assert find_places({"REMEMBRANCER_HOME": "/tmp/h"}).are_private()
-
-
-def test_the_hello_names_the_configuration_file_and_the_seeds_settings_without_their_secrets() -> None:
-    environ = {
-        "MEMORY_LOG_LEVEL": "warn",
-        "MEMORY_REMOTE_URL": "ws://root:secret@host",
-        "MEMORY_CONFIG_PATH": "c.md",
-        "REMEMBRANCER_CONFIG": "relative.toml",
-    }
-    hello = json.loads(hello_line(bytes(16), "session:x", None, environ, "/absolute/relative.toml"))
-    assert hello["environment"] == {"MEMORY_LOG_LEVEL": "warn", "REMEMBRANCER_CONFIG": "/absolute/relative.toml"}
-    assert json.loads(hello_line(bytes(16), "session:x", None, environ))["environment"] == {"MEMORY_LOG_LEVEL": "warn"}

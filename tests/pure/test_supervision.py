@@ -65,6 +65,19 @@ SUMMARY = EmbeddingSummary("onnx", "test", 384, pending=0, workers=0)
 M = TypeVar("M")
 
 
+def sessions(count: int, http: str | None = None, pages: int = 0) -> GatewayHealth:
+    return GatewayHealth(sessions=count, queue_depth=0, queue_rejected=0, store="connected", http=http, pages=pages)
+
+
+WELL: dict[str, ProcessHealth] = {
+    "gateway": sessions(0),
+    "store": StoreHealth(Counts(), SUMMARY, has_jobs=True),
+    "embedder": EmbedderHealth(),
+    "consolidator": ConsolidatorHealth(),
+    "indexer": IndexerHealth(),
+}
+
+
 class World:
     """Time, and the processes that the decisions have asked for."""
 
@@ -80,10 +93,6 @@ class World:
         self.started: list[Start] = []
         self.dies_of_kill = True
         """True if the system has stopped what does not answer."""
-
-    def begin(self) -> None:
-        self.apply(self.core.begin(self.now))
-        self.settle()
 
     def settle(self) -> None:
         """Everything that runs says that it is ready."""
@@ -115,17 +124,7 @@ class World:
 
     def ready(self, name: str) -> None:
         """A process reports that it is well; the store, that there is work for the consolidator, too."""
-        match self.process(name).role:
-            case "gateway":
-                self.pong(name, sessions(0))
-            case "store":
-                self.pong(name, StoreHealth(Counts(), SUMMARY, has_jobs=True))
-            case "embedder":
-                self.pong(name, EmbedderHealth())
-            case "consolidator":
-                self.pong(name, ConsolidatorHealth())
-            case "indexer":
-                self.pong(name, IndexerHealth())
+        self.pong(name, WELL[self.process(name).role])
 
     def refuse(self, name: str, message: str = "no weights") -> None:
         """A process ends, and says that it cannot start."""
@@ -179,20 +178,16 @@ class World:
         return [(gone.role, gone.failure) for gone in self.heard(name, PeerGone) if gone.failure is not None]
 
 
-def starting(settings: Settings | None = None) -> World:
-    world = World(settings)
+def starting(settings: Settings | None = None, *, for_sessions: bool = False) -> World:
+    world = World(settings, for_sessions=for_sessions)
     world.apply(world.core.begin(world.now))
     return world
 
 
 def begun(settings: Settings | None = None, *, for_sessions: bool = False) -> World:
-    world = World(settings, for_sessions=for_sessions)
-    world.begin()
+    world = starting(settings, for_sessions=for_sessions)
+    world.settle()
     return world
-
-
-def sessions(count: int, http: str | None = None, pages: int = 0) -> GatewayHealth:
-    return GatewayHealth(sessions=count, queue_depth=0, queue_rejected=0, store="connected", http=http, pages=pages)
 
 
 def test_gateway_and_store_start_first_and_the_consolidator_last_and_nobody_waits_for_what_has_failed() -> None:

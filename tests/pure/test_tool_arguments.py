@@ -198,8 +198,6 @@ BARE = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 ID = f"memory:{BARE}"
 OTHER = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAW"
 TOOLS = {each.name: each for each in load_tools()}
-
-
 CALLER = Caller("bridge", "session:s", PROJECT, 0.0)
 
 
