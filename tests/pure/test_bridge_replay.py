@@ -31,6 +31,7 @@ from remembrancer.config.settings import SETTABLE, Settings
 from remembrancer.protocol.environment import is_secret_variable
 from remembrancer.protocol.gateway_link import split_stamp
 from remembrancer.protocol.ulids import as_ulid, new_identity
+from tests.cases import cases
 from tests.patience import PATIENCE_S
 
 BUDGET_S = 4.5
@@ -233,27 +234,19 @@ def test_a_long_tool_may_take_its_time_but_waits_for_no_gateway_longer_than_othe
 @pytest.mark.parametrize(
     ("data", "code", "request_id"),
     [
-        (b"{broken", -32700, None),
-        (b"[" * 100_000, -32700, None),
-        (b'{"id":7,"method":"tools/call","params":' + b"[" * 100_000 + b"]" * 100_000 + b"}", -32700, None),
-        (b'{"jsonrpc":"2.0","id":7,"method":"\xff"}', -32700, None),
-        (b"[]", -32600, None),
-        (b'"text"', -32600, None),
-        (b'{"id":1,"method":"ping"}', -32600, 1),
-        (b'{"jsonrpc":"2.0","id":null,"method":"ping"}', -32600, None),
-        (b'{"jsonrpc":"2.0","id":true,"method":"ping"}', -32600, None),
-        (b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}', -32600, None),
-        (b'{"jsonrpc":"2.0","id":"\\ud800","method":"ping"}', -32600, None),
-        (b'{"jsonrpc":"2.0","id":1}', -32600, 1),
+        *((text.encode(), *row) for text, *row in cases("bridge_replay", "no_messages")),
+        (b"[" * 100_000, -32700, 0),
+        (b'{"id":7,"method":"tools/call","params":' + b"[" * 100_000 + b"]" * 100_000 + b"}", -32700, 0),
+        (b'{"jsonrpc":"2.0","id":7,"method":"\xff"}', -32700, 0),
     ],
 )
-def test_what_is_no_message_is_answered_under_its_id_if_readable(data: bytes, code: int, request_id: Any) -> None:
+def test_what_is_no_message_is_answered_under_its_id_if_readable(data: bytes, code: int, request_id: int) -> None:
     client = Client()
     client.request(9)
     to_gateway, refusal = client.say(data)
     assert to_gateway is None
     assert refusal is not None
-    assert (refusal["error"]["code"], refusal["id"]) == (code, request_id)
+    assert (refusal["error"]["code"], refusal["id"]) == (code, request_id or None)
 
 
 def test_while_there_is_no_gateway_requests_are_kept_and_so_many_at_most() -> None:
@@ -324,16 +317,9 @@ def test_options_are_read_with_a_space_or_an_equals_sign_also_those_of_another_s
     assert _options([]) == {}
     assert _options(["--project", "/tmp"]) == _options(["--project=/tmp"]) == {"project": "/tmp"}
     assert _options(["--url=https://a/mcp?b=c", "--token-file", "t"])["url"] == "https://a/mcp?b=c"
-    for wrong, why in (
-        (["--project"], "--project requires argument"),
-        (["--project="], "as --NAME VALUE"),
-        (["--projet", "x"], "--projet not recognized"),
-        (["--project", "a", "b"], "as --NAME VALUE"),
-        (["--project", "a", "--project=b"], "only once"),
-        (["--ca-file", "c"], "need --url"),
-    ):
+    for wrong, why in cases("bridge_replay", "wrong_options").items():
         with pytest.raises(ValueError, match=why):
-            _options(wrong)
+            _options(wrong.split())
     said = ["--model", "e5_multi", "--batch-size=8", "--timeout", "90", "--cache-size", "5", "--log-level", "debug"]
     variables = with_settings(_options(said), {"HOME": "/home/a"})
     hello = json.loads(hello_line(bytes(16), "session:x", None, variables))

@@ -22,10 +22,8 @@ from remembrancer.config.other_formats import LOCAL_MODEL, NAMES, PROVIDERS
 from remembrancer.config.reading import DB_PATH, FOREIGN_VARIABLES, REMOTE_URL, UNUSED_VARIABLE
 from remembrancer.config.settings import NOT_SETTINGS, PREFIX, SETTABLE, Settings
 from remembrancer.memory import decay, promotion
-from remembrancer.memory.decay import DAY_S, RECENCY_HALF_LIFE_S, memory_strength
 from remembrancer.memory.features import NAMES as FEATURE_NAMES
 from remembrancer.memory.features import STANDINGS
-from remembrancer.memory.promotion import CONFIDENCE_SHARE, FOR_KIND, IMPORTANCE_SHARE, MOST_FOR_USE
 from remembrancer.memory.ranking import PROFILES, fitted_for
 from remembrancer.protocol.errors import _BY_CODE
 from remembrancer.protocol.gateway_link import HOOK_EVENTS
@@ -188,8 +186,8 @@ DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "memory-model.md").read_text(encoding="utf-8")
 SETTINGS = Settings()
 PROJECT, USER = decay.FADING["project"], decay.FADING["user"]
-PROJECT_DAYS, USER_DAYS = (f"{fading.half_life_s / DAY_S:g}" for fading in (PROJECT, USER))
-TEN_DAYS_S = 10 * DAY_S
+PROJECT_DAYS, USER_DAYS = (f"{fading.half_life_s / decay.DAY_S:g}" for fading in (PROJECT, USER))
+TEN_DAYS_S = 10 * decay.DAY_S
 
 
 def rows(heading: str) -> dict[str, list[str]]:
@@ -204,7 +202,7 @@ def rows(heading: str) -> dict[str, list[str]]:
 
 
 PROJECT_RULE, USER_RULE = (
-    (f"{rule.strength_below:g}", f"{rule.older_than_s / DAY_S:g} days", f"{rule.accessed_below} times")
+    (f"{rule.strength_below:g}", f"{rule.older_than_s / decay.DAY_S:g} days", f"{rule.accessed_below} times")
     for rule in (PROJECT, USER)
 )
 
@@ -214,9 +212,9 @@ PROJECT_RULE, USER_RULE = (
     [
         f"{PROJECT_DAYS} days × (1 + {PROJECT.access_gain:g} × accesses)",
         f"{USER_DAYS} days × (1 + {USER.access_gain:g} × accesses)",
-        f"more than {decay.STALE_AFTER_S / DAY_S:g} days ago, and fewer than {decay.STALE_BELOW_ACCESSES}",
-        f"half-life of {RECENCY_HALF_LIFE_S / DAY_S:g} days.",
-        f"0.56 × 0.5^(10 / 9.1) = {memory_strength(0.8, 0.7, 2, 0.0, 'project', TEN_DAYS_S):g}.",
+        f"more than {decay.STALE_AFTER_S / decay.DAY_S:g} days ago, and fewer than {decay.STALE_BELOW_ACCESSES}",
+        f"half-life of {decay.RECENCY_HALF_LIFE_S / decay.DAY_S:g} days.",
+        f"0.56 × 0.5^(10 / 9.1) = {decay.memory_strength(0.8, 0.7, 2, 0.0, 'project', TEN_DAYS_S):g}.",
         f"at the session's end, from {promotion.SESSION_END_SCORE:g} on (the {promotion.SESSION_END_LIMIT} strongest)",
         f"at once, while the session runs, from {promotion.AT_ONCE_SCORE:g} on",
         f"from {promotion.USER_SCORE:g} on, if it is a",
@@ -225,16 +223,16 @@ PROJECT_RULE, USER_RULE = (
         f"(cosine above {promotion.MERGE_COSINE:g})",
         f"grows by {promotion.PROJECT_CONFIDENCE_GAIN:g} in a project and by {promotion.USER_CONFIDENCE_GAIN:g}",
         f"the limit of {promotion.USER_LIMIT} counts",
-        f"| × {IMPORTANCE_SHARE:g} |",
-        f"| × {CONFIDENCE_SHARE:g} |",
-        f"log10(sessions + 1) / 2, at most {MOST_FOR_USE:g} |",
+        f"| × {promotion.IMPORTANCE_SHARE:g} |",
+        f"| × {promotion.CONFIDENCE_SHARE:g} |",
+        f"log10(sessions + 1) / 2, at most {promotion.MOST_FOR_USE:g} |",
         f"for {SETTINGS.session_grace_s:g} seconds",
         f"a cosine above {SAME_COSINE:.2f}",
         f"strength below {PROJECT_RULE[0]}, older than {PROJECT_RULE[1]}, read less than {PROJECT_RULE[2]}",
         f"below {USER_RULE[0]}, {USER_RULE[1]}, {USER_RULE[2]}",
-        f"archived for {decay.DELETE_AFTER_S / DAY_S:g} days, and neither used nor changed since",
-        f"are deleted {maintenance.SESSION_DETAILS_KEPT_S / DAY_S:g} days after",
-        f"runs are deleted after {maintenance.RUNS_KEPT_S / DAY_S:g} days",
+        f"archived for {decay.DELETE_AFTER_S / decay.DAY_S:g} days, and neither used nor changed since",
+        f"are deleted {maintenance.SESSION_DETAILS_KEPT_S / decay.DAY_S:g} days after",
+        f"runs are deleted after {maintenance.RUNS_KEPT_S / decay.DAY_S:g} days",
     ],
 )
 def test_the_numbers_of_the_page_are_those_in_force(sentence: str) -> None:
@@ -258,7 +256,7 @@ def test_the_tables_of_the_memory_model_are_those_in_force() -> None:
         for number, kinds in re.findall(r"([\d.]+) for ([^;]*)", cell)
         for kind in re.findall(r"`(\w+)`", kinds)
     }
-    assert added == FOR_KIND
+    assert added == promotion.FOR_KIND
     (named,) = re.findall(r"if it is a (.*?), has an importance", " ".join(PAGE.split()))
     assert set(re.findall(r"`(\w+)`", named)) == promotion.USER_KINDS
 

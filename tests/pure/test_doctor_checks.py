@@ -114,14 +114,7 @@ def test_room_is_wanted_for_twice_what_is_stored(
     assert doctor.check_disk(at).status == status
 
 
-@pytest.mark.parametrize(
-    ("environ", "status", "words"),
-    [
-        ({}, "ok", ""),
-        ({"REMEMBRANCER_EMBEDDERS": "x"}, "problem", "EMBEDDERS"),
-        ({"REMEMBRANCER_EMBEDERS": "2"}, "warning", "did you mean REMEMBRANCER_EMBEDDERS?"),
-    ],
-)
+@pytest.mark.parametrize(("environ", "status", "words"), cases("doctor", "variables"))
 def test_a_wrong_setting_is_said_in_its_words(
     at: Examination, environ: dict[str, str], status: str, words: str
 ) -> None:
@@ -190,20 +183,7 @@ def processes_of(at: Examination, status: RuntimeStatus, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("status", "expected", "says"),
     [
-        (runtime(dead_letters=2, dead_letter_error="it will not"), "warning", "it will not"),
-        (runtime("restarting"), "warning", "store"),
-        (runtime(gateway={"queue_depth": 4}), "warning", "4 writes are in the queue"),
-        (
-            runtime(gateway={"queue_stuck": {"p_1": "locked"}, "queue_stuck_at": {"p_1": "/srv/shop/.git"}}),
-            "warning",
-            "queued writes to the project /srv/shop have to wait: locked",
-        ),
-        (runtime("failed"), "problem", "store"),
-        (runtime("unresponsive"), "problem", "store"),
-        (runtime(error="no weights"), "problem", "no weights"),
-        (runtime(workers=0), "warning", "no embedder is ready"),
-        (runtime(gateway={"store": "away"}), "warning", "away"),
-        (runtime(gateway={"store": "reconnecting"}), "warning", "reconnecting"),
+        *((runtime(**differs), expected, says) for differs, expected, says in cases("doctor", "runtimes")),
         (runtime(gateway=None), "warning", "gateway has not reported"),
         (replace(runtime(), store=None), "warning", "store has not reported"),
         (replace(runtime(), store=OPENING), "warning", "older release are being upgraded"),
@@ -211,7 +191,6 @@ def processes_of(at: Examination, status: RuntimeStatus, monkeypatch: pytest.Mon
         (replace(runtime(), store=FULL), "problem", "have reached the limit of 3.0 MiB"),
         (cut_off("journal_away"), "warning", "the project /srv/shop is exchanged with the other machines"),
         (cut_off("journal_refused"), "problem", "nobody answers"),
-        (runtime(gateway={"queue_depth": 1}), "warning", "1 write is in the queue"),
     ],
 )
 def test_what_passes_by_itself_is_a_warning_and_the_rest_a_problem(
@@ -387,9 +366,6 @@ def printed(status: RuntimeStatus) -> str:
     return out.getvalue()
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0, "0 s"), (59.4, "59 s"), (60, "1 min"), (3600, "1 h 0 min"), (12_000, "3 h 20 min"), (187_200, "2 d 4 h")],
-)
+@pytest.mark.parametrize(("seconds", "text"), cases("doctor", "time_spans"))
 def test_a_time_span_is_said_as_a_person_says_it(seconds: float, text: str) -> None:
     assert duration(seconds) == text

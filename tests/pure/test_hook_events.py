@@ -20,22 +20,6 @@ from remembrancer.actors.gateway.hook_events import (
     to_operation,
 )
 from remembrancer.commands import hook
-from remembrancer.commands.hook import (
-    DEFAULT_TOKENS,
-    DEFAULT_WAIT_S,
-    EVENTS_BY_NAME,
-    LATER_WAIT_S,
-    LONG_MEMBER_BYTES,
-    MEMBER_BYTES,
-    Session,
-    bounded,
-    client_of,
-    cut,
-    directory_of,
-    question,
-    session_of,
-    wanted,
-)
 from remembrancer.config.project import project_of
 from remembrancer.memory.credentials import masked, masked_value
 from remembrancer.protocol.errors import InvalidInput, NotFound, QueueFull, StorageFull
@@ -72,7 +56,7 @@ class Intake:
 
     def __init__(self, home: Path) -> None:
         self.spool = home / "hooks"
-        self.session = Session(find_places({"REMEMBRANCER_HOME": str(home)}), {}, "codex", "s", "/app", 0.0)
+        self.session = hook.Session(find_places({"REMEMBRANCER_HOME": str(home)}), {}, "codex", "s", "/app", 0.0)
         self.changes: list[Any] = []
         self.error: Exception | None = None
         self.given: list[tuple[str, Sequence[str], str, bool]] = []
@@ -112,7 +96,7 @@ def hooks(tmp_path: Path) -> Intake:
 def test_each_clients_input_is_recorded(
     client: str, name: str, given: dict[str, Any], expected: dict[str, Any]
 ) -> None:
-    assert recorded(change(EVENTS_BY_NAME.get(name, name), bounded(given), client=client)) == expected
+    assert recorded(change(hook.EVENTS_BY_NAME.get(name, name), hook.bounded(given), client=client)) == expected
 
 
 @pytest.mark.parametrize(("event", "about", "expected"), cases("hook_input", "earlier"))
@@ -199,14 +183,6 @@ async def test_what_a_hook_has_printed_counts_as_shown_once_it_is_recorded(hooks
     ]
 
 
-async def test_events_are_taken_in_in_their_order_and_are_gone(hooks: Intake) -> None:
-    await hooks.take_all()
-    hooks.leave("0", "1", "2", "3", "4")
-    await hooks.take_all()
-    assert hooks.texts == ["0", "1", "2", "3", "4"]
-    assert list(hooks.spool.iterdir()) == []
-
-
 async def test_a_broken_file_is_deleted_and_the_rest_goes_on(hooks: Intake, caplog: pytest.LogCaptureFixture) -> None:
     hooks.leave("fine")
     hooks.put(b"{")
@@ -234,13 +210,17 @@ async def test_an_event_that_can_be_written_nowhere_waits_and_one_that_never_can
         assert list(hooks.spool.iterdir()) == []
 
 
-async def test_too_many_events_and_an_open_spool_are_refused(hooks: Intake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hook, "MAX_WAITING_EVENTS", 3)
-    hooks.leave("0", "1", "2", "3")
-    with pytest.raises(OSError, match="doctor"):
-        hooks.leave("4")
+async def test_events_are_taken_in_in_their_order_and_too_many_and_an_open_spool_are_refused(
+    hooks: Intake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await hooks.take_all()
-    assert hooks.texts == ["0", "1", "2", "3"]
+    monkeypatch.setattr(hook, "MAX_WAITING_EVENTS", 5)
+    hooks.leave("0", "1", "2", "3", "4", "5")
+    with pytest.raises(OSError, match="doctor"):
+        hooks.leave("6")
+    await hooks.take_all()
+    assert hooks.texts == ["0", "1", "2", "3", "4", "5"]
+    assert list(hooks.spool.iterdir()) == []
     hooks.spool.chmod(0o777)
     with pytest.raises(PermissionError):
         hooks.leave("x")
@@ -275,62 +255,64 @@ def test_a_tools_answer_says_whether_it_went_well_and_is_summarized_by_its_texts
 
 
 def test_long_texts_are_cut_and_say_so() -> None:
-    assert bounded({"prompt": "é" * LONG_MEMBER_BYTES})["prompt"].endswith(f"… ({LONG_MEMBER_BYTES} bytes more)")
-    assert cut("aé", 2) == "a… (1 bytes more)"
-    assert cut("aé", 3) == "aé"
-    short = bounded({"tool_input": {"file_path": "/app/x.py", "content": "y" * 100_000}})["tool_input"]
+    assert hook.bounded({"prompt": "é" * hook.LONG_MEMBER_BYTES})["prompt"].endswith(
+        f"… ({hook.LONG_MEMBER_BYTES} bytes more)"
+    )
+    assert hook.cut("aé", 2) == "a… (1 bytes more)"
+    assert hook.cut("aé", 3) == "aé"
+    short = hook.bounded({"tool_input": {"file_path": "/app/x.py", "content": "y" * 100_000}})["tool_input"]
     assert short["file_path"] == "/app/x.py"
     assert short["content"].endswith("(100000 characters)")
-    assert bounded({"half": "a\ud800", "nul": {"s": "a\0"}}) == {"half": "a?", "nul": {"s": "a?"}}
-    assert bounded({"n": 2**70, "m": -5, "b": True}) == {"n": hex(2**70), "m": -5, "b": True}
+    assert hook.bounded({"half": "a\ud800", "nul": {"s": "a\0"}}) == {"half": "a?", "nul": {"s": "a?"}}
+    assert hook.bounded({"n": 2**70, "m": -5, "b": True}) == {"n": hex(2**70), "m": -5, "b": True}
 
 
 @given(st.dictionaries(st.text(max_size=20), JSON, max_size=8))
 def test_each_member_is_kept_within_its_limit_in_a_form_that_can_be_sent(members: dict[str, Any]) -> None:
-    short = bounded({"tool_input": members})["tool_input"]
+    short = hook.bounded({"tool_input": members})["tool_input"]
     text = short["cut"] if set(short) == {"cut"} else None
     encoded = text if isinstance(text, str) else json.dumps(short, ensure_ascii=False)
-    assert len(encoded.encode()) <= MEMBER_BYTES + len("… (1000000 bytes more)")
-    msgspec.msgpack.encode(bounded(members))
+    assert len(encoded.encode()) <= hook.MEMBER_BYTES + len("… (1000000 bytes more)")
+    msgspec.msgpack.encode(hook.bounded(members))
 
 
 def test_the_client_the_session_and_the_directory_are_known_by_the_input_unless_named(tmp_path: Path) -> None:
     for name in ("session_id", "sessionId", "conversation_id"):
-        assert session_of({name: "c"}, {}) == "c"
-    assert session_of({"session_id": "c", "conversation_id": "d"}, {}) == "c"
-    assert session_of({"session_id": "c"}, {"REMEMBRANCER_SESSION_ID": "mine"}) == "mine"
-    assert session_of({}, {"CLAUDE_CODE_SESSION_ID": "c"}) == "c"
+        assert hook.session_of({name: "c"}, {}) == "c"
+    assert hook.session_of({"session_id": "c", "conversation_id": "d"}, {}) == "c"
+    assert hook.session_of({"session_id": "c"}, {"REMEMBRANCER_SESSION_ID": "mine"}) == "mine"
+    assert hook.session_of({}, {"CLAUDE_CODE_SESSION_ID": "c"}) == "c"
     with pytest.raises(ValueError, match="session_id"):
-        session_of({"session_id": 3}, {})
+        hook.session_of({"session_id": 3}, {})
     here, deep = str(Path.cwd()), str(tmp_path / "deep")
     (tmp_path / "deep").mkdir()
-    assert directory_of({"cwd": deep}, {"CLAUDE_PROJECT_DIR": str(tmp_path)}) == str(tmp_path)
-    assert directory_of({"cwd": deep}, {"CLAUDE_PROJECT_DIR": str(tmp_path / "gone")}) == deep
-    assert directory_of({"cwd": "a\0b"}, {}) == here
-    assert directory_of({"workspace_roots": [deep, "/other"], "cwd": "/"}, {}) == deep
-    assert directory_of({"workspace_roots": []}, {}) == here
-    assert client_of("codex", {}) == "codex"
-    assert client_of("", {"cursor_version": "3"}) == "cursor"
-    assert client_of("", {"hookEventName": "Stop"}) == "vscode"
-    assert client_of("", {"hook_event_name": "Stop"}) == "claude-code"
+    assert hook.directory_of({"cwd": deep}, {"CLAUDE_PROJECT_DIR": str(tmp_path)}) == str(tmp_path)
+    assert hook.directory_of({"cwd": deep}, {"CLAUDE_PROJECT_DIR": str(tmp_path / "gone")}) == deep
+    assert hook.directory_of({"cwd": "a\0b"}, {}) == here
+    assert hook.directory_of({"workspace_roots": [deep, "/other"], "cwd": "/"}, {}) == deep
+    assert hook.directory_of({"workspace_roots": []}, {}) == here
+    assert hook.client_of("codex", {}) == "codex"
+    assert hook.client_of("", {"cursor_version": "3"}) == "cursor"
+    assert hook.client_of("", {"hookEventName": "Stop"}) == "vscode"
+    assert hook.client_of("", {"hook_event_name": "Stop"}) == "claude-code"
 
 
 def test_the_first_prompt_asks_for_all_that_a_session_should_know_and_a_later_one_for_what_is_about_it() -> None:
-    first = question("x" * 9000, 500, [], is_first=True, is_again=False)
+    first = hook.question("x" * 9000, 500, [], is_first=True, is_again=False)
     assert (first["max_tokens"], len(first["task_description"]), first["unseen"]) == (500, 4000, True)
     assert "sections" not in first
-    later = question("x", 500, [], is_first=False, is_again=False)
+    later = hook.question("x", 500, [], is_first=False, is_again=False)
     assert "session_history" not in later["sections"]
     assert later["unseen"]
-    again = question("", 500, [], is_first=True, is_again=True)
+    again = hook.question("", 500, [], is_first=True, is_again=True)
     assert {"task_description", "unseen"}.isdisjoint(again)
 
 
 def test_the_wanted_tokens_and_time_come_from_variables_the_file_or_the_defaults(tmp_path: Path) -> None:
     environ = {"REMEMBRANCER_HOME": str(tmp_path)}
-    assert wanted(find_places(environ), environ) == (DEFAULT_TOKENS, DEFAULT_WAIT_S, LATER_WAIT_S)
+    assert hook.wanted(find_places(environ), environ) == (hook.DEFAULT_TOKENS, hook.DEFAULT_WAIT_S, hook.LATER_WAIT_S)
     (tmp_path / "config.toml").write_text("hook_context_length = 250\nhook_wait_s = 0.5\n")
-    assert wanted(find_places(environ), environ) == (250, 0.5, 0.3)
-    for said, tokens in {"0": 0, "5": 100, "700": 700, "many": DEFAULT_TOKENS}.items():
+    assert hook.wanted(find_places(environ), environ) == (250, 0.5, 0.3)
+    for said, tokens in {"0": 0, "5": 100, "700": 700, "many": hook.DEFAULT_TOKENS}.items():
         named = {**environ, "REMEMBRANCER_HOOK_CONTEXT_LENGTH": said, "REMEMBRANCER_HOOK_WAIT_S": "0.2"}
-        assert wanted(find_places(named), named) == (tokens, 0.2, 0.2)
+        assert hook.wanted(find_places(named), named) == (tokens, 0.2, 0.2)
