@@ -67,6 +67,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the launcher has it: its threads wait for each other
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(ROOT_OF_FILES))
+    os.environ.setdefault("TMPDIR", str(ROOT_OF_FILES))
+    tempfile.tempdir = None  # it is looked for again
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     seed = os.environ.setdefault(SEED_VARIABLE, str(random.SystemRandom().randrange(2**32)))

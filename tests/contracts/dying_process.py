@@ -13,16 +13,13 @@ from typing import Any
 from remembrancer.actors.store import note_files
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.actors.store.records.types import USER, Outcome
+from remembrancer.actors.store.records.types import Outcome
 from remembrancer.commands.backup import put_back
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.writes import Applied, Operation, WriteNote
-from tests.contracts.records_rig import writer_of
-from tests.contracts.runs_rig import consolidating, run_operation
 from tests.operations import PROJECT, REQUESTED_AT, change_operation, store_operation
 
-APPLIED = 17
 NOTE = "memory/log.md"
 
 
@@ -36,23 +33,6 @@ def write_for_ever(path: Path, first: int) -> None:
         for operation, outcome in zip(operations, records.apply(operations), strict=True):
             assert isinstance(outcome, Applied)
             print(operation.operation_id, flush=True)
-
-
-def carry_out_and_die(path: Path, statements: int) -> None:
-    """Carry out a run. The process lives for so many statements, and ends with `APPLIED` where that was enough."""
-    records = Records(SqliteFile(path), PROJECT.id, time.time)
-    kill_after(records._file.file.writer, statements)
-    reply = records.apply([run_operation("op", *consolidating())])[0]
-    os._exit(APPLIED if isinstance(reply, Applied) else 1)
-
-
-def move_and_die(path: Path, promotion: Operation, statements: int) -> None:
-    """Move a memory from a project to the user, in the same way."""
-    database = SqliteFile(path)
-    project, user = (Records(database, each, lambda: REQUESTED_AT) for each in (PROJECT.id, USER))
-    kill_after(database.writer, statements)
-    writer_of(project, user).apply([promotion])
-    os._exit(APPLIED)
 
 
 def note_operation(name: str, root: Path, content: str, **fields: Any) -> Operation:
@@ -72,14 +52,13 @@ def write_note(records: Records, operation: Operation) -> Outcome:
         return refusal
 
 
-def write_note_and_die(database: Path, root: Path, name: str, content: str, step: int) -> None:
-    """Write a note. The process is killed before that call to the disk or to the records, or ends with `APPLIED`."""
+def write_note_and_die(database: Path, root: Path, content: str, step: int) -> None:
+    """Write a note. The process is killed before that call to the disk or to the records, if there are so many."""
     records, wrap = Records(SqliteFile(database), PROJECT.id, lambda: REQUESTED_AT), mortal(step)
     for each in ("open", "rename", "fsync", "write", "unlink", "mkdir", "close"):
         setattr(os, each, wrap(getattr(os, each)))
     records.complete = wrap(records.complete)  # type: ignore[method-assign]
-    write_note(records, note_operation(name, root, content, ignore=("memory/",)))
-    os._exit(APPLIED)
+    write_note(records, note_operation("a", root, content, ignore=("memory/",)))
 
 
 def restore_and_die(changes: int, archive: str) -> None:
@@ -113,11 +92,14 @@ def kill_after(connection: sqlite3.Connection, statements: int) -> None:
 
 
 def dies_of(work: Callable[[], object]) -> bool:
-    """True if a fork of this process is killed while it does some work."""
+    """True if a fork of this process is killed while it does some work, which does not fail."""
     child = os.fork()
     if child == 0:
         try:
             work()
-        finally:
             os._exit(0)
-    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+        finally:
+            os._exit(1)
+    status = os.waitpid(child, 0)[1]
+    assert status in (0, signal.SIGKILL)
+    return status == signal.SIGKILL

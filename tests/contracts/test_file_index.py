@@ -5,12 +5,13 @@ import logging
 import os
 import random
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import anyio
 import numpy as np
@@ -61,12 +62,22 @@ def index(tmp_path: Path) -> Iterator[NotesIndex]:
         yield made
 
 
-def test_an_index_of_another_release_is_made_again_quietly(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    write_rows(tmp_path / "index.db", "CREATE TABLE files (path TEXT)", "PRAGMA user_version = 20000")
+@pytest.mark.parametrize("of_code", [False, True])
+def test_an_index_of_another_release_is_refused_and_made_again_quietly(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, of_code: bool
+) -> None:
+    writer: Any = CodeWriter if of_code else NotesWriter
+    reader: Any = CodeIndex if of_code else partial(FileIndex, name="p_0.files")
+    path = tmp_path / "index.db"
+    write_rows(path, "CREATE TABLE files (path TEXT)", "PRAGMA user_version = 20000")
+    with pytest.raises(SchemaTooOld):
+        reader(path)
     with caplog.at_level(logging.INFO):
-        NotesWriter(tmp_path / "index.db").close()
+        writer(path).close()
     (record,) = [each for each in caplog.records if each.message == "a file index is rebuilt"]
     assert (record.levelname, vars(record)["reason"]) == ("INFO", "another release wrote it")
+    with closing(reader(path)) as anew:
+        assert anew.counts(ROOT) == {}
 
 
 def test_files_that_were_cut_with_other_settings_are_read_again_and_found_until_then(tmp_path: Path) -> None:
@@ -239,9 +250,16 @@ class Store:
             self.told.append(body)
 
 
-def indexer_of(root: Path, path: Path, store: Store, settings: Settings) -> Indexer:
+@asynccontextmanager
+async def indexing(root: Path, path: Path, store: Store, **options: Any) -> AsyncIterator[Indexer]:
+    """An indexer that begins at the first thing that is waited for here, and watches only if an option says so."""
+    settings = Settings(**{"watch": False, **options})
     tree = IndexedTree("p_0", ROOT, str(path), "notes", settings.watch)
-    return Indexer(tree, WorkspaceFiles(str(root), settings), store.tell)
+    indexer = Indexer(tree, WorkspaceFiles(str(root), settings), store.tell)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(indexer.run)
+        yield indexer
+        tasks.cancel_scope.cancel()
 
 
 async def test_a_disk_that_is_full_in_the_middle_of_a_sync_is_told_and_what_is_left_is_read_when_there_is_room(
@@ -256,16 +274,13 @@ async def test_a_disk_that_is_full_in_the_middle_of_a_sync_is_told_and_what_is_l
     monkeypatch.setattr(watching, "RETRY_S", 0.05)
     monkeypatch.setattr(WorkspaceFiles, "batch_bytes", 12_000)
     store = Store()
-    indexer = indexer_of(root, tmp_path / "index.db", store, Settings(watch=False))
-    async with anyio.create_task_group() as tasks:
+    async with indexing(root, tmp_path / "index.db", store):
         with full_disk(300_000):
-            tasks.start_soon(indexer.run)
             await until(lambda: store.told)
         first, before = store.told[0], len(index.store.listed(ROOT, "", 99))
         assert "no room" in (first.error or "")
         assert 0 < before < 24
         await until(lambda: store.told[-1].error is None)
-        tasks.cancel_scope.cancel()
     assert store.told[-1].added, "what was read before is not read again"
     assert max(store.left[store.left.index(24) + 1 :]) < 24
     assert all(found(index, f"lantern{number}") == [f"memory/{number:02}.md"] for number in range(24))
@@ -278,22 +293,17 @@ async def test_the_store_is_told_how_many_files_are_left(
     store = Store()
     for number in range(4):
         (workspace / "memory" / f"{number}.md").write_text(f"note {number} {'word ' * 500}")
-    indexer = indexer_of(workspace, tmp_path / "index.db", store, Settings(watch=False))
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(indexer.run)
+    async with indexing(workspace, tmp_path / "index.db", store) as indexer:
         indexer.ask(1, ToRead(indexer.tree))
         await until(lambda: store.told)
-        tasks.cancel_scope.cancel()
     assert store.left == [4, 3, 2, 1]
     assert [done.sync_id for done in store.told if done.sync_id] == [1]
 
 
 async def test_a_workspace_without_notes_gets_no_index(tmp_path: Path) -> None:
     store = Store()
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(indexer_of(tmp_path, tmp_path / "index.db", store, Settings(watch=False)).run)
+    async with indexing(tmp_path, tmp_path / "index.db", store):
         await until(lambda: store.told)
-        tasks.cancel_scope.cancel()
     assert not (tmp_path / "index.db").exists()
 
 
@@ -310,16 +320,13 @@ async def test_a_workspace_that_is_replaced_is_followed_in_its_place(
         await until(lambda: found(index, word) == ["MEMORY.md"])
 
     root.mkdir()
-    async with anyio.create_task_group() as tasks:
-        indexer = indexer_of(root, tmp_path / "index.db", Store(), Settings(watch_quiet_s=0.05))
-        tasks.start_soon(indexer.run)
+    async with indexing(root, tmp_path / "index.db", Store(), watch=True, watch_quiet_s=0.05):
         await write("lantern")
         await write("windmill")
         root.rename(tmp_path / "elsewhere")
         root.mkdir()
         await write("harbour")
         await write("pier")
-        tasks.cancel_scope.cancel()
 
 
 # --- The code_index of a tree of code: what it finds first, and what it keeps when files change.
@@ -471,13 +478,3 @@ def test_a_file_that_is_no_code_is_known_and_counted(code_index: CodeOfTree, tre
     assert "data.py" in code_index.writer.known(tree.root)
     assert code_index.store.skipped(tree.root) == {"binary": 1}
     assert sum(each.files for each in code_index.store.counts(tree.root).values()) == 4
-
-
-def test_an_index_of_another_version_is_refused(tmp_path: Path, code_index: CodeOfTree) -> None:
-    code_index.close()
-    write_rows(tmp_path / "code.db", "PRAGMA user_version = 15")
-    with pytest.raises(SchemaTooOld):
-        CodeIndex(tmp_path / "code.db")
-    CodeWriter(tmp_path / "code.db").close()
-    with closing(CodeIndex(tmp_path / "code.db")) as anew:
-        assert anew.counts(str(code_index.tree.root)) == {}

@@ -230,16 +230,20 @@ async def test_another_journal_of_the_same_name_is_noticed(journals: InProcess, 
     assert await other.head(lane) == 3
 
 
-async def test_a_mark_that_went_another_way_is_noticed(journals: InProcess, journal: Journal) -> None:
+async def test_a_mark_that_went_another_way_is_noticed(
+    journals: InProcess, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As after an older backup was restored, and others appended behind it."""
     lane = journals.lane()
     mark = await journal.append(lane, numbered(1, 3), behind=await journal.create(lane))
-    for wrong in (LaneMark(mark.journal, 4, "op-4"), LaneMark(mark.journal, 3, "op-of-before")):
-        with pytest.raises(JournalChanged):
-            await journal.read(lane, after=wrong)
-        other = await journals.connect()  # who comes back, as a host does after its server was restored
-        with pytest.raises(JournalChanged):
-            await other.append(lane, numbered(4, 4), behind=wrong)
+    with monkeypatch.context() as hurried:
+        hurried.setattr("remembrancer.journal.jetstream.LAG_S", 0.2)
+        for wrong in (LaneMark(mark.journal, 4, "op-4"), LaneMark(mark.journal, 3, "op-of-before")):
+            with pytest.raises(JournalChanged):
+                await journal.read(lane, after=wrong)
+            other = await journals.connect()  # who comes back, as a host does after its server was restored
+            with pytest.raises(JournalChanged):
+                await other.append(lane, numbered(4, 4), behind=wrong)
     later = await journal.append(lane, numbered(4, 4), behind=mark)
     with pytest.raises(JournalChanged):
         await journal.read(lane, after=LaneMark(mark.journal, 3, "op-of-before"))

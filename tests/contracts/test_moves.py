@@ -1,5 +1,6 @@
 """A memory moves between two spaces once, and one that is erased is gone from both and from every byte."""
 
+import itertools
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from remembrancer.protocol.session_life import EndSession, RecordEvents, ToolCal
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import (
     Applied,
+    Change,
     EntityRef,
     ErasedResult,
     EraseMemory,
@@ -34,9 +36,8 @@ from remembrancer.protocol.writes import (
     UndoChange,
     UpdateMemory,
 )
-from tests.contracts.dying_process import APPLIED, move_and_die
-from tests.contracts.records_rig import MODEL, RecordsRig, lanes_writer, pending, scrub, writer_of
-from tests.forked import run_forked
+from tests.contracts.dying_process import dies_of, kill_after
+from tests.contracts.records_rig import MODEL, RecordsRig, check_derived, lanes_writer, pending, scrub, writer_of
 from tests.operations import (
     OTHER_PROJECT,
     OTHER_SESSION,
@@ -56,12 +57,7 @@ MOVES = store_operation(
 ID = memory_id_of(MOVES)
 
 
-def promotion(memory_id: str, name: str) -> Operation:
-    return change_operation(name, PromoteMemory(memory_id, "user", "of use everywhere"))
-
-
-PROMOTE = promotion(ID, "promote")
-BACK = change_operation("back", PromoteMemory(ID, "project", "not everywhere"))
+PROMOTE = change_operation("promote", PromoteMemory(ID, "user", "of use everywhere"))
 
 
 class Spaces:
@@ -69,20 +65,21 @@ class Spaces:
         self.project = RecordsRig(path)
         self.user = self.project.beside(USER)
         self.writer = writer_of(self.project.records, self.user.records)
+        self._numbers = itertools.count()
 
-    def move(self, operation: Operation) -> Applied | RemembrancerError:
+    def apply(self, operation: Operation) -> Applied | RemembrancerError:
         return self.writer.apply([operation])[0]
 
-    def opened_again(self) -> "Spaces":
-        self.project.close()
-        return Spaces(self.project.path)
+    def try_to(self, change: Change, **fields: Any) -> Applied | RemembrancerError:
+        """Ask for a change; `fields` are those in which its operation differs from others."""
+        operation = change_operation(f"move {next(self._numbers)}", change)
+        return self.apply(msgspec.structs.replace(operation, **fields))
+
+    def do(self, change: Change, **fields: Any) -> None:
+        assert isinstance(self.try_to(change, **fields), Applied)
 
     def whole(self) -> tuple[PortableMemory | None, PortableMemory | None]:
         return self.project.records.portable(ID, None), self.user.records.portable(ID, None)
-
-    def are_sound(self) -> bool:
-        rows = self.project.rows
-        return rows("PRAGMA integrity_check") == [("ok",)] and not rows("PRAGMA foreign_key_check")
 
 
 @pytest.fixture
@@ -145,7 +142,7 @@ def test_vectors_that_come_when_their_memory_has_moved_are_kept_in_the_space_tha
     texts = HomeTexts(project._file.file, time.time)
     missing = texts.missing(MODEL)
     assert texts.next_texts(MODEL, 1, 1)[0].number == number, "the newest of all spaces"
-    assert isinstance(spaces.move(promotion(late, "promote late")), Applied)
+    spaces.do(PromoteMemory(late, "user"))
     embedded = EmbeddedMemory(number, digest_of(text), (Passage(0, len(text)),), np.eye(1, 4, dtype=np.float32))
     assert project.save_embeddings(MODEL, [embedded]) == []
     saved = texts.save_embeddings(MODEL, [embedded])
@@ -161,19 +158,24 @@ def test_vectors_that_come_when_their_memory_has_moved_are_kept_in_the_space_tha
 @pytest.mark.parametrize("statement", range(1, 90, 4))
 def test_a_move_that_was_killed_is_done_or_not_begun_and_never_done_twice(spaces: Spaces, statement: int) -> None:
     before = spaces.project.shown(ID)
-    path = spaces.project.path
     spaces.project.close()
-    is_moved = run_forked(move_and_die, path, PROMOTE, statement) == APPLIED
-    again = spaces.opened_again()
+
+    def move() -> None:
+        dying = Spaces(spaces.project.path)
+        kill_after(dying.project.records._file.file.writer, statement)
+        dying.apply(PROMOTE)
+
+    is_moved = not dies_of(move)
+    again = Spaces(spaces.project.path)
     assert again.whole() == (before, None) or (is_moved and again.whole()[0] is None)
     for is_replay in (is_moved, True):
-        reply = again.move(PROMOTE)
+        reply = again.apply(PROMOTE)
         assert isinstance(reply, Applied)
         assert reply.replayed == is_replay
     for records in (again.project.records, again.user.records):
         assert records.apply([PROMOTE])[0] == reply, "it is answered alike by both"
     check_moved(again, before)
-    assert again.are_sound()
+    check_derived(again.project.path)
     again.project.close()
 
 
@@ -182,13 +184,13 @@ def test_a_memory_keeps_its_links_aliases_and_entities_on_its_way_to_the_user_an
     write_rows(spaces.project.path, *(f"INSERT INTO memory_links VALUES {link}" for link in links))
     write_rows(spaces.project.path, "INSERT INTO aliases VALUES ('memory:other', 2)")
     before = spaces.project.shown(ID)
-    assert isinstance(spaces.move(PROMOTE), Applied)
+    spaces.do(PromoteMemory(ID, "user"))
     moved = spaces.user.shown("memory:other")  # by its alias
     assert moved.related_entities == before.related_entities
     assert moved.links == tuple(link for link in before.links if link.relation != "similar_to")
     seen = spaces.user.records.follow([ID], OTHER_SESSION, 2, 5)[2]
     assert seen.related == (), "of a project another one learns nothing"
-    assert isinstance(spaces.move(BACK), Applied)
+    spaces.do(PromoteMemory(ID, "project"))
     taken = spaces.project.shown("memory:other")
     assert taken.links == moved.links
     assert [link.target for link in spaces.project.shown(memory_id_of(STAYS)).links] == [ID]
@@ -197,34 +199,28 @@ def test_a_memory_keeps_its_links_aliases_and_entities_on_its_way_to_the_user_an
     assert (taken.scope, taken.source_project, taken.history[-1].change) == ("project", None, "taken back")
     assert [step.scope for step in taken.promotion_chain] == ["session"], "it came from its session, and stays there"
     assert observations(spaces) == []
-    assert spaces.are_sound()
+    check_derived(spaces.project.path)
 
 
 def test_a_move_is_undone_by_a_move_and_what_it_undid_is_not_undone_again(spaces: Spaces) -> None:
     stays = memory_id_of(STAYS)
-    rows = iter(range(9))
-
-    def undo(version: int | None = None, **fields: Any) -> Applied | RemembrancerError:
-        operation = change_operation(f"undo {next(rows)}", UndoChange(stays, version))
-        return spaces.move(msgspec.structs.replace(operation, **fields))
-
     spaces.project.do(TagMemory(stays, ("green",)))
-    spaces.move(promotion(stays, "away"))
+    spaces.do(PromoteMemory(stays, "user"))
     for project in (OTHER_PROJECT, msgspec.structs.replace(PROJECT, sees_user=False)):
-        assert isinstance(undo(project=project), (InvalidInput, NotFound))
-    assert isinstance(undo(2), InvalidInput), "it has been changed since"
-    assert isinstance(undo(3), Applied)
+        assert isinstance(spaces.try_to(UndoChange(stays), project=project), (InvalidInput, NotFound))
+    assert isinstance(spaces.try_to(UndoChange(stays, 2)), InvalidInput), "it has been changed since"
+    spaces.do(UndoChange(stays, 3))
     assert spaces.project.shown(stays).scope == "project"
-    spaces.move(promotion(stays, "away again"))
-    spaces.move(change_operation("by hand", PromoteMemory(stays, "project")))
-    assert isinstance(undo(), Applied)
+    spaces.do(PromoteMemory(stays, "user"))
+    spaces.do(PromoteMemory(stays, "project"))
+    spaces.do(UndoChange(stays))
     assert spaces.user.shown(stays).scope == "user"
-    assert isinstance(undo(), Applied)
-    assert isinstance(undo(), Applied)
+    for _ in range(2):
+        spaces.do(UndoChange(stays))
     assert spaces.project.shown(stays).tags == ("red",)
-    assert isinstance(undo(), Applied)
+    spaces.do(UndoChange(stays))
     assert spaces.project.shown(stays).forgotten_at is not None
-    assert spaces.are_sound()
+    check_derived(spaces.project.path)
 
 
 def test_undoing_a_move_brings_back_the_proposal_and_only_what_was_proposed(spaces: Spaces) -> None:
@@ -232,42 +228,36 @@ def test_undoing_a_move_brings_back_the_proposal_and_only_what_was_proposed(spac
     edit = ProposeMemory(proposed, "used in three sessions", 0.8)
     spaces.project.do(ApplyRun("run", "project", "promotion", (edit,)))
     (before,) = spaces.project.records.proposals()
-    for number in range(2):  # it can be accepted again
+    for _ in range(2):  # it can be accepted again
         for memory_id in (proposed, plain):
-            assert isinstance(spaces.move(promotion(memory_id, f"away {memory_id} {number}")), Applied)
+            spaces.do(PromoteMemory(memory_id, "user"))
         assert spaces.project.records.proposals() == ()
         for memory_id in (proposed, plain):
-            assert isinstance(
-                spaces.move(change_operation(f"undo {memory_id} {number}", UndoChange(memory_id))), Applied
-            )
+            spaces.do(UndoChange(memory_id))
         assert spaces.project.records.proposals() == (before,)
         assert spaces.project.records.surroundings(plain, "", None).proposal is None
     spaces.project.do(PromoteMemory(proposed, "project"))
     refused = spaces.project.records.surroundings(proposed, "", None).proposal
-    spaces.move(promotion(proposed, "after all"))
-    spaces.move(change_operation("no", UndoChange(proposed)))
+    spaces.do(PromoteMemory(proposed, "user"))
+    spaces.do(UndoChange(proposed))
     assert spaces.project.records.surroundings(proposed, "", None).proposal == refused, "it is refused again"
 
 
 def test_undoing_a_move_that_nobody_asked_for_refuses_it(spaces: Spaces) -> None:
     stays = memory_id_of(STAYS)
     spaces.project.do(ApplyRun("run", "project", "promotion", (ProposeMemory(stays, "two projects say it", 0.8),)))
-    move = promotion(stays, "by itself")
-    spaces.move(msgspec.structs.replace(move, session_id=""))
-    assert isinstance(spaces.move(change_operation("undo", UndoChange(stays))), Applied)
+    spaces.do(PromoteMemory(stays, "user"), session_id="")
+    spaces.do(UndoChange(stays))
     assert spaces.project.records.proposals() == ()
     spaces.project.do(RestoreMemory(stays))
     assert [each.reason for each in spaces.project.records.proposals()] == ["two projects say it"]
 
 
 def test_what_never_was_a_projects_or_was_another_ones_is_not_taken_back(spaces: Spaces) -> None:
-    spaces.move(PROMOTE)
+    spaces.do(PromoteMemory(ID, "user"))
     own = spaces.user.say("the user's own", scope="user")
-    for operation in (
-        msgspec.structs.replace(BACK, project=OTHER_PROJECT),
-        change_operation("own back", PromoteMemory(own, "project")),
-    ):
-        assert isinstance(spaces.move(operation), InvalidInput)
+    assert isinstance(spaces.try_to(PromoteMemory(ID, "project"), project=OTHER_PROJECT), InvalidInput)
+    assert isinstance(spaces.try_to(PromoteMemory(own, "project")), InvalidInput)
 
 
 def test_a_repeated_store_for_the_user_is_answered_though_the_token_may_no_longer_see_the_user(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """A note is written once, whatever happens meanwhile, and nobody's edit is lost."""
 
 import os
-import signal
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -16,9 +15,8 @@ from remembrancer.memory.notes import MAX_FILE_BYTES
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError, StorageFull
 from remembrancer.protocol.writes import Applied, NoteWritten, Operation
 from remembrancer.toolsets.files.workspace_files import RealNote, find_note, open_directory, open_note
-from tests.contracts.dying_process import APPLIED, NOTE, note_operation, write_note, write_note_and_die
+from tests.contracts.dying_process import NOTE, dies_of, note_operation, write_note, write_note_and_die
 from tests.contracts.records_rig import RecordsRig
-from tests.forked import run_forked
 
 BEFORE = "# Log\n\nBy hand.\n"
 
@@ -224,13 +222,6 @@ def _saved_anew(work: Workspace, text: str) -> None:
 
 
 # --- Killed.
-def killed_at(work: Workspace, step: int) -> bool:
-    """Have a process write a note and die before that step. False: it had fewer."""
-    status = run_forked(write_note_and_die, work.rig.path, work.root, "a", "New.", step)
-    assert status in (-signal.SIGKILL, APPLIED)
-    return status != APPLIED
-
-
 @pytest.mark.parametrize(("is_first", "least_steps"), [(False, 10), (True, 20)])
 def test_a_process_killed_at_any_step_has_written_it_once(work: Workspace, is_first: bool, least_steps: int) -> None:
     for step in range(200):
@@ -244,7 +235,7 @@ def test_a_process_killed_at_any_step_has_written_it_once(work: Workspace, is_fi
         elif work.path.exists():
             work.path.unlink()
             work.path.parent.rmdir()
-        was_killed = killed_at(work, step)
+        was_killed = dies_of(partial(write_note_and_die, work.rig.path, work.root, "New.", step))
         work.open()
         is_by_hand = bool(step % 3) and work.path.exists() and "New." not in work.path.read_text()
         if is_by_hand:  # somebody goes on before anybody notices

@@ -466,10 +466,11 @@ def test_to_undo_a_memory_that_replaced_another_first_makes_that_valid_again(rig
     old, *_ = four
     new = rig.at(REQUESTED_AT + 5).say("the new light")
     rig.at(REQUESTED_AT + 6).do(UpdateMemory(new, add_links=(LinkRef("supersedes", old),)))
-    undone = rig.do(UndoChange(new))
+    undone = rig.do(UndoChange(new, 1))
     assert (undone.memory_id, undone.undone, undone.restored_fields) == (old, "superseded", ("valid_until",))
     assert links_of(rig, new) == []
-    rig.do(UndoChange(new))
+    assert "has been changed since" in rig.refused(UndoChange(new, 1)).message, "as by a second click"
+    assert rig.do(UndoChange(new, 2)).undone == "stored"
     assert rig.shown(new).forgotten_at is not None
     newer = rig.at(REQUESTED_AT + 9).say("the newer light", supersedes=old)
     rig.do(TagMemory(old, ("dim",)))
@@ -496,14 +497,6 @@ def test_an_undo_leaves_alone_what_its_session_cannot_see(rig: RecordsRig) -> No
     named = [rig.do(UndoChange(new), session=OTHER_SESSION) for _ in range(2)]
     assert [(each.memory_id, each.undone) for each in named] == [(new, "tagged"), (new, "stored")]
     assert rig.shown(own).valid_until is not None
-
-
-def test_a_second_click_does_not_forget_what_replaced_another_memory(rig: RecordsRig, lantern: str) -> None:
-    new = rig.at(REQUESTED_AT + 5).say("the new light")
-    rig.at(REQUESTED_AT + 6).do(UpdateMemory(new, add_links=(LinkRef("supersedes", lantern),)))
-    assert rig.do(UndoChange(new, 1)).memory_id == lantern
-    assert "has been changed since" in rig.refused(UndoChange(new, 1)).message
-    assert rig.do(UndoChange(new, 2)).undone == "stored"
 
 
 def test_a_memory_that_was_used_again_is_not_archived_by_an_undo(rig: RecordsRig, lantern: str) -> None:

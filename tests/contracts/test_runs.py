@@ -1,6 +1,5 @@
 """The promises of a run: applied whole or not at all, nothing lost by it, undone as one, and pruned in the end."""
 
-import signal
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -51,7 +50,7 @@ from remembrancer.protocol.writes import (
     UndoChange,
     UpdateMemory,
 )
-from tests.contracts.dying_process import APPLIED, carry_out_and_die
+from tests.contracts.dying_process import dies_of, kill_after
 from tests.contracts.records_rig import RecordsRig, pending, work_of, writer_of
 from tests.contracts.runs_rig import (
     CONTENTS,
@@ -69,7 +68,6 @@ from tests.contracts.runs_rig import (
     run_operation,
     undo_operation,
 )
-from tests.forked import run_forked
 from tests.operations import (
     OTHER_PROJECT,
     OTHER_SESSION,
@@ -464,11 +462,16 @@ def test_a_process_that_dies_between_two_statements_leaves_the_run_undone_or_who
     before, deaths = whole(rig), 0
     for statements in range(1, 400, 7):
         rig.close()
-        status = run_forked(carry_out_and_die, rig.path, statements)
+
+        def carry_out(path: Path = rig.path, statements: int = statements) -> None:
+            with RecordsRig(path) as dying:
+                kill_after(dying.records._file.file.writer, statements)
+                dying.do(run_operation("op", *consolidating()).change, session="")
+
+        has_died = dies_of(carry_out)
         rig = RunsRig(rig.path)
-        if status == APPLIED:
+        if not has_died:
             break
-        assert status == -signal.SIGKILL
         deaths += 1
         assert whole(rig) == before
         assert rig.records.portable(SUMMARY, None) is None

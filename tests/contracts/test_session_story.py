@@ -46,16 +46,6 @@ def close(rig: RecordsRig, session: str, promotions: int, run_id: str = "run") -
     rig.do(ApplyRun(run_id, "project", "session_end", tuple(edits)), session="")
 
 
-def test_a_session_s_memories_changes_and_topics_are_its_own(rig: RecordsRig) -> None:
-    rig.say("one", "Gateway", tags=("auth", "login"))
-    rig.say("two", type="episodic", scope="session", tags=("auth",))
-    rig.say("three", session_id=OTHER_SESSION, tags=("secret",))
-    described = rig.records.describe_session(SESSION)
-    assert (described.started_at, described.changes) == (AT, {})
-    assert described.stored_by_type == {"semantic": 1, "episodic": 1}
-    assert described.topics == ("auth", "Gateway", "login")
-
-
 def test_a_session_stores_no_more_than_it_may(path: Path) -> None:
     forget = ForgetMemory("mem_a")
     operations = [
@@ -73,19 +63,23 @@ def test_a_session_stores_no_more_than_it_may(path: Path) -> None:
     assert "max_memories_per_session" in str(refused)
 
 
-def test_what_a_session_did_in_two_spaces_is_one_and_topics_that_mean_the_same_are_one(rig: RecordsRig) -> None:
+def test_what_a_session_did_is_its_own_and_one_in_two_spaces_as_are_topics_that_mean_the_same(rig: RecordsRig) -> None:
     user = rig.beside(USER)
     user.do(StartSession(SESSION), at=10.0)
     rig.do(StartSession(SESSION), at=20.0)
     for n in (1, 2):
         rig.say(f"text {n}", "AuthService", "grpc::uses")
+    rig.say("a draft", type="episodic", scope="session")
+    rig.say("theirs", session_id=OTHER_SESSION, tags=("secret",))
+    alone = rig.records.describe_session(SESSION)
+    assert (alone.started_at, alone.changes) == (20.0, {})
     stored = user.say("a text", scope="user", tags=("auth-service", "tabs"))
     user.do(UpdateMemory(stored, content="another text"))
     both = Reader.of([rig.records, user.records])
     described = both.describe_session(SESSION)
-    assert (described.started_at, described.stored_by_type) == (10.0, {"semantic": 3})
+    assert (described.started_at, described.stored_by_type) == (10.0, {"semantic": 3, "episodic": 1})
     assert (described.changes, described.topics) == ({"updated": 1}, ("AuthService", "grpc", "tabs"))
-    assert both.session_start(SESSION) == (10.0, 3)
+    assert both.session_start(SESSION) == (10.0, 4)
 
 
 def test_the_last_sessions_are_told_of_with_what_the_project_may_see_of_them(rig: RecordsRig) -> None:
@@ -198,6 +192,7 @@ def test_a_memory_is_read_with_all_that_counts(runs: RunsRig) -> None:
 
 
 def test_what_is_asked_for_is_all_that_comes(runs: RunsRig) -> None:
+    runs.do(UpdateMemory(TWO, importance=0.9, kind="convention"))
     runs.carry_out(ReviseMemory(TWO, "consolidated", status="consolidated"))
     runs.do(ForgetMemory(FOUR))
     other = store_operation("other", "of another", memory_id="mem_other", session_id=OTHER_SESSION, type="procedural")
@@ -208,6 +203,7 @@ def test_what_is_asked_for_is_all_that_comes(runs: RunsRig) -> None:
     assert ids(runs, types=("procedural", "episodic")) == ["mem_other"]
     assert ids(runs, session_id=SESSION) == [ONE, TWO, THREE]
     assert ids(runs, memory_ids=(TWO, FOUR, "mem_none")) == [TWO]
+    assert ids(runs, kinds=("convention",)) == ids(runs, min_importance=0.9) == [TWO]
     assert ids(runs, after=runs.number(ONE), limit=2) == [TWO, THREE]
     assert ids(runs, newest_first=True, limit=2) == ["mem_other", THREE]
     assert ids(runs, newest_first=True, after=runs.number(THREE)) == [TWO, ONE]
@@ -244,17 +240,11 @@ def test_the_nearest_memories_are_found_for_each_memory(runs: RunsRig) -> None:
     found = find_near(runs.records, ExactVectors(runs.records, MODEL), wanted)
     assert found[0][0][0].vector == b""
     assert found[0][0][0].content == CONTENTS[ONE]
+    assert near(runs, THREE) == [[(ONE, 0.936)]], "no session's own"
 
 
-def test_no_session_s_own_memories_are_near(runs: RunsRig) -> None:
-    embed_all(runs)
-    assert near(runs, THREE) == [[(ONE, 0.936)]]
-
-
-# Pages that are limited in other ways
-def test_kinds_importance_and_closed_sessions_limit_a_page(runs: RunsRig) -> None:
-    runs.do(UpdateMemory(TWO, importance=0.9, kind="convention"))
-    assert ids(runs, kinds=("convention",)) == ids(runs, min_importance=0.9) == [TWO]
+# Sessions, requests, maintenance
+def test_a_page_can_be_of_sessions_that_were_closed_before_a_time(runs: RunsRig) -> None:
     assert ids(runs, closed_before=1e12) == []
     runs.do(StartSession(SESSION))
     runs.do(EndSession(SESSION))
@@ -264,11 +254,9 @@ def test_kinds_importance_and_closed_sessions_limit_a_page(runs: RunsRig) -> Non
     assert ids(runs, closed_before=closed.ended_at + 1, scopes=("session",)) == [THREE, FOUR]
 
 
-# Sessions, requests, maintenance
 def test_memories_of_running_sessions_that_may_be_worth_it_are_offered_for_promotion(runs: RunsRig) -> None:
     assert list(work_of(runs.records, score=0.85).promotable) == []
     runs.do(UpdateMemory(THREE, importance=0.875, confidence=0.5))
-    assert list(work_of(runs.records, score=0.85).promotable) == [(THREE, 2, 1)], "who has changed it has used it"
     scratch: Any = {"scope": "session", "type": "episodic", "kind": "scratchpad", "importance": 1.0, "confidence": 1.0}
     runs.records.apply([store_operation("scratch", "a scratch", memory_id="mem_scratch", **scratch)])
     assert list(work_of(runs.records, score=0.85).promotable) == [(THREE, 2, 1)], "who has changed it has used it"

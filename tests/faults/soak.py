@@ -609,8 +609,8 @@ async def run(
 ) -> Soak:
     """One soak in a home of its own, with so many kills, one every `pace_s` on average, or with others than those."""
     soak, began = Soak(seed, sessions=sessions), time.monotonic()
-    port, workspace = free_port(), Path(tempfile.mkdtemp(prefix="rmb-soak-", dir="/tmp"))
-    runtime = Runtime(Path(tempfile.mkdtemp(prefix="rmb-soak-", dir="/tmp")))
+    port, workspace = free_port(), Path(tempfile.mkdtemp(prefix="rmb-soak-"))
+    runtime = Runtime(Path(tempfile.mkdtemp(prefix="rmb-soak-")))
     settings = {"EMBEDDERS": str(embedders), "HTTP_PORT": str(port), "TOOLSETS": TOOLSETS}
     environ = {f"REMEMBRANCER_{name}": value for name, value in settings.items()}
     token = runtime.home / "token"

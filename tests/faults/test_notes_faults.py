@@ -40,23 +40,23 @@ async def has_read(client: StdioClient, files: int) -> bool:
     return status.get("totalFiles") == files and not status.get("pendingChunks")
 
 
-@pytest.mark.parametrize("role", ["indexer", "store", "embedder", "gateway"])
-async def test_a_process_that_is_killed_amid_a_sync_loses_nothing(home: Path, workspace: Path, role: str) -> None:
+async def test_a_process_that_is_killed_amid_a_sync_loses_nothing(home: Path, workspace: Path) -> None:
     runtime = Runtime(home)
     write(workspace, 0, "lighthouse")
     async with note_session(home, workspace) as client:
         await until(lambda: is_found(client, 0))
-        for number in range(1, FILES):
-            write(workspace, number, "lighthouse")
-        syncing = asyncio.create_task(client.call_or_error("memory_sync"))
-        await asyncio.sleep(random.uniform(0, 0.3))
-        runtime.kill(role)
-        await syncing
-        await until(lambda: has_read(client, FILES))
-        for number in random.sample(range(FILES), 5):
-            assert await is_found(client, number)
-        status = await runtime.status()
-        assert {each["state"] for each in status["processes"]} <= {"ready", "starting", "degraded"}
+        for count, role in enumerate(("indexer", "store", "embedder", "gateway"), start=1):
+            for number in range((count - 1) * FILES, count * FILES):
+                write(workspace, number, "lighthouse")
+            syncing = asyncio.create_task(client.call_or_error("memory_sync"))
+            await asyncio.sleep(random.uniform(0, 0.3))
+            runtime.kill(role)
+            await syncing
+            await until(partial(has_read, client, count * FILES))
+            for number in random.sample(range(count * FILES), 5):
+                assert await is_found(client, number)
+            status = await runtime.status()
+            assert {each["state"] for each in status["processes"]} <= {"ready", "starting", "degraded"}, role
 
 
 async def test_deleted_indexes_are_made_again(home: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,20 +95,28 @@ async def test_deleted_indexes_are_made_again(home: Path, workspace: Path, monke
         assert errors == []
 
 
-async def test_bursts_and_branches_are_followed(home: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bursts_and_branches_are_followed_and_while_nothing_changes_nothing_is_written(
+    home: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("REMEMBRANCER_EMBEDDERS", "0")  # found by words: it is the changes that are in question
 
     here = partial(git, at=workspace)
     here("init")
-    write(workspace, 0, "lighthouse")
+    for number in range(FILES):
+        write(workspace, number, "lighthouse")
     here("add", "-A")
-    here("commit", "-m", "one")
-    async with note_session(home, workspace) as client:
+    here("commit", "-m", "few")
+    async with note_session(home, workspace, session=StdioClient) as client:  # an indexer that has imported its own
 
         async def has(files: int) -> bool:
             return bool((await client.call("memory_status")).get("totalFiles") == files)
 
-        await until(lambda: has(1))
+        await until(lambda: has(FILES))
+        indexer = Runtime(home).process("indexer")
+        before = written(indexer)
+        await asyncio.sleep(6)
+        assert written(indexer) == before
+        assert indexer.memory_info().rss < 60 * 1024 * 1024
         here("checkout", "-qb", "many")
         for number in range(MANY_FILES):
             write(workspace, number, "windmill")
@@ -117,27 +125,12 @@ async def test_bursts_and_branches_are_followed(home: Path, workspace: Path, mon
         here("add", "-A")
         here("commit", "-qm", "many")
         here("checkout", "-q", "main")
-        await until(lambda: has(1))
+        await until(lambda: has(FILES))
         old_note = partial(client.call, "memory_search", query="harbour0")
         await until(old_note, lambda said: "lighthouse" in str(said))  # what was changed may be read after what is gone
         assert await paths(client, "windmill") == []
         here("checkout", "-q", "many")
         await until(lambda: has(MANY_FILES))
-
-
-async def test_while_nothing_changes_nothing_is_written(home: Path, workspace: Path) -> None:
-    for number in range(FILES):
-        write(workspace, number, "lighthouse")
-    runtime = Runtime(home)
-    async with note_session(home, workspace, session=StdioClient) as client:  # an indexer that has imported its own
-        await until(lambda: has_read(client, FILES))
-        await until(runtime.is_ready)
-        indexer = runtime.process("indexer")
-
-        before = written(indexer)
-        await asyncio.sleep(6)
-        assert written(indexer) == before
-        assert indexer.memory_info().rss < 60 * 1024 * 1024
 
 
 def written(process: psutil.Process) -> int:
