@@ -37,12 +37,12 @@ EXIT_START_FAILED: Final = 2
 """The last line of its standard error is the reason, a `Failure` as JSON; restarting it would fail in the same way."""
 EXIT_CRASHED: Final = 70
 EXIT_ORPHANED: Final = 71
-"""The launcher died first. A new runtime waits for the locks of this one, so unfinished work is abandoned: acknowledged
-work is durable, and clients repeat the rest."""
+"""The launcher died. A new runtime waits for this one's locks, so unfinished work is abandoned: acknowledged work is
+durable, and clients repeat the rest."""
 TERM_GRACE_S: Final = 1.0
 """The time that a process has to finish the work in hand after SIGTERM."""
 MANY_FILES: Final = 10_240
-"""The files that a process may have open if the system allows so many (macOS allows no more): each index takes some."""
+"""The limit of open files, if the system allows it (the maximum on macOS): each index needs some."""
 LOCK_WAIT_S: Final = 10.0
 """The time that a new actor waits for a dying predecessor's lock."""
 MAX_LOG_BYTES: Final = 4 * 1024 * 1024
@@ -71,7 +71,7 @@ class LaunchSpec(msgspec.Struct, frozen=True):
 
 def configure_logs(directory: Path, actor: str, level: str) -> None:
     """Write the log of this process to `<directory>/<actor>.log`, one JSON object per line, rotated. A memory's content
-    is never logged above debug. If no log can be written (a full disk), nothing is logged, and the actor continues."""
+    is logged only at debug level. If the log cannot be written (a full disk), the actor continues without it."""
     path = directory / f"{actor}.log"
     handler: logging.Handler
     try:
@@ -212,7 +212,7 @@ async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec) -> int
             tasks.cancel_scope.cancel()
             if error.retry_possible:
                 return EXIT_CRASHED
-            with contextlib.suppress(OSError):  # the disk is full, say
+            with contextlib.suppress(OSError):  # such as a full disk
                 os.write(2, msgspec.json.encode(error.to_failure()) + b"\n")
             return EXIT_START_FAILED
         if actor is None or life.starting.cancelled_caught:
@@ -246,7 +246,7 @@ async def _run_until_cancelled(
 
 
 async def _say_ready(control: Dealer[FromLauncher], actor: Actor) -> None:
-    """Report the first health, which means readiness, as soon as the launcher listens."""
+    """Send the first health report, which announces readiness, as soon as the launcher listens."""
     await control.wait_connected(math.inf)
     control.send(actor.health())
 

@@ -1,4 +1,4 @@
-"""Access control: the cookie that stands for a token, and the checks of requests that change something."""
+"""Access control: the cookie that stands for a token, and the checks of requests that make changes."""
 
 import hashlib
 import hmac
@@ -22,7 +22,7 @@ DRAWING_STYLES: Final = (
     "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=' 'sha256-jtRRMYY2VbEXuBKbHvqM1/fPT8vazFrEooXdvwUK4y8=' "
     "'sha256-9xjtvxMT1ApHlgn9ohbh2FNfvK5Tqtzy94BjfXBeMSY='"
 )
-"""The digests of the styles that the vendored library of the graph adds to its page."""
+"""The digests of the styles that the vendored graph library adds to its page."""
 HEADERS: Final = {
     "Content-Security-Policy": (
         f"default-src 'none'; script-src 'self'; style-src 'self' {DRAWING_STYLES}; "
@@ -36,7 +36,7 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-"""For every response except assets. No content of a memory can load, run, frame or send anything."""
+"""The headers of every response except assets. A memory's content cannot load, run, frame or send anything."""
 
 Form = list[tuple[str, str]]
 """The fields of a form, in order; a name may occur several times."""
@@ -55,7 +55,7 @@ class VisitorAccess:
         self._cookie = f"remembrancer_{hashlib.sha256(whose.encode()).hexdigest()[:12]}"
 
     def grant(self, request: Request) -> Grant | None:
-        """The visitor's rights; None: all, where no token is needed. Raises `HTTPException` for a stranger."""
+        """The visitor's rights; None: all, where no token is needed. Raises `HTTPException` for unknown visitors."""
         token = request.cookies.get(self._cookie, "")
         grant = self._tokens.find(token, time.time()) if token else None
         if grant is None and not self._no_token:
@@ -86,7 +86,7 @@ class VisitorAccess:
             raise HTTPException(403, "Only pages of the memory browser can change anything.")
 
     def enter(self, request: Request, response: Response, *, link: str = "", token: str = "") -> bool:
-        """Set the cookie for a visitor with a valid token, or a link, which is exchanged once; else returns False."""
+        """Set the cookie for a visitor with a valid token or an unused link. Returns False for any other."""
         now = time.time()
         if link:
             token = self._tokens.exchange(link, now) or ""

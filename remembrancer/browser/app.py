@@ -38,7 +38,7 @@ PAGES: Final = (memories, history, overviews)
 
 
 class Assets(StaticFiles):
-    """The files that pages load. Their address has the digest of all of them, so they may be kept for ever."""
+    """The files that pages load. Their address contains the digest of all of them, so they may be cached for ever."""
 
     def file_response(self, *args: Any, **kwargs: Any) -> Response:
         response = super().file_response(*args, **kwargs)
@@ -120,7 +120,7 @@ class Browser:
 
     async def _places(self, wanted: str, grant: Grant | None) -> tuple[ProjectRef, tuple[ProjectRef, ...]]:
         """The requested project, and all projects that the visitor may see, starting with the visitor's default. Raises
-        `HTTPException` if it is none of them."""
+        `HTTPException` if the visitor may not see it."""
         directories = [Path(each) for each in grant.projects] if grant is not None else []
         projects = await anyio.to_thread.run_sync(lambda: [project_of(each) for each in directories])
         if grant is None or grant.every_project:
@@ -154,7 +154,7 @@ class Browser:
             if self._access.enter(request, welcome, token=form.get("token", "")):
                 return welcome
             return HTMLResponse(self._shared.render("enter.html", is_in=False, said="This token is not valid."), 401)
-        link = request.query_params.get("link", "") if request.method == "GET" else ""  # a HEAD request signs nobody in
+        link = request.query_params.get("link", "") if request.method == "GET" else ""  # HEAD must not use it up
         if link and self._access.enter(request, welcome, link=link):
             return welcome
         message = "This link has been used, or is too old: 'remembrancer ui' makes a new one." if link else ""

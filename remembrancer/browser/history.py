@@ -13,7 +13,7 @@ from starlette.responses import Response, StreamingResponse
 
 from remembrancer.browser.memories import day_of, float_of, named_done_of
 from remembrancer.browser.rendering import word_diff
-from remembrancer.browser.view import MOST, PEOPLE, Handler, View, who
+from remembrancer.browser.view import MAX_CHANGES, PEOPLE, Handler, View, who
 from remembrancer.memory.changes import UNDONE
 from remembrancer.memory.sentences import without_marks
 from remembrancer.protocol.browsing import (
@@ -35,12 +35,12 @@ from remembrancer.toolsets.memory.day_log import FORGOTTEN, verb_of
 
 PAGE: Final = 100
 FEW: Final = 20
-"""The number of a session's queries that are shown with their answers, and of memories in each answer."""
+"""The number of queries shown for a session, and of memories shown for each query."""
 PULSE_S: Final = 10.0
 """Something is sent at least this often, so that a dead gateway or a revoked token is noticed."""
 MOST_VERBS: Final = 3
-OTHERS: Final = "others"
-"""Stands in place of an id for all sessions of other projects."""
+OTHER_PROJECTS: Final = "others"
+"""The session id under which all sessions of other projects are grouped."""
 TOGETHER_S: Final = 0.3
 """Writes within this time of each other are sent as one event."""
 
@@ -49,7 +49,7 @@ async def live(view: View) -> Response:
     """The event stream of an open page: a `written` event after each write, whoever made it."""
 
     async def events() -> AsyncIterator[bytes]:
-        happened = view.shared.next_write()  # before each event is sent: a write may follow it at once
+        happened = view.shared.next_write()  # taken before the event is sent, since a write may follow at once
         yield b"retry: 1000\nevent: here\ndata:\n\n"
         while view.shared.access.holds(view.grant):
             with anyio.move_on_after(PULSE_S):
@@ -93,7 +93,7 @@ async def review(view: View) -> Response:
 
 
 class Line(NamedTuple):
-    """A memory, all that was done to it, the change that undoes the last of it (or ""), and the words on its button."""
+    """A memory, everything done to it, the change that undoes the last of that (or ""), and the label of its button."""
 
     change: MemoryChanged
     did: str
@@ -112,7 +112,7 @@ class AnsweredQuery(NamedTuple):
 
 
 class Part(NamedTuple):
-    """One session's part of a day, the latest first."""
+    """One session's part of a day, latest first."""
 
     session_id: str
     who: str
@@ -159,7 +159,7 @@ def _start(day: date) -> float:
 async def _done_on(view: View, day: date) -> tuple[ActivityRead, Sequence[Any], date | None]:
     """The changes of a day, the memories shown on it, and the previous day with changes."""
     begins, ends = _start(day), _start(day + timedelta(1))
-    activity = await view.ask(ReadActivity(view.project, view.session, ends, MOST, begins, with_undo=True))
+    activity = await view.ask(ReadActivity(view.project, view.session, ends, MAX_CHANGES, begins, with_undo=True))
     before = await view.ask(ReadActivity(view.project, view.session, begins, 1))
     earlier = max((datetime.fromtimestamp(each.at).astimezone().date() for each in before.changes), default=None)
     return activity, await view.shown(since=begins, until=ends), earlier
@@ -176,7 +176,7 @@ def _totals(changes: Iterable[MemoryChanged]) -> dict[str, int]:
 
 
 def lines_of(changes: Sequence[MemoryChanged]) -> list[Line]:
-    """The changes, the latest first, with one line for each memory, and the undo of one of them."""
+    """One line for each changed memory, latest first, with the undo of one of its changes."""
     by_memory: dict[str, list[MemoryChanged]] = {}
     for each in changes:
         by_memory.setdefault(each.memory_id, []).append(each)
@@ -209,16 +209,16 @@ def asked_of(log: Iterable[Any]) -> dict[str, list[AnsweredQuery]]:
 
 
 def _author_of(change: MemoryChanged) -> tuple[str, str]:
-    """The session; for a person, whose session has the same id on all machines, also the machine."""
+    """The session, and for a person, whose session id is the same on all machines, the machine."""
     return change.session_id, change.member if change.session_id in (BROWSER_SESSION, SHELL_SESSION) else ""
 
 
 def parts_of(
     activity: ActivityRead, queries: Mapping[str, list[AnsweredQuery]], sessions: Mapping[str, ListedSession]
 ) -> list[Part]:
-    """A day by session, the most recently active first. A change belongs to the session or the person that made it; one
-    that was made in the background, to whoever changed that memory last. What sessions of other projects did to
-    memories of the user forms one part, which comes last."""
+    """A day by session, the most recently active first. A change belongs to the session or person that made it; a
+    background change, to whoever last changed that memory. Changes to the user's memories by sessions of other projects
+    form one part, which comes last."""
     last = dict[str, tuple[str, str]]()
     for each in activity.changes:
         if each.session_id:
@@ -227,7 +227,7 @@ def parts_of(
     for each in activity.changes:
         author = _author_of(each) if each.session_id else last.get(each.memory_id, ("", ""))
         is_known = author[0] in sessions or author[0] in PEOPLE or author[0] in queries
-        by_author.setdefault(author if is_known else (OTHERS, ""), []).append(each)
+        by_author.setdefault(author if is_known else (OTHER_PROJECTS, ""), []).append(each)
     for session_id in (*queries, *(each.session_id for each in activity.runs)):
         by_author.setdefault((session_id, ""), [])
     parts = []
@@ -236,9 +236,9 @@ def parts_of(
         questions = [] if member else queries.get(session_id, [])
         own = [each.at for each in changes if each.session_id] or [each.at for each in changes]
         times = [*own, *(each.at for each in runs), *(each.at for each in questions)]
-        name = "In other projects" if session_id == OTHERS else who(session_id, sessions, member)
+        name = "In other projects" if session_id == OTHER_PROJECTS else who(session_id, sessions, member)
         parts.append(Part(session_id, name, min(times), max(times), lines_of(changes), runs, questions))
-    return sorted(parts, key=lambda each: (each.session_id == OTHERS, -each.ends))
+    return sorted(parts, key=lambda each: (each.session_id == OTHER_PROJECTS, -each.ends))
 
 
 async def undo_run(view: View) -> Response:
@@ -250,13 +250,13 @@ async def undo_run(view: View) -> Response:
 
 
 async def sessions(view: View) -> Response:
-    """The project's sessions, each with the memory that it stored or changed last and that is not forgotten."""
+    """The project's sessions, each with the last memory that it stored or changed and that is not forgotten."""
     before = view.asked("before")
     request = ListSessions(view.project, view.session, float_of(before) if before else None, PAGE)
     listed = await view.ask(request)
     more = view.at("/sessions", before=listed[-1].last_active_at) if len(listed) == PAGE else ""
     since = min((each.started_at or each.last_active_at for each in listed), default=0.0)
-    done = await view.ask(ReadActivity(view.project, view.session, limit=MOST, after=since))
+    done = await view.ask(ReadActivity(view.project, view.session, limit=MAX_CHANGES, after=since))
     return view.page(
         "sessions.html",
         sessions=listed,
@@ -278,7 +278,7 @@ async def session(view: View) -> Response:
         turns = await view.ask(ReadTurns(view.project, name, before))
     own = replace(view, through=name)
     since = about.started_at or 0.0
-    done = await view.ask(ReadActivity(view.project, own.session, limit=MOST, after=since, with_undo=True))
+    done = await view.ask(ReadActivity(view.project, own.session, limit=MAX_CHANGES, after=since, with_undo=True))
     lines = lines_of([each for each in done.changes if each.session_id == name])
     queries = asked_of(await view.shown(session_id=name)).get(name, [])
     opened = [each.change.memory_id for each in lines if each.change.kind == OPEN_END]

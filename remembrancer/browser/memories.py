@@ -30,28 +30,26 @@ from remembrancer.protocol.writes import HistoryEntry, PortableMemory, RecordedF
 from remembrancer.toolsets.memory.day_log import CHANGE_WORDS
 
 FOUND: Final = 20
-BEST: Final = 5
-"""The number of results shown at once; weaker ones are collapsed."""
+RESULTS_SHOWN: Final = 5
+"""Weaker results are collapsed."""
 PAGE: Final = 50
 LEFT_OUT: Final = 8
-COMPARED: Final = 20
-"""The number of versions, the latest ones, that are compared with their predecessors."""
-NAMED: Final = 80
-"""The number of characters of a changed memory that the message about the change shows."""
-SHORT: Final = 4
-"""The length of an id in a sentence."""
+VERSIONS_COMPARED: Final = 20
+"""The number of latest versions that are compared with their predecessors."""
+EXCERPT_CHARACTERS: Final = 80
+SHORT_ID_LENGTH: Final = 4
 NAMES_NO_VALUE: Final = ("updated", "restored", "tagged", UNDONE)
 """The changes whose names do not say what they change."""
-VALUES: Final[Mapping[str, Callable[[Any], str]]] = {
+FORMATTERS: Final[Mapping[str, Callable[[Any], str]]] = {
     **dict.fromkeys(("kind", "type", "scope"), lambda name: (name or "").replace("_", " ")),
     **dict.fromkeys(("due", "valid_from", "valid_until"), day),
     **dict.fromkeys(("importance", "confidence"), "{:.2f}".format),
     "tags": tags_text,
 }
-"""The fields whose values before and after a change are shown, each with how a value is shown."""
+"""The fields whose values before and after a change are shown, and the functions that format them."""
 MOST_PAST: Final = 100_000
-LEAST: Final = 1e-3
-"""In seconds: `before` a day includes its last moment."""
+LAST_MOMENT_S: Final = 1e-3
+"""In seconds: `before` a day includes the last moment of that day."""
 ORDERS: Final[tuple[Order, ...]] = ("latest", "important", "due")
 DONE: Final = {
     **{"tag": "Tags changed.", "done": "Done.", "reopen": "Open again.", "forget": "Forgotten."},
@@ -66,7 +64,7 @@ DONE: Final = {
 
 
 class Version(NamedTuple):
-    """A version of a memory: the change, the changed fields beside the text, and the differences of the text."""
+    """A version of a memory: the change, the changed fields other than the text, and the changes in the text."""
 
     entry: HistoryEntry
     fields: list[str]
@@ -86,19 +84,20 @@ def filters_of(view: View) -> dict[str, Any]:
         "kinds": (kind,) if kind else (),
         "tags": tags_in(view.asked("tag")),
         "after": day_of(view.asked("since")),
-        "before": None if before is None else before + 86_400 - LEAST,
+        "before": None if before is None else before + 86_400 - LAST_MOMENT_S,
         "include_forgotten": bool(view.asked("forgotten")),
     }
 
 
 async def search(view: View) -> Response:
-    """The memories that match a query (all open ends if it asks for them), or the latest; as JSON Lines if exported."""
+    """The memories that match a query (all open ends if it asks for them), or the latest; as JSON Lines for an
+    export."""
     question, source, filters = view.asked("q"), view.asked("source"), filters_of(view)
     asks_for_all = asks_for_open_ends(question) and not (filters["kinds"] or source)
     order: Order = "due" if asks_for_all else next((each for each in ORDERS if each == view.asked("order")), "latest")
     values: dict[str, Any] = {"question": question, "kinds": KINDS, "scopes": SCOPES, "found": None, "more": ""}
     values |= {"order": order, "memories": ()}
-    values |= {"narrowed": _narrowed(view), "best": BEST, "answering": PERHAPS}
+    values |= {"narrowed": _narrowed(view), "best": RESULTS_SHOWN, "answering": PERHAPS}
     if question and not asks_for_all:
         is_typed = bool(view.asked("typed"))
         about = await view.whole_id(view.asked("not"))
@@ -150,7 +149,7 @@ def _narrowed(view: View) -> str:
 
 
 async def _why_not_weighed(view: View, about: str, filters: dict[str, Any]) -> str:
-    """The reason why this search cannot find a memory at all; empty if there is none."""
+    """The reason that this search excludes a memory; empty if it does not."""
     try:
         answer = await view.ask(GetMemory(view.project, view.session, about))
     except NotFound:
@@ -170,7 +169,8 @@ async def _why_not_weighed(view: View, about: str, filters: dict[str, Any]) -> s
 
 
 async def memory(view: View, unsaved: Mapping[str, Any] | None = None, refused: str = "") -> Response:
-    """One memory in full. `unsaved` are edited fields, `refused` the reason; none: the text has changed meanwhile."""
+    """One memory in full. `unsaved` are rejected edits, `refused` the reason (empty: the text has changed
+    meanwhile)."""
     memory_id = await view.whole_id(_id_of(view))
     answer = await view.ask(GetMemory(view.project, view.session, memory_id))
     versions: list[Version] = []
@@ -178,7 +178,7 @@ async def memory(view: View, unsaved: Mapping[str, Any] | None = None, refused: 
     links = (*answer.memory.links, *answer.incoming)
     texts = await view.texts([*(each.target for each in links), *answer.near_duplicates, *answer.copies])
     settled = {each.target for each in links if answer.memory.valid_until or each.relation == "supersedes"}
-    settled |= {each.id for each in texts.values() if each.valid_until}  # what does not hold replaces nothing
+    settled |= {each.id for each in texts.values() if each.valid_until}  # an invalid memory replaces nothing
     sessions = await view.sessions()
     entities = [each.name for each in answer.memory.related_entities] + list(answer.found_entities)
     ids = await view.ask(FindIds(view.project, view.session, ids=(answer.memory.id,)))
@@ -188,7 +188,7 @@ async def memory(view: View, unsaved: Mapping[str, Any] | None = None, refused: 
         before: RecordedFields = history[0].record if history else answer.memory
         for place, entry in enumerate(history):
             after = entry.record
-            is_compared = place and len(history) - place <= COMPARED
+            is_compared = place and len(history) - place <= VERSIONS_COMPARED
             names = entry.details.get("fields", ()) if place and entry.change in NAMES_NO_VALUE else ()
             fields = [_changed(name, before, after) for name in names if name not in ("content", "status")]
             diff = word_diff(before.content, after.content) if is_compared else Markup("")
@@ -225,17 +225,17 @@ async def memory(view: View, unsaved: Mapping[str, Any] | None = None, refused: 
 def _changed(field: str, before: RecordedFields, after: RecordedFields) -> str:
     """A changed field, with its values where they are short."""
     name = field.replace("_", " ")
-    if field not in VALUES:
+    if field not in FORMATTERS:
         return name
-    values = (VALUES[field](getattr(each, field)) or "none" for each in (before, after))
+    values = (FORMATTERS[field](getattr(each, field)) or "none" for each in (before, after))
     return f"{name} {' → '.join(values)}"
 
 
 def _with_links(view: View, reason: str, texts: Mapping[str, LinkedMemory]) -> Markup:
-    """A sentence in which each id of a memory is its text, as a link, and the end of the id."""
+    """A sentence in which the ids of memories are replaced by links with the text and the end of the id."""
     link = Markup('<a dir="auto" href="{}">“{}”</a> ({})')
     parts = [
-        link.format(view.at(f"/memory/{part}"), excerpt(harmless(texts[part].content), 120), part[-SHORT:])
+        link.format(view.at(f"/memory/{part}"), excerpt(harmless(texts[part].content), 120), part[-SHORT_ID_LENGTH:])
         if part in texts
         else escape(harmless(part))
         for part in re.split(f"({WHOLE.pattern})", reason)
@@ -244,8 +244,8 @@ def _with_links(view: View, reason: str, texts: Mapping[str, LinkedMemory]) -> M
 
 
 async def edit(view: View) -> Response:
-    """Change the fields that differ from the version that the page showed: others may have been changed meanwhile.
-    Nothing is saved if somebody else has changed the text, too."""
+    """Change only the fields that differ from the version that the page showed, since others may have changed
+    meanwhile. Nothing is saved if somebody else has also changed the text."""
     now = await _now(view, _id_of(view))
     before = next((each.record for each in now.history if str(each.version) == view.field("version")), now)
     content = view.exactly("content").replace("\r\n", "\n")
@@ -275,7 +275,7 @@ async def edit(view: View) -> Response:
         secrets = {"allow_secrets": True} if view.field("allow_secrets") else {}
         try:
             await view.call("update_memory", memory_id=now.id, **changes, **secrets)
-        except InvalidInput as error:  # it seems to hold a credential, say: what was typed is not lost
+        except InvalidInput as error:  # such as a suspected credential: the user's input is kept
             typed = {name: value for name, value in changes.items() if name != "due"}
             return await memory(view, {**typed, "tags": sorted(tags)}, message_of(error))
     return _next(view, now.id, "edit", {now.id: await _undo_of(view, now)})
@@ -289,7 +289,7 @@ async def erase(view: View) -> Response:
 
 
 async def change(view: View) -> Response:
-    """Make one change of all given memories; the address of the next page knows how to undo it."""
+    """Make one change to all given memories; the next page's address says how to undo it."""
     chosen = [value for name, value in view.form if name == "id"]
     what = view.field("what")
     if not chosen:
@@ -314,7 +314,7 @@ async def change(view: View) -> Response:
 
 
 async def _change(view: View, memory: PortableMemory, what: str) -> str:
-    """Change a memory as the button named `what` says. Returns the change that undoes it if it makes no version."""
+    """Change a memory as the button named `what` says. Returns the change that undoes it if it makes no new version."""
     call = partial(view.call, memory_id=memory.id)
     match what.split("/"):
         case ["tag"] if tags := tags_in(view.field("tags")):
@@ -350,7 +350,7 @@ async def _change(view: View, memory: PortableMemory, what: str) -> str:
 
 
 async def _undo_of(view: View, before: PortableMemory) -> str | None:
-    """The change that undoes those since `before`: empty if there is no way, None if nothing was done."""
+    """The change that undoes those since `before`: empty if they cannot be undone, None if nothing was changed."""
     now = await _now(view, before.id)
     if now.id != before.id or (before.scope == "session" and now.scope != "session"):
         return ""
@@ -362,20 +362,20 @@ async def _now(view: View, memory_id: str) -> PortableMemory:
 
 
 def done_of(view: View) -> dict[str, Any]:
-    """The message about the last change, and what undoes it, by memory id."""
+    """The message about the last change, and the undo for each memory id."""
     undo = dict(each.rpartition("~")[::2] for each in view.asked("undo").split(",") if "~" in each)
     said = DONE.get(view.asked("done"), "")
     return {"said": said, "names": "", "undo": undo, "failed": _number(view.asked("failed"))}
 
 
 async def named_done_of(view: View) -> dict[str, Any]:
-    """The same for pages that do not show what was changed: with its text, or the number of memories."""
+    """The same for pages that do not show the changed memories: with the memory's text, or the number of memories."""
     done = done_of(view)
     if len(done["undo"]) > 1:
         done["names"] = count(len(done["undo"]), "memory")
     elif done["undo"] and done["said"]:
         with suppress(NotFound):
-            done["names"] = f"“{excerpt(harmless((await _now(view, *done['undo'])).content), NAMED)}”"
+            done["names"] = f"“{excerpt(harmless((await _now(view, *done['undo'])).content), EXCERPT_CHARACTERS)}”"
     return done
 
 
@@ -412,7 +412,7 @@ def day_of(text: str) -> float | None:
     """The start of a day in this machine's time zone. Raises `InvalidInput`."""
     try:
         at = datetime.fromisoformat(text) if text else None
-        if at is not None and not 1970 < at.year < 9000:  # the range of the clocks of all systems
+        if at is not None and not 1970 < at.year < 9000:  # the range that all systems' clocks support
             raise ValueError
         return None if at is None else at.astimezone().timestamp()
     except ValueError:

@@ -29,8 +29,7 @@ from remembrancer.toolsets.files.note_tools import read_note
 
 NODES: Final = 2000
 LISTED: Final = 100
-DRAWN: Final = 300
-"""The number of entities that are drawn, the most important ones."""
+MAX_NODES: Final = 300
 FILES: Final = 200
 
 
@@ -41,7 +40,7 @@ async def projects(view: View) -> Response:
 
 
 async def health(view: View) -> Response:
-    """The problems of the runtime, as far as they concern the visitor, and the latency of the last calls."""
+    """The problems of the runtime that concern the visitor, and the latency of the latest calls."""
     (problems, status), store = await asyncio.gather(
         view.shared.service.look(None if view.is_owner else view.project),
         view.ask(DescribeStore(view.project, view.session)),
@@ -57,7 +56,7 @@ async def notes(view: View) -> Response:
     """The notes of the working tree: the files, and whether their index is up to date."""
     workspace = Workspace(view.project, view.tree)
     listed = await view.ask(ListFiles(workspace, view.asked("after"), FILES))
-    if not listed.files:  # perhaps because no session is connected here, for which they would be read
+    if not listed.files:  # files are only read for connected sessions, and there may be none
         with suppress(RemembrancerError):  # the page says that they have not been read
             await view.call("memory_sync")
             listed = await view.ask(ListFiles(workspace, view.asked("after"), FILES))
@@ -95,7 +94,7 @@ async def _note_page(view: View, path: str, refused: InvalidInput | None = None,
 
 
 def passages(text: str) -> Iterator[tuple[str, bool]]:
-    """The blocks of a Markdown text, with True for those that can be remembered: no heading, and no very long text."""
+    """The blocks of a Markdown text, with True for those that can be remembered: no headings or very long texts."""
     lines = text.split("\n")
     for first, end, is_heading in blocks_of(text) if len(text) <= MAX_MARKDOWN else [(0, len(lines), True)]:
         yield "\n".join(lines[first:end]).strip("\r\n"), not is_heading
@@ -115,7 +114,7 @@ async def save_note(view: View) -> Response:
 
 
 async def remember(view: View) -> Response:
-    """Store a passage of a note, or what was typed. One that was known has no undo, which would forget it."""
+    """Store a passage of a note, or typed text. Text that was already known gets no undo, which would forget it."""
     path, text = view.field("path"), view.exactly("passage")
     if not text.strip():
         raise InvalidInput("There is nothing to remember: the text is empty.")
@@ -144,7 +143,7 @@ def _after(view: View, path: str, listed: Files, **query: str) -> str:
 
 
 async def graph(view: View) -> Response:
-    """The entities and their relations, as a list without scripts, and the memories about the named one."""
+    """The entities and their relations (a list if scripts are off), and the memories about the named one."""
     entity = view.asked("entity")
     found, hidden = await _entities(view, LISTED)
     of_entity = SearchGraph(view.project, view.session, entity=entity, depth=0, limit=LISTED)
@@ -159,7 +158,7 @@ async def graph(view: View) -> Response:
 
 
 async def graph_data(view: View) -> Response:
-    found, _ = await _entities(view, DRAWN)
+    found, _ = await _entities(view, MAX_NODES)
     known = {each.name for each in found.entities}
     links: dict[tuple[str, str, str], None] = {}
     for each in found.entities:
@@ -175,7 +174,7 @@ async def graph_data(view: View) -> Response:
 
 
 async def _entities(view: View, limit: int) -> tuple[GraphFound, int]:
-    """The entities around the named one, else those worth showing (with `all`, all), and the number of others."""
+    """The entities around the named one, or else those worth showing (with `all`, all), and the number of others."""
     if entity := view.asked("entity"):
         around = SearchGraph(view.project, view.session, entity=entity, depth=2, include_memories=False, limit=limit)
         return await view.ask(around), 0
@@ -183,7 +182,7 @@ async def _entities(view: View, limit: int) -> tuple[GraphFound, int]:
     wanted = [each for each in graph.nodes if view.asked("all") or is_proper(each.name, each.type)]
     whole = {} if view.asked("all") else _whole_names(wanted)
     names = {whole.get(each.name, each.name) for each in wanted}
-    nodes = [each for each in graph.nodes if each.name in names and each.name not in whole][:DRAWN]
+    nodes = [each for each in graph.nodes if each.name in names and each.name not in whole][:MAX_NODES]
     related: dict[str, dict[GraphRelationship, None]] = {each.name: {} for each in nodes}
     for link in graph.links:
         source, target = (whole.get(name := graph.nodes[end].name, name) for end in (link.source, link.target))
@@ -196,7 +195,7 @@ async def _entities(view: View, limit: int) -> tuple[GraphFound, int]:
 
 
 def _whole_names(nodes: Sequence[GraphNode]) -> dict[str, str]:
-    """The whole name of each person of whom a text also gives the last name alone: Anna Lindqvist for Lindqvist."""
+    """The full name of each person who is also named by last name only: Anna Lindqvist for Lindqvist."""
     people = [each for each in nodes if each.type == "person" and " " in each.name]
     last_names: dict[str, list[str]] = {}
     for each in people:

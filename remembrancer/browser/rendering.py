@@ -23,12 +23,12 @@ from remembrancer.memory.text import count, harmless
 
 HERE: Final = Path(__file__).parent
 MAX_DIFF_PARTS: Final = 2000
-"""The number of words in two versions together up to which they are compared, or of lines."""
+"""The maximum number of words, or else of lines, in two versions together that are compared."""
 MAX_MARKDOWN: Final = 20_000
 """Longer texts are not rendered as Markdown: some take seconds per 10,000 characters."""
 _INLINE_CODE: Final = re.compile(r"`([^`\n]+)`")
 _PLAIN_CODE: Final = re.compile(r"`([^`\n<>]+)`")
-"""Code in which no word is marked as changed."""
+"""Code without any marks of changed words."""
 _WORDS: Final = re.compile(r"\s+|\w+|[^\w\s]")
 _MEANS: Final = {
     "same words": ("words", "bm25", "names_missed", "context_words"),
@@ -46,11 +46,11 @@ _WHY: Final = {each.name: each.why for each in FEATURES} | {
 }
 SCOPES: Final = {"project": "this project", "user": "all my projects", "session": "one session"}
 FEW_WORDS: Final = 3
-"""Fewer unchanged words between two changes are shown as changed too, to be easier to read."""
+"""Fewer unchanged words between two changes are also shown as changed, which is easier to read."""
 
 
 class Bar(NamedTuple):
-    """A part of a score as it is drawn: it starts at `x`, `width` wide, on a scale of 100 with 50 in the middle."""
+    """A part of a score as a bar that starts at `x` and is `width` wide, on a scale of 100 with zero at 50."""
 
     label: str
     why: str
@@ -61,7 +61,7 @@ class Bar(NamedTuple):
 
 def bars(shares: Mapping[str, float]) -> list[Bar]:
     """The parts of a score by meaning, the largest first, on one scale; parts that add nothing are left out."""
-    # A standing adds to the score of a valid rule, and takes from that of a memory that no longer holds.
+    # `standing` raises the score of a valid rule, and lowers that of a memory that is no longer valid.
     shares = {"rule" if name == "standing" and value > 0.0 else name: value for name, value in shares.items()}
     parts = {label: sum(shares.get(name, 0.0) for name in names) for label, names in _MEANS.items()}
     ranked = sorted((each for each in parts.items() if abs(each[1]) >= 0.005), key=lambda each: -abs(each[1]))
@@ -79,8 +79,8 @@ def bars(shares: Mapping[str, float]) -> list[Bar]:
 
 
 def word_diff(before: str, after: str, *, least: float = 0.0) -> Markup:
-    """The second text with marks for removed and added runs of words, or of lines if it is long; without marks if less
-    than the share `least` of its words is unchanged, or if there are very many lines."""
+    """The second text, with marks for removed and added runs of words, or of lines if it is long. No marks if the share
+    of unchanged words is below `least`, or if there are very many lines."""
     for split in (_WORDS.findall, partial(str.splitlines, keepends=True)):
         old, new = split(before), split(after)
         if len(old) + len(new) <= MAX_DIFF_PARTS:
@@ -137,7 +137,7 @@ def markdown(text: str) -> Markup:
     """A Markdown text as HTML. HTML in it is shown as text."""
     if len(text) > MAX_MARKDOWN:
         return Markup('<p class="plain">{}</p>').format(harmless(text))
-    return Markup(_markdown.render(harmless(text)))  # noqa: S704 - made of escaped texts alone
+    return Markup(_markdown.render(harmless(text)))  # noqa: S704 - made of escaped texts only
 
 
 def moment(at: float | None) -> Markup:
@@ -197,7 +197,7 @@ def when_due(due: float) -> str:
 
 
 def tags_text(tags: Sequence[str]) -> str:
-    """Tags as a person edits them: separated by commas, with quotes around a tag that contains one."""
+    """Tags as a person edits them: separated by commas, with quotes around a tag that contains a comma."""
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(tags)
     return line.getvalue()
@@ -225,7 +225,7 @@ def environment() -> Environment:
         **{"inline": inline, "tags": tags_text, "count": count, "clock": clock, "when_due": when_due},
         "scope": lambda scope: SCOPES.get(scope, scope),
         "line": lambda text, length: inline(excerpt(without_marks(text[: 9 * length]), length)),
-        "exact": lambda text: Markup(escape(text)),  # noqa: S704 - as it was written, to be edited
+        "exact": lambda text: Markup(escape(text)),  # noqa: S704 - unchanged, for editing
     }
     return made
 

@@ -35,13 +35,12 @@ from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.service import Caller, MemoryService
 from remembrancer.toolsets.tools import Answer, Call, Tool
 
-MOST_SHOWN: Final = 2000
-"""The number of rows that a page reads from the log of shown memories."""
-MOST: Final = 1000
-"""The number of changes that are read of a day or since the start of a session."""
-NAMED: Final = 200
-"""The number of sessions, the latest ones, that pages name by their clients: counting each costs time."""
-PASSING: Final = frozenset({"done", "undo", "failed", "session"})
+MAX_SHOWN_ROWS: Final = 2000
+MAX_CHANGES: Final = 1000
+"""The maximum number of changes read for a day, or for a session."""
+MAX_SESSIONS: Final = 200
+"""The number of latest sessions that pages name by their clients: counting each one's records takes time."""
+ONE_TIME_FIELDS: Final = frozenset({"done", "undo", "failed", "session"})
 """Query fields that are dropped when a form leads back to its page."""
 PEOPLE: Final = {BROWSER_SESSION: "You, here", SHELL_SESSION: "You, in the shell", "": "In the background"}
 ELSEWHERE: Final = "A session elsewhere"
@@ -52,7 +51,7 @@ NAMES_ON_PAGES: Final = {
     r"^(tags\.)?(add|remove)\b": "the list of tags",
     WHOLE.pattern: "this memory",
 }
-"""The words of pages for the names in error messages of tools, by patterns."""
+"""The words that pages use for names in the error messages of tools, by pattern."""
 
 T = TypeVar("T")
 
@@ -86,11 +85,11 @@ class View:
     form: Form
     notices: list[Notice]
     through: str = ""
-    """The session whose page this is."""
+    """The session that the page is about, if it is about one."""
 
     @property
     def session(self) -> str:
-        """The session whose own memories are shown beside the project's, for the owner only."""
+        """The session whose own memories are shown with the project's, for the owner only."""
         return (self.is_owner and (self.through or self.request.query_params.get("session"))) or BROWSER_SESSION
 
     @property
@@ -106,12 +105,12 @@ class View:
     async def shown(
         self, *, memory_id: str = "", session_id: str = "", since: float = 0.0, until: float = math.inf
     ) -> Sequence[Any]:
-        """The log of shown memories about a memory, a session or a period: for the owner from everywhere, for others
-        from this project. If it cannot be read, the page says so."""
+        """The log of shown memories for a memory, a session or a period: the owner sees all projects, others only this
+        one. If it cannot be read, the page says so."""
         project = "" if self.is_owner and memory_id else self.project.id
         read = partial(self.shared.shown, project=project, memory_id=memory_id, session_id=session_id, since=since)
         try:
-            rows = await anyio.to_thread.run_sync(partial(read, limit=MOST_SHOWN))
+            rows = await anyio.to_thread.run_sync(partial(read, limit=MAX_SHOWN_ROWS))
         except (RemembrancerError, sqlite3.Error, OSError) as error:
             self.notices.append(Notice("records_unusable", f"What was shown to whom cannot be read: {error}"))
             return ()
@@ -119,11 +118,11 @@ class View:
 
     async def sessions(self) -> dict[str, ListedSession]:
         """The project's last sessions by their ids."""
-        listed = await self.ask(ListSessions(self.project, self.session, None, NAMED))
+        listed = await self.ask(ListSessions(self.project, self.session, None, MAX_SESSIONS))
         return {each.session_id: each for each in listed}
 
     async def whole_id(self, text: str) -> str:
-        """The whole id for a text: an id, a part of one, the address of its page, or an id without its prefix."""
+        """The full id for an id, a part of one, the address of its page, or an id without its prefix."""
         name = text.rstrip("/").rpartition("/")[2].partition("?")[0]
         if (part := part_of_id(name)) is None:
             return f"{MEMORY_PREFIX}{name}" if name and ":" not in name else name
@@ -131,7 +130,7 @@ class View:
         return candidates[0][0] if len(candidates) == 1 else name
 
     async def texts(self, memory_ids: Iterable[str]) -> dict[str, LinkedMemory]:
-        """These memories by id, without deleted and forgotten ones."""
+        """These memories by id, except deleted and forgotten ones."""
         wanted = tuple(dict.fromkeys(memory_ids))
         if not wanted:
             return {}
@@ -161,7 +160,7 @@ class View:
     @property
     def here(self) -> str:
         """The address of this page with its query, but without the message about the last change."""
-        query = {name: value for name, value in self.request.query_params.items() if name not in PASSING}
+        query = {name: value for name, value in self.request.query_params.items() if name not in ONE_TIME_FIELDS}
         return f"{self.path}?{urlencode(query)}" if query else self.path
 
     def asked(self, name: str) -> str:
@@ -173,7 +172,7 @@ class View:
         return self.exactly(name).strip()
 
     def exactly(self, name: str) -> str:
-        """A field of the form with its white space."""
+        """A field of the form, white space included."""
         return dict(self.form).get(name, "")
 
     async def ask(self, question: wire.Request[T]) -> T:
@@ -218,7 +217,7 @@ def name_of(project: ProjectRef) -> str:
 
 
 def names_of(projects: Sequence[ProjectRef]) -> dict[str, str]:
-    """The names of projects by their ids, with the directory above for those that have the same."""
+    """The names of projects by their ids, with the parent directory for those with the same name."""
     names = {each.id: name_of(each) for each in projects}
     alike = Counter(names.values())
     return names | {
@@ -229,8 +228,8 @@ def names_of(projects: Sequence[ProjectRef]) -> dict[str, str]:
 
 
 def who(session_id: str, sessions: Mapping[str, ListedSession], member: str = "") -> str:
-    """A readable name for a session: its client, and the machine of the member of a shared project that made a change.
-    An unknown session belongs to another project, or is long past."""
+    """A readable name for a session: its client, and for a change in a shared project the member's machine. An unknown
+    session belongs to another project or is long past."""
     known = sessions.get(session_id)
     client = "A session" if known is None and member else ELSEWHERE if known is None else known.client or "A session"
     name = PEOPLE.get(session_id) or client_title(client)

@@ -1,7 +1,8 @@
 """The location of the home, its configuration file, and the content of that file.
 
-Uses only the standard library, and imports even that on demand, since the bridge imports this module. The home is found
-even if the configuration is wrong. An error in a file is a `ValueError` whose message names it and never quotes it.
+Uses only the standard library, and imports most of it on demand, since the bridge imports this module. The home is
+found even if the configuration is wrong. An error in a file is a `ValueError` whose message names it and never quotes
+it.
 """
 
 import os
@@ -23,7 +24,7 @@ class Home(NamedTuple):
     directory: Path
     """Absolute, with symbolic links resolved."""
     on_disk: Path
-    """The same, unless the memory is kept in RAM: then the directory it would have on disk, by which sessions find
+    """The same, unless the memory is kept in RAM: then the directory that it would have on disk, which identifies
     it."""
     named_by: str
     """The setting that determined the home: a variable, `db_path in <file>`, or `default`."""
@@ -58,7 +59,7 @@ def memory_directory(on_disk: Path) -> Path:
 
 
 def _location_settings(file: Path) -> dict[str, str]:
-    """The values in a file that determine the home, as far as it can be read."""
+    """The values in a file that determine the home; empty if it cannot be read."""
     try:
         content = read_settings_file(file)
     except ValueError:
@@ -75,7 +76,7 @@ def beside(file: Path, named: str) -> Path:
 def read_settings_file(path: Path) -> dict[str, object]:
     """The names and values in a file, whatever its format. Raises `ValueError` if it cannot be read."""
     if path.suffix.lower() != ".toml":
-        from remembrancer.config.other_formats import read_other_format  # imports what the bridge does without
+        from remembrancer.config.other_formats import read_other_format  # has imports that the bridge does without
 
         return read_other_format(path, read_settings_text(path)).settings
     import tomllib

@@ -11,7 +11,7 @@ from remembrancer.protocol.paths import read_file, write_whole
 
 
 class Named(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An item of such a list, by the name that a person uses for it."""
+    """An item of a list, with the name that a person uses for it."""
 
     name: str
 
@@ -28,7 +28,7 @@ class JsonList(Generic[T]):
         self._decoder: Final = msgspec.json.Decoder(tuple[kind, ...])  # type: ignore[valid-type]
 
     def all(self) -> tuple[T, ...]:
-        """All items; empty if there is no file. Raises `HomeUnusable`: an unreadable file admits nobody."""
+        """All items; empty if there is no file. Raises `HomeUnusable` if it cannot be read: then it admits nobody."""
         try:
             return self._decoder.decode(read_file(self._path))
         except FileNotFoundError:
@@ -38,7 +38,7 @@ class JsonList(Generic[T]):
             raise HomeUnusable(f"{self._path} cannot be read ({error}): {advice}") from error
 
     def add(self, new: T, *, replace: bool = False) -> None:
-        """Add an item. `replace`: in place of one with the same name. Raises `InvalidInput` if the name is taken."""
+        """Add an item. `replace` lets it replace one of the same name. Raises `InvalidInput` if the name is taken."""
         with self.writing():
             others = tuple(item for item in self.all() if item.name != new.name)
             if len(others) < len(self.all()) and not replace:
@@ -47,7 +47,7 @@ class JsonList(Generic[T]):
             self.write((*others, new))
 
     def revoke(self, name: str) -> None:
-        """Remove an item. Raises `InvalidInput` if there is none of that name."""
+        """Remove an item. Raises `InvalidInput` if no item has that name."""
         with self.writing():
             remaining = tuple(item for item in self.all() if item.name != name)
             if len(remaining) == len(self.all()):

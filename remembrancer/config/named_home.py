@@ -1,5 +1,5 @@
-"""The home and its configuration file, as far as an environment names them, as strings. Every session waits for the
-start of a bridge, so this module imports nothing that the bridge has not imported."""
+"""The home and its configuration file as strings, as named by an environment. Every session waits for the start of a
+bridge, so this module imports nothing that the bridge has not imported."""
 
 # ruff: noqa: PTH100, PTH109, PTH111, PTH113, PTH110, PTH117, PTH118
 from __future__ import annotations
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 CONFIG_FILE = "config.toml"
 CONFIG_FILES = (CONFIG_FILE, "config.md", "config.json", "memory.config.json")
-"""The files that are looked for in the home if no variable names one; the first one counts."""
+"""The files to look for in the home if no variable names one; the first that exists is used."""
 CONFIG_VARIABLES = ("REMEMBRANCER_CONFIG", "MEMORY_CONFIG_PATH")
 HOME_VARIABLES = ("REMEMBRANCER_HOME", "MEMORY_DB_PATH", "FLOOD_MEMORY_DIR", "MEMORY_MCP_DATA_DIR")
 MODE_VARIABLES = ("REMEMBRANCER_DEPLOYMENT_MODE", "MEMORY_DEPLOYMENT_MODE")
-"""The first of these that is set counts."""
+"""The first one that is set is used."""
 IN_MEMORY = "embedded-memory"
 
 
 class RelativeHome(ValueError):
-    """A variable names the home by a relative path: each directory would have a memory of its own."""
+    """A variable names the home by a relative path, which would mean a separate memory for each directory."""
 
 
 def first_of(environ: Mapping[str, str], variables: tuple[str, ...]) -> tuple[str, str | None]:
@@ -39,8 +39,8 @@ def named_home(environ: Mapping[str, str]) -> tuple[str, str]:
         home = os.path.expanduser(named)
         if not os.path.isabs(home):
             raise RelativeHome(
-                f"{variable} is {named[:1000]!r}, and would mean another memory in each directory: give an absolute "
-                f"path, such as {os.path.abspath(home)}"
+                f"{variable} is {named[:1000]!r}, which would mean a separate memory in each directory: give an "
+                f"absolute path, such as {os.path.abspath(home)}"
             )
         return variable, real_path(home)
     data = environ.get("XDG_DATA_HOME", "").strip()

@@ -1,4 +1,4 @@
-"""Reads configurations of other memory servers, and those of release 0.2.0 in JSON or Markdown, to be imported."""
+"""Reads configurations to import: those of other memory servers, and those of release 0.2.0 in JSON or Markdown."""
 
 import json
 import re
@@ -35,29 +35,29 @@ NAMES: Final = {
     "secrets.VOYAGE_API_KEY": "voyage_key_from",
     "secrets.OPENAI_API_KEY": "openai_key_from",
 }
-"""From the names in a file to our settings. A dot separates the name of a section from a name in it."""
+"""Our settings by the names in a file. A dot separates the name of a section from a name in it."""
 SECONDS: Final = {"sync.watchDebounceMs": 0.001, "sync.intervalMinutes": 60.0}
 """The seconds per unit of these settings."""
 PROVIDERS: Final = {
     "embedding.provider": ("engine", "model"),
     "embedding.fallback": ("fallback_engine", "fallback_model"),
 }
-"""From settings that choose the source of vectors to our settings of the engine and its model."""
+"""Our settings of the engine and its model, by the settings that choose the source of vectors."""
 LOCAL_MODEL: Final = "embedding.local.model"
 _FRONT_MATTER: Final = re.compile(r"---[ \t]*\n(.*?)^(?:---|\.\.\.)[ \t]*$(.*)", re.DOTALL | re.MULTILINE)
 _YAML_BLOCK: Final = re.compile(r"^```ya?ml[ \t]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE | re.IGNORECASE)
 
 
 class Imported(NamedTuple):
-    """Our settings for those of a file, and the names in it that have no effect here."""
+    """Our settings for those of a file, and the names in it that have no effect on us."""
 
     settings: dict[str, Any]
     unused: tuple[str, ...]
 
 
 def read_other_format(path: Path, text: str) -> Imported:
-    """Our settings for those in the text of a file, whose suffix says its format. The values are not checked. Raises
-    `ValueError`, whose message quotes nothing of it, if it is not of that format."""
+    """Our settings for those in the text of a file, whose suffix gives the format. The values are not checked. Raises
+    `ValueError`, whose message does not quote the file, if it has another format."""
     given = dict(_flat(_parsed(path, text)))
     settings: dict[str, Any] = {}
     unused = []

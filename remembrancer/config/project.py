@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def project_of(directory: Path) -> ProjectRef:
-    """The project of a working directory. Runs nothing and writes nothing; an unreadable `.git` is ignored. Bytes of
-    the path that are not UTF-8 count for the id, and are shown as U+FFFD, since messages can carry only text."""
+    """The project of a working directory. Runs nothing and writes nothing; an unreadable `.git` is ignored. The id
+    depends on all bytes of the path; those that are not UTF-8 are shown as U+FFFD, since messages carry only text."""
     real = Path(real_path(directory))
     root = os.fsencode(_git_common_directory(real) or real)
     return ProjectRef(id=f"p_{hashlib.sha256(root).hexdigest()[:12]}", path=root.decode("utf-8", "replace"))
@@ -34,8 +34,8 @@ def working_tree_of(directory: Path) -> Path:
 
 
 def directory_of(path: str) -> str:
-    """The directory that a person works in, given the path of a project: without the `.git` that identifies it, and for
-    a submodule, which lies in the repository around it, the working tree that its configuration names."""
+    """The directory that a person works in, given the path of a project: without the `.git` that identifies it; for a
+    submodule, whose git directory is in the outer repository, the working tree that its configuration names."""
     if f"{os.sep}.git{os.sep}modules{os.sep}" in path:
         with contextlib.suppress(OSError, ValueError):
             return str(_configured_tree(Path(path)) or path)
@@ -43,7 +43,7 @@ def directory_of(path: str) -> str:
 
 
 def directory_here(named: str | None = None) -> Path:
-    """The directory whose project is meant: the named one, or that of the environment, or the working directory."""
+    """The directory that determines the project: the named one, the environment's, or the working directory."""
     return Path(named or os.environ.get("REMEMBRANCER_PROJECT") or ".").expanduser()
 
 
@@ -62,11 +62,10 @@ def is_gone(project: ProjectRef) -> bool:
 
 
 def _git_common_directory(directory: Path) -> Path | None:
-    """The git common directory of the working tree that contains a directory, given its real path; None outside of any.
-    See gitrepository-layout(5): `.git` may be a file that names the directory, and its `commondir` the shared one. A
-    file or a link may have come with somebody else's files, so it is followed only if its target points back, as git
-    checks for worktrees, or lies beside it, as `.bare` often does. Otherwise it counts as a repository of its own.
-    """
+    """The git common directory of the working tree that contains a directory, given its real path; None if there is
+    none. See gitrepository-layout(5): `.git` may be a file that names the directory, and its `commondir` the shared
+    one. A file or a link may have come with somebody else's files, so it is followed only if its target points back, as
+    git checks for worktrees, or is beside it, as `.bare` often is. Otherwise it counts as a separate repository."""
     for parent in (directory, *directory.parents):
         dot_git = parent / ".git"
         try:

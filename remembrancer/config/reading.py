@@ -31,7 +31,7 @@ from remembrancer.protocol.errors import ConfigurationError
 IMPORT: Final = f"'remembrancer config --import {{}}' makes {CONFIG_FILE} of it"
 WITHOUT_EFFECT: Final = "accepted for compatibility, without effect in this release"
 NONE: Final = "none"
-"""The value of a setting that can be ignored silently, in upper or lower case."""
+"""The word for no value, in upper or lower case."""
 FOREIGN_VARIABLES: Final = {
     "MEMORY_DEPLOYMENT_MODE": "deployment_mode",
     "MEMORY_LOG_LEVEL": "log_level",
@@ -40,7 +40,7 @@ FOREIGN_VARIABLES: Final = {
     "MEMORY_MCP_BATCH_SIZE": "embedding_batch_texts",
     "MEMORY_MCP_TIMEOUT": "model_load_timeout_s",
 }
-"""The variables of other memory servers, and our settings that they set."""
+"""Our settings by the variables of other memory servers that set them."""
 UNUSED_VARIABLE: Final = "MEMORY_MCP_CACHE_SIZE"
 REMOTE_URL: Final = "MEMORY_REMOTE_URL"
 """Another server's variable for the address of a Chroma server, in the mode `remote`."""
@@ -63,16 +63,16 @@ class SettingOrigin(NamedTuple):
 
 class Configuration(NamedTuple):
     """The settings, and the errors in them. `origins` has the settings that differ from their defaults, `unused` those
-    that are accepted and have no effect."""
+    that are accepted but have no effect."""
 
     settings: Settings
     origins: Mapping[str, SettingOrigin] = {}
     unused: tuple[SettingOrigin, ...] = ()
     warnings: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
-    """The errors that keep a runtime from starting. The settings concerned have their defaults here."""
+    """The errors that keep a runtime from starting. The settings concerned keep their defaults."""
     unknown: tuple[str, ...] = ()
-    """Variables that look like our settings but are none. They cause warnings only."""
+    """Variables that look like our settings but are not. They only cause warnings."""
 
 
 def load_settings(environ: Mapping[str, str]) -> Settings:
@@ -221,25 +221,25 @@ class _Reader:
         if self._value("chroma_credential_file") is not None and url is not None and url.startswith("http://"):
             try:
                 host = urlsplit(url).hostname
-            except ValueError:  # brackets around no valid address
+            except ValueError:  # brackets around an invalid address
                 host = None
             if host not in LOOPBACK:
                 self._refuse(
-                    "chroma_credential_file", "a secret is sent to another machine by https alone", beside="chroma_url"
+                    "chroma_credential_file", "a secret is sent to another machine only over https", beside="chroma_url"
                 )
 
     def _check_combinations(self) -> None:
         """Check the combinations that the types of single settings cannot express."""
         tokens, overlap = self._value("chunk_tokens"), self._value("chunk_overlap")
         if overlap > tokens // 2:
-            self._refuse("chunk_overlap", f"it may be half of a chunk of {tokens} at most", beside="chunk_tokens")
+            self._refuse("chunk_overlap", f"it must be at most {tokens // 2}, half of a chunk", beside="chunk_tokens")
         if not _INDEX_NAME.fullmatch(self._value("index_file")):
-            self._refuse("index_file", "it must be the name of a file alone, such as memory.sqlite")
+            self._refuse("index_file", "it must be a file name without a directory, such as memory.sqlite")
         if not (self._value("workspace") or "/").startswith(("/", "~")):
             self._refuse("workspace", "it must be the absolute path of a directory")
         is_absolute = (self._value("markdown_index") or "").startswith(("/", "~/"))
         if is_absolute and self._origins["markdown_index"].file is None:  # a project may set variables
-            self._refuse("markdown_index", "an absolute path must stand in the configuration file")
+            self._refuse("markdown_index", "an absolute path is allowed only in the configuration file")
         model, engine = self._values.get("model"), self._value("engine")
         if model in NAMED_MODELS and engine not in ("onnx", "sentence-transformers"):
             self._refuse("model", f"{model} is for the engine sentence-transformers, and the engine is {engine}")

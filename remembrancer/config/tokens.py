@@ -23,7 +23,7 @@ RANDOM_BYTES: Final = 32
 LINK_S: Final = 600.0
 """The lifetime of a link that opens the browser once."""
 LINK: Final = "link "
-"""The beginning of the name of a link's token."""
+"""The prefix of the names of links' tokens."""
 BROWSER_S: Final = 30 * 86_400.0
 """The time for which a browser that opened a link stays signed in."""
 
@@ -42,7 +42,7 @@ class Grant(Named, frozen=True):
     every_project: bool = False
     """True if it has access to every project of the home; `projects` then has the default."""
     once: bool = False
-    """True for the token of a link, which can only be exchanged, once, for a browser's token."""
+    """True for a link's token, whose only use is to be exchanged, once, for a browser's token."""
 
 
 class Tokens(JsonList[Grant]):
@@ -73,15 +73,15 @@ class Tokens(JsonList[Grant]):
         token: str = "",
         replace: bool = False,
     ) -> str:
-        """Create a token (or register `token`); it is returned only this once. `replace`: in place of one with the same
-        name; without it, `InvalidInput` is raised if the name is taken."""
+        """Create a token (or register `token`); it is returned only this once. A token with the same name is replaced
+        if `replace` is set; otherwise `InvalidInput` is raised."""
         token = token or _new()
         grant = Grant(name, _digest(token), projects, now, expires_at, read_only, sees_user)
         self.add(grant, replace=replace)
         return token
 
     def link(self, directory: str, now: float) -> str:
-        """A token that can be exchanged once for a browser's, whose default is the project of a directory."""
+        """A token that can be exchanged once for a browser's, with a directory's project as the default."""
         token = _new()
         name = f"{LINK}{token[-6:]}"
         grant = Grant(name, _digest(token), (directory,), now, now + LINK_S, every_project=True, once=True)
@@ -109,8 +109,8 @@ class Tokens(JsonList[Grant]):
 
 
 def as_granted(project: ProjectRef, grant: Grant | None, *trees: Path) -> ProjectRef:
-    """A project as the holder of a token sees it, or (None) a caller who needs none: code outside the token's projects
-    and these working trees is left out. Reads the disk."""
+    """A project as seen by the holder of a token, or (None) by a caller who needs none: code outside the token's
+    projects and these working trees is left out. Reads the disk."""
     if grant is not None:
         project = msgspec.structs.replace(project, sees_user=grant.sees_user)
         if grant.every_project:

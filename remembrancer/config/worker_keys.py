@@ -55,7 +55,7 @@ class Invitation(msgspec.Struct, frozen=True):
                 f"{path} is not a key file ({error}): 'remembrancer admin embedder --invite' makes one"
             ) from error
         if any(len(key) != KEY_CHARACTERS for key in invitation.keys if key is not None):
-            raise FileUnusable(f"{path} holds no keys of CURVE: make one with remembrancer admin embedder --invite")
+            raise FileUnusable(f"{path} holds no CURVE keys: make one with remembrancer admin embedder --invite")
         return invitation
 
 

@@ -1,7 +1,7 @@
 """The bridge: `remembrancer mcp`, which a client starts. It passes lines between its client and the gateway.
 
-Imports only a little of the standard library: every session starts a bridge and waits for it. `replay` decides what to
-replay and when to give up, `starter` whether to start a runtime. One thread, one `poll`.
+Imports little of the standard library, since every session starts a bridge and waits for it. `replay` decides what to
+replay and when to give up, `starter` whether to start a runtime. It has one thread and one `poll`.
 """
 
 # ruff: noqa: PTH100, PTH118, PTH120
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 DEFAULT_BUDGET_S = 4.5
 """The time that a gateway has for an answer, counted from the client's request."""
 START_S = 30.0
-"""The same while there is no gateway: a whole runtime may have to start, on a slow machine."""
+"""The same while there is no gateway: a whole runtime may have to start on a slow machine."""
 PREPARED_FILE = os.path.join(os.path.dirname(__file__), "prepared_answers.json")
 """The answers of this release's gateway that are the same for every session; a test rewrites the file when they
 change."""
@@ -52,13 +52,13 @@ LEAVE_S = 1.5
 """The time that the gateway has, after the client's end of input, to answer open requests. The bridge exits within 2
 s."""
 EAGER_S = 10.0
-"""For this time after a gateway was lost, the bridge expects it back at any moment."""
+"""The time after losing a gateway in which the bridge expects it back at any moment."""
 EAGER_PAUSE_S = 0.01
 PATIENT_PAUSE_S = 0.5
 """Seconds between two attempts to connect, at first and later."""
 CHUNK_BYTES = 64 * 1024
 HIGH_WATER_BYTES = 1024 * 1024
-"""The bytes that one direction holds before the bridge stops reading from the other side."""
+"""The bytes waiting in one direction at which the bridge stops reading from the sender."""
 _HANGUP = select.POLLHUP | select.POLLERR | select.POLLNVAL
 _GONE = getattr(select, "POLLRDHUP", 0)
 USAGE = """usage: remembrancer mcp [--project PATH] [--data-dir DIR]
@@ -95,8 +95,6 @@ class ClientGoneError(Exception):
 
 
 class Bridge:
-    """One client's bridge, from its start to the end of the client's input."""
-
     def __init__(
         self,
         hello: bytes,
@@ -121,14 +119,14 @@ class Bridge:
         self._to_gateway = bytearray()
         self._welcomed = False
         self._dormant = False
-        """The runtime was stopped in good order, or refuses this bridge: no connection is attempted until the client
-        sends a request."""
+        """True if the runtime was stopped in good order or refuses this bridge: the bridge reconnects only when the
+        client sends a request."""
         self._fruitless = 0
         self._away_since = time.monotonic()
         self._next_attempt = 0.0
         self._ended = False
         self._end_said = False
-        """True if the present gateway has been told of the end, or the message is in the output buffer."""
+        """True if the end was announced to the present gateway, or the message is in the output buffer."""
         self._leave_at = math.inf
 
     def run(self) -> int:
@@ -179,8 +177,8 @@ class Bridge:
                     self._read_gateway()
 
     def _wanted(self) -> dict[int, int]:
-        """The events to wait for, by descriptor. A side is not read while the other side's buffer is full, which slows
-        it down in turn."""
+        """The events to wait for, by descriptor. A side is not read while the other side's buffer is full, so that it
+        slows down too."""
         wanted: dict[int, int] = {}
         client_is_behind = len(self._to_client) >= HIGH_WATER_BYTES
         if not self._ended:
@@ -209,7 +207,7 @@ class Bridge:
         except BlockingIOError:
             return
         except OSError:
-            data = b""  # the client died: that is an end as well
+            data = b""  # the client died, which also ends the input
         lines = self._from_client.feed(data) if data else self._from_client.finish()
         now = time.monotonic()
         stamp_ms = int(time.time() * 1000)
@@ -229,7 +227,7 @@ class Bridge:
         is_patient = self._dormant or now - self._away_since > EAGER_S
         if self._gateway is None and self._conversation.has_open and is_patient:
             self._dormant = False
-            self._away_since = self._next_attempt = now  # it is sought eagerly again
+            self._away_since = self._next_attempt = now  # retry at short intervals again
         self._write_gateway()
 
     def _leave_soon(self) -> None:
@@ -265,7 +263,7 @@ class Bridge:
             self._tell_client(self._conversation.fail_all(self._starter.failure, retry=not self._starter.is_lasting))
 
     def _connect(self) -> bool:
-        """Connect, and send everything that a new gateway has to know."""
+        """Connect, and send everything that a new gateway needs to know."""
         link = self._starter.dial()
         if link is None:
             return False
@@ -279,7 +277,7 @@ class Bridge:
         return True
 
     def _say_end(self) -> None:
-        """Tell the gateway that the client has gone for good. Bytes that cannot be sent at once go with the rest."""
+        """Tell the gateway that the client has gone for good. Bytes that cannot be sent at once stay in the buffer."""
         if self._gateway is not None and not self._end_said:
             self._end_said = True
             self._to_gateway += END + b"\n"
@@ -375,7 +373,7 @@ def _options(argv: list[str]) -> dict[str, str]:
 
 
 def with_settings(options: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment with the options that are settings, each as the equivalent variable."""
+    """The environment, with each option that is a setting as the equivalent variable."""
     return {**environ, **{variable: options[name] for name, variable in SETTINGS.items() if name in options}}
 
 
@@ -392,7 +390,7 @@ def _bridge(options: Mapping[str, str], environ: Mapping[str, str]) -> Bridge:
 
 
 def _remote_bridge(options: Mapping[str, str], environ: Mapping[str, str]) -> Bridge:
-    """A bridge to the gateway at an address. Its answers may differ, so none is prepared here."""
+    """A bridge to the gateway at an address. That gateway's answers may differ, so it uses no prepared ones."""
     from remembrancer.actors.bridge.remote import RemoteGateway
 
     remote = RemoteGateway(

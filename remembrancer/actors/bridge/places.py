@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _LONGEST_CONFIG_BYTES = 1024 * 1024
 _LONGEST_RUN_DIRECTORY = 78
-"""In bytes. A longer home has its sockets elsewhere, as given by `protocol.paths`."""
+"""In bytes. With a longer path, `protocol.paths` puts the sockets elsewhere."""
 
 
 class Places:
@@ -59,7 +59,7 @@ class Places:
             try:
                 about = os.lstat(directory)
             except OSError:
-                return False  # it does not exist yet; in a moment it may be anybody's
+                return False  # it does not exist yet: anybody may create it in a moment
             if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or about.st_mode & 0o077:
                 return False
         return True
@@ -91,7 +91,7 @@ def _may_move_home(config: str) -> bool:
 
 
 SESSION_VARIABLES = ("REMEMBRANCER_SESSION_ID", "MEMORY_SESSION_ID", "CLAUDE_CODE_SESSION_ID")
-"""The variables that name the session, of which the first one that is set counts."""
+"""The variables that name the session; the first one that is set is used."""
 SETTINGS = {
     name: f"MEMORY_MCP_{name.replace('-', '_').upper()}"
     for name in ("model", "cache-size", "batch-size", "timeout", "log-level")
@@ -104,7 +104,7 @@ _OF_CLIENTS = ("CI", "CLAUDE_CODE_ENTRYPOINT")
 
 
 def session_id(environ: Mapping[str, str], now: float) -> str:
-    """The session that the environment names, or a new one. Claude Code names its own, which its hooks use too."""
+    """The session that the environment names, or a new one. Claude Code names its session, for its hooks as well."""
     named = next((environ[name] for name in SESSION_VARIABLES if environ.get(name)), None)
     return named or f"session:{as_ulid(new_identity(now))}"
 
@@ -142,8 +142,8 @@ def hello_line(
 
 
 def named_project(option: str | None, environ: Mapping[str, str]) -> str | None:
-    """The absolute path of the project that the option `--project` names, or else the one that Claude Code passes to
-    its servers and hooks; our own setting goes before that. Raises `ValueError` if the option names no directory."""
+    """The absolute path of the project that the option `--project` names, or else, unless our own variable is set, that
+    Claude Code passes to its servers and hooks. Raises `ValueError` if the option names no directory."""
     if option is not None and not os.path.isdir(option):
         raise ValueError(f"--project {option[:1000]!a} is not a directory")
     named = environ.get("CLAUDE_PROJECT_DIR", "")

@@ -1,10 +1,7 @@
-"""A gateway on another host, presented to the bridge as one end of a socket pair, behind which lines become HTTP
-requests.
-
-Standard library only. The socket pair breaks whenever the connection to the host does. The bridge then repeats open
-requests, as it does with a local gateway; every request carries the bridge's own id, by which the server recognises
-repetitions.
-"""
+"""A gateway on another host, presented to the bridge as one end of a socket pair; a thread at the other end turns lines
+into HTTP requests. Standard library only. The socket pair breaks whenever the connection to the host does. The bridge
+then repeats open requests, as it does with a local gateway; every request carries the bridge's own id, by which the
+server recognises repetitions."""
 
 # ruff: noqa: PTH123
 from __future__ import annotations
@@ -45,13 +42,13 @@ ANSWER_S = 150.0
 LISTEN_S = 60.0
 """The same for the event stream, on which the server sends a sign of life every 15 s."""
 UNREACHABLE_S = 3.0
-"""The time for which a host that was never reached is retried before the client gets an error. A lost host is expected
-back: requests wait for it as long as they may."""
+"""The time for which a host that was never reached is retried before the client gets an error. A host that was reached
+and lost is expected back: requests wait for it until their time limit."""
 IDLE_S = 4.0
 """An idle connection is reused within this time: the server closes it after five seconds."""
 GOODBYE_S = 1.0
 NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-"""The argument that the protocol of 2026-07-28 requires in a header as well, by method."""
+"""By method: the argument that the protocol of 2026-07-28 also requires in a header."""
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 
 
@@ -60,7 +57,7 @@ class MendError(Exception):
 
 
 class LostError(Exception):
-    """The connection to the host, to the bridge, or the session is lost: start a new one."""
+    """The connection to the host or to the bridge, or the session, is lost: start a new one."""
 
 
 class RemoteGateway:
@@ -72,7 +69,7 @@ class RemoteGateway:
     def __init__(
         self, url: str, identity: str, *, token_file: str | None, ca_file: str | None, project: str, toolsets: str
     ) -> None:
-        """Raises `ValueError` with the reason if an argument is not usable."""
+        """Raises `ValueError` with the reason if an argument cannot be used."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
             raise ValueError(f"--url must be http(s)://HOST[:PORT]/mcp, not {url[:200]!a}")
@@ -115,7 +112,7 @@ class RemoteGateway:
         return {**self._fixed, "Authorization": f"Bearer {token}"}
 
     def dial(self) -> socket.socket:
-        """A new connection to the host, with lines as on the socket of a local gateway."""
+        """A new connection to the host, with the same lines as the socket of a local gateway."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         threading.Thread(target=_Way(self, theirs).run, daemon=True).start()
@@ -161,7 +158,7 @@ class _Way:
             self._attempt(self._read, lines)
 
     def _read(self, lines: BinaryIO) -> None:
-        lines.readline()  # the hello: the headers have the parts that the host needs
+        lines.readline()  # the hello, whose parts that the host needs are in the headers
         for line in lines:
             if not line.startswith(CONTROL):
                 self._forward(split_stamp(line.rstrip(b"\n"))[1])
@@ -170,7 +167,7 @@ class _Way:
         raise LostError
 
     def _attempt(self, work: Callable[..., None], *arguments: Any) -> None:
-        """Do a part of the work. Whatever error it ends with, report it to the bridge and close its socket."""
+        """Do a part of the work. Report any error to the bridge, and close its socket."""
         remote, is_done = self._remote, False
         try:
             work(*arguments)
@@ -279,7 +276,7 @@ class _Way:
             }
 
     def _explain(self, response: http.client.HTTPResponse, message: dict[str, Any]) -> None:
-        """Translate a refusal of the host, for this request or for all."""
+        """Translate the host's refusal of this request, or of all."""
         url, status = self._remote.url, response.status
         try:
             error = json.loads(response.read())["error"]

@@ -1,8 +1,8 @@
 """The bridge's state of a conversation, and its decisions: what to replay, what to drop, when to give up.
 
-No sockets and no clock of its own. The client must not notice that a gateway died: a new one gets the handshake, the
-subscriptions and the open requests, in that order, and answers that the client already has are dropped.
-Ids are compared with their type: 1 and "1" are two requests.
+It has no sockets and no clock. The client must not notice that a gateway died: a new one gets the handshake, the
+subscriptions and the open requests, in that order, and answers that the client already has are dropped. Ids of
+different types are different: 1 and "1" are two requests.
 """
 
 # ruff: noqa: PTH123
@@ -32,12 +32,12 @@ STREAMS = frozenset({"subscriptions/listen"})
 LONG_TOOLS = ("reflect_and_consolidate", "memory_sync")
 """Slow tools, which report a timeout themselves."""
 LONG_BUDGET_S = 130.0
-"""The time limit of these tools while there is a gateway: more than the gateway's own limit in its settings."""
+"""The time limit of these tools while there is a gateway: longer than the gateway's own limit in its settings."""
 MAX_OPEN_REQUESTS = 1024
 MAX_OPEN_BYTES = 32 * 1024 * 1024
 PREPARED_AFTER_S = 0.4
-"""The time that a request with the same answer for every session waits for the gateway, before the bridge gives the
-answer that it was installed with: a runtime may need many seconds to start, and clients ask for tools only once."""
+"""The time that a request with the same answer for every session waits for the gateway, before the bridge gives its
+prepared answer: a runtime may need many seconds to start, and clients list the tools only once."""
 
 
 class OpenRequest:
@@ -55,7 +55,7 @@ class OpenRequest:
 
 
 class PreparedAnswers:
-    """The gateway's answers to the requests of every session, as of this release. Read when the first one is needed.
+    """This release's answers to the requests that every session makes, read when the first one is needed.
 
     `methods` leaves out the answers that this session's environment has changed.
     """
@@ -97,13 +97,13 @@ class Conversation:
         self._asked: set[RequestId] = set()
         self._replays = 0
         self._unserved = False
-        """True if the handshake was answered here and no gateway has served since: one is still starting."""
+        """True if the bridge answered the handshake and no gateway has served since: one is still starting."""
         self._served = False
         """True if a gateway has welcomed this conversation: until then, it may still be starting."""
 
     @property
     def has_open(self) -> bool:
-        """True if the client waits for an answer that will come by itself (an event stream never ends by itself)."""
+        """True if the client waits for an answer other than an event stream, which never ends by itself."""
         return any(request.message["method"] not in STREAMS for request in self._open.values())
 
     @property
@@ -123,7 +123,7 @@ class Conversation:
             reason = "the line is not valid JSON in UTF-8, or nested too deeply"
             return None, error_line(None, PARSE_ERROR, reason)
         if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
-            reason = 'a line is one message of JSON-RPC ("jsonrpc": "2.0"), not a batch'
+            reason = 'a line must be one JSON-RPC message ("jsonrpc": "2.0"), not a batch'
             return None, error_line(_id_of(message), INVALID_REQUEST, reason)
         method = message.get("method")
         if isinstance(method, str):
@@ -139,7 +139,7 @@ class Conversation:
     ) -> tuple[bytes | None, bytes | None]:
         request_id = _id_of(message)
         if request_id is None:
-            return None, error_line(None, INVALID_REQUEST, "the id of a request is a string or an integer")
+            return None, error_line(None, INVALID_REQUEST, "the id of a request must be a string or an integer")
         if request_id in self._open:
             text = f"the id {json.dumps(request_id)} belongs to a request that has no answer yet"
             return None, error_line(None, INVALID_REQUEST, text)
@@ -166,7 +166,7 @@ class Conversation:
         params = message.get("params")
         if message["method"] == HANDSHAKE:
             return isinstance(params, dict)
-        is_whole = not params or (isinstance(params, dict) and params.keys() == {"_meta"})  # a progress token, say
+        is_whole = not params or (isinstance(params, dict) and params.keys() == {"_meta"})  # such as a progress token
         return self._initialize is not None and is_whole
 
     def _notification(self, method: str, message: dict[str, Any], line: bytes, stamp_ms: int) -> bytes:
@@ -194,7 +194,7 @@ class Conversation:
         except (ValueError, RecursionError):
             message = None
         if not isinstance(message, dict):
-            return None  # not JSON-RPC, which is all that the client may get
+            return None  # the client must get nothing but JSON-RPC
         answered = _id_of(message)
         if "method" in message:
             if answered is not None:
@@ -211,7 +211,7 @@ class Conversation:
         return line
 
     def _remember(self, message: dict[str, Any]) -> None:
-        """Remember the parts of a successful request that a new gateway has to know."""
+        """Remember the parts of a successful request that a new gateway needs to know."""
         match message["method"]:
             case "initialize":
                 self._initialize = message
@@ -243,8 +243,8 @@ class Conversation:
         return stamped(json.dumps(copy, separators=(",", ":")).encode(), stamp_ms)
 
     def disconnect(self, now: float = math.inf) -> None:
-        """Note that the gateway is gone. Its own requests to the client are dropped; open requests wait as long as a
-        new gateway may take to start."""
+        """Note that the gateway is gone. Its own requests to the client are dropped; open requests wait for as long as
+        a new gateway may take to start."""
         self._served = False
         self._asked.clear()
         for request in self._open.values():
@@ -254,7 +254,7 @@ class Conversation:
         return min((request.expires for request in self._open.values()), default=math.inf)
 
     def expire(self, now: float) -> list[bytes]:
-        """Answers for the requests that exceeded their budget, errors if none is prepared; their late answers will be
+        """Answers to the requests that exceeded their budget: prepared ones, or errors. Late answers to these are
         dropped."""
         answers = []
         for key, request in [item for item in self._open.items() if item[1].expires <= now]:

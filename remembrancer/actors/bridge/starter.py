@@ -31,7 +31,7 @@ _OF_ONE_SESSION = frozenset(
 _SAID_OTHERWISE = frozenset(
     {"REMEMBRANCER_HOME", "MEMORY_DB_PATH", "MEMORY_MCP_DATA_DIR", "REMEMBRANCER_CONFIG", "MEMORY_CONFIG_PATH"}
 )
-"""A runtime gets absolute paths instead, because it works in another directory."""
+"""A runtime gets absolute paths instead, since its working directory differs."""
 HOME_UNUSABLE = 6
 LASTING_STATUSES = frozenset({HOME_UNUSABLE, 7})
 """Exit statuses of a runtime that will fail again until a person corrects its home or its settings."""
@@ -53,7 +53,7 @@ class Starter:
         self.failure: str | None = None
         """The error that the last attempt reported, until the next attempt. A killed attempt is simply repeated."""
         self.status = 0
-        """The exit status with which the runtime gave that error; 0 if there is none."""
+        """The exit status of the runtime that reported that error; 0 if there is none."""
         self.is_lasting = False
         """True if the error persists until a person corrects it."""
         self._output: IO[bytes] | None = None
@@ -92,7 +92,7 @@ class Starter:
         self.failure, self.status, self.is_lasting = reason, status, lasting
 
     def tend(self, now: float) -> None:
-        """After a failed connection: start a runtime if that is this bridge's task. Sets `failure`."""
+        """Call this after a failed connection: starts a runtime if no other process does. Sets `failure`."""
         try:
             if self._child is None and now >= self._not_before:
                 self._fail(None)
@@ -125,7 +125,7 @@ class Starter:
         self._spawn(lock)
 
     def _spawn(self, lock: FileLock) -> None:
-        """Start a runtime. It holds the start lock as well, so nobody starts another one after this process ends."""
+        """Start a runtime. It inherits the start lock, so that no other is started after this process ends."""
         import subprocess
         import tempfile
 
@@ -139,7 +139,7 @@ class Starter:
             environ["REMEMBRANCER_CONFIG"] = self._places.config
         self._reached = False
         self._close_output()
-        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - until it was read
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - open until it is read
         self._child = subprocess.Popen(
             [sys.executable, "-P", "-m", "remembrancer", "up", "--for-sessions", "--secrets-on-stdin"],
             stdin=subprocess.PIPE,
@@ -178,9 +178,9 @@ class Starter:
         self._child = None
         self.finish()
         if self._reached:
-            return  # it did start, and has died since: that is not a failure to start
+            return  # it started, and died later: that is not a failure to start
         if FileLock(self._places.runtime_lock).is_held_elsewhere():
-            return  # another runtime was faster
+            return  # another runtime started first
         self._pause(now)
         if status > 0:
             reason = self._reason() or f"it ended with exit status {status}; its log is in {self._places.logs}"
@@ -205,7 +205,7 @@ class Starter:
             self._child = None
 
     def finish(self) -> None:
-        """Release the start lock, if it is held: a runtime runs, none can be started, or the client has gone."""
+        """Release the start lock, if held: a runtime is running, none can be started, or the client has gone."""
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.release()
