@@ -1,9 +1,7 @@
-"""The indexes of files: of a project's notes and transcripts, and of each tree of code. Derived, and safe to delete.
-
-The indexer writes them, and the store reads them and adds the vectors of notes. A text of notes is stored and embedded
-once, however many chunks have it; it is deleted with its last chunk. A chunk of code has its terms, and `code.index`
-ranks it.
-"""
+"""The indexes of files: of a project's notes and transcripts, and of each tree of code. They are derived, and safe to
+delete. The indexer writes them; the store reads them and adds the vectors of notes. A text of notes is stored and
+embedded once, however many chunks have it, and deleted with its last chunk. A chunk of code has its terms, and
+`code.index` ranks it."""
 
 from __future__ import annotations
 
@@ -75,10 +73,10 @@ PASSAGES: Final = """
         UPDATE embedded SET memories = memories - 1 WHERE space = old.space AND model = old.model;
     END;
 """
-"""The tables of passages with their vectors, and of failures to embed, as the records have them."""
+"""The tables of passages with their vectors, and of failures to embed, the same as those of the records."""
 PASSAGES_OF_TEXTS: Final = PASSAGES.replace("memories ON", "texts ON").replace(" REFERENCES spaces", " DEFAULT 0")
 FIRST_CHUNK: Final = 2**40
-"""The first number of a text of notes; memories have lower ones."""
+"""The lowest number of a text of notes; memories have lower ones."""
 SCHEMA: Final = Schema(
     *[Step("0.3.0", "")] * 3,  # never released
     Step(
@@ -156,7 +154,7 @@ SCHEMA: Final = Schema(
     ),
     derived=True,
 )
-"""The tables. An index of another version is rebuilt, so each change of cutting or counting code is a new step."""
+"""The tables. An index of another version is rebuilt, so any change to how code is cut or counted is a new step."""
 BUSY_S: Final = 5.0
 MOST_LOG_BYTES: Final = 32 * 1024 * 1024
 """A longer write-ahead log is checkpointed in the middle of the work."""
@@ -165,7 +163,7 @@ logger = logging.getLogger(__name__)
 
 
 class FileState(NamedTuple):
-    """A file as the index has it. `digest` is the SHA-256 of a note's bytes; `skipped` why it has no chunks."""
+    """A file in the index. `digest` is the SHA-256 of a note's bytes; `skipped` is the reason if it has no chunks."""
 
     kind: str
     mtime_ns: int
@@ -176,7 +174,7 @@ class FileState(NamedTuple):
 
 class ReadNote(NamedTuple):
     """A note or a transcript as it was read. `path` is relative to its workspace, or absolute if it is outside. Without
-    `chunks` only its time has changed, not its content."""
+    `chunks`, only its time has changed, not its content."""
 
     path: str
     mtime_ns: int
@@ -188,9 +186,9 @@ class ReadNote(NamedTuple):
 
 
 class IndexWriter(ABC):
-    """An index, open for writing; its file is made with the first write. Files that were cut into chunks in another way
-    than `cut` are marked as changed, and stay as they are until they are read again. Methods raise `sqlite3.Error`, or
-    `OSError` if its file is gone or its directory cannot be made."""
+    """An index, open for writing; the first write creates its file. Files that were not cut into chunks according to
+    `cut` are marked as changed, and stay as they are until they are read again. Methods raise `sqlite3.Error`, or
+    `OSError` if its file is gone or its directory cannot be created."""
 
     def __init__(self, path: Path, cut: str = "") -> None:
         self._path = path
@@ -226,7 +224,7 @@ class IndexWriter(ABC):
         connection = sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
         try:
             for pragma in ("journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = ON", "secure_delete = ON"):
-                connection.execute(f"PRAGMA {pragma}")  # what a power failure takes is read again
+                connection.execute(f"PRAGMA {pragma}")  # files lost in a power failure are read again
             SCHEMA.migrate(connection, self._path)
         except BaseException:
             connection.close()
@@ -255,7 +253,7 @@ class IndexWriter(ABC):
 
     def take(self, root: str, files: Sequence[ReadFile | ReadNote], removed: Sequence[str] = ()) -> Counter[str]:
         """Index new and changed files and remove others, in one transaction. Returns the numbers of notes' chunks that
-        were `updated`, `added` and `removed`: the first two need new vectors."""
+        were `updated`, `added` and `removed`; the first two need new vectors."""
         counts, left = Counter[str](), set[int]()
         with self._transaction() as connection:
             for path in removed:
@@ -290,7 +288,7 @@ class IndexWriter(ABC):
             change = "INSERT INTO about VALUES ('', 'changes', 1) ON CONFLICT DO UPDATE SET value = value + 1"
             connection.execute(change)
         if database_files(self._path)[1].stat().st_size > MOST_LOG_BYTES:
-            # With a permanent reader, SQLite never truncates it by itself.
+            # While a reader is always open, SQLite does not truncate the log by itself.
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         return counts
 

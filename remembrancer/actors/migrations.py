@@ -1,5 +1,5 @@
-"""The schema of each kind of file in a home, and its migrations from release to release: the only place that upgrades
-files, and that refuses unreadable ones by the name of their release.
+"""The schema of each kind of file in a home, and its migrations from release to release. Only this module upgrades
+files, and refuses those of unreadable releases.
 
 `PRAGMA user_version` is the only place in a file that names its schema: the release that introduced it, and the number
 of the step in that release, as decimal digits (0.2.0 has 2 00 00; the first step of 0.3.1 would have 3 01 00).
@@ -23,9 +23,9 @@ from remembrancer.protocol.paths import sync_directory
 WAIT_S: Final = 2.0
 """The time limit for another program's lock when a version is read."""
 STEPS: Final = 100
-"""An upper bound of steps in a release, of patches of a minor release, and of minor releases of a major one."""
+"""An upper bound for steps in a release, patches of a minor release, and minor releases of a major one."""
 SPARE_BYTES: Final = 4 * 1024 * 1024
-"""The free space that must remain on a disk beside the copy of a file."""
+"""The free space that must remain on a disk after copying a file."""
 NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 NO_ROOM: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
 """SQLite's errors on a full disk."""
@@ -35,18 +35,18 @@ PRIMARY_CODE: Final = 0xFF
 """Masks the primary code in SQLite's extended result codes."""
 OLD_FILES: Final = ("user/memory.db", "projects/p_*/memory.db", "lanes/l_*.db")
 OLD_CATALOGUE: Final = ("catalog.db", "lanes/projects.json")
-"""The files of records of release 0.2.0, and of its catalogue, which stay in a home until a person deletes them."""
+"""The files of release 0.2.0's catalogue, which stay in a home until a person deletes them."""
 BACKUPS: Final = "backups"
 """The directory for a database's daily copies, beside it."""
 STAMP: Final = "%Y%m%dT%H%M%SZ"
-"""The time at the end of a daily copy's name, in UTC."""
+"""The format of the time at the end of a daily copy's name, in UTC."""
 COPY: Final = "release"
-"""The word in the name of a copy between the file's name and the release of its schema: `memory.db.release-0.2.0`."""
+"""The suffix of a copy, before the release of its schema: `memory.db.release-0.2.0`."""
 
 
 class Step(NamedTuple):
-    """The statements that make a schema from the previous one (the first one: from nothing), and the release that
-    introduced them. Released steps never change: each change is a new step."""
+    """The statements that turn the previous schema into the next (the first one: an empty database), and the release
+    that introduced them. Released steps never change: each change is a new step."""
 
     release: str
     statements: str
@@ -76,7 +76,7 @@ class Schema:
 
         Raises:
             SchemaTooNew: a newer release wrote it.
-            SchemaTooOld: it is older than the first release whose files are supported.
+            SchemaTooOld: it is older than the oldest supported release.
         """
         if version > self.latest:
             raise SchemaTooNew(
@@ -107,8 +107,8 @@ class Schema:
     def migrate(self, connection: sqlite3.Connection, path: Path | None) -> None:
         """Migrate the file behind a connection to the latest version, in one transaction for all steps.
 
-        A file with content is copied first, beside itself (`path`; None: it is already a copy). A kill, a full disk or
-        a failing step leaves the file as it was. Of several processes, one migrates and the others wait.
+        A file with content is first copied next to itself (`path`; None: it is already a copy). A kill, a full disk or
+        a failing step leaves the file unchanged. If several processes try, one migrates and the others wait.
 
         Raises:
             SchemaTooNew, SchemaTooOld: as `refuse`.
@@ -126,7 +126,7 @@ class Schema:
             if found < self.latest:
                 self.refuse(path or Path(), found or _unnamed(connection))
                 if path is not None and found:
-                    no_room = f"there is no room for the copy of {path} that is made before this release changes it"
+                    no_room = f"there is no room to copy {path} before this release changes it"
                     write_checked_copy(path, copy_of(path, release_of(found)), no_room)
                 self._take_steps(connection, path or Path(), found)
             connection.execute("COMMIT")
@@ -161,7 +161,7 @@ def version_in(release: str) -> int:
 
 
 def release_of(version: int) -> str:
-    """The release that introduced a version; `older than 0.2.0` for one from before versions named releases."""
+    """The release that introduced a version; `older than 0.2.0` for versions that do not name a release."""
     if version < FIRST_KEPT:
         return f"older than {FIRST_RELEASE}"
     numbers = version // STEPS
@@ -175,13 +175,14 @@ FIRST_KEPT: Final = version_in(FIRST_RELEASE)
 def version_of(path: Path, wait_s: float = WAIT_S) -> int:
     """The `user_version` of a database, 0 if there is no file. Nothing in or beside the file changes.
 
-    The exception is a file whose creation was killed before it had a write-ahead log: SQLite rolls that back first.
+    The exception is a file whose creation was interrupted before it had a write-ahead log: SQLite rolls that back
+    first.
     """
     if not path.is_file():  # a pipe would block
         return 0
     address = path.absolute().as_uri()
     is_open = any(path.with_name(f"{path.name}-{suffix}").exists() for suffix in ("wal", "journal"))
-    reading = "mode=ro" if is_open else "mode=ro&immutable=1"  # makes no log that would be left behind
+    reading = "mode=ro" if is_open else "mode=ro&immutable=1"  # creates no log that would be left behind
     try:
         with contextlib.closing(sqlite3.connect(f"{address}?{reading}", uri=True, timeout=wait_s)) as connection:
             return _version(connection)
@@ -193,7 +194,7 @@ def version_of(path: Path, wait_s: float = WAIT_S) -> int:
 
 
 def copy_of(path: Path, release: str) -> Path:
-    """The path of the copy of a file that has the schema of that release."""
+    """The path of a file's copy with the schema of that release."""
     return path.with_name(f"{path.name}.{COPY}-{release}")
 
 
@@ -284,7 +285,7 @@ def _has(path: Path, words: Sequence[str]) -> bool:
 def write_copy(source: sqlite3.Connection, target: Path) -> None:
     """Copy a database (https://sqlite.org/backup.html) into a new file, and check the copy. Raises `RecordsUnusable` if
     it is damaged, `OSError` or `sqlite3.Error` if the copy cannot be written."""
-    target.unlink(missing_ok=True)  # of an interrupted attempt
+    target.unlink(missing_ok=True)  # left by an interrupted attempt
     os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     try:
         with contextlib.closing(sqlite3.connect(target, isolation_level=None)) as copy:
@@ -292,7 +293,7 @@ def write_copy(source: sqlite3.Connection, target: Path) -> None:
             copy.execute("PRAGMA journal_mode = DELETE")  # one file, no log beside it; its owner resets this
             found = damage_in(copy)
     except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode in NO_ROOM:  # of the copy: what is copied is only read
+        if error.sqlite_errorcode in NO_ROOM:  # of the copy, since the source is only read
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
         raise
     if found is not None:
@@ -300,12 +301,12 @@ def write_copy(source: sqlite3.Connection, target: Path) -> None:
 
 
 _ENDS: Final = {"memories": "promotion_chain || parts", "history": "details || ifnull(owner, '')"}
-"""The last texts of the long rows of `memory.db`, none of which has a NUL."""
+"""The last texts in the long rows of `memory.db`, none of which contains a NUL."""
 
 
 def damage_in(connection: sqlite3.Connection) -> str | None:
-    """The first damage in a database; None if it is whole. SQLite does not notice that the last page of a long row is
-    empty, nor would a copy of it. Raises `sqlite3.Error` or `UnicodeDecodeError` if it cannot be read."""
+    """The first damage in a database; None if it is whole. SQLite does not notice if the last page of a long row is
+    empty, not even in a copy. Raises `sqlite3.Error` or `UnicodeDecodeError` if it cannot be read."""
     found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
     if found != "ok":
         return found
@@ -318,7 +319,7 @@ def damage_in(connection: sqlite3.Connection) -> str | None:
 
 
 def _unnamed(connection: sqlite3.Connection) -> int:
-    """The version number for refusing a database without one: if it has content, it is older than all releases."""
+    """The version of a database without a number, for refusing it: if it has content, it is older than all releases."""
     return -1 if connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone() else 0
 
 

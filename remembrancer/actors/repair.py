@@ -1,5 +1,5 @@
-"""Rebuilds a sound database from a damaged one and an earlier copy: from the rows that SQLite can still read, and in
-the gaps between them the rows of the copy."""
+"""Rebuilds a sound database from a damaged one and an earlier copy: the rows that SQLite can still read, and in the
+gaps between them the rows of the copy."""
 
 import os
 import shutil
@@ -14,14 +14,14 @@ from remembrancer.protocol.errors import RecordsUnusable
 from remembrancer.protocol.paths import delete_database, sync_directory
 
 NAMES: Final = ("id", "memory_id")
-"""The columns that identify a row to a person; if it has neither, its key does."""
+"""The columns that identify a row to a person; without them, its key does."""
 SEQUENCES: Final = "sqlite_sequence"
 PAGE_BYTES: Final = 4096
 """SQLite's default, which all of our databases have."""
 
 Key = tuple[Any, ...]
 Gap = tuple[Key | None, Key | None]
-"""The keys of the rows around rows that cannot be read (None: it begins with the first row, or ends with the last)."""
+"""The keys of the rows around unreadable rows (None: the gap begins with the first row, or ends with the last)."""
 Work = Callable[[sqlite3.Connection], None]
 
 
@@ -34,9 +34,8 @@ class RowName(NamedTuple):
 
 @dataclass
 class Repaired:
-    """The outcome: the number of rows read from the damaged file; those found only in the copy, with the content of
-    that time; the lost ones, as far as an index of the file still names them; and the tables that may lack further,
-    unknown rows."""
+    """The outcome: the number of rows read from the damaged file; those found only in the copy, as of the copy's time;
+    the lost ones that an index of the file still names; and the tables that may lack further, unknown rows."""
 
     read: int = 0
     from_copy: list[RowName] = field(default_factory=list)
@@ -97,7 +96,7 @@ def rebuild(damaged: Path, copy: Path | None, target: Path, lay_out: Work, recou
             connection.execute("COMMIT")
             outcome = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
             if outcome != "ok":
-                raise RecordsUnusable(f"{damaged} could not be made whole ({outcome}): please report this")
+                raise RecordsUnusable(f"{damaged} could not be repaired ({outcome}): please report this")
         with fresh.open("rb") as written:
             os.fsync(written.fileno())
         fresh.replace(target)
@@ -113,8 +112,8 @@ def rebuild(damaged: Path, copy: Path | None, target: Path, lay_out: Work, recou
 
 
 def _make_readable(damaged: Path, fresh: Path, scratch: Path) -> dict[str, int]:
-    """Copy a damaged file, move its log into the copy, and return the root pages of its tables and indexes, as far as
-    it still says so. If its first page is unreadable, that of the new database takes its place."""
+    """Copy a damaged file, move its log into the copy, and return the root pages of its tables and indexes that can
+    still be read. If its first page is unreadable, that of the new database takes its place."""
     delete_database(scratch)
     os.close(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     log = f"{damaged.name}-wal"
@@ -132,17 +131,17 @@ def _make_readable(damaged: Path, fresh: Path, scratch: Path) -> dict[str, int]:
 
 
 def _put_first_page(path: Path, page: bytes) -> None:
-    """Replace the first page of a database. Its size is then what its file has, and no page is unused."""
+    """Replace the first page of a database, which then has the size of its file and no unused pages."""
     pages = path.stat().st_size // PAGE_BYTES
     header = bytearray(page)
     header[28:40] = pages.to_bytes(4) + bytes(8)
-    header[92:96] = header[24:28]  # says that the size is valid
+    header[92:96] = header[24:28]  # marks the size as valid
     with path.open("r+b") as file:
         file.write(header)
 
 
 def _opened(scratch: Path, table: _Table, roots: Mapping[str, int]) -> sqlite3.Connection:
-    """Open a damaged file with a first page that describes nothing but one table, as `t`, and its indexes: the rest of
+    """Open a damaged file with a first page that describes only one table, as `t`, and its indexes, since the rest of
     its schema may be damaged."""
     columns = list(table.columns)
     if table.has_rowid and table.key[0] in columns:
@@ -185,8 +184,8 @@ def _order(key: Key) -> list[tuple[str, Any]]:
 def _rows(
     source: sqlite3.Connection, table: _Table, known: Collection[Key], gaps: list[Gap]
 ) -> Iterator[tuple[Key, Key]]:
-    """Yield the keys and columns of all rows that can be read, in order, and add the `gaps` between them. After damage
-    the reading continues at the next known key that can be read, and finally backwards from the end."""
+    """Yield the keys and columns of all rows that can be read, in order, and add the `gaps` between them. After damage,
+    reading continues at the next known key that can be read, and finally backwards from the end."""
     key, places = ", ".join(table.key), ", ".join("?" * len(table.key))
     select = f"SELECT {key}, {', '.join(table.columns)} FROM t NOT INDEXED"  # noqa: S608 - names of a schema of ours
     last: Key | None = None
@@ -214,14 +213,14 @@ def _rows(
     backwards: list[tuple[Key, Key]] = []
     with suppress(sqlite3.Error):
         for found in read("TRUE" if last is None else f"({key}) > ({places})", last or (), "DESC"):
-            backwards.append(found)  # noqa: PERF402 - those before an error count
+            backwards.append(found)  # noqa: PERF402 - the rows before an error count
     gaps.append((last, backwards[-1][0] if backwards else None))
     yield from reversed(backwards)
 
 
 def _indexed(source: sqlite3.Connection, table: _Table) -> tuple[dict[Key, Any], list[set[Key]]]:
-    """Return the keys in the readable parts of a table's indexes, with the names of the rows as far as an index has
-    them; and the keys in each index that has all rows and was read whole."""
+    """Return the keys in the readable parts of a table's indexes, with the names of the rows if an index has them; and
+    the keys in each index that covers all rows and was read completely."""
     names: dict[Key, Any] = {}
     whole: list[set[Key]] = []
     for place, (columns, is_partial) in enumerate(table.indexes.values()):
@@ -241,9 +240,9 @@ def _indexed(source: sqlite3.Connection, table: _Table) -> tuple[dict[Key, Any],
 
 
 def _rows_of_leaves(scratch: Path, table: _Table, names: Mapping[Key, Any]) -> Iterator[tuple[Key, Key]]:
-    """Yield the rows with these keys and names from all leaf pages of a file, also from those whose inner page or root
-    is damaged: a leaf page is a valid root itself, so each is read as if it were the whole table. Rows of other tables
-    do not match a key and its name."""
+    """Yield the rows with these keys and names from all leaf pages of a file, including those whose inner page or root
+    is damaged: a leaf page is itself a valid root, so each is read as if it were the whole table. Rows of other tables
+    match no key with its name."""
     if table.name_column is None:
         return
     leaf_kind = 13 if table.has_rowid else 10  # https://sqlite.org/fileformat.html#b_tree_pages
@@ -274,8 +273,8 @@ def _is_cut(row: Key) -> bool:
 def _merge_table(
     connection: sqlite3.Connection, table: _Table, source: sqlite3.Connection, scratch: Path, done: Repaired
 ) -> None:
-    """Replace a table's rows by those that can be read, and keep the copy's rows in the gaps, apart from those that
-    were deleted since, as an index says."""
+    """Replace a table's rows by those that can be read, and keep the copy's rows in the gaps, except those that were
+    deleted since according to an index."""
     key = ", ".join(table.key)
     of_copy = set(connection.execute(f"SELECT {key} FROM {table.name}"))  # noqa: S608
     indexed, whole = _indexed(source, table)
@@ -299,7 +298,7 @@ def _merge_table(
 
 
 def _insert(connection: sqlite3.Connection, table: _Table, rows: Iterator[tuple[Key, Key]]) -> set[Key]:
-    """Insert or replace rows. Returns their keys, without those that break a constraint."""
+    """Insert or replace rows. Returns their keys, except those that violate a constraint."""
     inserted = set[Key]()
     for row_key, values in rows:
         named = dict(zip(table.key, row_key, strict=True)) | dict(zip(table.columns, values, strict=True))
@@ -316,8 +315,8 @@ def _name(key: Key, name: object) -> str:
 
 
 def _tables(connection: sqlite3.Connection) -> list[_Table]:
-    """Return the tables of a database without full texts, which are derived; the sequences last, as inserting rows
-    changes them."""
+    """Return the tables of a database, except full-text tables, which are derived. The sequences come last, since
+    inserting rows changes them."""
     listed = connection.execute(
         """SELECT name, NOT wr FROM pragma_table_list
            WHERE schema = 'main' AND type = 'table' AND (name NOT LIKE 'sqlite_%' OR name = ?) ORDER BY name = ?""",

@@ -1,7 +1,5 @@
 """Reads a database as of one moment, without changing it, from a process that does not own it, while others may write.
-
-The moment is a read transaction (https://sqlite.org/wal.html), which blocks no writer.
-"""
+A read transaction (https://sqlite.org/wal.html) provides this and blocks no writer."""
 
 import os
 import sqlite3
@@ -53,7 +51,7 @@ def unreadable(path: Path, error: Exception) -> RemembrancerError:
 
 @contextmanager
 def opened(path: Path) -> Iterator[sqlite3.Connection]:
-    """A read-only connection. Its opening and its use raise `sqlite3.Error`.
+    """A read-only connection. Opening and using it may raise `sqlite3.Error`.
 
     A file in WAL mode that nobody has open is opened as immutable: otherwise SQLite would leave an empty log beside it.
     """
@@ -70,8 +68,7 @@ def snapshot_of(path: Path, schema: Schema, *, leaves_no_log: bool = False) -> I
     """A snapshot of a database as of now; None if there is no database yet, or an empty one.
 
     A database that nobody has open gets an empty log beside it, or (`leaves_no_log`) is read on the assumption that
-    nobody opens it meanwhile. On a read-only disk SQLite cannot create the log that it reads by: then the file has
-    everything.
+    nobody opens it meanwhile. On a read-only disk SQLite cannot create the log, and the file has everything.
 
     Raises:
         SchemaTooNew, SchemaTooOld: another release wrote it.
@@ -85,7 +82,7 @@ def snapshot_of(path: Path, schema: Schema, *, leaves_no_log: bool = False) -> I
     if problem is not None:
         raise RecordsUnusable(problem)
     try:
-        version = schema.check(path, BUSY_MOMENT_S)  # which also rolls back an interrupted creation
+        version = schema.check(path, BUSY_MOMENT_S)  # also rolls back an interrupted creation
         try:
             connection = _begin(path, immutable=leaves_no_log and _is_at_rest(path))
         except sqlite3.OperationalError as error:
@@ -99,7 +96,7 @@ def snapshot_of(path: Path, schema: Schema, *, leaves_no_log: bool = False) -> I
 
 
 def _begin(path: Path, *, immutable: bool) -> sqlite3.Connection:
-    """Open a database and begin a transaction, whose moment is that of its first read."""
+    """Open a database and begin a transaction that sees the state at its first read."""
     address = _address(path, immutable=immutable)
     connection = sqlite3.connect(
         address, uri=True, timeout=BUSY_MOMENT_S, isolation_level=None, check_same_thread=False
@@ -114,13 +111,13 @@ def _begin(path: Path, *, immutable: bool) -> sqlite3.Connection:
 
 
 def _is_at_rest(path: Path) -> bool:
-    """True if the file itself has the whole content and nobody has it open: otherwise there is a log."""
+    """True if the file itself is complete and nobody has it open; otherwise there is a log."""
     log = path.with_name(path.name + "-wal")
     return not log.exists() or (log.stat().st_size == 0 and not log.with_name(path.name + "-shm").exists())
 
 
 def _address(path: Path, *, immutable: bool) -> str:
-    """The URI that opens a database for reading. `immutable`: without a log or a lock, while nobody writes."""
+    """The URI that opens a database for reading. `immutable`: without a log or a lock, if nobody can be writing."""
     return f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if immutable else ''}"
 
 
@@ -142,7 +139,7 @@ def copy_database(path: Path, schema: Schema, target: Path) -> bool:
 
 
 def damage_of(path: Path) -> str | None:
-    """The first damage in a database, or the reason why SQLite cannot read it; None if it is whole."""
+    """The first damage in a database, or the reason that SQLite cannot read it; None if it is intact."""
     try:
         with opened(path) as connection:
             return damage_in(connection)
@@ -151,10 +148,8 @@ def damage_of(path: Path) -> str | None:
 
 
 def fold_log(path: Path, schema: Schema) -> None:
-    """Move a database's write-ahead log into it, so that the file alone is complete. A damaged one stays as it is.
-
-    Only for a database that nobody has open.
-    """
+    """Move a database's write-ahead log into it, so that the file alone is complete. A damaged one is left alone. Only
+    for a database that nobody has open."""
     with suppress(sqlite3.Error), closing(sqlite3.connect(path, isolation_level=None)) as connection:
         if connection.execute("PRAGMA user_version").fetchone()[0] <= schema.latest:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -21,8 +21,7 @@ JobSort = Literal["asked", "session", "long"]
 """One job of each sort runs at a time: reflections, which an assistant waits for; ends of sessions, and promotions;
 work on a whole space."""
 
-LEAST_MEMBERS: Final = 3
-"""The least number of memories that are summed up."""
+SMALLEST_CLUSTER: Final = 3
 
 
 class ConsolidatedMemory(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -203,7 +202,7 @@ class Material(ListedMemory, frozen=True, kw_only=True, omit_defaults=True):
     def is_summary(self) -> bool:
         """True if it summarises events: a fact with their time, derived from at least as many memories as a cluster
         has. A fact that a session linked to its sources has no time."""
-        return self.kind == "fact" and self.occurred_at is not None and len(self.derived_from) >= LEAST_MEMBERS
+        return self.kind == "fact" and self.occurred_at is not None and len(self.derived_from) >= SMALLEST_CLUSTER
 
 
 class ReadProjects(Request[tuple[ProjectRef, ...]], frozen=True):

@@ -59,7 +59,7 @@ def parse_entity_id(text: str, *, field: str) -> tuple[str, str]:
     """The name and type in an entity's id. Raises `InvalidInput` if the text is not such an id."""
     kind, _, name = text.removeprefix(ENTITY_PREFIX).partition(":")
     if not text.startswith(ENTITY_PREFIX) or not kind or not name:
-        raise InvalidInput(f"{field} must be an id that create_entity gave, not {text[:60]!r}", field=field)
+        raise InvalidInput(f"{field} must be an id from create_entity, not {text[:60]!r}", field=field)
     return name, kind.replace("%3a", ":").replace("%25", "%")
 
 

@@ -34,12 +34,12 @@ class Problem(msgspec.Struct, frozen=True):
 
 ADVICE: Final[Mapping[ProcessState, str]] = {
     "starting": "nothing to do: it will be ready in a moment",
-    "degraded": "fix the cause that it names; it is retried automatically",
+    "degraded": "fix the cause given; it is retried automatically",
     "unresponsive": "it hangs and is being replaced",
     "restarting": "it is being started again",
     "stopping": "it is being stopped",
     "stopped": "start the runtime again",
-    "failed": "fix the cause that it names, then run 'remembrancer down'; the next session starts everything again",
+    "failed": "fix the cause given, then run 'remembrancer down'; the next session starts everything again",
 }
 """The advice for each state of a process."""
 SEVERE: Final = frozenset({"failed", "degraded", "unresponsive"})
@@ -186,7 +186,7 @@ def _of_embedding(embedding: EmbeddingSummary) -> Iterator[Problem]:
         yield Problem("embedding_failed", "problem", f"no vectors are made: {embedding.error}", advice)
     if embedding.dead_letters:
         texts = "1 text has" if embedding.dead_letters == 1 else f"{embedding.dead_letters} texts have"
-        what = f"{texts} no vectors, because embedders died of them or refused them: {embedding.dead_letter_error}"
+        what = f"{texts} no vectors, because embedders crashed on them or refused them: {embedding.dead_letter_error}"
         yield Problem("text_unembedded", "warning", what, "they are found by their words; store.log names the memories")
 
 

@@ -60,8 +60,8 @@ NETWORK_SILENCE_MS: Final = 8000
 NETWORK_HIGH_WATER_MARK: Final = 256
 """The queue for another host is short, so that messages do not pile up for one that does not read."""
 MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
-BREATHE_AFTER: Final = 64
-"""The number of messages after which a reader yields to the event loop, even if there are more."""
+YIELD_AFTER: Final = 64
+"""The number of messages after which a reader yields to the event loop."""
 
 FIRST_ID_BITS: Final = 48
 """Message ids begin at a random number, so that no answer to an earlier process of that name matches one of them."""
@@ -521,7 +521,7 @@ class SocketReader:
         if self._due is not None:
             self._due.cancel()
             self._due = None
-        for _ in range(BREATHE_AFTER):
+        for _ in range(YIELD_AFTER):
             if self._socket is None:  # closed by `take`
                 return
             try:

@@ -22,7 +22,7 @@ async def rig(home: Path) -> AsyncIterator[StoreRig]:
 @pytest.fixture
 def waits_for_no_store(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for a store that does not come: each of many questions would, for the least budget of a request."""
-    monkeypatch.setattr(store_access, "LEAST_BUDGET_S", 0.02)
+    monkeypatch.setattr(store_access, "MIN_BUDGET_S", 0.02)
 
 
 @pytest.fixture

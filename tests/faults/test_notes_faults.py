@@ -11,13 +11,13 @@ import psutil
 import pytest
 
 from bench.client import StdioClient
-from remembrancer.actors.indexer.watching import BATCH_FILES, UNDER_WAY
+from remembrancer.actors.indexer.watching import BATCH_FILES, MAX_OPEN_BATCHES
 from tests.git import git
 from tests.patience import until
 from tests.runtime import Runtime, note_session
 
 FILES = 60
-MANY_FILES = (UNDER_WAY + 1) * BATCH_FILES
+MANY_FILES = (MAX_OPEN_BATCHES + 1) * BATCH_FILES
 
 
 def write(workspace: Path, number: int, about: str) -> None:

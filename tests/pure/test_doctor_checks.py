@@ -340,7 +340,7 @@ def test_a_runtime_is_well_or_not_and_its_table_says_what_is_wrong_and_what_to_d
     assert "no [weights] here" in text
     assert ADVICE["failed"] in text
     status = runtime(dead_letters=1, dead_letter_error="it will not")
-    assert "embedders died of them or refused them: it will not" in printed(status)
+    assert "embedders crashed on them or refused them: it will not" in printed(status)
     assert report(Path("/h"), status, ())["embedding"]["dead_letters"] == 1
 
 

@@ -23,7 +23,7 @@ from remembrancer.actors.consolidator.maintenance import plan_archiving, plan_fo
 from remembrancer.actors.consolidator.promoting import PromotionPlan, plan_promotions
 from remembrancer.actors.consolidator.session_end import promoted_of
 from remembrancer.actors.consolidator.store_requests import PART_EDITS, Found, Group, packed
-from remembrancer.protocol.consolidation import LEAST_MEMBERS, Material
+from remembrancer.protocol.consolidation import SMALLEST_CLUSTER, Material
 from remembrancer.protocol.kinds import KINDS, Kind, type_of_kind
 from remembrancer.protocol.runs import AddLink, AddMemory, LogPromotion, ReviseMemory
 from remembrancer.protocol.writes import EntityRef, ProjectRef
@@ -303,7 +303,7 @@ def test_a_summary_has_a_line_for_each_source_in_one_group(memories: list[Materi
     for adding, *_ in summed_up(memories):
         sources = [by_id[memory_id] for memory_id, _ in adding.made_of]
         assert adding.memory.content.split("\n") == list(map(dated, sources))
-        assert len({source.id for source in sources}) == len(sources) >= LEAST_MEMBERS
+        assert len({source.id for source in sources}) == len(sources) >= SMALLEST_CLUSTER
     many = summed_up(memories) * 20
     parts = packed(many)
     assert [edit for edits in parts for edit in edits] == [edit for each in many for edit in each]

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.actors.consolidator import promoting
-from remembrancer.actors.consolidator.clusters import SPAN, Vectors, average_link, central_memory, cluster_memories
+from remembrancer.actors.consolidator.clusters import BLOCK, Vectors, average_link, central_memory, cluster_memories
 from remembrancer.actors.consolidator.derived_memories import THEME_SESSIONS, PatternPlan, plan_patterns
 from remembrancer.actors.consolidator.session_end import Edge, find_communities
 from remembrancer.memory import replacement
@@ -68,12 +68,12 @@ def test_what_everything_has_in_common_is_no_topic_and_very_many_are_taken_in_sp
     common = np.concatenate([np.sqrt(0.6) * alike, np.full((count, 1), np.sqrt(0.4))], axis=1).astype(np.float32)
     assert clusters([memory(place) for place in range(count)], common) == []
     assert len(clusters([memory(place) for place in range(3)], common[:3])) == 1
-    count = SPAN + 3
+    count = BLOCK + 3
     vectors = np.zeros((count, 4), dtype=np.float32)
     vectors[[0, 1, 2], 0] = 1.0
     vectors[-3:, 1] = 1.0
     found = clusters([memory(place) for place in range(count)], vectors)
-    assert found == [(0, 1, 2), (SPAN, SPAN + 1, SPAN + 2)]
+    assert found == [(0, 1, 2), (BLOCK, BLOCK + 1, BLOCK + 2)]
 
 
 worlds = st.lists(st.tuples(st.integers(-1, 4), st.sampled_from([(), ("A",), ("A", "B")])), max_size=40)
@@ -180,7 +180,7 @@ def test_what_two_projects_say_is_found_by_a_look_at_each_memory_once(monkeypatc
         memory(5001, "ilse wants  feature 8", valid_until=1.0),
         *(memory(6000 + number, f"Ilse wants menu {number}") for number in range(1000)),
     ]
-    found = promoting.said_in_both(mine, theirs, 1e9)
+    found = promoting.held_in_both(mine, theirs, 1e9)
     assert [(one.id, other.id, cosine) for one, other, cosine in found] == [(mine[7].id, theirs[0].id, 1.0)]
     assert len(looked_at) <= len(mine) + len(theirs)
 
@@ -188,7 +188,7 @@ def test_what_two_projects_say_is_found_by_a_look_at_each_memory_once(monkeypatc
 def test_what_says_the_same_as_well_stands_for_a_memory_and_in_two_projects_nearly_the_same_words() -> None:
     texts = ("Ilse wants short commits with a reason", "Ilse wants short commits, each with its reason", "Ada is away")
     one, near, far = with_vectors([memory(place, text) for place, text in enumerate(texts)], rows([0, 0, 1], 0.97))
-    assert [other.id for _, other, _ in promoting.said_in_both([one], [far, near], 1e9)] == [near.id]
+    assert [other.id for _, other, _ in promoting.held_in_both([one], [far, near], 1e9)] == [near.id]
     text = "The API runs on Postgres"
     one, other = memory(1, text), memory(2, text + ".")
     assert promoting.says_the_same(one, [(other, 0.99)], 10.0, 0.85) == (other, 0.99)

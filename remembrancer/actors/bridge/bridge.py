@@ -125,7 +125,7 @@ class Bridge:
         self._away_since = time.monotonic()
         self._next_attempt = 0.0
         self._ended = False
-        self._end_said = False
+        self._end_announced = False
         """True if the end was announced to the present gateway, or the message is in the output buffer."""
         self._leave_at = math.inf
 
@@ -268,7 +268,7 @@ class Bridge:
         if link is None:
             return False
         self._gateway = link
-        self._dormant = self._welcomed = self._end_said = False
+        self._dormant = self._welcomed = self._end_announced = False
         self._from_gateway = LineBuffer()
         self._to_gateway = bytearray(self._hello + b"".join(self._conversation.connect(int(time.time() * 1000))))
         if self._ended:
@@ -278,8 +278,8 @@ class Bridge:
 
     def _say_end(self) -> None:
         """Tell the gateway that the client has gone for good. Bytes that cannot be sent at once stay in the buffer."""
-        if self._gateway is not None and not self._end_said:
-            self._end_said = True
+        if self._gateway is not None and not self._end_announced:
+            self._end_announced = True
             self._to_gateway += END + b"\n"
             self._write_gateway()
 

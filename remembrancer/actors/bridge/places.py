@@ -97,9 +97,8 @@ SETTINGS = {
     for name in ("model", "cache-size", "batch-size", "timeout", "log-level")
 }
 """The options of another memory server, each with the variable that it sets."""
-_OF_SEEDS = ("MEMORY_LOG_LEVEL", "MEMORY_DEPLOYMENT_MODE", *SETTINGS.values())
-"""Our settings whose variables do not have our prefix."""
-_OF_CLIENTS = ("CI", "CLAUDE_CODE_ENTRYPOINT")
+_UNPREFIXED_SETTINGS = ("MEMORY_LOG_LEVEL", "MEMORY_DEPLOYMENT_MODE", *SETTINGS.values())
+_CLIENT_VARIABLES = ("CI", "CLAUDE_CODE_ENTRYPOINT")
 """Variables that indicate whether a person is there to answer."""
 
 
@@ -122,7 +121,8 @@ def hello_line(
     environment = {
         name: value
         for name, value in environ.items()
-        if (name.startswith("REMEMBRANCER_") and not is_secret_variable(name)) or name in (*_OF_SEEDS, *_OF_CLIENTS)
+        if (name.startswith("REMEMBRANCER_") and not is_secret_variable(name))
+        or name in (*_UNPREFIXED_SETTINGS, *_CLIENT_VARIABLES)
     }
     environment.pop("REMEMBRANCER_CONFIG", None)
     if config is not None:

@@ -47,12 +47,12 @@ and lost is expected back: requests wait for it until their time limit."""
 IDLE_S = 4.0
 """An idle connection is reused within this time: the server closes it after five seconds."""
 GOODBYE_S = 1.0
-NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+HEADER_ARGUMENTS = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 """By method: the argument that the protocol of 2026-07-28 also requires in a header."""
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 
 
-class MendError(Exception):
+class SetupError(Exception):
     """An error that a person has to correct: the address, the token, the certificate."""
 
 
@@ -175,7 +175,7 @@ class _Way:
         except ssl.SSLCertVerificationError as error:
             why = f"the certificate of {remote.host} is not trusted ({error.verify_message}): --ca-file names your own"
             self._say(INVALID + _sentence(why))
-        except (MendError, ValueError) as error:
+        except (SetupError, ValueError) as error:
             self._say(INVALID + _sentence(error))
         except (OSError, http.client.HTTPException) as error:
             if not remote.was_reached and time.monotonic() - remote.sought_since >= UNREACHABLE_S:
@@ -231,7 +231,7 @@ class _Way:
         version = meta.get(VERSION_KEY) if isinstance(meta, dict) else None
         if not self._remote.session and isinstance(version, str) and message.get("method"):
             headers |= {"MCP-Protocol-Version": _header(version), "Mcp-Method": _header(message["method"])}
-            name = parameter(message, NAMED.get(message["method"], ""))
+            name = parameter(message, HEADER_ARGUMENTS.get(message["method"], ""))
             if isinstance(name, str):
                 headers["Mcp-Name"] = _header(name)
         return headers
@@ -264,10 +264,10 @@ class _Way:
         except (ValueError, AttributeError):
             result = None
         if not isinstance(result, dict):
-            raise MendError(f"the server at {self._remote.url} does not speak MCP")
+            raise SetupError(f"the server at {self._remote.url} does not speak MCP")
         about = result.get("serverInfo", {"name": "remembrancer"})
         if result and about.get("name") != "remembrancer":
-            raise MendError(f"the server at {self._remote.url} is {str(about.get('name'))[:60]!a}, not Remembrancer")
+            raise SetupError(f"the server at {self._remote.url} is {str(about.get('name'))[:60]!a}, not Remembrancer")
         made = response.getheader("Mcp-Session-Id")
         if made and message["method"] == HANDSHAKE:
             self._remote.session = {
@@ -284,9 +284,9 @@ class _Way:
         except (ValueError, KeyError, TypeError):
             if status >= 500:
                 raise LostError from None  # a proxy whose server is down
-            raise MendError(f"{url} answers with HTTP {status}, and is not Remembrancer") from None
+            raise SetupError(f"{url} answers with HTTP {status}, and is not Remembrancer") from None
         if status in (401, 403, 421):
-            raise MendError(f"{url} refuses ({status}): {reason}")
+            raise SetupError(f"{url} refuses ({status}): {reason}")
         if status == 404 and self._remote.session:
             self._remote.session = {}
             raise LostError

@@ -25,10 +25,10 @@ FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
 LOOK_AGAIN_S = 0.05
 """The time between two checks of a runtime that another process is starting."""
-_OF_ONE_SESSION = frozenset(
+_ONE_SESSION_ONLY = frozenset(
     {"REMEMBRANCER_PROJECT", TOOLSETS_VARIABLE, "REMEMBRANCER_BRIDGE_BUDGET_S", *SESSION_VARIABLES}
 )
-_SAID_OTHERWISE = frozenset(
+_HOME_VARIABLES = frozenset(
     {"REMEMBRANCER_HOME", "MEMORY_DB_PATH", "MEMORY_MCP_DATA_DIR", "REMEMBRANCER_CONFIG", "MEMORY_CONFIG_PATH"}
 )
 """A runtime gets absolute paths instead, since its working directory differs."""
@@ -131,7 +131,7 @@ class Starter:
 
         from remembrancer.protocol.environment import runtime_environment
 
-        without = _OF_ONE_SESSION | _SAID_OTHERWISE
+        without = _ONE_SESSION_ONLY | _HOME_VARIABLES
         inherited = runtime_environment(self._environ)
         environ = {name: value for name, value in inherited.items() if name not in without}
         environ["REMEMBRANCER_HOME"] = self._places.on_disk

@@ -1,8 +1,6 @@
-"""The consolidator does the work that is not urgent, one job of each sort at a time, with low priority.
-
-It owns nothing. The store gives it jobs that it finds in the records, and the results are submitted as operations. So
-it may be killed at any moment: the job is found again, and no operation is applied twice.
-"""
+"""The consolidator does non-urgent work, one job of each sort at a time, with low priority. It owns nothing: the store
+finds jobs in the records, and the results are submitted as operations. So it may be killed at any moment: the job is
+found again, and no operation is applied twice."""
 
 import logging
 import math
@@ -38,7 +36,7 @@ from remembrancer.protocol.system import lower_priority
 from remembrancer.protocol.writes import ProjectRef
 
 POLL_S: Final = 10.0
-"""The time that a request for a job stays open."""
+"""The time for which a request for a job stays open."""
 SORTS: Final[tuple[JobSort, ...]] = get_args(JobSort)
 
 Outcome = Reflected | Maintained | None
@@ -47,10 +45,10 @@ logger = logging.getLogger(__name__)
 
 
 async def carry_out(job: Job, store: StoreClient, settings: Settings, clock: Clock) -> Outcome:
-    """Do a job, and return the answer for the caller who waits for it, if any. Any exception is a failure of the job.
+    """Do a job, and return the answer for the caller that waits for it, if any. Any exception is a failure of the job.
 
-    It may be cancelled at any await, and is then repeated. It must not block the event loop for more than half a
-    second, since this process answers heartbeats: longer computations run in a thread.
+    It may be cancelled at any await, and the job is then repeated. It must not block the event loop for more than half
+    a second, since this process answers heartbeats: longer computations run in a thread.
     """
     if (lane_time := job.lane_time) is not None:
         clock = lambda: lane_time  # noqa: E731
@@ -88,8 +86,8 @@ class JobLoop:
     """Asks for a job, carries it out, and reports the outcome with the next request. The store decides when a failed
     job is repeated.
 
-    The sorts of jobs run side by side, so that no reflection or end of a session waits for the maintenance of a space.
-    If two jobs change the same memory, the versions that the edits expect decide.
+    The sorts of jobs run concurrently, so that no reflection or end of a session waits for the maintenance of a space.
+    If two jobs change the same memory, the edits' expected versions decide which one succeeds.
     """
 
     def __init__(self, store: StoreClient, settings: Settings, clock: Clock, carry_out: CarryOut = carry_out) -> None:
@@ -119,7 +117,7 @@ class JobLoop:
                 request = AwaitJob(sort, job, await self._outcome_of(job))
 
     async def _outcome_of(self, job: Job) -> Outcome | Failure:
-        """Carry out a job. The only place where an error of a job becomes a message."""
+        """Carry out a job. Only here does an error of a job become a message."""
         description = f"{NAMES[type(job.work)]} {job.project.id if job.project else 'the user'}"
         self._jobs[job.sort] = description
         logger.info("job begun", extra={"job": description})

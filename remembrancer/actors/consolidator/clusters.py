@@ -18,25 +18,25 @@ from numpy.typing import NDArray
 from remembrancer.memory.lexicon import word_lists
 from remembrancer.memory.stop_words import ENGLISH, language_of, stop_words_of
 from remembrancer.memory.wording import stem
-from remembrancer.protocol.consolidation import LEAST_MEMBERS, Material
+from remembrancer.protocol.consolidation import SMALLEST_CLUSTER, Material
 
 TOPIC_COSINE: Final = 0.31
-"""The least mean similarity within a topic, above the background, with the default model."""
+"""The minimum mean similarity within a topic, above the background, with the default model."""
 WORDS_BONUS: Final = 0.4
-"""The most that words in common add to a cosine: by vectors alone, any notes about slow software are one topic."""
+"""The most that shared words add to a cosine: by vectors alone, all notes about slow software would be one topic."""
 ENTITY_BONUS: Final = 0.1
-"""The most that entities in common add to a cosine."""
+"""The most that shared entities add to a cosine."""
 MOST_MEMBERS: Final = 12
 BACKGROUND: Final = 0.15
-"""The cosine assumed for two unrelated memories, before the memories at hand are considered."""
+"""The cosine assumed for two unrelated memories, before any are compared."""
 BACKGROUND_COUNT: Final = 50
-"""The number of memories from which their mean cosine counts as much as the assumed one."""
+"""The number of memories whose mean cosine has the same weight as the assumed one."""
 MOST_BACKGROUND: Final = 0.8
-BEGINNING: Final = 300
-"""The characters of a memory from which its language is detected. With the default model, any two texts in another
-language than English are similar, so these need a word in common."""
-SPAN: Final = 1_500
-"""The number of memories compared with one another at once: their tables take 100 MB."""
+LANGUAGE_CHARACTERS: Final = 300
+"""The number of characters from which a memory's language is detected. With the default model, any two texts in a
+language other than English are similar, so they also need a word in common."""
+BLOCK: Final = 1_500
+"""The number of memories compared with one another at once: the tables take 100 MB."""
 _NEVER: Final = -np.inf
 STOP_WORDS: Final = frozenset(("use", "uses", "used", "need", "needs", "get", "make")).union(
     *word_lists("wording").values()
@@ -54,21 +54,21 @@ def cluster_memories(
     memories: Sequence[Material],
     threshold: float = TOPIC_COSINE,
     *,
-    least: int = LEAST_MEMBERS,
+    least: int = SMALLEST_CLUSTER,
     most: int = MOST_MEMBERS,
 ) -> list[list[Material]]:
-    """Clusters of `least` to `most` memories, each in the order of their times. No memory is in two; some are in none.
-    More than `SPAN` are divided by time, which bounds the memory needed."""
+    """Clusters of `least` to `most` memories, each ordered by time. A memory is in one cluster at most. More than
+    `BLOCK` memories are divided by time, which limits the RAM needed."""
     ordered = sorted((memory for memory in memories if memory.vector), key=lambda each: (each.happened_at, each.id))
     clusters: list[list[Material]] = []
-    for begin in range(0, len(ordered), SPAN):
-        span = ordered[begin : begin + SPAN]
+    for begin in range(0, len(ordered), BLOCK):
+        span = ordered[begin : begin + BLOCK]
         rows = vectors_of(span)
         similarities = _above_background(rows @ rows.T) + np.float32(ENTITY_BONUS) * _shared_entities(span)
         texts = tf_idf([each.content for each in span])
         common = texts @ texts.T
         similarities += np.float32(WORDS_BONUS) * common
-        foreign = np.array([language_of(each.content[:BEGINNING]) not in (None, ENGLISH) for each in span])
+        foreign = np.array([language_of(each.content[:LANGUAGE_CHARACTERS]) not in (None, ENGLISH) for each in span])
         similarities[(common <= 0) & (foreign[:, None] | foreign[None, :])] = 0.0
         links = average_link(similarities, threshold, most)
         clusters += [[span[place] for place in members] for members in links if len(members) >= least]
@@ -86,7 +86,7 @@ def vectors_of(memories: Sequence[Material]) -> Vectors:
 
 
 def central_memory(memories: Sequence[Material]) -> Material:
-    """The memory nearest to all of these, weighted by their importance; of equals the first."""
+    """The memory nearest to all of these, weighted by their importance; the first of equals."""
     rows = vectors_of(memories)
     weights = np.array([each.importance for each in memories], dtype=np.float32)
     return memories[int((rows @ (weights @ rows)).argmax())]
@@ -94,9 +94,9 @@ def central_memory(memories: Sequence[Material]) -> Material:
 
 def average_link(similarities: Similarities, threshold: float, max_size: int) -> list[list[int]]:
     """Clusters of at least two items, each ascending, in the order of their first items. The two clusters with the
-    highest mean similarity (of equals those with the lowest positions) are merged until no pair reaches the threshold.
-    `similarities` is symmetric; its diagonal is not read. The means after a merge follow from those before it (Lance
-    and Williams, 1967)."""
+    highest mean similarity (the first of equals) are merged until no pair reaches the threshold. `similarities` is
+    symmetric; its diagonal is not read. The means after a merge follow from those before it (Lance and Williams,
+    1967)."""
     count = len(similarities)
     if count < 2 or max_size < 2:
         return []
@@ -115,7 +115,7 @@ def average_link(similarities: Similarities, threshold: float, max_size: int) ->
         sizes[one] += sizes[two]
         members[one] += members[two]
         members[two] = []
-        row[sizes + sizes[one] > max_size] = _NEVER  # sizes only grow, so this is final
+        row[sizes + sizes[one] > max_size] = _NEVER  # final, since sizes only grow
         row[[one, two]] = _NEVER
         table[one], table[:, one] = row, row
         table[two], table[:, two] = _NEVER, _NEVER
@@ -130,8 +130,8 @@ def average_link(similarities: Similarities, threshold: float, max_size: int) ->
 
 
 def _above_background(cosines: Similarities) -> Similarities:
-    """The cosines rescaled: the mean of many memories becomes 0, and 1 stays 1. The mean of a few counts little: they
-    may all be about one thing."""
+    """The cosines rescaled: the mean of many memories becomes 0, and 1 stays 1. The mean of a few has little weight:
+    they may all be about one thing."""
     count = len(cosines)
     if count < 2:
         return cosines
@@ -143,8 +143,8 @@ def _above_background(cosines: Similarities) -> Similarities:
 
 
 def _shared_entities(memories: Sequence[Material]) -> Similarities:
-    """The similarity of each pair by entities, in [0, 1]. A rare entity counts more; one that all memories name counts
-    nothing."""
+    """The similarity of each pair by entities, in [0, 1]. Rare entities have more weight; one that all memories name
+    has none."""
     count = len(memories)
     naming: dict[str, list[int]] = {}
     for place, memory in enumerate(memories):

@@ -15,17 +15,16 @@ from remembrancer.memory.decay import has_ended, is_event
 from remembrancer.memory.project_specifics import is_project_specific
 from remembrancer.memory.sentences import first_words
 from remembrancer.memory.text import count
-from remembrancer.protocol.consolidation import LEAST_MEMBERS, Material, Pattern
+from remembrancer.protocol.consolidation import SMALLEST_CLUSTER, Material, Pattern
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.kinds import OPEN_END, SESSION_RECORD, Kind
 from remembrancer.protocol.runs import AddLink, AddMemory, Edit, NewMemory, ReviseMemory
 from remembrancer.protocol.writes import ProjectRef
 
-LEFT_ALONE: Final[frozenset[Kind]] = frozenset({"scratchpad", OPEN_END, SESSION_RECORD})
-"""The kinds that are not summarised: session-only notes, open ends, and records of sessions."""
+NOT_SUMMARISED: Final[frozenset[Kind]] = frozenset({"scratchpad", OPEN_END, SESSION_RECORD})
 THEME_COSINE: Final = 0.45
 THEME_SESSIONS: Final = 3
-"""The least number of sessions in which a theme occurs."""
+"""The minimum number of sessions in which a theme occurs."""
 MOST_OF_A_THEME: Final = 60
 PROCEDURE_KINDS: Final = frozenset({"procedure", "error_fix"})
 MOST_PATTERNS: Final = 20
@@ -37,9 +36,9 @@ DIGITS: Final = 9
 SUMMARY_CHARACTERS: Final = 600
 """The approximate length of a summary."""
 SUMMARY_WORDS: Final = 20
-"""The length of a derived memory's own summary in words, if the source that represents it has none."""
-LONGEST_SOURCE: Final = SUMMARY_CHARACTERS // LEAST_MEMBERS
-"""The longest memory that is summarised: repeating a longer one saves nothing."""
+"""The length, in words, of a derived memory's own summary if its representative source has none."""
+LONGEST_SOURCE: Final = SUMMARY_CHARACTERS // SMALLEST_CLUSTER
+"""The longest memory that is summarised: a summary that repeats a longer one saves nothing."""
 
 Derived = tuple[AddMemory, *tuple[Edit, ...]]
 """The edits that store a memory derived from others: first the memory, with its sources."""
@@ -65,13 +64,13 @@ def plan_summaries(memories: Iterable[Material], now: float, *, again: bool = Fa
 
 def plan_patterns(memories: Sequence[Material], now: float, project_name: str) -> list[PatternPlan]:
     """The themes that occur in several sessions, the most frequent first. A theme that already has a procedure carries
-    its id. No memory is in two themes; scopes and types make no difference. Of derived memories, which repeat their
-    sources, only procedures count, so that none is made twice."""
+    its id. No memory is in two themes; scopes and types do not matter. Derived memories repeat their sources, so only
+    procedures count, which prevents making one twice."""
     usable = [
         memory
         for memory in memories
         if _is_usable(memory, now)
-        and len(memory.content) <= SUMMARY_CHARACTERS  # a longer text has several themes
+        and len(memory.content) <= SUMMARY_CHARACTERS  # a longer text covers several themes
         and (memory.type == "procedural" or not memory.is_derived)
     ]
     themes = [
@@ -88,19 +87,19 @@ def by_id(made: Iterable[Derived]) -> dict[str, Derived]:
 
 
 def name_of(project: ProjectRef) -> str:
-    """The name of a project for people: its directory's. The path may be that of a git directory."""
+    """A project's display name: that of its directory. The path may be that of a git directory."""
     path = PurePath(project.path)
     return path.parent.name if path.name == ".git" else path.name.removesuffix(".git")
 
 
 def _is_usable(memory: Material, now: float) -> bool:
     holds = not (has_ended(memory.valid_until, now) or memory.is_replaced)
-    return memory.kind not in LEFT_ALONE and bool(memory.vector) and holds
+    return memory.kind not in NOT_SUMMARISED and bool(memory.vector) and holds
 
 
 def _portions(cluster: Sequence[Material]) -> Iterator[list[Material]]:
-    """The memories of a cluster in order, divided so that each part fits into a summary word for word. Long memories
-    are left out."""
+    """The memories of a cluster in order, in parts that each fit into a summary verbatim. Long memories are left
+    out."""
     short = [each for each in cluster if len(each.content) <= LONGEST_SOURCE]
     length = sum(len(each.content) for each in short)
     share = length / max(1, math.ceil(length / SUMMARY_CHARACTERS))
@@ -111,12 +110,12 @@ def _portions(cluster: Sequence[Material]) -> Iterator[list[Material]]:
             portions.append([])
         portions[-1].append(each)
         taken += len(each.content)
-    yield from (portion for portion in portions if len(portion) >= LEAST_MEMBERS)
+    yield from (portion for portion in portions if len(portion) >= SMALLEST_CLUSTER)
 
 
 def _sum_up(sources: Sequence[Material]) -> Derived:
     """A summary with a line for each source: its day (in UTC, so that all hosts of a lane agree) and its own words. So
-    nothing is lost, and the words alone show whether the summary covers a source."""
+    nothing is lost, and comparing words shows whether the summary covers a source."""
     content = "\n".join(
         f"{datetime.fromtimestamp(source.happened_at, UTC):%Y-%m-%d}: {source.content}" for source in sources
     )
@@ -133,7 +132,7 @@ def _sum_up(sources: Sequence[Material]) -> Derived:
 
 def _plan(members: Sequence[Material], frequency: int, project_name: str) -> PatternPlan:
     """The plan for a theme, whose members are ordered by time. It becomes a procedure if most members are procedures or
-    fixes, and belongs to the user if most are preferences or specific to no project."""
+    fixes, and belongs to the user if most are preferences or not specific to a project."""
     picked = central_memory(members)
     is_personal = _is_personal(picked, project_name) and _mostly(_is_personal(each, project_name) for each in members)
     procedure = next((member for member in members if member.is_derived), None)
@@ -163,8 +162,8 @@ def _mostly(answers: Iterable[bool]) -> bool:
 
 
 def _derive(what: str, kind: Kind, sources: Sequence[Material], content: str) -> Derived:
-    """A memory derived from these sources, which are ordered by time, with links to them. Its id depends on their ids
-    and versions alone."""
+    """A memory derived from these sources, which are ordered by time, with links to them. Its id depends only on their
+    ids and versions."""
     picked = central_memory(sources)
     origin = sorted((source.id, source.version) for source in sources)
     memory_id = derive_memory_id(derive(what, origin), max(source.created_at for source in sources))
@@ -193,7 +192,7 @@ def _derive(what: str, kind: Kind, sources: Sequence[Material], content: str) ->
 
 
 def _entities(sources: Sequence[Material]) -> tuple[tuple[str, str, str], ...]:
-    """The entities of all sources, the most common first; each name once."""
+    """The entities of all sources without duplicate names, most common first."""
     counts = Counter(entity.name for source in sources for entity in source.entities)
     first: dict[str, tuple[str, str, str]] = {}
     for each in sources:

@@ -1,5 +1,5 @@
-"""Maintenance of a space, which is read page by page: memories are archived, forgotten and summarised, and unneeded
-rows are deleted."""
+"""Maintenance of a space, page by page: memories are archived, forgotten and summarised, and unneeded rows are
+deleted."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from remembrancer.protocol.store_client import StoreClient
 
 SLICE: Final = 500
 """The number of memories that are summarised together."""
-NAMED: Final = 100
+MAX_IDS: Final = 100
 """The number of ids of each sort in an answer."""
 SESSION_DETAILS_KEPT_S: Final = 30 * DAY_S
 """The turns, tool calls, scratchpads and tool outcomes of a session are deleted this long after it was closed."""
 RUNS_KEPT_S: Final = 90 * DAY_S
 """The time for which runs can be undone, and logs and versions of deleted memories are kept."""
 OPERATIONS_KEPT_S: Final = 30 * DAY_S
-"""An operation that is repeated later than this would be applied again; queues are emptied much sooner."""
+"""An operation retried after this time would be applied again; queues are emptied much sooner."""
 ALL_ROWS: Final = 1_000_000_000
 """A limit that no space reaches."""
 
@@ -60,14 +60,14 @@ async def maintain(job: Job, store: StoreClient, clock: Clock, *, dry_run: bool 
     counts: dict[Upkept, Done] = {}
     if not dry_run:
         rows = Prune(now - SESSION_DETAILS_KEPT_S, now - RUNS_KEPT_S, now - OPERATIONS_KEPT_S)
-        if is_shared:  # in one part, so that all hosts delete the same; a host may ask for an old result again
+        if is_shared:  # in one part, so that all hosts delete the same; hosts may still retry old operations
             rows = Prune(rows.sessions_before, rows.runs_before, 0.0, ALL_ROWS)
         counts["pruned"] = await _prune(run, rows)
     if project is not None and not is_shared:
         done |= await propose_to_user(store, project, clock, dry_run=dry_run, left_out=leaving)
     for sort, ids in done.items():
         exist = sort != "derived" or not dry_run
-        counts[sort] = Done(len(ids), tuple(ids[:NAMED]) if exist else ())
+        counts[sort] = Done(len(ids), tuple(ids[:MAX_IDS]) if exist else ())
     await replace(run, run_id=run_id_of("closing", run.run_id)).write([(NoteMaintenance(),)])
     return Maintained(
         place,
@@ -139,7 +139,7 @@ def plan_forgetting(memories: Iterable[Material], now: float) -> Changes:
 
 
 def _is_wanted(memory: Material) -> bool:
-    """True if a person pinned the memory, or brought it back."""
+    """True if a person pinned or restored the memory."""
     return memory.pinned or memory.undone in ("archived", "forgotten")
 
 

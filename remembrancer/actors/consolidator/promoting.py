@@ -1,5 +1,5 @@
-"""Promotion: a session's memories go into the project; memories that are useful in every project are proposed to the
-user, and go there automatically if two projects have them.
+"""Promotion: a session's memories are promoted to its project; memories that are useful in every project are proposed
+for the user, and promoted automatically if two projects have them.
 
 If the target scope already has a memory that says the same, the promoted memory is merged into it.
 """
@@ -63,7 +63,7 @@ from remembrancer.protocol.store_client import StoreClient
 from remembrancer.protocol.writes import Operation, ProjectRef, PromoteMemory, Submit
 
 NEAR_TO_USER: Final = 3
-"""The number of the user's memories that a project's memory is compared with."""
+"""The number of the user's memories with which a project's memory is compared."""
 
 Promoted = tuple[Material, Verdict]
 """A memory to promote, and the reason."""
@@ -75,8 +75,8 @@ logger = logging.getLogger(__name__)
 
 
 def says_the_same(memory: Material, near: Found, now: float, min_cosine: float) -> tuple[Material, float] | None:
-    """The memory that another one can be merged into: the first with the same words, given the nearest first. A memory
-    that says something else may be just as near; a derived one may be derived from this one."""
+    """The memory into which another can be merged: the first with the same words, given the nearest first. A memory
+    that says something else may be just as near, and a derived one may be derived from this one."""
     for other, cosine in alike(memory, near, now, min_cosine):
         if not other.is_derived and same_in_words(memory.content, other.content):
             return other, cosine
@@ -101,7 +101,7 @@ def alike(memory: Material, near: Found, now: float, min_cosine: float) -> Found
 async def promote_now(
     memory_ids: Sequence[str], project: ProjectRef, store: StoreClient, settings: Settings, clock: Clock
 ) -> None:
-    """Promote memories of running sessions that are too valuable to wait for the end of the session."""
+    """Promote memories of running sessions that are too valuable to wait for the session's end."""
     request = ReadMemories(project, memory_ids=tuple(memory_ids), scopes=("session",), statuses=("active",))
     memories = await read_settled(store, request, settings)
     promoted = strongest(memories, partial(to_project, least=AT_ONCE_SCORE), clock())
@@ -118,14 +118,14 @@ async def promote_now(
 async def plan_for_project(
     store: StoreClient, project: ProjectRef, promoted: Sequence[Promoted], now: float
 ) -> PromotionPlan:
-    """The plan for promoting memories, given those that the project already has."""
+    """The plan for promoting memories to a project, given the memories that it already has."""
     near = await find_near(store, project, [memory for memory, _ in promoted], MERGE_COSINE)
     return await run_sync(lambda: plan_promotions(promoted, near, now))
 
 
 def plan_promotions(promoted: Sequence[Promoted], near: Mapping[str, Found], now: float) -> PromotionPlan:
-    """The plan for promoting memories, the strongest first, given those in the project that are near each of them. Of
-    several that say the same, the strongest is promoted, and the others are merged into it."""
+    """The plan for promoting memories, the strongest first, given those in the project that are near each of them. If
+    several say the same, the strongest is promoted, and the others are merged into it."""
     covered = frozenset(source for memory, _ in promoted for source in memory.derived_from)
     plan = PromotionPlan(now, covered)
     rows = vectors_of([memory for memory, _ in promoted])
@@ -166,7 +166,7 @@ class PromotionPlan:
             memory.id,
             "promoted",
             expected_version=memory.version,
-            status=None if memory.id in self.covered else "active",  # a summary left in the session is not visible
+            status=None if memory.id in self.covered else "active",  # a summary left in the session is invisible
             scope="project",
             chain=_step(memory, verdict, self.now),
             reason=verdict.reason,
@@ -193,7 +193,7 @@ def _step(
     memory: Material, verdict: Verdict, now: float, into: Material | None = None, project: str | None = None
 ) -> ChainLink:
     """The entry in a promotion chain for promoting a memory, or merging it into another. `project`: the project from
-    which it goes to the user."""
+    which it is promoted to the user."""
     return ChainLink(
         memory.scope,
         memory.id,
@@ -234,8 +234,8 @@ def _logged(memory: Material, verdict: Verdict, why: PromotionReason, into: str 
 async def propose_to_user(
     store: StoreClient, project: ProjectRef, clock: Clock, *, dry_run: bool = False, left_out: Collection[str] = ()
 ) -> dict[Upkept, list[str]]:
-    """Propose valuable memories for promotion to the user, and promote those that another project or the user has as
-    well. Returns the ids of both. `left_out` are memories that are about to be changed otherwise."""
+    """Propose valuable memories for promotion to the user, and promote those that another project or the user also has.
+    Returns the ids of both. `left_out` are memories that this job is about to change in other ways."""
     request = ReadMemories(project, scopes=("project",), statuses=("active",), proposed=False, with_vectors=True)
     in_use = {"min_sessions": USER_MIN_SESSIONS, "min_importance": USER_MIN_IMPORTANCE}
     promising: dict[str, Material] = {}
@@ -258,12 +258,12 @@ async def propose_to_user(
     proposing = run_id_of("proposed", project.id, [memory.id for memory, _ in new])
     groups = [(ProposeMemory(memory.id, verdict.reason, verdict.score),) for memory, verdict in new]
     await Run(store, project, proposing, "promotion", clock).write(groups)
-    promoted = await _said_twice(store, project, clock) if new else []
+    promoted = await _promote_held_in_both(store, project, clock) if new else []
     proposed = [memory.id for memory, _ in new if memory.id not in promoted]
     return {"proposed": proposed, "promoted": [*merged, *promoted]}
 
 
-async def _said_twice(store: StoreClient, project: ProjectRef, clock: Clock) -> list[str]:
+async def _promote_held_in_both(store: StoreClient, project: ProjectRef, clock: Clock) -> list[str]:
     """Promote proposed memories about the user that another project has independently, and merge its own into them.
     Returns their ids."""
     request = ReadMemories(project, scopes=("project",), statuses=("active",), kinds=SPEAKING_KINDS, with_vectors=True)
@@ -272,7 +272,7 @@ async def _said_twice(store: StoreClient, project: ProjectRef, clock: Clock) -> 
     promoted: list[str] = []
     for other in (await store.ask(ReadProjects(project))) if mine else ():
         theirs = await all_memories(store, msgspec.structs.replace(proposed, project=other))
-        for memory, same, cosine in await run_sync(said_in_both, mine, theirs, clock()):
+        for memory, same, cosine in await run_sync(held_in_both, mine, theirs, clock()):
             score = to_user(memory, project_name=name_of(project)).score
             if memory.id not in promoted:
                 why = f"the project {name_of(other)} says the same, and it is about the user"
@@ -289,11 +289,11 @@ async def _said_twice(store: StoreClient, project: ProjectRef, clock: Clock) -> 
     return promoted
 
 
-def said_in_both(
+def held_in_both(
     memories: Sequence[Material], others: Sequence[Material], now: float
 ) -> list[tuple[Material, Material, float]]:
-    """The memories that another project has as well, by the same text or as near-duplicates with the same words: each
-    with the other one, and their cosine."""
+    """The memories that two projects have with the same text, or as near-duplicates with the same words: each with its
+    counterpart and their cosine."""
     by_text = {normalised(other.content): other for other in reversed(others) if not has_ended(other.valid_until, now)}
     rows = vectors_of([*memories, *others])
     cosines = rows[: len(memories)] @ rows[len(memories) :].T
@@ -334,7 +334,7 @@ async def _merge_into_user(
     return True
 
 
-# --- Memories of the user that another project has as well.
+# --- Memories of the user that another project also has.
 
 
 async def observe_patterns(store: StoreClient, project: ProjectRef, memories: Sequence[Material], now: float) -> None:

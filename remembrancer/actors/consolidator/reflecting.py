@@ -22,10 +22,10 @@ from remembrancer.protocol.store_client import StoreClient
 from remembrancer.protocol.writes import ProjectRef
 
 WAIT_S: Final = 3.0
-"""The longest time that a caller waits for missing vectors."""
-THEMES_AMONG: Final = 1500
+"""The maximum time that a caller waits for missing vectors."""
+THEME_MEMORIES: Final = 1500
 """The number of a project's latest memories that are searched for themes."""
-STANDING: Final[tuple[Status, ...]] = ("active", "consolidated", "promoted")
+THEME_STATUSES: Final[tuple[Status, ...]] = ("active", "consolidated", "promoted")
 """The statuses of memories that count for a theme; archived ones do not."""
 
 
@@ -55,7 +55,7 @@ async def reflect(request: Reflect, store: StoreClient, settings: Settings, cloc
     return msgspec.structs.replace(
         answer,
         memories=tuple(memory for memory in answer.memories if memory.id not in passed_over),
-        patterns=tuple(  # a pattern whose memory was not made stays a suggestion
+        patterns=tuple(  # a pattern whose memory was not stored remains a suggestion
             msgspec.structs.replace(pattern, memory_id=None) if pattern.memory_id in passed_over else pattern
             for pattern in answer.patterns
         ),
@@ -68,13 +68,13 @@ async def find_patterns(
     store: StoreClient, project: ProjectRef, own: Sequence[Material], now: float
 ) -> list[PatternPlan]:
     """The themes of a project's latest memories, including summarised and promoted ones, and of a session's own."""
-    request = ReadMemories(project, scopes=("project",), statuses=STANDING, with_vectors=True, newest_first=True)
+    request = ReadMemories(project, scopes=("project",), statuses=THEME_STATUSES, with_vectors=True, newest_first=True)
     latest: list[Material] = []
     async for page in pages(store, request):
         latest += page
-        if len(latest) >= THEMES_AMONG:
+        if len(latest) >= THEME_MEMORIES:
             break
-    shared = latest[:THEMES_AMONG][::-1]
+    shared = latest[:THEME_MEMORIES][::-1]
     seen = {memory.id for memory in shared}
     memories = [*shared, *(memory for memory in own if memory.id not in seen)]
     return await run_sync(lambda: plan_patterns(memories, now, name_of(project)))

@@ -1,4 +1,4 @@
-"""The end of a session: valuable memories go into the project, related ones are summarised, and the session is closed.
+"""The end of a session: valuable memories are promoted, related ones are summarised, and the session is closed.
 
 These are separate transactions, in this order. If the process dies in between, the repeated job continues with the
 rest: promoted and summarised memories are not considered again, and the session is closed once. The store has already
@@ -24,17 +24,17 @@ from remembrancer.protocol.store_client import StoreClient
 from remembrancer.protocol.writes import ProjectRef
 
 Edge = tuple[str, str, int]
-"""Two names and a positive weight. Each pair comes once; its order does not matter."""
+"""Two names, in either order, and a positive weight. Each pair occurs once."""
 
 MOST_COMMUNITIES: Final = 50
 MOST_MEMBERS: Final = 50
-"""The number of a community's members that are named, the best connected ones."""
+"""The maximum number of a community's members that are named, best connected first."""
 LABEL_NAMES: Final = 3
 SEED: Final = 20_240_229
 ITERATIONS: Final = 4
 """The number of times that the algorithm restarts from its own result; later ones hardly change it."""
 RANDOMNESS: Final = 0.001
-"""The library's own default: how freely a refinement explores."""
+"""The library's default for how freely a refinement explores."""
 
 
 async def end_session(
@@ -62,8 +62,8 @@ async def end_session(
 
 
 def promoted_of(own: Sequence[Material], now: float) -> list[Promoted]:
-    """The memories of a session to promote, the strongest first, then derived ones, which have a limit of their own: a
-    session that was summarised earlier does not promote fewer of its sources."""
+    """The memories of a session to promote, strongest first, then the derived ones. These have a separate limit, so
+    that a session that was already summarised does not promote fewer of its sources."""
     decide = partial(to_project, least=SESSION_END_SCORE)
     promoted: list[Promoted] = []
     for is_derived in (False, True):

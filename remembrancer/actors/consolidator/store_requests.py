@@ -1,9 +1,6 @@
-"""The consolidator's requests to the store: reads memories, and applies runs.
-
-Requests are repeated if the store was away. The id of an operation is derived from its edits, and the edits name the
-versions that they expect. So a plan that is made twice is one operation, and the store skips edits that were planned
-from older versions.
-"""
+"""The consolidator's requests to the store: reading memories, and applying runs. Requests are repeated if the store was
+away. The id of an operation is derived from its edits, and the edits name the versions that they expect. So repeating a
+plan repeats the same operation, and the store skips edits that were planned from older versions."""
 
 import hashlib
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -27,9 +24,9 @@ LONGEST_PAUSE_S: Final = 0.5
 ROWS: Final = 16
 """The number of memories in one request for similar ones."""
 PART_EDITS: Final = 200
-"""The number of edits in a transaction; later operations wait until it is done."""
+"""The number of edits in a transaction, for which later operations have to wait."""
 NO_PROJECT: Final = ProjectRef("", "")
-"""The project of an operation on the user's memories alone."""
+"""The project of an operation on only the user's memories."""
 
 Clock = Callable[[], float]
 """Seconds since the epoch."""
@@ -46,8 +43,8 @@ _canonical: Final = msgspec.json.Encoder(order="deterministic")
 async def find_near(
     store: StoreClient, project: ProjectRef | None, memories: Sequence[Material], min_cosine: float, limit: int = 5
 ) -> dict[str, Found]:
-    """For each of these memories with a vector, by id: the other active memories near it, in a project (None: the
-    user's)."""
+    """The other active memories near each of these, in a project (None: the user's), by id. Memories without a vector
+    are left out."""
     near: dict[str, Found] = {}
     embedded = [memory for memory in memories if memory.vector]
     for begin in range(0, len(embedded), ROWS):
@@ -60,7 +57,7 @@ async def find_near(
 
 
 async def pages(store: StoreClient, request: ReadMemories) -> AsyncIterator[Sequence[Material]]:
-    """All memories of a request in pages, of which only one is held in memory."""
+    """All memories of a request in pages, only one of which is held in RAM."""
     while True:
         page = await store.ask(request)
         yield page.memories
@@ -77,8 +74,7 @@ async def all_memories(store: StoreClient, request: ReadMemories) -> list[Materi
 async def read_settled(
     store: StoreClient, request: ReadMemories, settings: Settings, longest_s: float = VECTORS_WAIT_S
 ) -> list[Material]:
-    """All memories of a request, with vectors. Waits for missing vectors, at most `longest_s`, or not at all if no
-    embedder runs."""
+    """All memories of a request, with vectors. Waits up to `longest_s` for missing ones, unless no embedder runs."""
     request = msgspec.structs.replace(request, with_vectors=True)
     give_up_at = anyio.current_time() + (longest_s if settings.embedders else 0.0)
     pause_s = FIRST_PAUSE_S
@@ -94,7 +90,7 @@ async def read_settled(
 
 
 def derive(*parts: object) -> str:
-    """32 hexadecimal digits derived from these parts alone."""
+    """32 hexadecimal digits that depend only on these parts."""
     return hashlib.sha256(_canonical.encode(parts)).hexdigest()[:32]
 
 
@@ -104,7 +100,7 @@ def run_id_of(*parts: object) -> str:
 
 @dataclass
 class Run:
-    """A run that is written part by part; with `dry_run` nothing is written."""
+    """A run that is written part by part, or with `dry_run` not at all."""
 
     store: StoreClient
     project: ProjectRef | None
@@ -129,7 +125,7 @@ class Run:
         passed_over: set[str] = set()
         for edits in [] if self.dry_run else packed(groups):
             outcome = await self.write_part(edits)
-            # An existing link need not be reported.
+            # Skipping an existing link need not be reported.
             making = (AddMemory.__name__, ReviseMemory.__name__)
             passed_over |= {skipped.memory_id for skipped in outcome.skipped if skipped.edit in making}
         return passed_over

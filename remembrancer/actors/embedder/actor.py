@@ -1,6 +1,6 @@
 """The embedder: takes texts from the store, up to its credit, and answers each with vectors.
 
-It is ready as soon as its socket is open; the model is loaded meanwhile, with retries until that works.
+It is ready as soon as its socket is open; the model loads in the background, with retries until that succeeds.
 """
 
 import asyncio
@@ -34,11 +34,11 @@ from remembrancer.protocol.work import (
 )
 
 CREDIT: Final = 128
-"""The most texts in hand. Memories are short: this is about two batches or more, so the model never waits for the
-store."""
+"""The maximum number of texts held. Memories are short, so that is at least two batches, and the model never waits for
+the store."""
 
 OPEN_TEXTS: Final = 32
-"""The most texts in progress at once. When a worker dies, the store suspects as many of its oldest jobs."""
+"""The maximum number of texts in progress. When a worker dies, the store suspects that many of its oldest jobs."""
 FIRST_RETRY_S: Final = 1.0
 LAST_RETRY_S: Final = 30.0
 """The longest pause between attempts to load a model: 1, 2, 4 … 30 s."""
@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 
 
 class EmbedderActor(Actor):
-    """One worker. When it says that its model is loaded, it holds no text: earlier ones have been dropped.
+    """One worker. When it announces that its model is loaded, it holds no texts: earlier ones have been dropped.
 
     One thread loads the model and embeds passages, another embeds questions.
     """
@@ -70,11 +70,11 @@ class EmbedderActor(Actor):
         self._error: str | None = None
         self._leaving = False
         self._news = asyncio.Event()
-        """Set when there is a text, no longer a model, or no time to wait."""
+        """Set when a text arrives, the model is gone, or the time to wait is over."""
         self._texts: dict[int, str] = {}
-        """Texts that are not begun yet, by the ids of the requests."""
+        """Texts that are not being embedded yet, by request id."""
         self._open: dict[int, str] = {}
-        """Those that are being embedded; replaced if they are dropped."""
+        """Texts that are being embedded. Dropping them replaces the dictionary."""
 
     def _dealer(self) -> Dealer[ToWorker]:
         endpoint, on_connection = self.spec.paths.store_endpoint, self._on_connection
@@ -87,7 +87,7 @@ class EmbedderActor(Actor):
             task_status.started()
             try:
                 await self._work()
-                await anyio.sleep_forever()  # the last answers go out, and questions are refused
+                await anyio.sleep_forever()  # meanwhile the last answers are sent, and questions are refused
             finally:
                 self._passages.shutdown(wait=False)
                 self._questions.shutdown(wait=False)
@@ -133,8 +133,8 @@ class EmbedderActor(Actor):
                 self._store.send(reply, in_reply_to=message_id)
 
     def _use(self, engine: Engine | None, scale: CosineScale = CALIBRATED, error: str | None = None) -> None:
-        """Embed with this model from now on, or with none because of an error. The texts in hand are dropped: the store
-        gives them again."""
+        """Embed with this model from now on, or with none because of an error. Texts held are dropped: the store sends
+        them again."""
         if engine is None:
             logger.error("no model", extra={"reason": error})
         else:
@@ -157,7 +157,7 @@ class EmbedderActor(Actor):
         return EmbedderHealth(self._error)
 
     async def drain(self, reason: str) -> None:
-        """Tell the store that this worker leaves, and answer the texts that the current batch completes."""
+        """Tell the store that this worker is leaving, and answer the texts that the current batch completes."""
         self._leaving = True
         self._store.send(self._state())
         self._news.set()
@@ -168,7 +168,7 @@ class EmbedderActor(Actor):
         message_id = self._store.heard.message_id
         match message:
             case EmbedText(text=text):
-                # Without a model, or before leaving: the store knows, and gives the text to another worker.
+                # Otherwise the store knows that this worker cannot take it, and gives it to another.
                 if self._engine is not None and not self._leaving:
                     self._texts[message_id] = text
                     self._news.set()
@@ -190,7 +190,7 @@ class EmbedderActor(Actor):
         if up:
             self._announce()
         else:
-            self._drop()  # a restarted store gives its own texts
+            self._drop()  # a restarted store hands out texts anew
 
     def _state(self) -> WorkerState:
         identity = None if self._engine is None else self._engine.identity
@@ -225,7 +225,7 @@ class EmbedderActor(Actor):
 
 class RemoteEmbedderActor(EmbedderActor):
     """Works for the store of another host, over TCP with CURVE, and reports to a person through `say`. No launcher
-    watches it: it runs until it is told to stop, or its store refuses it for good; then `ended` is done."""
+    watches it: it runs until it is told to stop or its store refuses it for good, which completes `ended`."""
 
     def __init__(self, spec: LaunchSpec, endpoint: str, keys: CurveKeys, say: Callable[[str], None]) -> None:
         self._endpoint = endpoint
@@ -234,7 +234,7 @@ class RemoteEmbedderActor(EmbedderActor):
         self._is_doubted = False
         super().__init__(spec)
         self.ended: asyncio.Future[None] = self._loop.create_future()
-        """`stop` was called; or `WorkerRefused`."""
+        """Done when `stop` was called, or fails with `WorkerRefused`."""
 
     def stop(self) -> None:
         if not self.ended.done():

@@ -1,7 +1,5 @@
-"""The weights of the encoders, for graphs with integer matrix products.
-
-The graphs are files without weights in `data`, which `release/encoder_graphs.py` has written.
-"""
+"""The weights of the encoders, for graphs with integer matrix products. The graphs are files without weights in `data`,
+written by `release/encoder_graphs.py`."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -17,8 +15,8 @@ PRECISION: Final = "w7a8"
 since vectors of different precisions are not compared."""
 LARGEST_WEIGHT: Final = 63
 """Seven bits instead of eight: x86 processors without VNNI add two products of a uint8 and an int8 in 16 bits with
-saturation, and 2 * 255 * 63 fits there. So all processors make the same vectors. (With onnxruntime's
-`session.x64quantprecision` eight bits would do, but it also slows down processors with VNNI, by a half.)"""
+saturation, and 2 * 255 * 63 fits there. So all processors make the same vectors. (onnxruntime's
+`session.x64quantprecision` would allow eight bits, but also slows down processors with VNNI by half.)"""
 
 Floats = NDArray[np.float32]
 
@@ -77,7 +75,7 @@ def narrowed(matrix: Floats) -> tuple[NDArray[np.int8], Floats]:
 class MiniLM:
     """The `EncoderWeights` of all-MiniLM-L6-v2 from the packaged file: int8, with a scale for each row of the
     embeddings and each column of a product. A sentence's vector has a cosine of 0.98 to 0.99 with that of the unchanged
-    file. Each weight is returned once, and not kept. The words' rows are read from the file when they are needed.
+    file. Each weight can be read only once. The word embeddings are read from the file on demand.
 
     Raises:
         google.protobuf.message.DecodeError: the content is not an ONNX file.
@@ -131,7 +129,7 @@ class MiniLM:
 
 
 _DATA_TYPES: Final = {1: "<f4", 3: "|i1", 7: "<i8"}
-"""Numpy's names of values of `TensorProto.DataType`."""
+"""NumPy's names for values of `TensorProto.DataType`."""
 _ONNX: Final = """
 name: "onnx_read.proto" package: "onnx_read"
 message_type {
@@ -150,7 +148,7 @@ message_type {
     field { name: "graph" number: 7 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: ".onnx_read.Graph" }
 }
 """
-"""The fields of `onnx.proto` that are read, so that the package `onnx` is not needed."""
+"""The fields of `onnx.proto` that are read, which makes the package `onnx` unnecessary."""
 
 
 def _constants_in(content: bytes) -> dict[str, NDArray[Any]]:

@@ -1,4 +1,4 @@
-"""The interface of an embedding engine, and the code for model files that engines share: tokenizers and checksums."""
+"""The interface of an embedding engine, and the engines' shared code for model files: tokenizers and checksums."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -29,20 +29,18 @@ class Engine(Protocol):
     """A loaded model. Passages and questions may be embedded at the same time, from two threads."""
 
     @property
-    def identity(self) -> ModelIdentity:
-        """The identity of the model."""
+    def identity(self) -> ModelIdentity: ...
 
     @property
-    def tokenizer(self) -> TokenCounter:
-        """The model's own tokenizer."""
+    def tokenizer(self) -> TokenCounter: ...
 
     @property
     def passage_budget(self) -> int:
-        """The most tokens that a passage may have, without the special tokens (and the prompt) around it."""
+        """The maximum number of tokens in a passage, without the special tokens (and the prompt) around it."""
 
     @property
     def passage_tokens(self) -> int:
-        """The tokens at which longer texts are split, if the budget allows so many."""
+        """The length in tokens at which texts are split, if the budget allows it."""
 
     @property
     def batch_tokens(self) -> int | None:
@@ -53,7 +51,7 @@ class Engine(Protocol):
         `ModelUnusable` if the engine can make no vectors for the time being."""
 
     def embed_questions(self, texts: Sequence[str]) -> Vectors:
-        """The same for questions, which have another prompt in some models."""
+        """The same for questions, for which some models have a different prompt."""
 
 
 PROBES: Final = (
@@ -133,7 +131,7 @@ class ModelTokenizer(TokenCounter, Protocol):
     pad_id: int
 
     def token_ids(self, texts: Sequence[str], window: int) -> list[list[int]]:
-        """The ids of each text with its marks, at most `window` of them; the last one remains the closing mark."""
+        """The ids of each text with its marks, cut to `window` ids; the last one is always the closing mark."""
 
 
 class TextTokenizer:

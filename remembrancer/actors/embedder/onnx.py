@@ -1,4 +1,4 @@
-"""The default engine: all-MiniLM-L6-v2 by onnxruntime, without torch.
+"""The default engine: all-MiniLM-L6-v2 with onnxruntime, without torch.
 
 It computes with integers (`encoder_weights.py`), one text at a time, so a vector does not depend on other texts. Other
 models are run as they are, in padded batches.
@@ -37,7 +37,7 @@ DEFAULT_WINDOW: Final = 256
 """Tokens, marks included: the length that the model was tuned for, below its maximum of 512."""
 _SPIN_US: Final = "200"
 _SLOWER: Final = ["SkipLayerNormFusion"]
-"""onnxruntime's fused operator for an addition and the normalisation after it takes five times as long as the two: a
+"""onnxruntime's fused operator for an addition and a normalisation takes five times as long as the two operators, a
 fifth of the whole time of a text."""
 _QUANTISED: Final = (b"QuantizeLinear", b"DequantizeLinear", b"MatMulInteger")
 """Operators that identify a quantised graph."""
@@ -45,7 +45,7 @@ _QUANTISED: Final = (b"QuantizeLinear", b"DequantizeLinear", b"MatMulInteger")
 
 class OnnxEngine:
     """The `Engine` of a BERT-like encoder with mean pooling, for several threads. The dimensions in the given identity
-    are not read: they are those of the first vector."""
+    are ignored: they are taken from the first vector."""
 
     batch_tokens = None
     passage_tokens = PASSAGE_TOKENS
@@ -131,9 +131,9 @@ def load_onnx(model: str, threads: int) -> OnnxEngine:
 
 
 def open_session(graph: Path, threads: int, weights: Mapping[str, NDArray[Any]] = MappingProxyType({})) -> Any:
-    """A session for a graph's file, without the given weights: small and quiet when idle, but fast. Tuned on two
+    """A session for a graph's file and the given weights, which is small and quiet when idle, but fast. Tuned on two
     cores."""
-    # Otherwise it creates an id of this machine in ~/.cache at import, and sends events to its makers.
+    # Otherwise it creates an id of this machine in ~/.cache on import, and sends events to its makers.
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     try:
         import onnxruntime

@@ -1,7 +1,7 @@
 """Splits a text into overlapping passages that fit a model's window, so that no text is silently lost.
 
-Passages end at the end of a sentence, if there is one in the second half of the window; otherwise between words; and
-within a word only if the word itself is long (a text without spaces, base64, a script without spaces).
+A passage ends at the end of a sentence, if there is one in the second half of the window; otherwise between words; and
+within a word only if that is long (base64, or a script without spaces).
 """
 
 import math
@@ -16,14 +16,14 @@ from remembrancer.memory.sentences import SENTENCE_END
 from remembrancer.memory.tokens import CHARACTERS_A_TOKEN
 
 PASSAGE_TOKENS: Final = 96
-"""Subword tokens of a passage for small models with larger windows: a detail of a long passage is lost in the mean of
-its tokens."""
+"""The length of a passage in subword tokens, for small models with larger windows: a detail of a long passage is lost
+in the mean of its tokens."""
 OVERLAP: Final = 0.1
 """The share of a passage that may be repeated at the start of the next: most start with a sentence anyway."""
 LONG_WORD: Final = 1 / 8
 """A word that fills more of a passage than this may be split."""
 WORDS_AT_ONCE: Final = 10_000
-"""The words that are tokenized at once; each token takes some hundred bytes meanwhile."""
+"""The number of words tokenized at once; each token takes some hundred bytes until then."""
 _WORD: Final = re.compile(r"(\S{1,200})\s*")
 
 
@@ -53,7 +53,7 @@ def split_passages(text: str, tokenizer: TokenCounter, budget: int) -> list[Meas
         (tokens,) = tokenizer.count_tokens([whole])
         if tokens <= budget:
             return [MeasuredPassage(begin, begin + len(whole), tokens)]
-    starts, before = array("q"), array("q", [0])  # 8 bytes a word: a text may have millions
+    starts, before = array("q"), array("q", [0])  # 8 bytes per word: a text may have millions
     for start, tokens in _words_of(text, tokenizer, budget):
         starts.append(start)
         before.append(before[-1] + tokens)
@@ -76,7 +76,7 @@ def split_passages(text: str, tokenizer: TokenCounter, budget: int) -> list[Meas
             (tokens,) = tokenizer.count_tokens([part])
             if tokens <= budget or end - first == 1:
                 break
-            # Together they have more tokens than one by one, as the rest of a long word does when it stands alone.
+            # The words can have more tokens together than separately, as can the rest of a long word by itself.
             first, end = (first, end - 1) if end - reached > 1 else (first + 1, end)
         passages.append(MeasuredPassage(starts[first], starts[first] + len(part), tokens))
         repeated = max(bisect_left(before, before[end] - int(budget * OVERLAP)), first + 1)
@@ -97,7 +97,7 @@ def _words_of(text: str, tokenizer: TokenCounter, budget: int) -> Iterator[tuple
 def _measured(
     text: str, words: Sequence[tuple[int, int]], tokenizer: TokenCounter, budget: int
 ) -> list[tuple[int, int]]:
-    """The words in parts of at most `LONG_WORD`, which are halves of halves."""
+    """The words in parts of at most `LONG_WORD`, made by repeated halving."""
     most = budget * LONG_WORD
     parts: list[tuple[int, int]] = []
     while words:

@@ -1,7 +1,7 @@
 """Engines behind HTTP: Voyage AI, and any server with OpenAI's API (Ollama, LM Studio, vLLM, TEI).
 
 A failure of the provider (key, limits, silence, wrong vectors) makes the engine unusable for a while, and is reported;
-a failure of one text concerns that text alone. The key is only in the headers of requests.
+a failure of one text affects only that text. The key is only in the headers of requests.
 """
 
 import math
@@ -25,18 +25,18 @@ from remembrancer.protocol.errors import InternalError, ModelUnusable
 from remembrancer.protocol.work import ModelChoice, ModelIdentity
 
 ATTEMPTS: Final = 4
-"""The attempts for a request with passages. Questions have one: a fallback, or keyword search, answers sooner than a
+"""The number of attempts to embed passages. Questions get one: a fallback or keyword search answers sooner than a
 retry."""
 LONGEST_WAIT_S: Final = 20.0
-"""A provider that asks for a longer pause is given up for the time being."""
+"""A provider that asks for a longer pause is not used for the time being."""
 QUESTION_TIMEOUT_S: Final = 3.0
 PASSAGES_TIMEOUT_S: Final = 30.0
 CONNECT_TIMEOUT_S: Final = 5.0
 MOST_TEXTS: Final = 128
-"""The most texts in one request: every provider accepts this many."""
+"""The maximum number of texts in a request: every provider accepts this many."""
 WINDOW_TOKENS: Final = 512
-"""For questions, and for passages of providers' own models. They read thousands of tokens and are made for paragraphs
-of this length: shorter ones mean more vectors, each three times as wide as a small model's."""
+"""For questions, and for passages of providers' own models. These can read thousands of tokens but are made for
+paragraphs of this length: shorter passages mean more vectors, each three times as wide as a small model's."""
 PROBE: Final = "."
 FAULTS_OF_TEXTS: Final = frozenset({400, 413, 422})
 PASSING: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
@@ -64,7 +64,7 @@ class Provider(NamedTuple):
     own_models: str
     """The prefix of the names of its own models. Others (of Ollama, TEI …) count as small models."""
     kinds: tuple[str, str] | None
-    """The API's names for a passage and a question, if it distinguishes them."""
+    """The API's names for a passage and a question, if it distinguishes between them."""
 
     def body(self, model: str, texts: Sequence[str], *, is_question: bool) -> dict[str, Any]:
         body: dict[str, Any] = {"model": model, "input": list(texts)}
@@ -85,7 +85,7 @@ class _BadAnswer(Exception):
 
 
 class ProviderEngine:
-    """The `Engine` of a provider. Its threads run no model: they wait for answers, as many at once as the settings
+    """The `Engine` of a provider. Its threads do not run a model: they wait for as many answers at once as the settings
     allow."""
 
     def __init__(self, provider: Provider, model: str, url: str, key: str | None, settings: Settings) -> None:
@@ -128,7 +128,7 @@ class ProviderEngine:
         return self._ask_or_blame(texts, QUESTION_TIMEOUT_S, is_question=True)
 
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
-        """Sends requests of limited tokens, several at once, and retries after temporary failures."""
+        """Sends several requests of limited size at once, and retries after temporary failures."""
         return np.vstack(list(self._threads.map(self._embed_batch, self._batches(texts))))
 
     def _batches(self, texts: Sequence[str]) -> Iterator[list[str]]:
@@ -153,13 +153,13 @@ class ProviderEngine:
                 wait_s = error.wait_s if error.wait_s is not None else 0.5 * 2**attempt * random.uniform(0.8, 1.2)  # noqa: S311
                 if attempt == ATTEMPTS - 1 or wait_s > LONGEST_WAIT_S:
                     raise
-                # For all requests: the limit belongs to the key.
+                # This applies to all requests, since the limit is that of the key.
                 self._not_before = max(self._not_before, time.monotonic() + wait_s)
         raise AssertionError("the last attempt returns or raises")
 
     def _ask_or_blame(self, texts: Sequence[str], timeout_s: float, *, is_question: bool = False) -> Vectors:
-        """The answer to one request. A bad one counts as a text's fault (`InternalError`) only if the provider works
-        without it."""
+        """The answer to one request. A bad answer is blamed on a text (`InternalError`) only if the provider works
+        otherwise."""
         try:
             return self._ask(texts, timeout_s, is_question=is_question)
         except _BadAnswer as error:
@@ -234,7 +234,7 @@ def _reason_in(response: httpx.Response) -> str:
 
 
 def _retry_after(response: httpx.Response) -> float | None:
-    """The pause in seconds that the provider asks for (RFC 9110, 10.2.3); None: it names no number of seconds."""
+    """The pause in seconds that the provider asks for (RFC 9110, 10.2.3); None if it gives no number of seconds."""
     with suppress(ValueError):
         seconds = float(response.headers.get("retry-after", ""))
         return max(0.0, seconds) if math.isfinite(seconds) else None
@@ -242,7 +242,7 @@ def _retry_after(response: httpx.Response) -> float | None:
 
 
 def load_provider(choice: ModelChoice, settings: Settings) -> ProviderEngine:
-    """The engine of a provider, after a successful test. A process has one. Raises `ModelUnusable`."""
+    """The engine of a provider, after a successful test. A process loads only one. Raises `ModelUnusable`."""
     engine = _engine_of(choice, settings)
     engine.check()
     return engine

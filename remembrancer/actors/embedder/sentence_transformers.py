@@ -73,7 +73,7 @@ class SentenceTransformerEngine:
 def load_sentence_transformer(model: str, threads: int) -> SentenceTransformerEngine:
     """The engine for a directory, for a name in the hub's cache, or for the packaged all-MiniLM-L6-v2. Nothing is
     downloaded. Takes seconds, most of them for importing torch. Raises `ModelUnusable`."""
-    # The libraries read these at import: they must never use the network, and report nothing.
+    # The libraries read these on import. They must never use the network or report anything.
     for variable in ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_TELEMETRY", "TQDM_DISABLE"):
         os.environ.setdefault(variable, "1")
     directory = _directory_of(model)

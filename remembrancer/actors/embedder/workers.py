@@ -17,15 +17,15 @@ from remembrancer.protocol.system import give_back_memory
 from remembrancer.protocol.work import CosineScale, EmbeddedText, Passage
 
 BATCH_TOKENS: Final = 2048
-"""The padded tokens (rows times longest row) of a batch, where the engine sets no other number: long enough to be worth
-its fixed cost, short enough that others hardly wait for it."""
+"""The number of padded tokens (rows times longest row) in a batch, unless the engine sets another: enough to be worth
+its fixed cost, few enough that others hardly wait for it."""
 
 logger = logging.getLogger(__name__)
 
 
 def load_engine(settings: Settings, threads: int) -> Engine:
-    """The engine that the settings select, computing with `threads` threads. Takes a fraction of a second, or seconds.
-    Raises `ModelUnusable`, which says what to do."""
+    """The engine that the settings select, computing with `threads` threads. Takes up to several seconds. Raises
+    `ModelUnusable`, which says what to do."""
     # Imported here, so that a process loads only the library of its own engine.
     choice, _ = model_choices(settings)
     try:
@@ -70,7 +70,7 @@ def load_with_scale(load: Callable[[], Engine]) -> tuple[Engine, CosineScale]:
 
 
 class _Row(NamedTuple):
-    """One passage on its way to the model: number `place` of the text with this key. Ordered by length."""
+    """A passage to embed: number `place` of the text with this key. Ordered by length."""
 
     tokens: int
     key: int
@@ -155,8 +155,8 @@ def in_words(error: Exception) -> str:
 
 
 def question_vector(engine: Engine, question: str) -> bytes:
-    """The vector of a question as float32: that of a question longer than the window is the mean of its parts, the
-    first two and the last two, which usually contain the actual question."""
+    """The vector of a question as float32. For a question longer than the window, it is the mean of the first two and
+    the last two parts, which usually contain the actual question."""
     passages = split_passages(question, engine.tokenizer, engine.passage_budget)
     if len(passages) > 4:
         passages = passages[:2] + passages[-2:]

@@ -1,6 +1,6 @@
-"""The gateway's package. It needs only the low-level server of the MCP SDK, whose packages would also load their client
-and high-level server (a third of a second and 12 MB). So their `__init__` modules run only when an attribute of theirs
-is used, not when a submodule is imported."""
+"""The gateway's package. It needs only the low-level server of the MCP SDK, whose packages would also load the client
+and the high-level server (a third of a second and 12 MB). So their `__init__` modules run only when one of their
+attributes is used, not when a submodule is imported."""
 
 import sys
 from importlib.util import find_spec, module_from_spec

@@ -1,4 +1,4 @@
-"""The gateway: every MCP conversation, the write queue and the cache of last answers, in one process."""
+"""The gateway: all MCP conversations, the write queue and the cache of last answers, in one process."""
 
 from __future__ import annotations
 
@@ -36,11 +36,10 @@ if TYPE_CHECKING:
 
 BROWSER_TOOLSETS: Final = "memory,admin,files,code"
 BROWSER_PORTS: Final = (8080, 0)
-"""The ports for the memory browser, first the one of `up --http`, so that a bookmark stays valid. If they are taken,
-any other."""
+"""The ports to try for the memory browser: that of `up --http`, so that a bookmark stays valid, and any other (0)."""
 
 STATUS_S: Final = 2.0
-"""The time to wait for the launcher's report, which takes 0.5 s if a process hangs."""
+"""The time limit for the launcher's report, which takes 0.5 s if a process hangs."""
 
 
 class GatewayActor(Actor):
@@ -85,7 +84,7 @@ class GatewayActor(Actor):
 
                 @functools.cache
                 def server() -> Server[Any]:
-                    gc.disable()  # imports leave no garbage: collections would take a sixth of the time
+                    gc.disable()  # imports leave no garbage, and collections would take a sixth of the time
                     try:
                         from remembrancer.actors.gateway.server import Handlers, build_server  # loads the SDK
 
@@ -113,7 +112,7 @@ class GatewayActor(Actor):
                     if settings.http_port:
                         async with self._opening:
                             await self._open_http(settings)
-                    gc.freeze()  # the modules stay loaded: collections during calls need not scan them
+                    gc.freeze()  # collections during calls need not scan the modules, which stay loaded
                     task_status.started()
                     await anyio.sleep_forever()
                 finally:
@@ -149,7 +148,7 @@ class GatewayActor(Actor):
         )
 
     async def _browser_url(self) -> str:
-        """The address of the memory browser. Starts HTTP for this machine alone if it is off, or raises
+        """The address of the memory browser. Starts HTTP if it is off, for this machine alone. Raises
         `MemoryUnavailable`."""
         async with self._opening:
             for port in BROWSER_PORTS:
@@ -181,7 +180,7 @@ class GatewayActor(Actor):
             self._store.store_failed(peer.failure)
 
     async def drain(self, reason: str) -> None:
-        """Finish the requests in progress, and tell the bridges of the orderly stop, so that they start no new
+        """Finish the requests in progress, and announce the orderly stop to the bridges, so that they start no new
         runtime."""
         try:
             if self._http is not None:

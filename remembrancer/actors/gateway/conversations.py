@@ -1,5 +1,5 @@
 """Conversations over the gateway's Unix socket. A client connects, sends its hello and gets a session, which reads and
-writes messages and knows whose memory they are about.
+writes messages and knows which project they concern.
 
 Hooks and commands only call tools, for which the MCP SDK is not needed. Loading it takes most of the gateway's start,
 and an assistant's first prompt waits for a hook, so it is loaded for the first bridge.
@@ -58,14 +58,15 @@ if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
 
 MAX_IN_FLIGHT: Final = 512
-"""The most requests of one session that run at once; further ones wait in its connection."""
+"""The most concurrent requests of a session; further ones wait in its connection."""
 MAX_VALUES: Final = 300_000
-"""The most values in one message, counted by separators: parsing more would block every session for seconds."""
+"""The maximum number of values in a message, counted by separators: parsing more would block all sessions for
+seconds."""
 HIGH_WATER_BYTES: Final = 1024 * 1024
-"""While more bytes than this are unsent, no line is read, and the SDK's server waits."""
+"""While more bytes than this are unsent, no lines are read, and the SDK's server waits."""
 MAX_UNREAD_BYTES: Final = MAX_LINE_BYTES + MAX_STAMP_BYTES
 PAUSE_S: Final = 0.01
-"""The time until a session that has enough to do looks at its next line."""
+"""The pause before a session that is at its limits checks for its next line."""
 HELLO_WAIT_S: Final = 5.0
 BACKLOG: Final = 256
 MAX_SESSIONS: Final = 512
@@ -89,9 +90,9 @@ class Hello(msgspec.Struct, frozen=True):
     environment: dict[str, str] = {}
     pid: int = 0
     passing: bool = False
-    """True if it only sends requests for a session, without the session beginning or ending with it."""
+    """True if it only sends requests for a session, which neither begins nor ends with it."""
     named_project: ProjectRef | None = None
-    """The project of the home that a person named. Its directory may be gone, or lie in another project's."""
+    """The project of the home that a person named. Its directory may be gone, or be inside another project's."""
 
 
 def read_hello(line: bytes) -> Hello:
@@ -141,7 +142,7 @@ def path_of_uri(uri: str) -> Path | None:
 
 def setting_warnings(environment: dict[str, str], settings: Settings) -> list[Notice]:
     """A warning for each setting of the session's environment or configuration file that differs from the runtime's.
-    The bridge has named the file, if there is one."""
+    The bridge names the file, if there is one."""
     file = environment.get(CONFIG_VARIABLE)
     asked = read_configuration(environment, Path(file) if file else None)
     found = [Notice("setting_ignored", problem) for problem in (*asked.problems, *asked.unknown)]
@@ -158,8 +159,8 @@ def setting_warnings(environment: dict[str, str], settings: Settings) -> list[No
 
 @dataclass(slots=True, eq=False)
 class CallContext:
-    """A request's session, the time at which the client sent it (seconds since the epoch), and the monotonic time from
-    which its duration counts."""
+    """A request's session, the time at which the client sent it (seconds since the epoch), and the monotonic time at
+    which it was read, for its duration."""
 
     session: ClientConversation
     received_at: float
@@ -174,7 +175,7 @@ CallTool = Callable[[CallContext, "int | str", str, dict[str, Any]], Awaitable[C
 @dataclass(frozen=True, slots=True)
 class McpService:
     """Everything that a transport needs to serve clients. `server` returns the SDK's server; the first call loads the
-    SDK. `notices` go with the first answer to every session; without `call_tool` the SDK answers tool calls."""
+    SDK. `notices` are added to the first answer to every session; without `call_tool` the SDK answers tool calls."""
 
     incarnation: str
     server: Callable[[], Server[Any]]
@@ -194,7 +195,7 @@ class ToolCalls:
     async def call(
         self, context: CallContext, request_id: int | str, name: str, arguments: dict[str, Any]
     ) -> CallResult:
-        """Call a tool; every outcome is a result. Notices for the session are added to the answer's warnings."""
+        """Call a tool. Errors are results too. Notices for the session are added to the answer's warnings."""
         session = context.session
         tool = session.tools.get(name)
         try:
@@ -227,7 +228,7 @@ class ToolCalls:
         return error_result(error, degraded=self.is_degraded(error), as_text=as_text)
 
     def is_degraded(self, error: RemembrancerError) -> bool:
-        """True if the store is away. A caller's own mistake gets a full answer even then."""
+        """True if the store is away. A caller's own mistake gets a complete answer even then."""
         return error.retry_possible and not self._service.store_health.usable
 
 
@@ -257,7 +258,7 @@ def plain_call_in(text: bytes) -> PlainCall | None:
 
 
 class Session(ClientConversation):
-    """The session of a hook or a command, which only calls tools. Call `serve` once. `notices` go with its first
+    """The session of a hook or a command, which only calls tools. Call `serve` once. `notices` are added to its first
     answer."""
 
     def __init__(
@@ -277,7 +278,7 @@ class Session(ClientConversation):
         self._tasks = asyncio.TaskGroup()  # three times as fast as anyio's
         self._roots: list[str] = []
         self._directory_thread = anyio.CapacityLimiter(1)
-        """The session's own thread, so that a hanging directory blocks no thread of the common pool."""
+        """The session's own thread, so that a hanging directory blocks no thread of the shared pool."""
         self._caller: Caller | None = None
         self._open: dict[int | str, CallContext] = {}
         """The requests that have no answer yet."""
@@ -304,7 +305,7 @@ class Session(ClientConversation):
         return self._caller
 
     async def _settle(self) -> None:
-        """Determine the session's project from its directory, as far as it is known by now."""
+        """Determine the session's project from its directory, as far as that is known by now."""
         roots = self._roots
         directory = directory_of(self.hello, roots)
         project = await anyio.to_thread.run_sync(project_of, directory, limiter=self._directory_thread)
@@ -348,7 +349,7 @@ class Session(ClientConversation):
         """Begin to serve a line: a message with a timestamp, or a control line."""
         read_at = time.monotonic()
         if line.startswith(CONTROL):
-            self.has_said_end = self.has_said_end or line.rstrip() == END
+            self.has_announced_end = self.has_announced_end or line.rstrip() == END
             return
         try:
             sent_ms, text = split_stamp(line)
@@ -356,7 +357,7 @@ class Session(ClientConversation):
             logger.warning("a line without a stamp was dropped")
             return
         if text.count(b",") + text.count(b"[") + text.count(b"{") > MAX_VALUES:
-            self._refuse(text, INVALID_REQUEST, f"a message may have {MAX_VALUES} values at most")
+            self._refuse(text, INVALID_REQUEST, f"a message may have at most {MAX_VALUES} values")
             return
         # For a plain tool call, the SDK's server would double its time.
         call_tool, call = self._service.call_tool, plain_call_in(text) if self._has_plain_calls else None
@@ -374,7 +375,7 @@ class Session(ClientConversation):
         return context
 
     def _take_message(self, text: bytes, sent_ms: int, read_at: float) -> None:
-        """Refuse any other request, and so the handshake that some releases send: they do not wait for its answer."""
+        """Refuse any other request, including the handshake that some releases send without waiting for its answer."""
         if _id_in(text) is not None:
             self._refuse(text, INVALID_REQUEST, "a session of this kind only calls tools")
 
@@ -402,7 +403,7 @@ _decode_head: Final = msgspec.json.Decoder(_Head).decode
 
 
 def _id_in(text: bytes) -> int | str | None:
-    """The id of a request that cannot be read further; None if it has no id that can be sent back."""
+    """The id of a request that cannot be decoded; None if it has no id that can be sent back."""
     try:
         return _decode_head(text).id
     except (msgspec.DecodeError, ValueError, RecursionError):
@@ -441,7 +442,7 @@ class Listener:
         return len(self._sessions)
 
     async def open(self) -> None:
-        """Listen. Replaces the socket of a dead gateway: the holder of the gateway's lock owns the path."""
+        """Listen. Replaces a dead gateway's socket: whoever holds the gateway's lock owns the path."""
         self._path.unlink(missing_ok=True)
         self._socket = await asyncio.start_unix_server(
             lambda *streams: self._tasks.start_soon(self._accept, *streams),
@@ -468,7 +469,7 @@ class Listener:
             self._path.unlink(missing_ok=True)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer a client's hello, and serve it unless it has to be refused."""
+        """Answer a client's hello, and serve the client unless it has to be refused."""
         writer.transport.set_write_buffer_limits(HIGH_WATER_BYTES)
         try:
             async with asyncio.timeout(HELLO_WAIT_S):

@@ -1,5 +1,5 @@
-"""Asks a person, through the client (elicitation), whether a new memory replaces an older one: once, after the store is
-acknowledged. No request waits for the answer."""
+"""Asks a person through the client (elicitation), once, whether a new memory replaces an older one. This happens after
+storing is acknowledged, and no request waits for the answer."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from remembrancer.memory.text import neutralised
 STORES: Final = ("store_memory", "memory_store")
 STORES_A_QUESTION: Final = 10
 QUOTED: Final = 300
-"""The characters of a memory that a question quotes."""
+"""The number of characters that a question quotes from a memory."""
 MOST_STORED: Final = 50
 YES = "yes"
 NO = "no"
@@ -28,14 +28,14 @@ _SCHEMA: Final = {
 
 @dataclass
 class Questions:
-    """Counts the stores and questions of all sessions."""
+    """Counts the stored memories and the questions of all sessions."""
 
     stores: int = 0
     asked: int = 0
 
     @property
     def is_due(self) -> bool:
-        """True if another question keeps the rate at one in `STORES_A_QUESTION` stores or below."""
+        """True if another question keeps to the limit of one for every `STORES_A_QUESTION` stored memories."""
         return (self.asked + 1) * STORES_A_QUESTION <= self.stores
 
 
@@ -56,7 +56,7 @@ class Asking:
         self._pending: tuple[str, str, str] | None = None
         """The request's id, and the ids of the old and the new memory."""
         self._stored: dict[str, str] = {}
-        """The last texts that the session stored, by memory id."""
+        """The latest texts that the session stored, by memory id."""
 
     def note_capabilities(self, capabilities: object) -> None:
         offered = isinstance(capabilities, dict) and isinstance(capabilities.get("elicitation"), dict)
@@ -70,7 +70,7 @@ class Asking:
         stored = [arguments, *(arguments.get("memories") or ())]
         texts = [neutralised(str(each["content"])) for each in stored if "content" in each]
         ids = answer.get("ids") or [str(answer.get("memory_id"))]
-        if len(ids) == len(texts):  # not those of a list of open ends, or if one was refused
+        if len(ids) == len(texts):  # skip lists of open ends, and calls in which a memory was refused
             self._stored.update(zip(ids, texts, strict=True))
         while len(self._stored) > MOST_STORED:
             del self._stored[next(iter(self._stored))]

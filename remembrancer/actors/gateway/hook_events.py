@@ -1,8 +1,7 @@
-"""Reads the events that hooks leave in a directory, understands them, records each as an operation, and deletes its
-file.
+"""Reads the events that hooks leave in a directory, records each as an operation, and deletes its file.
 
-The members of a client's input are Claude Code's, which Codex, VS Code and Qwen Code share, those of Gemini CLI or
-Cursor, or those of a file that release 0.2.0 has left.
+The input has the members of Claude Code, which Codex, VS Code and Qwen Code share, of Gemini CLI or Cursor, or of a
+file left by release 0.2.0.
 
 Hooks notify nobody, so the directory, which is usually empty, is listed twice a second. If a crash leaves an event's
 file, the event is recorded again under the same operation id, which changes nothing.
@@ -35,21 +34,21 @@ MAX_CLIENT: Final = 100
 
 EARLIER_FORMAT: Final = 1
 EARLIER_SUFFIX: Final = ".json"
-"""The events of release 0.2.0, whose members were not those of the client."""
+"""The suffix of events of release 0.2.0, which had other members than the client's input."""
 LARGEST_DURATION: Final = 2**63
 
-SAID: Final = ("last_assistant_message", "prompt_response", "text")
+ANSWER_MEMBERS: Final = ("last_assistant_message", "prompt_response", "text")
 TURNS: Final[dict[str, tuple[TurnRole, tuple[str, ...]]]] = {
     "UserPromptSubmit": ("user", ("prompt", "text")),
-    "Stop": ("assistant", SAID),
-    "SubagentStop": ("tool", SAID),
+    "Stop": ("assistant", ANSWER_MEMBERS),
+    "SubagentStop": ("tool", ANSWER_MEMBERS),
     "PostCompact": ("system", ("compact_summary", "text")),
     "ContextGiven": ("system", ("text",)),
 }
-"""The events that are turns, with the role and the members of which the first that is given is the text. A subagent
+"""The events that are turns, with the role, and the members of which the first one present is the text. A subagent
 counts as a tool of its session."""
 METADATA: Final[tuple[str, ...]] = ("trigger", "agent_type", "agent_id")
-"""The members that are kept with a turn."""
+"""The members that are kept as the metadata of a turn."""
 
 
 class HookEvent(msgspec.Struct, frozen=True):
@@ -69,7 +68,7 @@ class HookEvent(msgspec.Struct, frozen=True):
 
 def to_operation(name: str, event: HookEvent) -> Operation:
     """The operation for the event in the file `name`, from which its id is derived. Text that looks like a credential
-    is masked: nobody chose to store it. Raises `InvalidInput`."""
+    is masked, since nobody chose to store it. Raises `InvalidInput`."""
     session = clean_name(event.session, field="session", longest=MAX_SESSION_ID)
     try:
         project = project_of(Path(event.directory))
@@ -80,7 +79,7 @@ def to_operation(name: str, event: HookEvent) -> Operation:
 
 
 def read_event(content: bytes) -> HookEvent:
-    """Read the event in a file. Raises InvalidInput if there is none, or one of a newer format."""
+    """Decode an event. Raises `InvalidInput` if it is malformed or has a newer format."""
     try:
         # The standard library's decoder, because paths that are not UTF-8 contain lone surrogates.
         raw = json.loads(content)
@@ -97,7 +96,7 @@ def read_event(content: bytes) -> HookEvent:
 
 
 def change_of(event: HookEvent, session: str) -> SessionChange:
-    """The change that records an event. Raises `InvalidInput` if it lacks the data for that, or is not known."""
+    """The change that records an event. Raises `InvalidInput` if the event is unknown or incomplete."""
     match event.event:
         case "SessionStart":
             tree = str(working_tree_of(Path(event.directory))).encode("utf-8", "replace").decode()
@@ -177,7 +176,7 @@ def _text_of(content: object) -> str:
 
 LOOK_S: Final = 0.5
 PAUSE_S: Final = 5.0
-"""The pause before an event is retried that cannot be written at the moment (a full disk, say)."""
+"""The pause before retrying an event that cannot be written at the moment, as on a full disk."""
 PRESENT_S: Final = 1800.0
 """A session counts as present for this time after its last event, unless it has ended: a person may think for a
 while."""
@@ -188,8 +187,8 @@ logger = logging.getLogger(__name__)
 class HookIntake:
     """Records hook events. Run `run` as a task. `directory` is created by the first hook, and need not exist.
 
-    `apply` makes an operation durable, or raises the reason why not. `shown` is told which memories a hook has given to
-    the session of an operation, for which prompt or action, and whether these are all.
+    `apply` makes an operation durable, or raises an error. `shown` is called with the operation, the memories that a
+    hook has given to its session, the prompt or action, and True if these are all memories.
     """
 
     def __init__(
@@ -206,7 +205,7 @@ class HookIntake:
         self._last_events: dict[tuple[str, str], tuple[float, ProjectRef]] = {}
 
     def present(self) -> list[tuple[ProjectRef, str]]:
-        """The sessions with recent events that have not ended: one without a bridge is not abandoned between two
+        """The sessions with recent events that have not ended, so that one without a bridge is not abandoned between
         prompts."""
         now = self._clock()
         self._last_events = {key: last for key, last in self._last_events.items() if now - last[0] < PRESENT_S}
@@ -222,8 +221,7 @@ class HookIntake:
             await anyio.sleep(LOOK_S)
 
     async def take_all(self) -> None:
-        """Record all present events in order. Raises an error, and leaves the others, if one cannot be written for
-        now."""
+        """Record all waiting events in order. If one cannot be written for now, raises an error and leaves the rest."""
         try:
             with os.scandir(self._directory) as entries:
                 names = sorted(each.name for each in entries if _is_event(each))
@@ -272,7 +270,7 @@ def _read(path: Path) -> tuple[HookEvent, Operation]:
 
 
 def _given_in(event: HookEvent) -> tuple[list[str], str, bool]:
-    """The memories that were given, for which prompt or action, and whether these are all."""
+    """The memories that were given, the prompt or action, and True if these are all memories."""
     metadata, question = event.given.get("metadata"), event.given.get("question")
     about = metadata if isinstance(metadata, dict) else {}
     memories = about.get("memories")

@@ -1,8 +1,8 @@
 """MCP over streamable HTTP: access control, and the project and session of each request. The SDK speaks the protocol.
 
-A client with a handshake has a session, which ends with its gateway; one without (the protocol of 2026-07-28, or a bare
-call) has none, and its retries are recognised by their `Idempotency-Key`. Slow clients and floods are left to a proxy
-in front.
+A client that sends a handshake has a session, which ends with its gateway; any other (the protocol of 2026-07-28, or a
+bare call) has none, and its retries are recognised by their `Idempotency-Key`. Protection against slow clients and
+floods is left to a proxy.
 """
 
 import asyncio
@@ -53,10 +53,10 @@ HEALTH: Final = "/health"
 BROWSER: Final = "/browser"
 STOP_S: Final = 2.0
 IDLE_S: Final = 15
-"""Seconds until an idle connection is closed. This is longer than clients keep one (usually 4 or 5 s): otherwise a
-request could be sent on a closing connection and be lost."""
-TOLD_S: Final = 0.3
-"""The time at a stop in which waiting clients are told to retry."""
+"""Seconds until an idle connection is closed. Clients close theirs sooner (usually after 4 or 5 s): otherwise a request
+could be sent on a closing connection and be lost."""
+RETRY_NOTICE_S: Final = 0.3
+"""The time during a stop in which waiting clients are told to retry."""
 STOPPED: Final = (
     "the memory service is stopping or restarting; try again in a moment, with the same id (a write may have been "
     "stored nevertheless)"
@@ -73,16 +73,17 @@ PROJECT: Final = "x-remembrancer-project"
 TOOLSETS: Final = "x-remembrancer-toolsets"
 RETRY: Final = "idempotency-key"
 HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:/@\s]+)(?::\d*)?")
-"""A `Host` header: a name or an address, and perhaps a port."""
+"""A `Host` header: a name or an address, and optionally a port."""
 BRIDGE: Final = "x-remembrancer-bridge"
-"""The id of a bridge. It identifies the bridge's requests across sessions, so retries are recognised."""
+"""The header with the id of a bridge. It identifies the bridge's requests across sessions, so that retries are
+recognised."""
 TAKEN_HEADERS: Final = ("Content-Type", "Authorization", "Accept", SESSION, VERSION, PROJECT, TOOLSETS, RETRY)
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 MAX_HEADER_BYTES: Final = 32 * 1024
 MAX_CONNECTIONS: Final = 1024
 MAX_SESSIONS: Final = 512
 MAX_SESSIONS_OF_ONE: Final = 256
-"""Sessions of one token: a client that never ends its sessions must not keep everybody out."""
+"""The maximum number of sessions of one token: a client that never ends its sessions must not lock out the others."""
 
 logger = logging.getLogger(__name__)
 
@@ -168,7 +169,7 @@ async def read_body(receive: Receive) -> bytes:
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:
-    """A receive function that begins with the body again."""
+    """A receive function that first returns the body again."""
     left: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:
@@ -184,9 +185,9 @@ class Visitor(ClientConversation):
         self, key: str, caller: Caller, tools: dict[str, Tool[Any]], notices: list[Notice], client: str, owner: str
     ) -> None:
         super().__init__(key, tools, notices, caller.directory, client or None)
-        self.has_said_end = True
+        self.has_announced_end = True
         self.owner = owner
-        """The owner of the session: nobody else can continue it."""
+        """The owner of the session, who alone can continue it."""
         self._caller = caller
 
     async def caller(self) -> Caller:
@@ -221,7 +222,7 @@ class HttpServer:
         self.pages = 0
         """The number of open pages of the memory browser."""
         self._names: frozenset[str] | None = None
-        """The names under which it is reached; None: any."""
+        """The names under which clients reach it; None: any."""
         self._sessions = Sessions(service)
         self._alone = StreamableHTTPSessionManager(service.server(), stateless=True)
         """Answers requests that need no session."""
@@ -273,7 +274,7 @@ class HttpServer:
             task_status.started()
             return
         self._allow_names(listener.getsockname()[1])
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else a body waits 40 ms for an ACK
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # otherwise a body waits 40 ms for an ACK
         tls = bool(self._settings.http_certificate)
         address = f"[{host}]" if is_v6 else host
         self.url = f"{'https' if tls else 'http'}://{address}:{listener.getsockname()[1]}{PATH}"
@@ -292,8 +293,8 @@ class HttpServer:
             self._server.should_exit = True
 
     async def end(self) -> None:
-        """Tell clients that still wait to retry, while everything that a request needs still exists. May be called
-        twice."""
+        """Tell clients that are still waiting to retry, while everything that a request needs still exists. May be
+        called twice."""
         self._has_ended = True
         if self._server is None or not self._server.started:
             return
@@ -307,7 +308,7 @@ class HttpServer:
             task.cancel()
         if waiting:
             with anyio.CancelScope(shield=True):
-                await asyncio.wait(waiting, timeout=TOLD_S)
+                await asyncio.wait(waiting, timeout=RETRY_NOTICE_S)
 
     # --- one request ---
 
@@ -315,7 +316,7 @@ class HttpServer:
         """Set the hosts and origins that are served. A page in a browser can make any host name point to this machine,
         so only our own names are served, and only to pages of allowed origins."""
         local = "|".join(re.escape(f"[{each}]" if ":" in each else each) for each in sorted(LOOPBACK))
-        # Without tokens, pages of other ports are not trusted: any account of this machine may serve one.
+        # Without tokens, pages on other ports are not trusted: any account of this machine may serve one.
         origins = [f"https?://({local})" + (f":{port}" if self._no_token else r"(:\d+)?")]
         for each in self._settings.http_origins:
             origins += ([] if self._no_token else [".*"]) if each == "*" else [re.escape(each)]
@@ -413,7 +414,7 @@ class HttpServer:
         exchange.id = None if head.id is msgspec.UNSET else head.id
         begins = session_id is None and has_handshake and head.method == "initialize"
         if session_id is None:
-            # A client without a session restarts its request ids at each start, so each request gets its own id.
+            # A client without a session reuses its request ids after a restart, so each request gets a unique key.
             key = headers.get(RETRY) or new_ulid()
             session = f"session:{key}" if begins else _shared_session(grant)
             visitor = await self._visitor(key, session, exchange, grant, client_name(head.params))
@@ -422,7 +423,7 @@ class HttpServer:
         elif (known := self._sessions.visitors.get(session_id)) is not None and known.owner == _whose(grant):
             visitor = known
         else:
-            raise HttpRefusal(404, "there is no such session, or not any longer: begin one with initialize")
+            raise HttpRefusal(404, "there is no such session any more: begin one with initialize")
         try:
             reads_json = any(each in headers.get("accept", "*/*") for each in ("application/json", "*/*"))
             call_tool, call = self._service.call_tool, plain_call_in(body)
@@ -503,15 +504,15 @@ class Sessions(StreamableHTTPSessionManager):
         self._registry = service.registry
 
     def note_use(self, session_id: str) -> None:
-        """Note a call that was answered without the SDK: its session is not idle."""
+        """Note that a call was answered without the SDK, so that its session does not count as idle."""
         transport = self._server_instances.get(session_id)
         if transport is not None and transport.idle_scope is not None:
             until = anyio.current_time() + DEFAULT_SESSION_IDLE_TIMEOUT
             transport.idle_scope.deadline = max(transport.idle_scope.deadline, until)
 
     async def make_room_for(self, visitor: Visitor) -> None:
-        """If the owner has as many sessions as one may have, end the one that has been without a request for longest.
-        One with an open request is not idle."""
+        """If the owner has the maximum number of sessions, end the longest idle one. A session with an open request is
+        not idle."""
         own = [each for each, other in self.visitors.items() if other.owner == visitor.owner]
         if len(own) < MAX_SESSIONS_OF_ONE:
             return
@@ -547,8 +548,7 @@ def _whose(grant: Grant | None) -> str:
 
 
 def _shared_session(grant: Grant | None) -> str:
-    """The common session of all calls with one token but without a session. A new token under an old name gets a new
-    one."""
+    """The shared session of all calls with one token but no session. A new token under an old name gets a new one."""
     if grant is None:
         return "session:http"
     return f"session:http-{hashlib.sha256(f'session {grant.sha256}'.encode()).hexdigest()[:32]}"

@@ -35,11 +35,11 @@ logger = logging.getLogger(__name__)
 COALESCE_S: Final = 1.0
 TOKENS: Final = 8000
 MOST_TREES: Final = 50
-LARGEST: Final = 1024 * 1024
-"""The largest file in bytes that is updated."""
+MAX_FILE_BYTES: Final = 1024 * 1024
+"""Larger files are not updated."""
 USED_S: Final = 7 * DAY_S
 MOST_USED: Final = 8
-"""The most uses that count. Each makes a memory count as newer by `USED_S`."""
+"""The maximum number of uses that count, each of which makes a memory count as newer by `USED_S`."""
 
 
 class MarkdownIndex:
@@ -49,7 +49,7 @@ class MarkdownIndex:
         self._access = access
         self._callers: dict[str, Caller] = {}
         self._taken: dict[Path, set[str]] = {}
-        """The edits of each file that its memories have taken over, until its block is written."""
+        """The edits in each file that its memories have adopted, until its block is written."""
 
     async def attend(self, caller: Caller) -> None:
         if self._access.settings.markdown_index is None or not caller.directory:
@@ -85,7 +85,7 @@ class MarkdownIndex:
             return
         gathered = _of_project(asked.reply)
         if await self._take_in(caller, path, content, gathered):
-            return  # the writes trigger another round
+            return  # these writes trigger another round
         if not gathered.memories and kept_in(content) is None:
             return
         block = build_block(gathered, MOST_BYTES, partial(size_of, around=outside(content)))
@@ -96,7 +96,7 @@ class MarkdownIndex:
 
     async def _take_in(self, caller: Caller, path: Path, content: str, gathered: ContextGathered) -> bool:
         """Update the memories whose items a person has edited, in that person's name, if they have not changed since.
-        Returns True if there were any."""
+        Returns True if any was edited."""
         kept = kept_in(content)
         if kept is None:
             return False
@@ -127,7 +127,7 @@ class MarkdownIndex:
 
 
 def _place(caller: Caller, named: str) -> tuple[Path, Path | None]:
-    """The file of a caller's project, and the tree that it must lie in; None for a file outside of all trees."""
+    """The file of a caller's project, and the tree that must contain it; None for a file that belongs to no tree."""
     if not named.startswith(("/", "~/")):
         return Path(caller.directory) / named, Path(caller.directory)
     project = caller.project
@@ -136,7 +136,7 @@ def _place(caller: Caller, named: str) -> tuple[Path, Path | None]:
 
 
 def _of_project(gathered: ContextGathered) -> ContextGathered:
-    """The memories of the project alone, those in use and the new ones first."""
+    """Only the project's memories, those in use and new ones first."""
     parts = gathered.memories, gathered.replaced, gathered.closed
     memories, replaced, closed = (tuple(each for each in part if each.scope == "project") for part in parts)
     return ContextGathered(
@@ -153,9 +153,9 @@ def _weight(memory: RecalledMemory) -> float:
 
 
 def _read(path: Path, tree: Path | None) -> str | None:
-    """The file's text, empty if it does not exist; None if it must not be written: it is outside the tree (also by a
-    link), or where there is no tree has no block; it is not plain text, or too large; a merge has left conflicts in
-    it, where the lines of the other branch would look like edits."""
+    """The file's text, empty if it does not exist; None if it must not be written: it is outside the tree (perhaps by a
+    link), or without a tree has no block; it is not plain text, or too large; or it has merge conflicts, in which the
+    other branch's lines would look like edits."""
     if not path.parent.is_dir() or (tree is not None and not path.resolve().is_relative_to(tree.resolve())):
         return None
     try:
@@ -163,7 +163,7 @@ def _read(path: Path, tree: Path | None) -> str | None:
     except FileNotFoundError:
         return ""
     with suppress(UnicodeDecodeError):
-        is_plain = len(data) <= LARGEST and b"\r" not in data and b"\n<<<<<<< " not in b"\n" + data
+        is_plain = len(data) <= MAX_FILE_BYTES and b"\r" not in data and b"\n<<<<<<< " not in b"\n" + data
         content = data.decode() if is_plain else None
         return content if tree is not None or (content and kept_in(content)) else None
     return None

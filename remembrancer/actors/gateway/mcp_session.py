@@ -1,4 +1,4 @@
-"""The session of a bridge: a conversation in MCP, of which the SDK's server answers everything but plain tool calls."""
+"""The session of a bridge: an MCP conversation in which the SDK's server answers everything but plain tool calls."""
 
 import json
 import time
@@ -25,7 +25,7 @@ STREAM: Final = "subscriptions/listen"
 ROOTS_WAIT_S: Final = 1.0
 """The time that a tool call waits for the client's list of roots."""
 MAX_WAITING: Final = 64
-"""The most messages that wait for the SDK's server, or come from it."""
+"""The maximum number of messages that wait for the SDK's server, or come from it."""
 MAX_CLIENT_NAME: Final = 100
 
 
@@ -40,7 +40,7 @@ class McpSession(Session):
         self._roots_known = anyio.Event()
         self._expects_roots = False
         self._handshake: int | str | None = None
-        self._has_plain_calls = False  # before a handshake, which the protocol of 2026-07-28 does without
+        self._has_plain_calls = False  # until a handshake, which the protocol of 2026-07-28 does not have
 
     async def serve(self) -> None:
         server = self._service.server()
@@ -149,8 +149,8 @@ class McpSession(Session):
 
 
 def _decode(text: bytes) -> mcp.JSONRPCMessage:
-    """Decode a JSON-RPC message, or raise `ValueError`. Lone surrogates are accepted here: the check of the field can
-    name it."""
+    """Decode a JSON-RPC message. Raises `ValueError`. Lone surrogates are accepted: the later check of fields can name
+    theirs."""
     try:
         return mcp.jsonrpc_message_adapter.validate_json(text, by_name=False)
     except ValidationError:

@@ -36,7 +36,7 @@ UNCACHED: Final[dict[str, Any]] = {"ttlMs": 0, "cacheScope": "private", **COMPLE
 """The fields of cacheable results in the 2026-07-28 protocol; the SDK removes them for older clients."""
 READ_ONLY: Final = "This session can only read: its token allows no changes."
 CONSTANT: Final[dict[str, Any]] = {**UNCACHED, "ttlMs": 86_400_000}
-"""The same fields for a list that never changes within a session: one day."""
+"""The same fields for a list that never changes within a session, valid for one day."""
 
 APPS: Final = "io.modelcontextprotocol/ui"
 APP_TYPE: Final = "text/html;profile=mcp-app"
@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 
 
 class Handlers:
-    """One method for each request of MCP. Each request comes with a `CallContext` as its transport's context."""
+    """One method for each MCP request. Each request comes with a `CallContext` as its transport's context."""
 
     def __init__(self, calls: ToolCalls, resources: Resources, subscriptions: Subscriptions) -> None:
         self.calls = calls
@@ -131,8 +131,8 @@ class Handlers:
         return self._subscriptions.watcher(context.session, await context.session.caller())
 
     async def _check_there(self, context: CallContext, uri: str) -> None:
-        """Check that the caller can see a resource: a change of it would be announced. Raises `NotFound`, or that the
-        store is away."""
+        """Check that the caller can see a resource, since its changes would be announced. Raises `NotFound`, or the
+        error of a store that is away."""
         if uri not in FIXED:
             await self._resources.read(await context.session.caller(), uri, context.received_at)
 
@@ -176,7 +176,7 @@ def build_server(handlers: Handlers) -> Server[Any]:
         return instructions_of(session.tools) + (f" {READ_ONLY}" if session.withheld else "")
 
     async def discover(ctx: ServerRequestContext[Any, Any], _: mcp.RequestParams | None) -> Any:
-        """The SDK's handler, but without announcing changes of the lists."""
+        """The SDK's handler, but without announcing that lists change."""
         return mcp.DiscoverResult(
             supported_versions=list(MODERN_PROTOCOL_VERSIONS),
             capabilities=server.get_capabilities(),
@@ -184,8 +184,8 @@ def build_server(handlers: Handlers) -> Server[Any]:
         )
 
     async def answer(ctx: Context, call_next: CallNext) -> Any:
-        """Give an error a code, a message and `data` (an internal one without its text), and the answer to
-        `initialize`, which the SDK makes, the instructions for the session's tools."""
+        """Give errors a code, a message and `data` (internal ones without their text). Add the instructions for the
+        session's tools to the SDK's answer to `initialize`."""
         try:
             result = await call_next(ctx)
         except (MCPError, ValidationError):

@@ -2,7 +2,7 @@
 
 A session begins with its first bridge, once its project is known, and ends when its last bridge reports that the client
 has gone. A lost bridge (killed, crashed) ends nothing: it, or another of the same session, may reconnect. The store
-detects sessions that stay away, because it gets the list of connected sessions every few seconds and at each change.
+detects sessions that stay away, since it gets the list of connected sessions every few seconds and at each change.
 """
 
 import abc
@@ -26,7 +26,7 @@ from remembrancer.toolsets.service import Caller
 from remembrancer.toolsets.tools import Tool
 
 PRESENCE_S: Final = 5.0
-"""The time between two reports of the connected sessions to the store; a session's grace period is several times as
+"""The interval between reports of the connected sessions to the store; a session's grace period is several times as
 long."""
 FIRST_WAIT_S: Final = 10.0
 """The time that the first session of a new gateway waits for a starting store before its start is queued."""
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 class ClientConversation(abc.ABC):
-    """A client's conversation, whatever the transport. `key` is unique; `notices` go with its first answer."""
+    """A client's conversation, whatever the transport. `key` is unique; `notices` are added to its first answer."""
 
     def __init__(
         self, key: str, tools: dict[str, Tool[Any]], notices: list[Notice], directory: str, client: str | None = None
@@ -50,8 +50,8 @@ class ClientConversation(abc.ABC):
         """The client's name, once it has sent it."""
         self.directory = directory
         """The root of the session's working tree, once its project is known."""
-        self.has_said_end = False
-        """True if the client has gone for good: a connection that breaks without this may come again."""
+        self.has_announced_end = False
+        """True if the client has gone for good: a connection that breaks without this may come back."""
         self._notices = notices
 
     @abc.abstractmethod
@@ -67,7 +67,7 @@ class SessionRegistry:
     """Tells the store about starts, ends and presence of sessions, in order.
 
     `on_known` is called when a session's project is known or changes; `on_left` when a connection has ended. `of_hooks`
-    gives the sessions that only hooks report as present.
+    returns the sessions that only hooks report as present.
     """
 
     def __init__(
@@ -99,14 +99,14 @@ class SessionRegistry:
                 self._waiting.task_done()
 
     async def drain(self) -> None:
-        """Return when every end so far has been reported. A session whose start was not begins at its client's next
-        request."""
+        """Return when every end so far has been reported. A session whose start was not reported begins at its client's
+        next request."""
         self._stopping = True
         self._patience.cancel()
         await self._waiting.join()
 
     def known(self, session: ClientConversation, caller: Caller) -> None:
-        """Note that the project of a connection is known or has changed: its session begins."""
+        """Note that the project of a connection is known or has changed, with which its session begins."""
         self.on_known(session, caller)
         self._replace(session, caller)
 
@@ -119,7 +119,7 @@ class SessionRegistry:
         self._connection.set()
         self._connection = anyio.Event()
         works_elsewhere = caller is not None
-        if old is not None and _session_of(old) not in now and (works_elsewhere or session.has_said_end):
+        if old is not None and _session_of(old) not in now and (works_elsewhere or session.has_announced_end):
             self._report(session, old, EndSession(old.session_id))
         if caller is not None and _session_of(caller) not in before:
             self._report(session, caller, StartSession(caller.session_id, session.client, session.directory))
@@ -129,8 +129,8 @@ class SessionRegistry:
         return {_session_of(caller) for caller in self._callers.values()}
 
     def _report(self, session: ClientConversation, caller: Caller, change: StartSession | EndSession) -> None:
-        """Queue the operation for a start or an end. Its id contains the connection's key, which differs at each
-        connection: a reconnecting bridge starts its session again, which changes nothing unless it has ended."""
+        """Queue the operation for a start or an end. Its id contains the connection's unique key: a reconnecting bridge
+        starts its session again, which changes nothing unless it has ended."""
         which = "start" if isinstance(change, StartSession) else "end"
         operation_id = derive_operation_id(caller.bridge, session.key, which, [caller.project.id, caller.session_id])
         self._waiting.put_nowait(Operation(operation_id, caller.project, caller.session_id, time.time(), change))

@@ -1,7 +1,5 @@
-"""Logs which memories were shown to which session, in its own small SQLite file, in batches after the answers.
-
-It is not part of the records: it may be deleted at any time, and a crash loses the last moments.
-"""
+"""Logs which memories were shown to which session, in a separate small SQLite file, in batches after the answers. It is
+not part of the records: it may be deleted at any time, and a crash loses the latest entries."""
 
 import logging
 import sqlite3
@@ -55,8 +53,8 @@ logger = logging.getLogger(__name__)
 
 
 class Shown(NamedTuple):
-    """A memory shown to a session, with the time and its place in the answer (from 1; 0: nothing was found). Without an
-    id: a part of a note, a transcript or code."""
+    """A memory shown to a session, with the time and its place in the answer (from 1; 0: nothing was found). An empty
+    id means a part of a note, a transcript or code."""
 
     at: float
     project: str
@@ -79,7 +77,7 @@ class ShownLog:
         """Held by one writer at a time: a batch in progress must not write back erased words."""
 
     def note(self, project: str, session_id: str, memory_ids: Sequence[str], tool: str, question: str) -> None:
-        """Log these memories as shown, in this order. Cheap enough for a request: it only queues them."""
+        """Log these memories as shown, in this order. It only queues them, so a request may call it."""
         if self._kept_s:
             at, asked = time.time(), question[: 2 * MAX_QUESTION]
             shown = enumerate(memory_ids, 1) if memory_ids else [(0, "")]
@@ -101,7 +99,7 @@ class ShownLog:
         """Write the queued entries. If that fails, they are lost and the error is logged."""
         now = time.time()
         with self._writing:
-            batch = [self._pending.popleft() for _ in range(len(self._pending))]  # others only append meanwhile
+            batch = [self._pending.popleft() for _ in range(len(self._pending))]  # others can only append meanwhile
             try:
                 with _opened(self._path) as connection:
                     rows = [each._replace(question=masked(each.question)[:MAX_QUESTION]) for each in batch]
@@ -114,7 +112,7 @@ class ShownLog:
 
     def erase(self, memory_ids: Sequence[str], quotes: Sequence[str], project: str) -> None:
         """Delete all entries of these memories, and all questions of a project that contain the beginning of one of the
-        quotes. Raises an error if that was not completed."""
+        quotes. Raises an error unless that is complete."""
         with self._writing:
             if self._pending:
                 self.flush()
@@ -127,7 +125,7 @@ class ShownLog:
             drop_copies(self._path, *memory_ids, *(quote[:QUOTED] for quote in quotes))
 
     def move(self, old: str, new: str) -> None:
-        """Give the entries of a project to another one. From any process. Raises `MemoryUnavailable`."""
+        """Move the entries of a project to another one, from any process. Raises `MemoryUnavailable`."""
         if self._path.exists():
             try:
                 with _opened(self._path) as connection:

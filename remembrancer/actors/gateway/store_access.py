@@ -1,7 +1,7 @@
 """The gateway's access to the store: reads, writes, and the fallback answers while it is away.
 
 A write goes to the store if it is available, otherwise into the write queue, behind earlier queued writes. A read waits
-for a restarting store as long as the call may take; after that it gets the last answer with a notice.
+for a restarting store for as long as the call may take; after that it gets the last answer with a notice.
 """
 
 import asyncio
@@ -72,21 +72,21 @@ from remembrancer.toolsets.memory.answers import iso
 from remembrancer.toolsets.service import Asked, Caller, MemoryService, SessionState, Written
 
 MOMENT_S: Final = 0.3
-"""For this time after its last answer a store may just be slow: a write waits as long before it is queued."""
+"""For this long after its last answer, a store may just be slow: a write waits this long before it is queued."""
 WRITE_SHARE: Final = 0.25
 """The fraction of a call's budget for which a write waits for the store before it is queued."""
-LEAST_BUDGET_S: Final = 0.25
-"""The budget that a request gets at least, even if the client has waited a long time."""
+MIN_BUDGET_S: Final = 0.25
+"""The minimum budget of a request, however long its client has already waited."""
 LOST_PAUSE_S: Final = 0.02
 """The pause before a request whose connection was lost is sent again."""
 MARGIN_S: Final = 0.2
-"""The part of a call's budget that is reserved for the way back."""
+"""The part of a call's budget that is reserved for returning the answer."""
 ERASE_S: Final = 30.0
-"""The time that deleting a memory for good may take: the word index of its file is rebuilt."""
+"""The time limit for deleting a memory for good, which rebuilds the word index of its file."""
 MAX_REFUSED: Final = 20
-"""The most notices of refused writes that are kept for a session's next answer."""
+"""The maximum number of notices of refused writes that are kept for a session's next answer."""
 MOST_SESSIONS: Final = 512
-"""The most sessions of which something is remembered."""
+"""The maximum number of sessions whose state is kept."""
 MAX_ANSWERS: Final = 512
 MAX_ANSWER_BYTES: Final = 8_000_000
 T = TypeVar("T")
@@ -94,7 +94,7 @@ logger = logging.getLogger(__name__)
 
 
 class LastAnswer(NamedTuple):
-    """An answer, its size as a message, and the time of its arrival (seconds since the epoch)."""
+    """An answer, its size as a message, and the time at which it arrived (seconds since the epoch)."""
 
     reply: Any
     size_bytes: int
@@ -102,15 +102,15 @@ class LastAnswer(NamedTuple):
 
 
 class LastAnswers:
-    """The store's last answers, for use while it is away: a bounded cache, from which the oldest go first. A request
-    contains its project and session, so an answer shows nobody more than the store would have."""
+    """The store's last answers, for use while it is away: a bounded cache that evicts the oldest. A request contains
+    its project and session, so an answer shows nobody more than the store would have."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[Request[Any], LastAnswer] = OrderedDict()
         self._bytes = 0
 
     def put(self, question: Request[Any], received_at: float, answer: LastAnswer) -> None:
-        """Keep the answer to a request that was received at `received_at`, in place of the earlier one."""
+        """Keep the answer to a request that was received at `received_at`, replacing the earlier one."""
         if isinstance(question, FindIds):  # a short id may have become ambiguous
             return
         question = _timeless(question, received_at)
@@ -142,7 +142,7 @@ class LastAnswers:
 
 
 def _timeless(question: Request[Any], received_at: float) -> Request[Any]:
-    """The request without its reference time, so that a later one for the current state equals it."""
+    """The request without its reference time, so that it equals a later one for the current state."""
     if getattr(question, "valid_at", None) == received_at:
         return msgspec.structs.replace(question, valid_at=math.inf)
     return question
@@ -180,7 +180,7 @@ class StoreAccess(MemoryService):
         self.writes = WriteNews()
         self.applied = self.writes.note
         self.on_recall: Callable[[Caller, tuple[str, ...]], None] = lambda caller, memory_ids: None
-        """Called during a request with the caller and the memories that it was shown (none: nothing was found)."""
+        """Called during a request, with the caller and the memories shown to it (empty: nothing was found)."""
         self._answers = LastAnswers()
         self.run = Drain(queue, store, self.writes.note, self._note_refused).run
         self.shown_log = ShownLog(Path(home), settings.shown_kept_s)
@@ -237,7 +237,7 @@ class StoreAccess(MemoryService):
         budget_s = min(WRITE_SHARE * call_budget_s, _left_s(received_at + call_budget_s))
         why, health = None, self.store_health
         if not health.usable and self._queue.lane_of(operation) not in self._queue.lanes:
-            # At the very start the store may need a moment longer than this process. Later, calls do not wait for it.
+            # At startup the store may need a moment longer than this process. Later, calls do not wait for it.
             wait_s = budget_s if not health.has_answered else MOMENT_S if health.away_s < MOMENT_S else 0.0
             await self._store.wait_usable(wait_s)
         lane = self._queue.lane_of(operation)
@@ -262,7 +262,7 @@ class StoreAccess(MemoryService):
         return Written(None, (Notice("queued", text),), degraded=not self.store_health.usable)
 
     def _note_writer(self, operation: Operation, memory_id: str | None) -> None:
-        """Note that the session which wrote has seen the memory's present content, and that no other session has."""
+        """Note that the writing session has seen the memory's present content, and that no other session has."""
         if memory_id is None:
             return
         for each in self._sessions.values():
@@ -276,7 +276,7 @@ class StoreAccess(MemoryService):
             await self._queue.wait_empty(operation.project.id)
         if self._queue.waits(operation.project.id, USER_LANE) > 0:
             raise MemoryUnavailable("writes are queued that may concern this memory: erase it once they are applied")
-        # The memory itself goes last: whoever gets an error erases again, and nothing is left over.
+        # The memory itself is deleted last, so that erasing it again after an error leaves nothing behind.
         quotes = await self._quotes_of(operation)
         if quotes is not None:
             await self._queue.erase(memory_id)
@@ -296,7 +296,7 @@ class StoreAccess(MemoryService):
             raise MemoryUnavailable(f"the record of what was shown cannot be changed: {error}") from error
 
     async def _quotes_of(self, operation: Operation) -> tuple[str, ...] | None:
-        """The texts by which quotes of a memory are recognised; None if the session sees no such memory."""
+        """The texts by which quotes of a memory are recognised; None if the session cannot see the memory."""
         try:
             question = GetMemory(operation.project, operation.session_id, memory_id_of(operation.change) or "")
             shown = await self.require(question, ERASE_S)
@@ -305,7 +305,7 @@ class StoreAccess(MemoryService):
         return quotable(texts_of(shown.memory, shown.memory.history))
 
     async def await_embedding(self, caller: Caller, memory_id: str, received_at: float) -> EmbeddingState:
-        timeout_s = max(LEAST_BUDGET_S, _left_s(received_at + self.settings.call_budget_s) - MARGIN_S)
+        timeout_s = max(MIN_BUDGET_S, _left_s(received_at + self.settings.call_budget_s) - MARGIN_S)
         question = AwaitEmbedding(caller.project, caller.session_id, memory_id)
         try:
             return await self._store.request(question, timeout_s)
@@ -313,7 +313,7 @@ class StoreAccess(MemoryService):
             return EmbeddingState(embedded=False, error=error.message)
 
     def others_wrote(self, operations: Sequence[Operation]) -> None:
-        """Note changes by other machines to shared memories, and drop cached answers that they make wrong."""
+        """Note other machines' changes to shared memories, and drop the cached answers that they invalidate."""
         for operation in operations:
             if isinstance(operation.change, EraseMemory):
                 gone = (operation.change.memory_id,)
@@ -324,7 +324,7 @@ class StoreAccess(MemoryService):
     async def _forget_shown(self, memory_ids: Sequence[str]) -> None:
         try:
             await self._erase_shown(memory_ids)
-        except RemembrancerError as error:  # its entries have no words of it, and go with their time
+        except RemembrancerError as error:  # its entries do not contain its text, and expire
             logger.warning("the log still shows an erased memory", extra={"reason": error.message})
 
     def shown(
@@ -350,7 +350,7 @@ class StoreAccess(MemoryService):
 
     def shown_by_hook(self, operation: Operation, memory_ids: Sequence[str], question: str, is_all: bool) -> None:
         """Note the memories that a hook has printed for the session of an operation. They count as accessed, unless
-        these are all."""
+        they are all of the memories."""
         caller = Caller("", operation.session_id, operation.project, operation.requested_at)
         counted = () if is_all else memory_ids
         self.shown(caller, memory_ids, counted=counted, tool="get_memory_context", question=question)
@@ -410,7 +410,7 @@ class StoreAccess(MemoryService):
         self, question: Request[T], until: float, answer_s: float, *, is_long: bool = False
     ) -> Reply[T]:
         """The store's answer; each attempt may take `answer_s`. Waits for a restarting store and repeats the request.
-        Raises `MemoryUnavailable` or `DeadlineExceeded`, or the reason of a refusal."""
+        Raises `MemoryUnavailable`, `DeadlineExceeded`, or the error of a refusal."""
         while True:
             await self._wait_for_store(until)
             if self._queue.depth:
@@ -419,7 +419,7 @@ class StoreAccess(MemoryService):
             try:
                 return await self._store.fetch(question, min(answer_s, _left_s(until)), is_long=is_long)
             except AWAY as error:
-                # The store's health hears of a lost connection a moment later.
+                # The store's health learns of a lost connection a moment later.
                 is_lost = isinstance(error, PeerUnavailable | PeerLost)
                 if is_lost and time.time() < until:
                     await anyio.sleep(LOST_PAUSE_S)
@@ -429,7 +429,7 @@ class StoreAccess(MemoryService):
                     raise MemoryUnavailable(f"{error.message}: call again in a moment") from error
 
     async def _wait_for_store(self, until: float) -> None:
-        """Wait for a reconnecting store, until then at most. Raises `MemoryUnavailable` if it is away."""
+        """Wait for a reconnecting store until that monotonic time. Raises `MemoryUnavailable` if it is away."""
         health = self.store_health
         if not health.usable and not (health.is_reconnecting and await self._store.wait_usable(_left_s(until))):
             raise MemoryUnavailable(f"{health.explain_away()}: call again in a moment")
@@ -452,10 +452,10 @@ class WriteNews:
 
 
 def _left_s(until: float) -> float:
-    return max(LEAST_BUDGET_S, until - time.time())
+    return max(MIN_BUDGET_S, until - time.time())
 
 
 def _project_of(request: Request[Any]) -> str:
-    """The id of the project that a request is about; empty for a request about all."""
+    """The id of the project that a request concerns; empty if it concerns all."""
     project = getattr(request, "project", None)
     return project.id if isinstance(project, ProjectRef) else ""

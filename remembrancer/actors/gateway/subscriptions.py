@@ -23,10 +23,10 @@ Tell = Callable[[str], Awaitable[None]]
 
 
 class SessionWatcher:
-    """The resources that one session watches. `bus` carries the events of its 2026-07-28 streams."""
+    """The resources that one session watches. `bus` carries the events of its streams of the 2026-07-28 protocol."""
 
     def __init__(self, caller: Caller, tasks: anyio.abc.TaskGroup) -> None:
-        from mcp.server.subscriptions import InMemorySubscriptionBus  # loaded by now, with the SDK's server
+        from mcp.server.subscriptions import InMemorySubscriptionBus  # already loaded, with the SDK's server
 
         self.caller = caller
         self.bus = InMemorySubscriptionBus()
@@ -37,8 +37,8 @@ class SessionWatcher:
         self._is_telling = False
 
     def subscribe(self, uri: str, tell: Tell) -> None:
-        """Watch a resource for the handshake protocols; `tell` notifies the client. Repeating it has no effect. Raises
-        as `hold`."""
+        """Watch a resource for the handshake protocols; `tell` notifies the client. Repeated calls have no effect.
+        Raises the errors of `hold`."""
         if uri not in self._subscribed:
             self.hold(uri)
         self._subscribed[uri] = tell
@@ -48,8 +48,8 @@ class SessionWatcher:
             self.release((uri,))
 
     def hold(self, uri: str) -> None:
-        """Watch a resource until `release`. It is announced once: a change since the client read it, or since another
-        gateway announced one, is unknown. Raises `InvalidInput` if the session watches too many already."""
+        """Watch a resource until `release`. It is announced once, since a change after the client read it, or after
+        another gateway's announcement, is unknown. Raises `InvalidInput` if the session watches too many already."""
         if uri not in self._held and len(self._held) >= MAX_WATCHES:
             raise InvalidInput(f"a session can subscribe to at most {MAX_WATCHES} resources", field="uri")
         self._held[uri] += 1
@@ -89,13 +89,13 @@ class SessionWatcher:
 
 
 def _is_seen_by(operation: Operation, caller: Caller) -> bool:
-    """True if a write may change something that a caller sees; False only if that is certain."""
+    """False only if it is certain that a write changes nothing that a caller sees."""
     match operation.change:
         case StoreMemory(scope=scope, session_id=owner):
             pass
         case ImportMemory(memory=memory):
             scope, owner = memory.scope, memory.session_id
-        case _:  # the memories may be any that the writer can see, also the user's
+        case _:  # it may concern any memory that the writer can see, including the user's
             return True
     return scope == "user" or (
         operation.project.id == caller.project.id and (scope == "project" or owner == caller.session_id)
@@ -103,7 +103,7 @@ def _is_seen_by(operation: Operation, caller: Caller) -> bool:
 
 
 def _names(uri: str, memory_id: str | None) -> bool:
-    """True if a resource may be about a memory: all but the resources of other memories."""
+    """True if a resource may concern a memory: any except the resources of other memories."""
     named = memory_id_in(uri)
     return named is None or memory_id is None or memory_id == named or has_part(memory_id, named)
 

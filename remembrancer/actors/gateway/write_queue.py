@@ -36,7 +36,7 @@ from remembrancer.protocol.store_client import AWAY, StoreClient
 from remembrancer.protocol.writes import BatchApplied, Operation, StoreMemory, SubmitBatch, WriteNote, memory_id_of
 
 LOCKED_S: Final = 0.5
-"""The time limit for another program's lock: a client waits for the queued write."""
+"""The time limit for another program's lock. It is short because a client waits for the queued write."""
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ _decoder = msgspec.msgpack.Decoder(Operation)
 
 
 class QueuedRow(NamedTuple):
-    """A write that waits, or was refused with this `code` and `message`. `operation` is encoded."""
+    """A write that is waiting, or was refused with this `code` and `message`. `operation` is encoded."""
 
     operation_id: str
     operation: bytes
@@ -78,8 +78,8 @@ class QueuedRow(NamedTuple):
 
 class QueueFile:
     """The open file. Synchronous, for one thread. An operation is removed when the store has it; one that the store can
-    never apply moves to a table of its own, with the reason. A damaged file is set aside, and its readable rows are
-    copied to a new one, as are those of a deleted file. `damage` says so."""
+    never apply moves to a separate table, with the reason. A damaged file is set aside, and its readable rows are
+    copied to a new one, as are those of a deleted file. Both are noted in `damage`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -95,10 +95,10 @@ class QueueFile:
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
-        """The database for one action. If it was damaged, that raises `MemoryUnavailable`, and the next action finds a
+        """The database for one action. If it is damaged, the action raises `MemoryUnavailable`, and the next one gets a
         new file."""
         with self._explained():
-            if not self._path.exists():  # what is written to a deleted file is lost with this process
+            if not self._path.exists():  # writes to a deleted file are lost with this process
                 self._database = self._renewed(self._database, "was deleted")
             try:
                 yield self._database
@@ -128,7 +128,7 @@ class QueueFile:
         with closing(_connect(fresh)) as target:
             _copy_readable(source, target)
             (kept,) = target.execute("SELECT count(*) FROM queued").fetchone()
-        source.close()  # before the next is opened: SQLite deletes the log beside it by its name
+        source.close()  # before the next is opened: on closing, SQLite deletes the log by its name
         aside = self._path.with_suffix(f".damaged-{int(time.time())}")
         for old, new in zip(database_files(self._path), database_files(aside), strict=True):
             if old.exists():
@@ -141,8 +141,8 @@ class QueueFile:
         return _connect(self._path)
 
     def erase(self, memory_id: str) -> list[str]:
-        """Delete for good all queued and set-aside operations about a memory, and what the log still has of those that
-        were applied. Returns the ids of those that were deleted. Can be repeated if the file was being read."""
+        """Delete for good all queued and set-aside operations about a memory, and the remains of applied ones in the
+        log. Returns the deleted ids. Can be repeated if the file was being read."""
         erased: list[str] = []
         with self._opened() as database:
             with _transaction(database):
@@ -169,7 +169,7 @@ class QueueFile:
             database.executemany("DELETE FROM rejected WHERE operation_id = ?", [(each,) for each in operation_ids])
 
     def append(self, row: QueuedRow) -> None:
-        """Append a row durably. One that is queued already stays as it is."""
+        """Append a row durably. A row that is already queued stays as it is."""
         with self._opened() as database:
             database.execute(
                 f"""INSERT OR IGNORE INTO queued ({_QUEUED})
@@ -178,8 +178,8 @@ class QueueFile:
             )
 
     def head(self, lane: str, count: int, size_bytes: int) -> tuple[list[Operation], dict[str, Failure]]:
-        """The oldest operations of a lane: at most `count`, and about `size_bytes`, but at least one. Also the errors
-        of undecodable ones (of a newer release) among them, by their ids."""
+        """The oldest operations of a lane: at most `count`, and about `size_bytes`, but at least one. Also returns the
+        errors of those that cannot be decoded (from a newer release), by id."""
         oldest: list[Operation] = []
         unreadable: dict[str, Failure] = {}
         total = 0
@@ -285,25 +285,25 @@ def _is_damage(error: sqlite3.Error) -> bool:
 
 @dataclass
 class Lane:
-    """Operations that wait for each other, and how the store takes them."""
+    """Operations that have to be applied in order, and the store's refusals of them."""
 
     waiting: dict[str, str] = field(default_factory=dict)
-    """The id of the memory of each (or empty), by the operation's id, oldest first."""
+    """The memory ids (or empty) of the waiting operations, by operation id, oldest first."""
     refusal: RemembrancerError | None = None
-    """Why the store refused the oldest one for the moment."""
+    """The reason that the store refuses the oldest one for now."""
     refused_at: str = ""
-    """The path of the project of that one."""
+    """The path of that operation's project."""
     again_at: float = 0.0
     """The moment of the next attempt after a failed one, on the monotonic clock."""
     failures: int = 0
-    """How often the store has failed at the first operations: the one at fault is found one by one."""
+    """The number of internal errors on the first operations, which are then sent one by one to find the culprit."""
 
 
 class WriteQueue:
     """The queue for asynchronous use. An operation counts as waiting from before its append until after its removal.
 
-    Order matters only within a lane: operations of one do not block those of another. A lane is the id of a project,
-    the id with `NOTES` appended, or `USER_LANE`.
+    Order matters only within a lane: the operations of one do not block those of another. A lane is the id of a
+    project, the id with `NOTES` appended, or `USER_LANE`.
     """
 
     def __init__(self, path: Path, limit: int) -> None:
@@ -315,9 +315,9 @@ class WriteQueue:
         """The lanes in which operations wait."""
         self.rejected = 0
         self.changed = anyio.Event()
-        """Set when something is appended or leaves, and then replaced by a new event."""
+        """Set when an operation is added or removed, and then replaced by a new event."""
         self.problem: str | None = None
-        """Why the file cannot be opened: until it can, nothing is queued, and only the store takes writes."""
+        """The reason that the file cannot be opened. Until it can, nothing is queued: only the store takes writes."""
         self.damage: str | None = None
         """The damage that was found in the file, and its outcome."""
 
@@ -354,9 +354,9 @@ class WriteQueue:
         return sum(len(self.lanes[name].waiting) for name in lanes if name in self.lanes)
 
     def lane_of(self, operation: Operation) -> str:
-        """The lane of an operation, as far as it is known here: the lane of its memory, if that waits as well."""
+        """The lane of an operation: that of its memory, if an operation on the memory is waiting as well."""
         change, project_id = operation.change, operation.project.id
-        if isinstance(change, WriteNote):  # its disk may hang, and holds no memories
+        if isinstance(change, WriteNote):  # its own lane, since its disk may hang and has no memories
             return project_id + NOTES
         memory_id = memory_id_of(change) if self.lanes else None
         for name in (USER_LANE, project_id):
@@ -368,8 +368,8 @@ class WriteQueue:
         return USER_LANE if is_users else project_id
 
     async def append(self, operation: Operation) -> None:
-        """Queue an operation; it is durable when this returns. One that is already queued is not added again. Raises
-        `QueueFull`, `StorageFull` or `MemoryUnavailable`."""
+        """Queue an operation; it is durable when this returns. An operation that is already queued is not added again.
+        Raises `QueueFull`, `StorageFull` or `MemoryUnavailable`."""
         operation_id = operation.operation_id
         queued_in = next((name for name, lane in self.lanes.items() if operation_id in lane.waiting), None)
         if queued_in is None and self.depth >= self._limit:
@@ -412,13 +412,13 @@ class WriteQueue:
             await self._count()
 
     async def wait_empty(self, project_id: str) -> None:
-        """Wait until no operation is queued whose outcome a session of a project may see, apart from refused ones."""
+        """Wait until no operation that a session of a project may see is queued, apart from refused ones."""
         while any(name in self.lanes and name not in self.stuck for name in (project_id, USER_LANE)):
             await self.changed.wait()
 
     def note_refusal(self, lane: Lane, path: str, error: RemembrancerError) -> None:
-        """Note why the store does not take the oldest operation of a lane, which is of the project at `path`. Reads
-        wait for it no longer."""
+        """Note why the store does not take the oldest operation of a lane, whose project is at `path`. Reads stop
+        waiting for it."""
         lane.refusal, lane.refused_at = error, path
         self._announce()
 
@@ -458,8 +458,8 @@ BATCH_OPERATIONS: Final = 200
 BATCH_BYTES: Final = 4 * 1024 * 1024
 BATCH_TIMEOUT_S: Final = 10.0
 RETRY_S: Final = 2.0
-"""The pause before a lane is retried whose oldest operation the store refuses for now (a full disk, say), and between
-two attempts to open an unusable file."""
+"""The pause before retrying a lane whose oldest operation the store refuses for now (as on a full disk), and between
+attempts to open an unusable file."""
 INTERNAL_TRIES: Final = 5
 """An operation that makes the store fail is set aside after this many attempts, so that the others can proceed."""
 
@@ -498,7 +498,7 @@ class Drain:
                     await changed.wait()
 
     async def _round(self) -> bool:
-        """Send a batch of each lane that is due, those that failed last. Returns True if there was nothing to send."""
+        """Send a batch of each lane that is due, lanes that failed last. Returns True if there was nothing to send."""
         if self._queue.problem is not None:
             await self._queue.open()
         now = time.monotonic()
@@ -533,7 +533,7 @@ class Drain:
         logger.info("drained", extra={"applied": len(reply.applied), "depth": self._queue.depth})
 
     async def _note_refusal(self, lane: Lane, batch: list[Operation], error: RemembrancerError) -> None:
-        """Note why the store refuses a batch: its oldest operation waits, or is set aside if it will never be taken."""
+        """Note the store's refusal of a batch: its oldest operation waits, or if the refusal is final, is set aside."""
         is_final = not error.retry_possible and error.code not in UNREADABLE
         if isinstance(error, InternalError):
             lane.failures += 1

@@ -1,8 +1,6 @@
-"""The indexer reads the notes and the code of the projects in use, and keeps the indexes of both.
-
-It owns only these, which can be rebuilt. The store says which trees are in use; the disk says what is in them. The
-process can be killed at any moment: the next one compares disk and index again, and continues.
-"""
+"""The indexer reads the notes and the code of the projects in use, and maintains the indexes of both. It owns only
+these, which can be rebuilt. The store says which trees are in use. The process can be killed at any moment: the next
+one compares the disk with the index again, and continues."""
 
 import logging
 import math
@@ -71,6 +69,6 @@ class IndexerActor(Actor):
 
     def _on_connection(self, up: bool) -> None:
         logger.info("store connected" if up else "store disconnected")
-        if up:  # a new store does not know yet how far they are
+        if up:  # a new store does not know their progress yet
             for indexer in self._indexers.values():
                 indexer.wake()

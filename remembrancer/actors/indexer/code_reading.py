@@ -20,7 +20,7 @@ from remembrancer.code.tree import FOREIGN, IGNORE_FILES, SourceFile, Tree
 from remembrancer.protocol.files import ToRead
 
 READERS: Final = min(2, os.cpu_count() or 1)
-"""Reading processes that run at once."""
+"""The number of concurrent reading processes."""
 
 logger = logging.getLogger(__name__)
 
@@ -33,8 +33,8 @@ class CodeReaders:
         self._free = asyncio.Semaphore(most)
 
     async def read(self, root: str, files: Sequence[SourceFile]) -> list[ReadFile]:
-        """Read these files of a tree, in their order. A file that kills its parser is cut without it; if it still kills
-        the process, it is skipped. Raises `OSError` if no process can be started."""
+        """Read these files of a tree, in order. A file that kills the process is retried without its parser, and
+        skipped if it still does. Raises `OSError` if no process can be started."""
         read: list[ReadFile] = []
         plain: set[str] = set()
         async with self._free:
@@ -51,9 +51,9 @@ class CodeReaders:
 
 
 async def _read_until_death(request: ReadFiles) -> list[ReadFile]:
-    """Read the first of these files in a new process, up to one that kills it."""
+    """Read these files in a new process, up to the first one that kills it."""
     command = (sys.executable, "-P", "-s", "-m", "remembrancer.code.reader")
-    with anyio.CancelScope(shield=True):  # otherwise nobody would end a half-started process
+    with anyio.CancelScope(shield=True):  # otherwise nothing would end a half-started process
         process = await asyncio.create_subprocess_exec(
             *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
         )

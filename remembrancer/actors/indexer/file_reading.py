@@ -1,4 +1,4 @@
-"""The notes and transcripts of a workspace, for their index: found, and read without credentials."""
+"""Finds the notes and transcripts of a workspace, and reads them for their index, without credentials."""
 
 import hashlib
 import math
@@ -33,21 +33,21 @@ from remembrancer.toolsets.files.workspace_files import (
 )
 
 OTHER_PROJECT: Final = "of another project"
-"""The reason for skipping a transcript that need not be reported."""
+"""A reason for skipping a transcript; it need not be reported."""
 ENDED_S: Final = 300.0
-"""The transcript of a session that has been silent for this long is read however little it has grown."""
+"""A transcript that has not changed for this long is read, however little it has grown."""
 GROWTH: Final = 0.1
-"""The least growth, as a share of its size, after which a transcript is read again, as a whole."""
+"""The minimum growth, as a share of its size, after which a whole transcript is read again."""
 HEAD_BYTES: Final = 256 * 1024
 """The beginning of a transcript, which usually names the directory of its session."""
 BATCH_BYTES: Final = 64 * 1024
-"""The size of the files in one transaction, which takes some 50 ms: meanwhile no vectors are written."""
+"""The size of the files in one transaction, which takes some 50 ms and blocks writing vectors."""
 LONGEST_S: Final = 4.0
-"""The longest wait after a quiet interval should have begun, while other files keep changing."""
+"""The maximum wait for a quiet interval while files keep changing."""
 TRANSCRIPTS_LOOK_S: Final = 30.0
 """The interval between checks of transcripts, which grow all the time and are read in larger pieces."""
 _GAP: Final = re.compile(r"\n{4,}")
-"""Several blank lines, as where a note has the block of memories."""
+"""Several blank lines, such as a block of memories leaves when it is removed from a note."""
 
 
 class WorkspaceFiles(TreeFiles):
@@ -70,7 +70,7 @@ class WorkspaceFiles(TreeFiles):
         return NotesWriter(path, f"{settings.chunk_tokens} {settings.chunk_overlap} {settings.chunk_at_boundaries}")
 
     def scan(self, known: Mapping[str, FileState], asked: ToRead | None) -> Scan:
-        if self._known is None:  # another process may have been unable to read what is readable now
+        if self._known is None:  # files that an earlier process could not read may be readable now
             known = {path: state._replace(mtime_ns=0) if state.skipped else state for path, state in known.items()}
         self._known, self._force = known, asked is not None and asked.force
         found, skipped = scan(self.root, self._settings)
@@ -119,12 +119,11 @@ class WorkspaceFiles(TreeFiles):
             with file.path.open("rb") as transcript:
                 transcript.seek(known.size)
                 return transcript.read(grown).count(b"\n") >= self._settings.transcripts_delta_messages
-        except OSError:  # reading it reports the error
+        except OSError:  # reading the file reports the error
             return True
 
     def read_file(self, file: FoundFile, known: FileState | None, *, force: bool = False) -> ReadNote | None:
-        """A file for the index, perhaps with the reason why it is left out; None if it is gone or being written.
-        Blocks."""
+        """A file for the index, with the reason if it is left out; None if it is gone or being written. Blocks."""
         try:
             read_it = self._read_transcript if file.source == "sessions" else self._read_note
             read = read_it(file, known, force=force)

@@ -1,8 +1,5 @@
-"""Compares the files of one tree with their index, and reads what has changed: at the start, on request, and after each
-change.
-
-Decisions rest on the disk and the index alone, so a kill costs nothing but the time to compare again.
-"""
+"""Compares the files of one tree with their index, and reads changed ones: at the start, on request, and after each
+change. Decisions depend only on the disk and the index, so a kill costs only the time to compare again."""
 
 import logging
 import math
@@ -30,13 +27,13 @@ from remembrancer.protocol.paths import delete_database
 from remembrancer.protocol.system import IS_POLLED
 
 UNWATCHED_LOOK_S: Final = 10.0
-"""The interval between comparisons where the system cannot report changes."""
+"""The interval between comparisons if the system cannot report changes."""
 RETRY_S: Final = 5.0
 """The delay before the next attempt after a failure."""
 FIRST_REPORT_MS: Final = 2000
-"""The time after which a watch without changes reports that it has begun."""
-UNDER_WAY: Final = 4
-"""Batches of files that are being read or wait to be indexed."""
+"""The time after which a watch that saw no changes reports that it has begun."""
+MAX_OPEN_BATCHES: Final = 4
+"""The maximum number of batches of files that are being read or are waiting to be indexed."""
 BATCH_FILES: Final = 200
 DAMAGED: Final = (sqlite3.DatabaseError, zlib.error, UnicodeDecodeError)
 """The errors of a damaged index."""
@@ -45,8 +42,8 @@ logger = logging.getLogger(__name__)
 
 
 class Scan(NamedTuple):
-    """A comparison of the disk with the index: the files to be read, the paths that are gone, the number of all files,
-    and what is left out, by path or by reason."""
+    """A comparison of the disk with the index: the files to read, the paths that are gone, the total number of files,
+    and the files left out, by path or by reason."""
 
     changed: Sequence[Any]
     removed: Sequence[str]
@@ -57,15 +54,15 @@ class Scan(NamedTuple):
 class TreeFiles(ABC):
     root: Path
     quiet_s: float
-    """The time without a change after which files are read."""
+    """The time without changes after which files are read."""
     longest_s: float
-    """The time after which they are read at the latest, while others keep changing."""
+    """The time after which they are read at the latest, even if files keep changing."""
     look_s: float = math.inf
     """The interval between comparisons without a known change."""
     batch_bytes: int
     """The size of the files in one transaction."""
     native: tuple[str, ...] = ()
-    """The places of the assistants' own memory."""
+    """The locations of the assistants' own memories."""
 
     @abstractmethod
     def open_index(self, path: Path) -> IndexWriter:
@@ -80,12 +77,12 @@ class TreeFiles(ABC):
         """Read changed files for the index."""
 
     def left_out(self, scan: Scan, known: Mapping[str, FileState]) -> dict[str, str]:
-        """The skipped files that a client is told of, each with the reason."""
+        """The skipped files to report to a client, with the reasons."""
         return {}
 
     @abstractmethod
     def directories(self) -> set[Path]:
-        """The existing directories that are watched with all below them; of the root, its direct content always is."""
+        """The existing directories to watch recursively. The root itself is always watched, but not recursively."""
 
     @abstractmethod
     def concerns(self, path: Path) -> bool:
@@ -93,7 +90,7 @@ class TreeFiles(ABC):
 
 
 class Indexer:
-    """Keeps the index of one tree up to date, and `tell`s the store how far it is. Use `run` as a task."""
+    """Keeps the index of one tree up to date, and `tell`s the store its progress. Run `run` as a task."""
 
     def __init__(self, tree: IndexedTree, files: TreeFiles, tell: Callable[[SyncDone], object]) -> None:
         self.tree = tree
@@ -104,7 +101,7 @@ class Indexer:
         self._wake = anyio.Event()
         self._scope = anyio.CancelScope()
         self.files = self.native_files = 0
-        """The number of files in the index, and of those that belong to the assistants' own memory."""
+        """The number of files in the index, and of those among them that belong to the assistants themselves."""
         self.error: str | None = None
 
     async def run(self) -> None:
@@ -185,7 +182,7 @@ class Indexer:
         """Index the changed files, and then remove those that are gone. Returns the counts of `IndexWriter.take`, and
         the number of `chunks` that were read."""
         run, root = anyio.to_thread.run_sync, self.tree.root
-        lock, few = anyio.Lock(), anyio.Semaphore(UNDER_WAY)
+        lock, few = anyio.Lock(), anyio.Semaphore(MAX_OPEN_BATCHES)
         counts, left = Counter[str](), len(scan.changed)
         if left:
             self._tell(SyncDone(self.tree, left))
@@ -229,8 +226,8 @@ class Indexer:
             await anyio.sleep(pause_s)
 
     async def _watch_these(self, directories: set[Path]) -> None:
-        """Report changes until other directories have to be watched: one has appeared, or is gone, and a successor of
-        the same name would not be noticed."""
+        """Report changes until the directories to watch change. A directory that is gone counts, since a new one of the
+        same name would not be noticed."""
 
         async def watch(paths: set[Path], recursive: bool) -> None:
             is_due = True  # changes before the watch began were not reported
@@ -246,7 +243,7 @@ class Indexer:
             ):
                 if reported or is_due:
                     self._wake.set()
-                # Polling misses a second change within the same second: the tree is compared again once it is quiet.
+                # Polling misses a second change within the same second, so the tree is compared again once it is quiet.
                 is_due, self.is_watching = IS_POLLED and bool(reported), True
                 is_gone = any(change is Change.deleted and Path(path) in paths for change, path in reported)
                 if is_gone or (reported and directories != self._files.directories()):

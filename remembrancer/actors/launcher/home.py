@@ -16,8 +16,8 @@ PRIVATE_DIRECTORY: Final = 0o700
 
 
 def prepare_home(paths: RuntimePaths) -> None:
-    """Make the home and its directories, for this user alone. Raises `HomeUnusable` if that fails, or others may write
-    in it."""
+    """Create the home and its directories, for this user only. Raises `HomeUnusable` if that fails or others can write
+    to it."""
     try:
         paths.home.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
         _make_private(paths.home)
@@ -37,13 +37,13 @@ def _make_private(directory: Path) -> None:
     if about.st_uid != os.getuid():
         raise unusable(directory, "it belongs to another user")
     if about.st_mode & (stat.S_ISVTX | stat.S_IWOTH):
-        raise unusable(directory, "everyone can write to it")  # /tmp itself, say, whose mode is not ours to change
+        raise unusable(directory, "everyone can write to it")  # such as /tmp itself, whose mode is not ours to change
     if stat.S_IMODE(about.st_mode) != PRIVATE_DIRECTORY:
         directory.chmod(PRIVATE_DIRECTORY)
 
 
 def _claim(directory: Path, use: str) -> None:
-    """Make a directory for this user alone, in a place where another user may have put a link or a directory there."""
+    """Create a directory for this user only, where another user may already have put a link or a directory."""
     directory.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
     about = directory.lstat()
     if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or stat.S_IMODE(about.st_mode) & 0o077:
@@ -59,8 +59,8 @@ def unusable(directory: Path, reason: OSError | str) -> HomeUnusable:
 
 
 def claim_memory_home(home: Path) -> None:
-    """Make the directory of a home in memory, for this user alone, in a place where everybody may make directories.
-    Raises `HomeUnusable`."""
+    """Create the directory of a home in memory, for this user only, where everybody may create directories. Raises
+    `HomeUnusable`."""
     try:
         _claim(home, "this memory goes there")
     except OSError as error:
@@ -86,7 +86,7 @@ def take_home(paths: RuntimePaths, wait_s: float) -> FileLock:
 def remove_sockets(paths: RuntimePaths) -> None:
     """Remove the sockets of a dead runtime. Call this only with the lock of the home."""
     for path in paths.run.glob("*.sock"):
-        with contextlib.suppress(OSError):  # its process cannot listen then, and says why
+        with contextlib.suppress(OSError):  # its process then cannot listen, and reports why
             path.unlink(missing_ok=True)
 
 
@@ -103,7 +103,7 @@ def _is_inside(paths: RuntimePaths) -> bool:
 
 
 def clear_memory_home(paths: RuntimePaths) -> None:
-    """Delete everything in the home but its locks, which others may be checking. Call this only with the lock of the
+    """Delete everything in the home except its locks, which others may be checking. Call this only with the lock of the
     home."""
     for path in paths.home.iterdir():
         if path.is_dir() and not path.is_symlink():

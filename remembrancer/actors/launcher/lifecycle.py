@@ -17,11 +17,11 @@ from remembrancer.protocol.work import ModelChoice
 READY_S: Final = 60.0
 """A process that is not ready after this time has failed to start."""
 DELAYS_S: Final = (0.0, 0.0, 0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
-"""The pauses before successive restarts. The first are 0, so that a crash or two is not noticed."""
+"""The pauses before successive restarts. The first ones are 0, so that a crash or two goes unnoticed."""
 SLOW_S: Final = 30.0
-"""The pause after those. Because restarts never end, the runtime recovers by itself when a full disk is cleared."""
+"""The pause before further restarts. They never end, so the runtime recovers by itself once a full disk is cleared."""
 FORGIVEN_S: Final = 4.0
-"""For each such time that a process was ready, one earlier death no longer counts."""
+"""Each such period of being ready cancels one earlier death."""
 
 logger = logging.getLogger(__name__)
 
@@ -29,8 +29,8 @@ logger = logging.getLogger(__name__)
 class Lifecycle:
     """One process of the runtime, through all of its incarnations. Each method returns the instructions to carry out.
 
-    `alive`: a process exists now; in the state `failed` the role is not available, for the reason in `error`, although
-    a process may be starting; `restarts` counts all starts but the first.
+    `alive`: a process exists now; in the state `failed` the role is unavailable, for the reason in `error`, although a
+    process may be starting; `restarts` counts all starts but the first.
     """
 
     def __init__(self, role: Role, name: str, settings: Settings, new_incarnation: Callable[[], str]) -> None:
@@ -49,13 +49,13 @@ class Lifecycle:
         """The time of the first ping without an answer."""
         self._stall_timeout_s = settings.stall_timeout_s
         self._deaths = 0.0
-        """The deaths so far, less one for each `FORGIVEN_S` that it was ready."""
+        """The number of deaths so far, minus one for each `FORGIVEN_S` of being ready."""
         self._ready_at: float | None = None
         self._restart_at: float | None = None
         self._kill_at: float | None = None
         self._cause: str | None = None
         self._stop_steps: list[tuple[float, Step]] | None = None
-        """The next steps of a stop, each with its time; None if it was not asked to stop."""
+        """The next steps of a stop with their times; None if it was not asked to stop."""
 
     @property
     def retiring(self) -> bool:
@@ -70,7 +70,7 @@ class Lifecycle:
         self.started_at = now
         self._ready_at = self._restart_at = self._cause = self._unanswered_since = None
         self._kill_at = now + READY_S
-        if self.state != "failed":  # which it stays until it is ready
+        if self.state != "failed":  # a failed process counts as failed until it is ready
             self._enter("starting", now)
         return [Start(self.role, self.name, self.incarnation, self.threads, self.model)]
 
@@ -86,7 +86,7 @@ class Lifecycle:
 
     def on_exit(self, ending: int | str | Failure, now: float) -> None:
         """Note the end of the process: its exit status (negative: the signal), the reason why it could not be started,
-        or the failure that it has reported, with which every further start would end, too."""
+        or its reported failure, which every further start would repeat."""
         self.alive, self._kill_at = False, None
         if self.retiring:
             self._end(now)
@@ -108,7 +108,7 @@ class Lifecycle:
         self._enter("failed" if is_hopeless else "restarting", now)
 
     def ask_to_stop(self, reason: str, now: float) -> list[Instruction]:
-        """Begin to stop the process. If it is not running, it counts as ended at once."""
+        """Begin to stop the process, which has ended at once if it is not running."""
         if self.retiring:
             return []
         if not self.alive:
@@ -122,14 +122,14 @@ class Lifecycle:
         return [Tell(self.name, self.incarnation, Stop(reason, GRACE_S)), *self.tick(now)]
 
     def beat(self, now: float, late_s: float) -> list[Instruction]:
-        """Send a ping and check the earlier answers. Silence counts from the first unanswered ping, and only while the
-        launcher itself was running: the time by which its timer was late (`late_s`) is excused, since the answers may
+        """Send a ping and check the earlier answers. Silence counts from the first unanswered ping, but not while the
+        launcher itself was not running: the time by which its timer was late (`late_s`) is excused, since answers may
         be waiting unread."""
         if not self.alive or self.retiring:
             return []
         ping = Tell(self.name, self.incarnation, Ping())
         if self._ready_at is None:
-            return [ping]  # the answer shows whether the first report was lost; silence does not count yet
+            return [ping]  # its answer replaces a first report that was lost; silence does not count yet
         self._unanswered_since = now if self._unanswered_since is None else self._unanswered_since + max(0.0, late_s)
         if self._cause is None and now - self._unanswered_since > self._stall_timeout_s:
             self._cause = f"it did not answer for {self._stall_timeout_s:g} s and was killed"
@@ -156,8 +156,8 @@ class Lifecycle:
         return self._kill_at if self._restart_at is None else self._restart_at
 
     def _proceed(self, steps: list[tuple[float, Step]], now: float) -> list[Instruction]:
-        """Take the step of a stop that is due. If it is taken late, because the launcher was suspended or starved, the
-        later ones are postponed: the process may have had no processor time either."""
+        """Take the due step of a stop. If it is late, because the launcher was suspended or starved, later steps are
+        postponed: the process may have had no processor time either."""
         if not steps or steps[0][0] > now:
             return []
         at, step = steps[0]
@@ -208,7 +208,7 @@ class Start(msgspec.Struct, frozen=True):
 
 
 class Tell(msgspec.Struct, frozen=True):
-    """Send a message to that incarnation of a process; if it is not connected, the message is dropped."""
+    """Send a message to that incarnation of a process. It is dropped if the process is not connected."""
 
     name: str
     incarnation: str
@@ -231,10 +231,10 @@ GRACE_S: Final = 1.2
 """The time that a process has after `Stop` to finish the work in hand: longer than any commit, and hardly
 noticeable."""
 ASK_S: Final = 1.6
-"""From `Stop` to SIGTERM: the grace period, and the time to close files and exit."""
+"""From `Stop` to SIGTERM: the grace period, plus time to close files and exit."""
 TERM_S: Final = 0.4
-"""From SIGTERM to SIGKILL, which every process survives without harm to its data."""
+"""From SIGTERM to SIGKILL, which harms no process's data."""
 KILL_S: Final = 1.0
-"""From SIGKILL until the launcher stops waiting; only a process stuck in the kernel (state D) takes so long."""
+"""From SIGKILL until the launcher stops waiting; only a process stuck in the kernel (state D) takes that long."""
 STARTING_S: Final = 0.5
 """From `Stop` and SIGTERM together to SIGKILL, for a process that is still starting: it has nothing to finish."""

@@ -1,4 +1,4 @@
-"""One runtime of a home, from its lock to its end: the decisions of `Supervision`, carried out with real processes,
+"""One runtime of a home, from its lock to its end. Carries out the decisions of `Supervision` with real processes,
 sockets and time."""
 
 from __future__ import annotations
@@ -64,20 +64,20 @@ logger = logging.getLogger(__name__)
 UMASK: Final = 0o077
 """Files are private to this user; the children inherit the mask."""
 LOCK_WAIT_S: Final = 0.3
-"""The time that a runtime waits for the lock, which `status` and `down` take for a moment to check it."""
+"""The time that a runtime waits for the lock, which `status` and `down` hold for a moment to check it."""
 SOCKETS_LOOK_S: Final = 1.0
-"""The time between two checks that the sockets still exist; without them the runtime ends."""
+"""The interval between checks that the sockets still exist; without them the runtime ends."""
 FRESH_ANSWERS_S: Final = 0.5
-"""The time that a command waits for fresh reports of the processes, before the last known ones are used."""
+"""The time that a command waits for fresh reports from the processes before it uses the last known ones."""
 OUTPUT_LIMIT_BYTES: Final = 1024 * 1024
-"""A process's output file is kept across starts up to this size. Its actual log rotates by itself."""
+"""The size up to which a process's output file is kept across starts. Its actual log rotates by itself."""
 PRIVATE_FILE: Final = 0o600
 SMALL: Final = {"OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
-"""The matrices outside the model are small: numpy's own threads would only take processor time from the model. Threads
-that take turns need no heaps of their own, which keep 30 MB more than one."""
+"""The matrices outside the model are small: NumPy's own threads would only take processor time from the model. Threads
+that take turns need no separate heaps, which would hold 30 MB more."""
 
 Event = Callable[[float], list[Instruction]]
-"""An event: called with the time, it updates the decisions and returns instructions."""
+"""Called with the time: updates the decisions and returns instructions."""
 Command = Callable[[str], list[str]]
 """Maps a role to the command that runs it."""
 _decode_failure: Final = msgspec.json.Decoder(Failure).decode
@@ -90,10 +90,10 @@ def actor_command(role: str) -> list[str]:
 class Runtime(NamedTuple):
     """The runtime of one home.
 
-    `for_sessions` ends the runtime after the settings' `idle_timeout_s` without a session. `secrets` are the variables
-    that may include those for embedders (None: they are in `environ`). `command` gives the command line of a role.
+    `for_sessions` ends the runtime after the settings' `idle_timeout_s` without a session. `secrets` are variables that
+    may include those for embedders (None: they are in `environ`). `command` returns the command line of a role.
     `in_memory`: the content of the home is deleted after an orderly stop; after a crash the next runtime continues with
-    it. `no_token`: HTTP is open to every program of this machine. `when_started` is called when it can no longer fail
+    it. `no_token`: HTTP is open to every program on this machine. `when_started` is called once it can no longer fail
     to start.
     """
 
@@ -119,7 +119,7 @@ class Runtime(NamedTuple):
             if self.in_memory:
                 prepare_home(self.paths)
             remove_sockets(self.paths)
-            with contextlib.suppress(OSError):  # the disk is full, say: nothing needs to be cleared away yet
+            with contextlib.suppress(OSError):  # such as a full disk: nothing needs to be cleaned up yet
                 write_record(self.paths, os.getpid())
             try:
                 reason = self._supervise()
@@ -152,8 +152,7 @@ class Runtime(NamedTuple):
         return taken
 
     def _read_settings(self) -> Settings:
-        """Read the settings, and start the log so that their errors are in it: nobody reads the error output of a
-        session's runtime."""
+        """Read the settings, and log their errors, since nobody reads the error output of a session's runtime."""
         try:
             configuration = self.load_configuration()
         except RemembrancerError as error:
@@ -167,7 +166,7 @@ class Runtime(NamedTuple):
 
 
 def _blot_out(name: str, value: str) -> None:
-    """Overwrite a variable in the environment that the system shows for this process (`/proc/<pid>/environ`)."""
+    """Overwrite a variable in the environment that the system publishes for this process (`/proc/<pid>/environ`)."""
     if name in os.environ:
         getenv = ctypes.CDLL(None).getenv
         getenv.restype = ctypes.c_void_p
@@ -178,10 +177,8 @@ def _blot_out(name: str, value: str) -> None:
 
 
 class Supervisor:
-    """The processes of a runtime, from the first to the last. Runs once.
-
-    `secrets` are variables of which each embedder gets those that its engine needs, and no other process any.
-    """
+    """Runs the processes of a runtime, once. Each embedder gets those of the `secrets` that its engine needs, and no
+    other process gets any."""
 
     def __init__(self, runtime: Runtime, settings: Settings, secrets: Mapping[str, str]) -> None:
         self._runtime = runtime
@@ -198,7 +195,7 @@ class Supervisor:
         self._tasks: anyio.abc.TaskGroup | None = None
 
     async def run(self) -> str:
-        """Run until told to stop, and stop in order. Returns the reason."""
+        """Run until told to stop, and stop the processes in order. Returns the reason."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:  # keep ignoring it, as nohup asks
@@ -215,9 +212,9 @@ class Supervisor:
         return reason
 
     async def _watch_sockets(self) -> None:
-        """End the runtime when its sockets were deleted: it holds the home, and no new session can reach it."""
+        """End the runtime if its sockets are deleted: it holds the home, but no new session can reach it."""
         socket = self._paths.control_endpoint.removeprefix("ipc://")
-        while os.path.lexists(socket):  # noqa: ASYNC110, ASYNC240 - no event tells of it, and no disk is waited for
+        while os.path.lexists(socket):  # noqa: ASYNC110, ASYNC240 - no event reports it, and no disk is waited for
             await anyio.sleep(SOCKETS_LOOK_S)
         reason = f"its sockets in {self._paths.run} are gone"
         self._events.put_nowait(functools.partial(self._core.stop, reason))
@@ -256,7 +253,7 @@ class Supervisor:
         loop = asyncio.get_running_loop()
 
         def on_exit(child: Child, ending: int | Failure) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits for this child
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits for this child
                 loop.call_soon_threadsafe(self._on_exit, child, ending, exited)
 
         wanted = secret_variables(self._settings, settings.engine) if order.role == "embedder" else ()
@@ -310,7 +307,7 @@ class Supervisor:
                     if process.state == "ready":
                         asking.start_soon(self._ping, process.name, process.incarnation)
 
-        def answer(now: float) -> list[Instruction]:  # behind those reports
+        def answer(now: float) -> list[Instruction]:  # queued after those reports
             self._router.send(peer, self._status(now), in_reply_to=asked)
             return []
 
@@ -354,7 +351,7 @@ def _peer(name: str, incarnation: str) -> Peer:
 
 
 class Child:
-    """One process in a process group of its own. The end of its standard input tells it that the launcher is dead."""
+    """A process in its own process group. The end of its standard input tells it that the launcher is dead."""
 
     def __init__(
         self,
@@ -364,8 +361,8 @@ class Child:
         on_exit: Callable[[Child, int | Failure], None],
     ) -> None:
         """Start the process, with its output appended to `<name>.out` in the logs. Only this child gets `secrets`.
-        `on_exit` is called with the exit status (negative: the signal) or the failure to start, in a thread of its own,
-        once the child is dead and the other processes in its group are killed. Raises `OSError`."""
+        `on_exit` is called in a separate thread with the exit status (negative: the signal) or the failure to start,
+        once the child is dead and the rest of its group is killed. Raises `OSError`."""
         self.name, paths = spec.name, spec.paths
         self._output = paths.logs / f"{self.name}.out"
         with _open_output(self._output) as output:

@@ -1,8 +1,6 @@
-"""All processes of a runtime: the order of their start and stop, and the messages to them about each other.
-
-Pure decisions: events go in, with the time, and instructions come out. Times are seconds of a monotonic clock;
-`next_at` says when `tick` has something to do.
-"""
+"""All processes of a runtime: the order of starting and stopping them, and the messages to them about each other. Pure
+decisions: events go in, with the time, and instructions come out. Times are seconds of a monotonic clock; `next_at`
+says when `tick` has something to do."""
 
 import itertools
 import math
@@ -18,18 +16,18 @@ from remembrancer.protocol.work import ModelChoice
 HEARTBEAT_S: Final = 1.0
 """The interval of heartbeats to each process."""
 FIRST_SESSION_S: Final = 30.0
-"""The least time for the session that started the runtime to connect, whatever the idle timeout is."""
+"""The minimum time for the session that started the runtime to connect, whatever the idle timeout is."""
 RESTS: Final = "stopped until it is needed"
 NO_JOBS: Final = "it has no jobs"
 NO_JOBS_S: Final = 10.0
-"""The time without jobs after which the consolidator is stopped, until there is one again."""
+"""The time without jobs after which the consolidator is stopped until there is another."""
 STOP_ORDER: Final[tuple[Role, ...]] = ("gateway", "consolidator", "indexer", "embedder", "store")
-"""The gateway answers open requests while the store is there; unfinished work of consolidator and indexer is done
-later; a worker hands back its jobs; the store closes last."""
+"""The gateway can answer open requests while the store is up; unfinished work of the consolidator and the indexer is
+done later; a worker hands back its jobs; the store closes last."""
 
 
 class Supervision:
-    """The launcher's decisions. `for_sessions`: the runtime ends by itself after a long time without sessions."""
+    """The launcher's decisions. `for_sessions`: the runtime ends by itself if there are no sessions for a long time."""
 
     def __init__(
         self, settings: Settings, new_incarnation: Callable[[], str], *, for_sessions: bool, now: float
@@ -41,18 +39,18 @@ class Supervision:
         self._store = self._new("store")
         self._embedders: dict[int, Lifecycle] = {}
         self._background: dict[Role, Lifecycle] = {}
-        """The consolidator and the indexer, while there is something for them."""
+        """The consolidator and the indexer, while there is work for them."""
         self.reports: dict[str, ProcessHealth] = {}
-        """The last health of each process by name, also after its end: it is better than none."""
+        """The last health of each process by name, kept after its end, since an old report is better than none."""
         self._idle = IdleWatch(settings.idle_timeout_s if for_sessions else math.inf)
         self._rest = IdleWatch(settings.rest_timeout_s if for_sessions else math.inf)
         self.is_resting = False
-        """True after a while without use: only gateway and store stay, to serve the next request at once."""
+        """True after a while without use: only gateway and store keep running, to serve the next request at once."""
         self._asked = 0
-        """The number of requests and writes that the present store has counted."""
+        """The number of requests and writes counted by the present store."""
         self._next_beat = now + HEARTBEAT_S
         self._jobs_until = now
-        """The time until which the consolidator stays without jobs."""
+        """The time until which the consolidator keeps running without jobs."""
         self.stopping: str | None = None
         """The reason why the runtime is stopping; None while it is not."""
 
@@ -79,7 +77,7 @@ class Supervision:
         return [*self._gateway.start(now), *self._store.start(now)]
 
     def on_health(self, name: str, incarnation: str, health: ProcessHealth | None, now: float) -> list[Instruction]:
-        """Handle the health of a process, which is ready with its first report; None: it still starts."""
+        """Handle the health of a process, whose first report means that it is ready; None: it is still starting."""
         process = self._find(name, incarnation)
         if process is None or health is None:
             return []
@@ -137,7 +135,7 @@ class Supervision:
         process.on_exit(ending, now)
         failure = process.error if process.state == "failed" else None
         if process is self._gateway and failure is not None:
-            self._idle.ready(now)  # no session will ever be served: there is none to wait for
+            self._idle.ready(now)  # no session will ever be served, so none is waited for
         gone = PeerGone(process.role, incarnation, failure)
         news = [Tell(other.name, other.incarnation, gone) for other in self.processes if other.alive]
         return [*news, *self.tick(now)]
@@ -182,7 +180,7 @@ class Supervision:
 
     def _arrange_embedders(self, now: float) -> list[Instruction]:
         if _is_beginning(self._gateway) or _is_beginning(self._store):
-            return []  # the models take both cores to load, and clients wait for these two
+            return []  # loading models takes both cores, and clients wait for the gateway and the store
         running = {number: each.model for number, each in self._embedders.items()}
         wanted = 0 if self.is_resting else self._wanted
         store = self._store_health
@@ -202,8 +200,8 @@ class Supervision:
         return done
 
     def _arrange_consolidator(self, now: float) -> list[Instruction]:
-        """Start the consolidator when there is a job and nothing else is starting, and stop it when there was none for
-        a while."""
+        """Start the consolidator when there is a job and nothing else is starting, and stop it after a while without
+        jobs."""
         running = self._background.get("consolidator")
         has_jobs = self._store_health is not None and self._store_health.has_jobs
         if has_jobs or (running is not None and self._is_at_work(running)):
@@ -239,17 +237,16 @@ def _is_beginning(process: Lifecycle) -> bool:
 class IdleWatch:
     """Measures the time without a session. Times are seconds of any monotonic clock.
 
-    It starts when the gateway is first ready, however long that took, with extra time for the first session to connect.
-    While the gateway is away later, the number of sessions is unknown and the time continues: a restarted gateway soon
-    reports its sessions.
+    It starts when the gateway is first ready, with extra time for the first session to connect. If the gateway is away
+    later, the number of sessions is unknown and the time runs on: a restarted gateway soon reports its sessions.
     """
 
     def __init__(self, timeout_s: float) -> None:
-        self._timeout_s = max(timeout_s, 2 * HEARTBEAT_S)  # a session is reported at each
+        self._timeout_s = max(timeout_s, 2 * HEARTBEAT_S)  # sessions are reported at each heartbeat
         self._idle_since = math.inf
 
     def ready(self, now: float) -> None:
-        """Note that the gateway serves sessions, or has failed to. Only the first call counts."""
+        """Note that the gateway serves sessions, or has failed to start. Only the first call counts."""
         if self._idle_since == math.inf:
             self._idle_since = now + max(0.0, FIRST_SESSION_S - self._timeout_s)
 
@@ -257,20 +254,21 @@ class IdleWatch:
         self._idle_since = now
 
     def excuse(self, late_s: float) -> None:
-        """Excuse `late_s`, by which the launcher's own timer was late: reports may be waiting unread."""
+        """Excuse the time by which the launcher's own timer was late, since reports may be waiting unread."""
         self._idle_since += max(0.0, late_s)
 
     @property
     def ends_at(self) -> float:
-        """The time at which the runtime stops, if no session is seen before."""
+        """The time at which the runtime stops, unless a session appears before."""
         return self._idle_since + self._timeout_s
 
 
 def plan_scale(
     wanted: int, models: Sequence[ModelChoice], running: Mapping[int, ModelChoice | None]
 ) -> tuple[list[tuple[int, ModelChoice]], list[int]]:
-    """The numbers of embedders to start, with their models, and to stop, in order, for `wanted` of the first model and
-    one of each other model (none if 0 are wanted). The highest stop first; new ones get the lowest free numbers."""
+    """The numbers of the embedders to start, with their models, and of those to stop, in order, for `wanted` of the
+    first model and one of each other model (none if 0 are wanted). The highest numbers stop first; new ones get the
+    lowest free numbers."""
     start: list[ModelChoice] = []
     stop = [number for number, model in running.items() if model not in models]
     for place, model in enumerate(models):
