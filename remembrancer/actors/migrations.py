@@ -35,7 +35,7 @@ PRIMARY_CODE: Final = 0xFF
 """Masks the primary code in SQLite's extended result codes."""
 OLD_FILES: Final = ("user/memory.db", "projects/p_*/memory.db", "lanes/l_*.db")
 OLD_CATALOGUE: Final = ("catalog.db", "lanes/projects.json")
-"""The files of release 0.2.0's catalogue, which stay in a home until a person deletes them."""
+"""The files of release 0.2.0: records, and catalogue. They stay in a home until a person deletes them."""
 BACKUPS: Final = "backups"
 """The directory for a database's daily copies, beside it."""
 STAMP: Final = "%Y%m%dT%H%M%SZ"

@@ -214,7 +214,7 @@ def test_keys_are_not_repeated_and_some_settings_stand_in_the_file_alone(tmp_pat
     path = "~/.codex/memories_extensions/remembrancer/{project}.md"
     assert read(tmp_path, f'markdown_index = "{path}"').settings.markdown_index == path
     [problem] = read_configuration({"REMEMBRANCER_MARKDOWN_INDEX": path}).problems
-    assert "must stand in the configuration file" in problem
+    assert "is allowed only in the configuration file" in problem
     [problem] = read(tmp_path, 'markdown_index = "/srv/MEMORY.md"').problems
     assert problem.endswith("expected text such as MEMORY.md or /directory/{project}.md")
 

@@ -1,4 +1,4 @@
-// Keys, and what a page without scripts does by itself or not at all.
+// Keyboard shortcuts, and conveniences that pages work without.
 "use strict";
 document.body.classList.add("scripted");
 const links = () => [...document.querySelectorAll("#main .card a.text")];
@@ -28,7 +28,7 @@ document.addEventListener("keydown", (event) => {
   if (keys[event.key]) { event.preventDefault(); keys[event.key](); }
 });
 
-// Of a double click only the first is sent: the page after the second could not undo what the first has changed.
+// Only the first click of a double click is sent: the page after the second could not undo the first one's change.
 let sentAt = -Infinity;
 document.addEventListener("submit", (event) => {
   if (event.target.method !== "post") return;
@@ -41,7 +41,7 @@ function toSearch() {
   if (field) { field.focus(); field.select(); } else location.href = document.querySelector(".brand").dataset.search;
 }
 
-// Live: what is being written or read by hand is left alone.
+// Live updates leave alone whatever a person is editing or has opened.
 const pulse = document.getElementById("pulse");
 document.addEventListener("htmx:sseOpen", () => { pulse?.classList.add("on"); pulse?.setAttribute("aria-label", "live"); });
 document.addEventListener("htmx:sseError", () => { pulse?.classList.remove("on"); pulse?.setAttribute("aria-label", "not connected"); });
@@ -77,7 +77,7 @@ async function draw(at) {
   const kind = (link) => (link.type || "together in a memory").replaceAll("_", " ");
   const beside = new Map(data.nodes.map((node) => [node.id, []]));
   for (const link of data.links) for (const [one, other] of [[link.source, link.target], [link.target, link.source]]) beside.get(one)?.push({ ...link, other });
-  let chosen = null, zoom = 1; // dots and names have one size on the screen, however near they are looked at
+  let chosen = null, zoom = 1; // dots and names keep their size on the screen at any zoom
   const isNear = (node) => !chosen || node === chosen || beside.get(chosen.id).some(({ other }) => other === node.id);
   const pixels = (node) => 3 + 1.5 * Math.sqrt(node.memories), radius = (node) => pixels(node) / zoom;
   const pen = document.createElement("canvas").getContext("2d"); pen.font = "13px system-ui";
@@ -85,7 +85,7 @@ async function draw(at) {
   const box = (node, scale) => [node.x - node.half / scale, node.y - (pixels(node) + 2) / scale, node.x + node.half / scale, node.y + (pixels(node) + 19) / scale];
   const meet = (one, other) => one[0] < other[2] && other[0] < one[2] && one[1] < other[3] && other[1] < one[3];
   const drawn = new ForceGraph(at).width(at.clientWidth).height(at.clientHeight)
-    .onRenderFramePre((canvas, scale) => { // the most important first: a name that has no room is not drawn, nor is its dot
+    .onRenderFramePre((canvas, scale) => { // most important first: a name without room is not drawn, nor is its dot
       const taken = []; zoom = scale;
       for (const node of data.nodes) {
         const own = box(node, scale);
@@ -108,7 +108,7 @@ async function draw(at) {
   drawn.d3Force("charge").strength(-160).distanceMax(400);
   drawn.d3Force("together", (alpha) => { for (const node of data.nodes) { node.vx -= node.x * 0.1 * alpha; node.vy -= node.y * 0.1 * alpha; } });
   drawn.graphData(data);
-  function arrange() { // the whole picture is used, and names are moved apart
+  function arrange() { // uses the whole picture, and moves names apart
     zoomed = true;
     const tall = at.clientHeight / 2 - 30, wide = (node) => at.clientWidth / 2 - node.half - 8, within = (value, most) => Math.max(-most, Math.min(most, value));
     for (const [axis, most] of [["x", wide], ["y", () => tall]]) {

@@ -17,7 +17,7 @@ addEventListener("message", ({ source, data }) => {
   if (data.method === "ui/notifications/tool-input") given = data.params.arguments || {};
   if (data.method === "ui/notifications/tool-result") show(data.params.structuredContent || {});
   if (data.method === "ui/notifications/host-context-changed") dress(data.params);
-  if (data.id !== undefined && data.method) post({ id: data.id, result: {} }); // ping, and the end
+  if (data.id !== undefined && data.method) post({ id: data.id, result: {} }); // ping, and teardown
 });
 
 function dress(context) { if (context?.theme) document.documentElement.style.colorScheme = context.theme; }
