@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from remembrancer.actors.gateway import store_access
+from remembrancer.actors.gateway import store_access, write_queue
 from tests.actors.gateway_rig import PATIENT, QUICK, RawClient, Rig
 from tests.actors.spaces_rig import Spaces
 from tests.actors.store_process import StoreRig, store_rig
@@ -26,8 +26,9 @@ def waits_for_no_store(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def quick_rig(home: Path) -> Rig:
-    """A home with a gateway, for a store that hangs or is away."""
+def quick_rig(home: Path, monkeypatch: pytest.MonkeyPatch) -> Rig:
+    """A home with a gateway, for a store that hangs or is away, and is soon asked again."""
+    monkeypatch.setattr(write_queue, "RETRY_S", 0.1)
     return Rig(home, QUICK)
 
 

@@ -30,7 +30,7 @@ from tests.spaces import rows_if_there
 
 PATIENT = Settings(call_budget_s=60.0)
 """Where the store answers: however long that takes on a busy machine, no answer is given without it."""
-QUICK = Settings(call_budget_s=1.6)
+QUICK = Settings(call_budget_s=0.8)
 """Where the store is away or hangs, and that is what the test is about."""
 AWAY = Settings(call_budget_s=0.1, reflect_budget_s=0.1)
 """Where no store comes in the whole test: what waits for its start waits in vain."""

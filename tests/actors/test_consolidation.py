@@ -52,6 +52,7 @@ from tests.patience import PATIENCE_S, until
 from tests.spaces import connect_space
 
 T = TypeVar("T")
+LOOKS_OFTEN = {"remembrancer.actors.store.job_finder.LOOK_S": 0.1}
 CONVENTION = "every public function of the billing service carries a docstring with its units and errors"
 SAME = CONVENTION.replace("carries", "always carries")
 
@@ -148,7 +149,7 @@ async def consolidating(
 @pytest.fixture
 async def place(home: Path) -> AsyncIterator[Workplace]:
     """A store, an embedder, and a consolidator at work."""
-    async with store_rig(home) as rig, consolidating(rig) as (loop, link):
+    async with store_rig(home, constants=LOOKS_OFTEN) as rig, consolidating(rig) as (loop, link):
         await rig.worker()
         yield Workplace(rig, link)
         assert loop.health().failed == 0, loop.health()
@@ -411,7 +412,6 @@ async def test_a_reflection_does_not_wait_for_the_work_on_a_whole_file(rig: Stor
 
 REFLECTED = Reflected((ConsolidatedMemory("m", "c", "semantic", "session", ("a", "b")),), analyzed=2)
 WAIT_S = 15.0
-LOOKS_OFTEN = {"remembrancer.actors.store.job_finder.LOOK_S": 0.1}
 
 
 class Consolidator(Gateway):
@@ -432,7 +432,7 @@ class Consolidator(Gateway):
         self, sort: JobSort = "session", done: Job | None = None, outcome: Reflected | Maintained | None = None
     ) -> None:
         """There is nothing to do now: not even when the store, which looks often, has looked once more."""
-        assert await self.ask(AwaitJob(sort, done, outcome), timeout_s=1.0) == ()
+        assert await self.ask(AwaitJob(sort, done, outcome), timeout_s=0.5) == ()
 
     async def close_session(self, job: Job) -> None:
         """Deal with the end of a session, as briefly as can be."""

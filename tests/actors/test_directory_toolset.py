@@ -100,29 +100,23 @@ async def test_a_file_is_a_memory_of_its_scope_and_goes_to_a_broader_one_by_bein
     assert (await said(client, "view", "/memories/repo/queue.md")).startswith("error: The path")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"command": "view"}, "path is required for this command"),
-        ({"command": "create", "path": "/memories/x.md", "file_text": " "}, "file_text must not be empty"),
-        ({"command": "insert", "path": "/memories/own.md", "insert_text": "x"}, "insert_line is required"),
-        ({"command": "str_replace", "path": "/memories/own.md", "old_str": "Own."}, "would be empty: delete it"),
-        ({"command": "create", "path": "/memories", "file_text": "x"}, "File /memories already exists"),
-        (
-            {"command": "create", "path": "/memories/b.md", "file_text": "Own."},
-            "File /memories/own.md has the same text",
-        ),
-        ({"command": "create", "path": "/memories/own.md/x.md", "file_text": "x"}, "own.md is not a directory."),
-        ({"command": "rename", "old_path": "/memories/own.md", "new_path": "/memories/own.md/x"}, "not a directory."),
-        ({"command": "create", "path": "/memories/repo/k.md", "file_text": "api_key = sk-ant-api03-" + "aB3" * 30}, ""),
-    ],
-)
-async def test_bad_input_is_refused_in_a_sentence(client: RawClient, arguments: dict[str, str], message: str) -> None:
+async def test_bad_input_is_refused_in_a_sentence(client: RawClient) -> None:
     await said(client, "create", "/memories/own.md", file_text="Own.")
-    answer = await said(client, **arguments)
-    assert answer.startswith("error: ")
-    assert message in answer
-    assert (await said(client, "view", "/memories")).count("\n") == 4
+    for arguments, message in (
+        (command("view"), "path is required for this command"),
+        (command("create", "/memories/x.md", file_text=" "), "file_text must not be empty"),
+        (command("insert", "/memories/own.md", insert_text="x"), "insert_line is required"),
+        (command("str_replace", "/memories/own.md", old_str="Own."), "would be empty: delete it"),
+        (command("create", "/memories", file_text="x"), "File /memories already exists"),
+        (command("create", "/memories/b.md", file_text="Own."), "File /memories/own.md has the same text"),
+        (command("create", "/memories/own.md/x.md", file_text="x"), "own.md is not a directory."),
+        (command("rename", old_path="/memories/own.md", new_path="/memories/own.md/x"), "not a directory."),
+        (command("create", "/memories/repo/k.md", file_text="api_key = sk-ant-api03-" + "aB3" * 30), "a credential"),
+    ):
+        answer = await said(client, **arguments)
+        assert answer.startswith("error: "), arguments
+        assert message in answer
+        assert (await said(client, "view", "/memories")).count("\n") == 4
 
 
 def test_what_the_tool_keeps_outlives_its_session_and_a_killed_store(home: Path, tmp_path: Path) -> None:

@@ -171,7 +171,7 @@ async def test_a_worker_that_leaves_says_so_and_answers_the_batch_under_way(home
     async with store_at(home) as store:
         async with worker_in(home) as worker:
             await store.expect(WorkerState)
-            store.give(*["Something that takes a while to read. " * 20] * 100)
+            store.give(*["Something that takes a while to read. " * 6] * 100)
             await store.text()
             answered = 1
             await worker.drain("scaled down")
@@ -276,7 +276,8 @@ def test_what_is_wrong_with_a_provider_makes_it_unusable_and_is_said_without_its
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(providers, "PASSAGES_TIMEOUT_S", 1.0)
+    for name, value in (("PASSAGES_TIMEOUT_S", 1.0), ("QUESTION_TIMEOUT_S", 1.0), ("ATTEMPTS", 2)):
+        monkeypatch.setattr(providers, name, value)
     caplog.set_level(logging.DEBUG)
     with engine_of(provider) as engine:
         provider.trouble = trouble

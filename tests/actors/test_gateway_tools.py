@@ -52,27 +52,23 @@ async def test_what_is_always_in_a_prompt_has_at_most_nine_hundred_and_ninety_to
     assert hints["get_memory_status"]["readOnlyHint"] is True
 
 
-FAMILIES = ("memory", "nodes", "graph", "files", "code", "admin")
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-async def test_a_session_is_told_of_its_own_tools_alone(served: Rig, family: str) -> None:
+async def test_a_session_is_told_of_its_own_tools_alone(served: Rig) -> None:
     """By the server's instructions and by every prompt. A name with a low line is no word of a sentence."""
     known = {each.name for each in load_tools() if "_" in each.name}
     given = {"topic": "lanterns", "query": "lanterns", "what": "Lanterns are green.", "subject": "lantern"}
-    chosen = {"REMEMBRANCER_TOOLSETS": family}
-    async with served.client(environment=chosen) as client:
-        said = [(await client.initialize())["instructions"]]
-        own = {each["name"] for each in (await client.request("tools/list"))["result"]["tools"]}
-        for prompt in (await client.request("prompts/list"))["result"]["prompts"]:
-            arguments = {each["name"]: given[each["name"]] for each in prompt["arguments"] if each.get("required")}
-            reply = await client.request("prompts/get", name=prompt["name"], arguments=arguments)
-            said.append(reply["result"]["messages"][0]["content"]["text"])
-        refused = await client.call("remember_all")
-    assert refused["message"].startswith("there is no tool 'remember_all': ")
-    named = {name for text in said for name in re.findall(r"\w+", text)}
-    assert named & known <= own
-    assert named & own, "it is told how to use them"
+    for family in ("memory", "nodes", "graph", "files", "code", "admin"):
+        async with served.client(environment={"REMEMBRANCER_TOOLSETS": family}) as client:
+            said = [(await client.initialize())["instructions"]]
+            own = {each["name"] for each in (await client.request("tools/list"))["result"]["tools"]}
+            for prompt in (await client.request("prompts/list"))["result"]["prompts"]:
+                arguments = {each["name"]: given[each["name"]] for each in prompt["arguments"] if each.get("required")}
+                reply = await client.request("prompts/get", name=prompt["name"], arguments=arguments)
+                said.append(reply["result"]["messages"][0]["content"]["text"])
+            refused = await client.call("remember_all")
+        assert refused["message"].startswith("there is no tool 'remember_all': ")
+        named = {name for text in said for name in re.findall(r"\w+", text)}
+        assert named & known <= own, family
+        assert named & own, f"it is told how to use the tools of {family}"
 
 
 async def test_what_is_probably_replaced_is_named_with_the_call_that_settles_it(patient_rig: Rig) -> None:
@@ -158,18 +154,14 @@ async def test_a_person_is_asked_once_in_ten_stores_what_replaces_what_after_the
         assert len(client.heard) == heard + 1
 
 
-@pytest.mark.parametrize(
-    ("capabilities", "environment"),
-    [({}, {}), ({"elicitation": {}}, {"CI": "true"}), ({"elicitation": {}}, {"CLAUDE_CODE_ENTRYPOINT": "sdk-cli"})],
-)
 @pytest.mark.usefixtures("near")
-async def test_nobody_is_asked_where_the_client_cannot_or_runs_unattended(
-    served: Rig, capabilities: dict[str, Any], environment: dict[str, str]
-) -> None:
-    async with served.client(environment=environment) as client:
-        await client.initialize(**capabilities)
-        for number in range(25):
-            assert (await client.store(f"text {number}"))["near"]
+async def test_nobody_is_asked_where_the_client_cannot_or_runs_unattended(served: Rig) -> None:
+    asks: dict[str, Any] = {"elicitation": {}}
+    for capabilities, environment in (({}, {}), (asks, {"CI": "true"}), (asks, {"CLAUDE_CODE_ENTRYPOINT": "sdk-cli"})):
+        async with served.client(environment=environment) as client:
+            await client.initialize(**capabilities)
+            for number in range(25):
+                assert (await client.store(f"text {number}"))["near"]
 
 
 async def test_recalled_memories_have_the_designs_fields_and_signals_on_demand(served: Rig, client: RawClient) -> None:
@@ -355,37 +347,36 @@ async def test_roots_that_come_while_a_call_looks_for_its_project_name_the_proje
     assert {each.project for each in served.written} == {project_of(tmp_path)}
 
 
-@pytest.mark.parametrize(
-    ("hello", "expected"),
-    [
-        ({"project": "/flag", "environment": {"REMEMBRANCER_PROJECT": "/variable"}}, "/flag"),
-        ({"environment": {"REMEMBRANCER_PROJECT": "/variable"}}, "/variable"),
-        ({"environment": {"REMEMBRANCER_PROJECT": "sub"}, "directory": "/working"}, "/working/sub"),
-        ({"directory": "/working"}, "/working"),
-    ],
-)
-async def test_without_roots_flag_variable_directory_count(served: Rig, hello: dict[str, Any], expected: str) -> None:
-    async with served.session(**hello) as client:
-        await client.store("x")
-    assert {each.project for each in served.written} == {project_of(Path(expected))}
+async def test_without_roots_flag_variable_directory_count(served: Rig) -> None:
+    hellos: dict[str, dict[str, Any]] = {
+        "/flag": {"project": "/flag", "environment": {"REMEMBRANCER_PROJECT": "/variable"}},
+        "/variable": {"environment": {"REMEMBRANCER_PROJECT": "/variable"}},
+        "/working/sub": {"environment": {"REMEMBRANCER_PROJECT": "sub"}, "directory": "/working"},
+        "/working": {"directory": "/working"},
+    }
+    for place, hello in hellos.items():
+        async with served.session(**hello) as client:
+            await client.store(f"stored for {place}")
+    projects = {content_of(each): each.project for each in served.written}
+    assert {place: projects[f"stored for {place}"] for place in hellos} == {
+        place: project_of(Path(place)) for place in hellos
+    }
 
 
-@pytest.mark.parametrize(
-    ("hello", "said"),
-    [
-        ({"link": 99}, b"version 99"),
-        ({"session": ""}, b"REMEMBRANCER_SESSION_ID must not be empty"),
-        ({"session": "a\u0000b"}, b"control characters"),
-        ({"directory": 5}, b"malformed"),
-    ],
-)
-async def test_a_bridge_that_cannot_be_served_is_told_why(patient_rig: Rig, hello: dict[str, Any], said: bytes) -> None:
-    async with patient_rig.running(), patient_rig.client(**hello) as client:
-        with pytest.raises(asyncio.IncompleteReadError):
-            await client.hear()
-    (told,) = client.controls
-    assert told.startswith(b"!invalid " if "session" in hello else b"!refused "), "which is the person's to mend"
-    assert said in told
+async def test_a_bridge_that_cannot_be_served_is_told_why(patient_rig: Rig) -> None:
+    async with patient_rig.running():
+        for hello, begins, said in (
+            ({"link": 99}, b"!refused ", b"version 99"),
+            ({"session": ""}, b"!invalid ", b"REMEMBRANCER_SESSION_ID must not be empty"),
+            ({"session": "a\u0000b"}, b"!invalid ", b"control characters"),
+            ({"directory": 5}, b"!refused ", b"malformed"),
+        ):
+            async with patient_rig.client(**hello) as client:
+                with pytest.raises(asyncio.IncompleteReadError):
+                    await client.hear()
+            (told,) = client.controls
+            assert told.startswith(begins), "invalid is the person's to mend"
+            assert said in told
 
 
 async def test_an_ordered_end_answers_what_is_under_way_and_says_goodbye(quick_rig: Rig) -> None:

@@ -203,7 +203,10 @@ async def said_to(port: int, data: bytes, patience_s: float = PATIENCE_S) -> byt
     return answer
 
 
-async def test_no_noise_in_a_request_is_a_fault_or_shows_a_token(home: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_noise_in_a_request_is_a_fault_or_shows_a_token(
+    home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "IDLE_S", 1)  # the time that an unfinished request has
     token = Tokens(home).create("ana", (str(home),), time.time()).encode()
     chance = random.Random(int(os.environ["TEST_SEED"]))
     lines = (

@@ -257,13 +257,12 @@ async def test_a_secret_is_neither_seen_nor_changed_nor_found(house: House, scop
         assert hidden.encode() not in b"".join(intruder.heard), "neither as a duplicate nor as nearly one"
 
 
-@pytest.mark.parametrize("who", ["neighbour", "stranger"])
-async def test_nothing_is_written_into_another_session(house: House, who: str) -> None:
-    async with getattr(house, who)() as intruder:
-        refused = await intruder.call(
-            "store_memory", content="Planted words", scope="session", type="semantic", session_id=VICTIM
-        )
-        assert (refused["error"], refused["field"]) == ("invalid_input", "session_id")
+async def test_nothing_is_written_into_another_session(house: House) -> None:
+    planted = {"content": "Planted words", "scope": "session", "session_id": VICTIM}
+    for intruding in (house.neighbour(), house.stranger()):
+        async with intruding as intruder:
+            refused = await intruder.call("store_memory", **planted)
+            assert (refused["error"], refused["field"]) == ("invalid_input", "session_id")
     async with house.victim() as victim:
         assert (await victim.call("recall_memories", query="planted"))["memories"] == []
         own = await victim.store("My own words", scope="session", session_id=VICTIM)
@@ -314,26 +313,23 @@ async def test_the_log_of_a_day_has_no_text_of_before_a_memory_was_given_to_the_
     assert [each.version for each in changes] == [3, 2, 1]
 
 
-@pytest.mark.parametrize(
-    "roots",
-    [
+async def test_the_first_root_on_this_disk_is_the_project_whatever_else_is_said(house: House) -> None:
+    """The roots count before `--project`, the environment and the working directory, which all name the other."""
+    await hide(house, "project")
+    lies = {"directory": str(house.mine), "project": str(house.mine)}
+    for roots in (
         ["file://{theirs}", "file://{mine}"],
         ["file://elsewhere{mine}", "file://{theirs}"],
         ["https://example.org{mine}", "{mine}", "file:{mine}\0", "file://{theirs}/"],
         ["file://{theirs}/../theirs"],
-    ],
-)
-async def test_the_first_root_on_this_disk_is_the_project_whatever_else_is_said(house: House, roots: list[str]) -> None:
-    """The roots count before `--project`, the environment and the working directory, which all name the other."""
-    await hide(house, "project")
-    lies = {"directory": str(house.mine), "project": str(house.mine)}
-    async with house.rig.client(**OTHER, **lies, environment={"REMEMBRANCER_PROJECT": str(house.mine)}) as intruder:
-        intruder.answers_roots = [each.format(mine=house.mine, theirs=house.theirs) for each in roots]
-        await intruder.initialize(roots={})
-        await ask_everything(intruder)
-        await ask_by_id(intruder, house.secrets["project"])
-        intruder.heard = [line for line in intruder.heard if b"roots/list" not in line]
-        assert_silent(intruder)
+    ):
+        async with house.rig.client(**OTHER, **lies, environment={"REMEMBRANCER_PROJECT": str(house.mine)}) as intruder:
+            intruder.answers_roots = [each.format(mine=house.mine, theirs=house.theirs) for each in roots]
+            await intruder.initialize(roots={})
+            await ask_everything(intruder)
+            await ask_by_id(intruder, house.secrets["project"])
+            intruder.heard = [line for line in intruder.heard if b"roots/list" not in line]
+            assert_silent(intruder)
 
 
 async def test_roots_that_come_later_do_not_move_a_session_into_another_project(house: House) -> None:

@@ -52,35 +52,32 @@ async def test_a_ranking_by_name_orders_by_its_formula_and_judges_nothing(client
 FILLER = "and whoever comes by in the evening sees its light from the pier and from the ferry"
 
 
-@pytest.mark.parametrize(
-    ("query", "more", "whole", "lines"),
-    [
+async def test_a_memory_that_hardly_answers_has_one_line_unless_nothing_is_nearer(served: Rig) -> None:
+    async with served.session("01" * 16, session="session:author") as author:
+        await author.store(f"The lantern at the quay was painted green {FILLER}.")
+        for number in range(11):
+            await author.store(f"Lantern {number} of the quay has {number + 2} lamps {FILLER}.")
+    rows: tuple[tuple[str, dict[str, int], int, int], ...] = (
         ("green lantern at the quay", {}, 1, 2),
         ("green lantern at the quay", {"limit": 9}, 1, 8),
         ("green lantern at the quay", {"limit": 3}, 1, 2),
         ("green lantern at the quay", {"detail": True}, 10, 0),
         ("who mends a broken lantern", {}, 1, 4),
         ("who mends a broken lantern", {"limit": 9}, 1, 8),
-    ],
-)
-async def test_a_memory_that_hardly_answers_has_one_line_unless_nothing_is_nearer(
-    served: Rig, client: RawClient, query: str, more: dict[str, int], whole: int, lines: int
-) -> None:
-    async with served.session("01" * 16, session="session:one") as author:
-        await author.store(f"The lantern at the quay was painted green {FILLER}.")
-        for number in range(11):
-            await author.store(f"Lantern {number} of the quay has {number + 2} lamps {FILLER}.")
-    answer = await client.call("recall_memories", query=query, **more)
-    memories = answer["memories"]
-    assert [len(each["content"].split()) > 15 for each in memories] == [True] * whole + [False] * lines
-    logged = served.gateway.access.shown_log.read()
-    assert [each.place for each in logged] == list(range(1, len(memories) + 1))
-    assert all(one.memory_id.endswith(each["id"]) for one, each in zip(logged, memories, strict=True))
-    for each in memories[whole:]:
-        assert set(each) == {"id", "content"}
-        assert each["content"].endswith(" …")
-        assert "light from the pier" in (await client.call("get_memory", memory_id=each["id"]))["content"]
-    assert (answer.get("hint") == NEAREST) == ("mends" in query)
+    )
+    for row, (query, more, whole, lines) in enumerate(rows):
+        async with served.session(session=f"session:{row}") as client:
+            answer = await client.call("recall_memories", query=query, **more)
+            memories = answer["memories"]
+            assert [len(each["content"].split()) > 15 for each in memories] == [True] * whole + [False] * lines, row
+            logged = [each for each in served.gateway.access.shown_log.read() if each.session_id == f"session:{row}"]
+            assert [each.place for each in logged] == list(range(1, len(memories) + 1))
+            assert all(one.memory_id.endswith(each["id"]) for one, each in zip(logged, memories, strict=True))
+            for each in memories[whole:]:
+                assert set(each) == {"id", "content"}
+                assert each["content"].endswith(" …")
+                assert "light from the pier" in (await client.call("get_memory", memory_id=each["id"]))["content"]
+            assert (answer.get("hint") == NEAREST) == ("mends" in query), row
 
 
 async def test_what_a_session_has_seen_and_hardly_answers_is_not_repeated_but_for_the_nearest(

@@ -12,6 +12,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from remembrancer.actors.store import lane_follower
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.dispatcher import StoreParts
 from remembrancer.actors.store.job_finder import Attempts, JobFinder
@@ -204,7 +205,8 @@ class Host:
 
 
 @pytest.fixture
-async def hosts(tmp_path: Path) -> AsyncIterator[list[Host]]:
+async def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[Host]]:
+    monkeypatch.setattr(lane_follower, "AGAIN_S", 0.0)
     server = InProcessServer()
     await InProcessJournal(server).create(LANE)
     made = [Host(tmp_path / name, server, of) for name, of in (("here", PROJECT), ("there", OTHER_PROJECT))]
@@ -380,10 +382,9 @@ async def test_what_is_shared_can_be_read_without_a_membership_and_goes_on_with_
     await until(lambda: here.finds("project", "bottle"))
 
 
-async def test_a_host_waits_for_a_new_key_and_goes_on(hosts: list[Host], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_host_waits_for_a_new_key_and_goes_on(hosts: list[Host]) -> None:
     """As where the server that it reads from has not taken over the key that others have."""
     here, there = hosts
-    monkeypatch.setattr("remembrancer.actors.store.lane_follower.AGAIN_S", 0.0)
     keys, secret = Keyring.new(), b"s" * KEY_BYTES
     sealed = Sealed(InProcessJournal(here.server), keys)
     here.journal, there.journal = (

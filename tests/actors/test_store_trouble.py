@@ -121,7 +121,7 @@ async def test_a_death_is_counted_though_the_store_misses_the_worker_before_it_i
 @pytest.mark.parametrize("damage", ["garbage", "cut", "directory", "newer"])
 async def test_a_damaged_database_refuses_all_is_left_alone_and_opened_when_it_is_back(home: Path, damage: str) -> None:
     path = RuntimePaths(home).database
-    async with store_rig(home) as rig:
+    async with store_rig(home, constants={"remembrancer.actors.store.spaces.AGAIN_S": 0.2}) as rig:
         user = await rig.gateway.store("the user likes tea", scope="user")
         kept = await rig.gateway.store("the project likes coffee")
         await rig.stop()
@@ -170,7 +170,7 @@ async def test_a_damaged_database_refuses_all_is_left_alone_and_opened_when_it_i
 async def test_a_lock_refuses_writes_and_holds_no_reading_up(rig: StoreRig) -> None:
     kept = await rig.gateway.store("the mole is long", project=OTHER_PROJECT)
     with locked(rig.paths.database):
-        refused = [asyncio.ensure_future(rig.gateway.store(f"the quay {n} is old")) for n in range(20)]
+        refused = [asyncio.ensure_future(rig.gateway.store(f"the quay {n} is old")) for n in range(6)]
         found = await rig.gateway.found("mole crane", project=OTHER_PROJECT, strategy="keyword")
         assert found == [kept]
         outcomes = await asyncio.gather(*refused, return_exceptions=True)

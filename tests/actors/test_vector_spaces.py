@@ -222,7 +222,9 @@ def server(shared_server: ChromaProcess) -> ChromaProcess:
 
 @pytest.fixture
 async def rig(home: Path, server: ChromaProcess) -> AsyncIterator[StoreRig]:
-    async with store_rig(home, settings=Settings(chroma_url=server.url, exact_search_passages=0)) as made:
+    settings = Settings(chroma_url=server.url, exact_search_passages=0)
+    looks_often = {f"{vector_spaces.__name__}.{name}": 0.1 for name in ("CHECK_INTERVAL_S", "REACH_AGAIN_S")}
+    async with store_rig(home, settings=settings, constants=looks_often) as made:
         yield made
 
 
