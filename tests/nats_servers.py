@@ -3,11 +3,7 @@
 import asyncio
 import importlib.metadata
 import shutil
-import signal
-import socket
-import subprocess
 import tempfile
-import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import aclosing, suppress
@@ -20,7 +16,7 @@ from remembrancer.journal.sharing import Membership, Sharing
 from remembrancer.protocol.errors import JournalAway, JournalRefused
 from tests.conftest import ROOT_OF_FILES
 from tests.patience import PATIENCE_S
-from tests.ports import free_port
+from tests.ports import ServerProcess, free_port
 
 T = TypeVar("T")
 
@@ -31,55 +27,11 @@ def binary() -> str:
     return str(next(file for file in files if file.name == "nats-server").locate())
 
 
-class Started:
-    """A server of the configuration in a directory, which a test kills and starts again."""
+class Started(ServerProcess):
+    """A server of the configuration in a directory."""
 
     def __init__(self, directory: Path, address: str) -> None:
-        self.directory = directory
-        self._host, _, port = address.rpartition(":")
-        self._port = int(port)
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        with (self.directory / "log").open("ab") as log:
-            command = [binary(), "-c", "server.conf"]
-            self.process = subprocess.Popen(command, cwd=self.directory, stdout=log, stderr=log)
-        deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline:
-            with socket.socket() as probe:
-                if probe.connect_ex((self._host, self._port)) == 0:
-                    return
-            assert self.process.poll() is None, (self.directory / "log").read_text()
-            time.sleep(0.02)
-        raise TimeoutError(f"no server at {self._port}: {(self.directory / 'log').read_text()}")
-
-    def end(self, with_signal: signal.Signals = signal.SIGKILL) -> None:
-        if self.process is not None:
-            self.process.send_signal(with_signal)
-            self.process.wait()
-            self.process = None
-
-    def pause(self) -> None:
-        """Have it stand still."""
-        assert self.process is not None
-        self.process.send_signal(signal.SIGSTOP)
-
-    def go_on(self) -> None:
-        """Let it run again."""
-        assert self.process is not None
-        self.process.send_signal(signal.SIGCONT)
-
-    def again(self) -> None:
-        """Kill it, and start it on what it has left."""
-        self.end()
-        self.start()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.end()
+        super().__init__(directory, address, binary(), "-c", "server.conf")
 
 
 def configured(sharing: Sharing, directory: Path, ports: Iterable[int]) -> list[Started]:

@@ -1,14 +1,19 @@
-"""Ports for servers that tests start, and web servers of this process."""
+"""Servers that tests start, and their ports; web servers of this process."""
 
 import os
 import random
+import signal
 import socket
+import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
+
+from tests.patience import PATIENCE_S
 
 EPHEMERAL: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 FIRST: Final = 10_000
@@ -43,6 +48,59 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+class ServerProcess:
+    """A server that works in a directory and listens at an address, which a test kills and starts again."""
+
+    def __init__(self, directory: Path, address: str, *command: str) -> None:
+        self.directory = directory
+        self._host, _, port = address.rpartition(":")
+        self._port = int(port)
+        self._command = command
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait until it listens."""
+        environ = {name: value for name, value in os.environ.items() if name != "REMEMBRANCER_HOME"}
+        with (self.directory / "log").open("ab") as log:
+            self.process = subprocess.Popen(self._command, cwd=self.directory, stdout=log, stderr=log, env=environ)
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            with socket.socket() as probe:
+                if probe.connect_ex((self._host, self._port)) == 0:
+                    return
+            assert self.process.poll() is None, (self.directory / "log").read_text()
+            time.sleep(0.02)
+        raise TimeoutError(f"no server at {self._port}: {(self.directory / 'log').read_text()}")
+
+    def end(self, with_signal: signal.Signals = signal.SIGKILL) -> None:
+        if self.process is not None:
+            self.process.send_signal(with_signal)
+            self.process.wait()
+            self.process = None
+
+    def pause(self) -> None:
+        """Have it stand still."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let it run again."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+
+    def again(self) -> None:
+        """Kill it, and start it on what it has left."""
+        self.end()
+        self.start()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
 
 
 class QuietHandler(BaseHTTPRequestHandler):

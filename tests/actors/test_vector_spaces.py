@@ -1,11 +1,7 @@
 """The upkeep of vectors: in memory, in Chroma where they are many, and on a Chroma server that fails."""
 
 import asyncio
-import os
-import signal
-import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
@@ -23,8 +19,8 @@ from remembrancer.protocol.writes import EraseMemory
 from tests.actors.store_process import IDENTITY, StoreRig, store_rig, vector_of
 from tests.contracts.records_rig import RecordsRig, near_duplicates
 from tests.operations import SESSION, change_operation
-from tests.patience import PATIENCE_S, until
-from tests.ports import free_port
+from tests.patience import until
+from tests.ports import ServerProcess, free_port
 
 TEXTS = ("the lantern stands in the harbour by the mole", "the lantern stands in the harbour by the mole today")
 
@@ -150,72 +146,39 @@ async def test_idle_vectors_are_freed(library: Library) -> None:
         assert library.finds(spaces, chronicle(0, 10))
 
 
-class ChromaProcess:
-    """A real Chroma server over a directory, which may be killed, paused and started again on the same port."""
+class ChromaProcess(ServerProcess):
+    """A real Chroma server over a directory."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._port = free_port()
-        self.url = f"http://127.0.0.1:{self._port}"
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        """Start it unless it runs, and wait until it answers."""
-        if self._process is not None and self._process.poll() is None:
-            return
         run = "import sys, chromadb_rust_bindings as chroma; chroma.cli(['chroma', *sys.argv[1:]])"  # as `chroma` does
-        where = ("--path", str(self._directory), "--host", "127.0.0.1", "--port", str(self._port))
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", run, "run", *where],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env={name: value for name, value in os.environ.items() if name != "REMEMBRANCER_HOME"},
-            cwd=self._directory,
-        )
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                httpx.get(f"{self.url}/api/v2/heartbeat", timeout=1.0).raise_for_status()
-                return
-            except httpx.HTTPError:
-                assert time.monotonic() < deadline, "the Chroma server does not come up"
-                time.sleep(0.05)
-
-    def kill(self) -> None:
-        """`kill -9`."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-
-    def pause(self, *, on: bool) -> None:
-        """Have it hang, or go on."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP if on else signal.SIGCONT)
+        port = str(free_port())
+        where = ("--path", str(directory), "--host", "127.0.0.1", "--port", port)
+        super().__init__(directory, f"127.0.0.1:{port}", sys.executable, "-c", run, "run", *where)
+        self.url = f"http://127.0.0.1:{port}"
+        self._collections = f"{self.url}/api/v2/tenants/default_tenant/databases/default_database/collections"
 
     def collections(self) -> dict[str, int]:
         """Its collections, and how much is in each."""
-        base = f"{self.url}/api/v2/tenants/default_tenant/databases/default_database/collections"
-        listed = httpx.get(base).raise_for_status().json()
-        counts = {each["name"]: httpx.get(f"{base}/{each['id']}/count") for each in listed}
+        listed = httpx.get(self._collections).raise_for_status().json()
+        counts = {each["name"]: httpx.get(f"{self._collections}/{each['id']}/count") for each in listed}
         return {name: count.json() for name, count in counts.items() if count.is_success}  # not deleted meanwhile
 
     def wipe(self) -> None:
         """Delete all its collections, as if its disk had been lost."""
-        base = f"{self.url}/api/v2/tenants/default_tenant/databases/default_database/collections"
         for name in self.collections():
-            httpx.delete(f"{base}/{name}").raise_for_status()
+            httpx.delete(f"{self._collections}/{name}").raise_for_status()
 
 
 @pytest.fixture(scope="module")
 def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChromaProcess]:
-    server = ChromaProcess(tmp_path_factory.mktemp("chroma"))
-    yield server
-    server.kill()
+    with ChromaProcess(tmp_path_factory.mktemp("chroma")) as server:
+        yield server
 
 
 @pytest.fixture
 def server(shared_server: ChromaProcess) -> ChromaProcess:
-    shared_server.start()
+    if shared_server.process is None:
+        shared_server.start()
     shared_server.wipe()
     return shared_server
 
@@ -249,7 +212,7 @@ async def five_moved(rig: StoreRig, server: ChromaProcess) -> list[str]:
 async def test_vectors_go_to_the_server_and_come_back_after_it_was_killed(rig: StoreRig, server: ChromaProcess) -> None:
     memories = await five_moved(rig, server)
     assert not (rig.paths.vectors / "chroma.sqlite3").exists()
-    server.kill()
+    server.end()
     found = await rig.gateway.found("harbour")
     assert set(found) == set(memories)
     await until_by_meaning(rig)
@@ -269,13 +232,13 @@ async def test_a_server_that_hangs_holds_no_answer_up(rig: StoreRig, server: Chr
     memory = await rig.gateway.store("The harbour is dredged in April")
     await rig.gateway.until_embedded()
     await until_moved(server, 1)
-    server.pause(on=True)
+    server.pause()
     try:
         assert (await rig.gateway.recall("harbour dredged")).memories[0].id == memory
         other = await rig.gateway.store("The lighthouse is white")
         assert await rig.gateway.found("lighthouse") == [other]
     finally:
-        server.pause(on=False)
+        server.go_on()
     await until_moved(server, 2)
     await until_by_meaning(rig)
 
@@ -286,7 +249,7 @@ async def test_a_server_that_lost_everything_is_filled_with_what_is_there(rig: S
     await rig.gateway.recall("harbour")
     await until_moved(server, 5)
     await until_by_meaning(rig)
-    server.kill()
+    server.end()
     await rig.gateway.submit(change_operation("erase", EraseMemory(memories[0])))
     await rig.restart()
     await rig.worker("embedder-2")
