@@ -185,6 +185,12 @@ async def ask_by_id(intruder: "RawClient | WebClient", memory_id: str) -> None:
     assert "error" in subscribed or found["error"] == "memory_unavailable", "nobody can know then whether it is there"
 
 
+async def assert_unchangeable(intruder: "RawClient | WebClient", memory_id: str) -> None:
+    for tool, arguments in changes_of(memory_id):
+        answer = await intruder.call(tool, **arguments)
+        assert answer.get("error") == "not_found", (tool, answer)
+
+
 def assert_silent(intruder: "RawClient | WebClient", *ids: str) -> None:
     """Neither a mark nor an id (that the intruder did not name itself) was in anything that it was told."""
     for line in intruder.heard:
@@ -225,9 +231,7 @@ async def test_a_secret_is_neither_seen_nor_changed_nor_found(house: House, scop
         await ask_everything(intruder)
         assert_silent(intruder, hidden)
         await ask_by_id(intruder, hidden)
-        for tool, arguments in changes_of(hidden):
-            answer = await intruder.call(tool, **arguments)
-            assert answer.get("error") == "not_found", (tool, answer)
+        await assert_unchangeable(intruder, hidden)
         own = (await intruder.store("A memory of my own"))["memory_id"]
         for relation in ("related_to", "contradicts", "supersedes", "derived_from"):
             links = [{"relation": relation, "target": hidden}]
@@ -481,9 +485,7 @@ async def test_a_token_opens_its_projects_alone_the_user_if_it_may(web_house: Ho
         await ask_everything(intruder)
         assert_silent(intruder, hidden)
         await ask_by_id(intruder, hidden)
-        for tool, arguments in changes_of(hidden):
-            answer = await intruder.call(tool, **arguments)
-            assert answer.get("error") == "not_found", (tool, answer)
+        await assert_unchangeable(intruder, hidden)
         for tool, arguments in MAKING_THE_USERS:
             answer = await intruder.call(tool, **arguments)
             assert answer.get("error") == "invalid_input", (tool, answer)

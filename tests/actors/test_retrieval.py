@@ -29,14 +29,12 @@ from remembrancer.protocol.reads import (
     GraphFound,
     LinkedMemory,
     Memories,
-    NoteAccess,
     SearchGraph,
     Section,
     Strategy,
 )
 from remembrancer.protocol.runs import ApplyRun, LogPromotion, ReviseMemory
 from remembrancer.protocol.writes import (
-    EntityRef,
     ForgetMemory,
     LinkRef,
     NearMemory,
@@ -307,20 +305,6 @@ async def test_a_walk_over_links_ends_where_the_answer_is_full(rig: StoreRig) ->
         found = await walk(**fields)
         assert ([each.id for each in found.memories], found.more) == (shown, True)
     assert [each.id for each in (await walk(characters=1)).memories] == [middle], "the first is always shown"
-
-
-async def test_the_store_counts_an_access_when_it_is_told_that_somebody_was_shown_the_memory(rig: StoreRig) -> None:
-    entity = EntityRef("Gateway", "service", "about")
-    memory_id = await rig.gateway.store("The gateway owns the queue", related_entities=(entity,))
-    assert (await rig.gateway.ask(SearchGraph(PROJECT, SESSION, "Gateway"))).memories
-    assert (await rig.gateway.recall("who owns the queue?", strategy="keyword")).memories
-    await rig.gateway.ask(NoteAccess(PROJECT, SESSION, (memory_id,)))
-
-    async def counted() -> int:
-        question = FollowLinks(PROJECT, SESSION, (memory_id,))
-        return (await rig.gateway.ask(question)).memories[0].access_count
-
-    assert await until(counted, bool) == 1
 
 
 # Two spaces in one process

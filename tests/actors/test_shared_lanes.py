@@ -174,6 +174,16 @@ class Host:
         assert isinstance(reply, Applied), reply
         return reply
 
+    async def undo(self, run_id: str, scope: Scope = "project", session_id: str = SESSION) -> tuple[str, ...]:
+        """The ids of the memories to which it undid a run."""
+        change = UndoRun(run_id, scope)
+        undone = await self.submit(
+            change_operation(f"undo {scope}", change, project=self.project, session_id=session_id)
+        )
+        assert isinstance(undone, Applied), undone
+        assert isinstance(undone.result, UndoneResult)
+        return undone.result.memories
+
     def records(self, scope: Scope) -> Records:
         return self.files.lanes_of(self.project.id)[scope]
 
@@ -552,9 +562,7 @@ async def test_a_run_in_a_lane_is_undone_from_any_host_and_keeps_nothing_erased(
     again = msgspec.structs.replace(in_lane, operation_id="weak too")
     assert isinstance(await here.submit(again), Applied), "what was planned on an old state is passed over"
     await until(lambda: len(there.versions(memory_id)) == 2)
-    undone = await there.done("undo", UndoRun("run:weak", "project"))
-    assert isinstance(undone.result, UndoneResult)
-    assert undone.result.memories == (memory_id,)
+    assert await there.undo("run:weak") == (memory_id,)
     assert there.versions(memory_id) == ["stored", "archived", "undone"]
     await until(lambda: here.dump() == there.dump())
     await there.done("erase", EraseMemory(memory_id))
@@ -563,35 +571,20 @@ async def test_a_run_in_a_lane_is_undone_from_any_host_and_keeps_nothing_erased(
     assert here.server.lanes[LANE].entries == {}, "the entries of the runs too"
 
 
-async def test_an_import_of_before_the_project_was_shared_can_be_undone(hosts: list[Host]) -> None:
+@pytest.mark.parametrize("is_shared_before", [True, False])
+async def test_an_import_is_undone_where_it_brought_each_memory(hosts: list[Host], *, is_shared_before: bool) -> None:
     here, _ = hosts
     whole = here.memory("project", await here.store("lantern", "the lantern burns oil"))
-    imported = msgspec.structs.replace(whole, id="mem_imported", content="the candle burns wax", history=())
-    await here.done("import", ImportMemory(imported, run_id="run:import-1"))
-    await here.share()
-    undo = UndoRun("run:import-1", "project")
-    undone = await here.submit(change_operation("undo", undo, project=here.project, session_id=SHELL_SESSION))
-    assert isinstance(undone, Applied), undone
-    assert isinstance(undone.result, UndoneResult)
-    assert undone.result.memories == ("mem_imported",)
-
-
-async def test_an_import_into_a_shared_project_is_undone_with_what_it_brought_a_session(hosts: list[Host]) -> None:
-    here, _ = await both_sharing(hosts)
-    whole = here.memory("project", await here.store("lantern", "the lantern burns oil"))
+    if is_shared_before:
+        await here.share()
     scopes: tuple[Scope, ...] = ("project", "session")
     for scope in scopes:
         content = f"the candle of the {scope} burns wax"
         imported = msgspec.structs.replace(whole, id=f"mem_{scope}", content=content, scope=scope, history=())
         await here.done(f"import {scope}", ImportMemory(imported, run_id="run:import-1"))
+    await here.share()
     for scope in scopes:
-        undo = change_operation(
-            f"undo {scope}", UndoRun("run:import-1", scope), project=here.project, session_id=SHELL_SESSION
-        )
-        undone = await here.submit(undo)
-        assert isinstance(undone, Applied), undone
-        assert isinstance(undone.result, UndoneResult)
-        assert undone.result.memories == (f"mem_{scope}",)
+        assert await here.undo("run:import-1", scope, SHELL_SESSION) == (f"mem_{scope}",)
 
 
 USER = ShareProject(None, LANE)
