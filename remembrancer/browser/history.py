@@ -14,7 +14,6 @@ from starlette.responses import Response, StreamingResponse
 from remembrancer.browser.memories import day_of, float_of, named_done_of
 from remembrancer.browser.rendering import word_diff
 from remembrancer.browser.view import MAX_CHANGES, PEOPLE, Handler, View, who
-from remembrancer.memory.changes import UNDONE
 from remembrancer.memory.sentences import without_marks
 from remembrancer.protocol.browsing import (
     ActivityRead,
@@ -31,7 +30,7 @@ from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import OPEN_END
 from remembrancer.protocol.reads import DescribeSession, DescribeStore, ListedSession, ListMemories
 from remembrancer.protocol.session_life import BROWSER_SESSION, SHELL_SESSION
-from remembrancer.toolsets.memory.day_log import FORGOTTEN, verb_of
+from remembrancer.toolsets.memory.day_log import FORGOTTEN, stands, verb_of
 
 PAGE: Final = 100
 FEW: Final = 20
@@ -140,7 +139,7 @@ async def today(view: View) -> Response:
         day=day,
         is_today=day == current,
         parts=parts_of(activity, queries, await view.sessions()),
-        totals=_totals(activity.changes),
+        totals=totals_of(activity.changes),
         texts=await view.texts(
             memory_id for several in queries.values() for each in several[:FEW] for memory_id in each.memory_ids[:FEW]
         ),
@@ -165,18 +164,17 @@ async def _done_on(view: View, day: date) -> tuple[ActivityRead, Sequence[Any], 
     return activity, await view.shown(since=begins, until=ends), earlier
 
 
-def _totals(changes: Iterable[MemoryChanged]) -> dict[str, int]:
+def totals_of(changes: Iterable[MemoryChanged]) -> dict[str, int]:
     """The number of memories for each kind of change that was not undone."""
     done: dict[str, set[str]] = {}
-    for each in changes:
-        if each.is_undone or each.change == UNDONE:
-            continue
+    for each in filter(stands, changes):
         done.setdefault(verb_of(each), set()).add(each.memory_id)
     return dict(sorted(((verb, len(ids)) for verb, ids in done.items()), key=lambda each: -each[1]))
 
 
 def lines_of(changes: Sequence[MemoryChanged]) -> list[Line]:
-    """One line for each changed memory, latest first, with the undo of one of its changes."""
+    """One line for each changed memory, latest first, with the undo of one of its changes. Changes that were undone are
+    named only where no other is left."""
     by_memory: dict[str, list[MemoryChanged]] = {}
     for each in changes:
         by_memory.setdefault(each.memory_id, []).append(each)
@@ -186,7 +184,8 @@ def lines_of(changes: Sequence[MemoryChanged]) -> list[Line]:
         undo = f"undo/{undone.undo_at}" if undone.undo_at else ""
         if last.is_forgotten:
             undo = "restore" if last.change == FORGOTTEN else ""
-        verbs = list(dict.fromkeys(map(verb_of, reversed(several))))
+        standing = list(filter(stands, several))
+        verbs = list(dict.fromkeys(map(verb_of, reversed(standing or several))))
         did = ", ".join(verbs if len(verbs) <= MOST_VERBS else [verbs[0], "…", *verbs[-2:]])
         did += " (undone)" if all(each.is_undone for each in several) else ""
         did += f" by {last.member}" if last.member else ""

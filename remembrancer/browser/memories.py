@@ -20,11 +20,12 @@ from remembrancer.browser.view import Handler, View, message_of, name_of, who
 from remembrancer.memory.changes import UNDONE
 from remembrancer.memory.open_ends import asks_for_open_ends
 from remembrancer.memory.relevance import PERHAPS
+from remembrancer.memory.replacement import REPLACED
 from remembrancer.memory.sentences import excerpt
 from remembrancer.memory.short_ids import WHOLE
 from remembrancer.memory.text import count, harmless
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
-from remembrancer.protocol.kinds import KINDS, OPEN_END, SCOPES
+from remembrancer.protocol.kinds import KINDS, OPEN_END, SCOPES, SESSION_KINDS
 from remembrancer.protocol.reads import Filters, FindIds, GetMemory, LinkedMemory, ListMemories, Order, Recall
 from remembrancer.protocol.writes import HistoryEntry, PortableMemory, RecordedFields
 from remembrancer.toolsets.memory.day_log import CHANGE_WORDS
@@ -89,15 +90,20 @@ def filters_of(view: View) -> dict[str, Any]:
     }
 
 
-async def search(view: View) -> Response:
-    """The memories that match a query (all open ends if it asks for them), or the latest; as JSON Lines for an
-    export."""
+async def search(view: View, refused: str = "") -> Response:
+    """The memories that match a query (all open ends if it asks for them) or have it as their id, or the latest; as
+    JSON Lines for an export. `refused`: the reason why the text typed under *Add a memory* was not stored."""
     question, source, filters = view.asked("q"), view.asked("source"), filters_of(view)
     asks_for_all = asks_for_open_ends(question) and not (filters["kinds"] or source)
     order: Order = "due" if asks_for_all else next((each for each in ORDERS if each == view.asked("order")), "latest")
     values: dict[str, Any] = {"question": question, "kinds": KINDS, "scopes": SCOPES, "found": None, "more": ""}
+    values |= {"storable": [each for each in KINDS if each not in SESSION_KINDS]}
     values |= {"order": order, "memories": ()}
     values |= {"narrowed": _narrowed(view), "best": RESULTS_SHOWN, "answering": PERHAPS}
+    values |= {"named": None, "refused": refused}
+    if WHOLE.fullmatch(named := await view.whole_id(question)):
+        with suppress(NotFound):
+            values["named"] = await _now(view, named)
     if question and not asks_for_all:
         is_typed = bool(view.asked("typed"))
         about = await view.whole_id(view.asked("not"))
@@ -119,7 +125,7 @@ async def search(view: View) -> Response:
             values["about_place"] = answer.index(about) + 1 if about in answer else 0
             values["about_found"] = next((each for each in recalled.left_out if each.id == about), None)
             values["about_hint"] = await _why_not_weighed(view, about, filters)
-    elif source != "notes":
+    elif source != "notes" and not refused:
         past = min(_number(view.asked("past")), MOST_PAST)
         listing = ListMemories(project=view.project, order=order, limit=PAGE + 1, offset=past, **filters)
         listed = await view.ask(listing)
@@ -130,7 +136,7 @@ async def search(view: View) -> Response:
         lines = b"".join(msgspec.json.encode(each) + b"\n" for each in values["memories"])
         headers = {"Content-Disposition": 'attachment; filename="memories.jsonl"'}
         return Response(lines, media_type="application/jsonl", headers=headers)
-    return view.page("search.html", **values, done=await named_done_of(view))
+    return view.page("search.html", 400 if refused else 200, **values, done=await named_done_of(view))
 
 
 def _narrowed(view: View) -> str:
@@ -179,6 +185,7 @@ async def memory(view: View, unsaved: Mapping[str, Any] | None = None, refused: 
     texts = await view.texts([*(each.target for each in links), *answer.near_duplicates, *answer.copies])
     settled = {each.target for each in links if answer.memory.valid_until or each.relation == "supersedes"}
     settled |= {each.id for each in texts.values() if each.valid_until}  # an invalid memory replaces nothing
+    contradicting = [each for each in answer.incoming if each.relation == "contradicts" and each.target not in settled]
     sessions = await view.sessions()
     entities = [each.name for each in answer.memory.related_entities] + list(answer.found_entities)
     ids = await view.ask(FindIds(view.project, view.session, ids=(answer.memory.id,)))
@@ -211,6 +218,7 @@ async def memory(view: View, unsaved: Mapping[str, Any] | None = None, refused: 
             given=given,
             texts=texts,
             settled=settled,
+            later=[each.target for each in contradicting if each.strength >= REPLACED and each.target in texts],
             names=list(dict.fromkeys(entities)),
             who=partial(who, sessions=sessions),
             linked=lambda reason: _with_links(view, reason, texts),
@@ -248,7 +256,7 @@ async def edit(view: View) -> Response:
     meanwhile. Nothing is saved if somebody else has also changed the text."""
     now = await _now(view, _id_of(view))
     before = next((each.record for each in now.history if str(each.version) == view.field("version")), now)
-    content = view.exactly("content").replace("\r\n", "\n")
+    content = view.exactly("content")
     if not content.strip():
         raise InvalidInput("A memory cannot be empty: forget it instead.")
     changes: dict[str, Any] = {}
@@ -272,13 +280,34 @@ async def edit(view: View) -> Response:
         kept = [each for each in now.tags if each in tags or each not in before.tags]
         return await memory(view, {**changes, "tags": (*kept, *sorted(tags.difference(before.tags, kept)))})
     if changes:
-        secrets = {"allow_secrets": True} if view.field("allow_secrets") else {}
+        allow_secrets = bool(view.field("allow_secrets"))
         try:
-            await view.call("update_memory", memory_id=now.id, **changes, **secrets)
+            await view.call("update_memory", memory_id=now.id, allow_secrets=allow_secrets, **changes)
         except InvalidInput as error:  # such as a suspected credential: the user's input is kept
             typed = {name: value for name, value in changes.items() if name != "due"}
             return await memory(view, {**typed, "tags": sorted(tags)}, message_of(error))
     return _next(view, now.id, "edit", {now.id: await _undo_of(view, now)})
+
+
+async def remember(view: View) -> Response:
+    """Store a passage of a note, or typed text, which stays in its form if it is refused. Text that was already known
+    gets no undo, which would forget it."""
+    path, text = view.field("path"), view.exactly("passage")
+    fields: dict[str, Any] = {name: view.field(name) for name in ("kind", "due", "scope") if view.field(name)}
+    fields |= {"tags": list(tags_in(view.field("tags"))), "allow_secrets": bool(view.field("allow_secrets"))}
+    try:
+        if not text.strip():
+            raise InvalidInput("There is nothing to remember: the text is empty.")
+        answer = await view.call("store_memory", content=text, **fields, **({"source": {"file": path}} if path else {}))
+    except InvalidInput as error:
+        if path:
+            raise
+        return await search(view, message_of(error))
+    page = partial(view.go, "/notes/file" if path else "/", path=path)
+    if answer.get("already_known"):
+        return page(done="known")
+    ids = [await view.whole_id(str(each)) for each in answer.get("ids", [answer.get("memory_id")])]
+    return page(done="remember", undo=",".join(f"{each}~forget" for each in ids))
 
 
 async def erase(view: View) -> Response:
@@ -426,4 +455,5 @@ PAGES: Final[dict[tuple[str, str], Handler]] = {
     ("POST", "/memory/{memory}/edit"): edit,
     ("POST", "/memory/{memory}/erase"): erase,
     ("POST", "/change"): change,
+    ("POST", "/remember"): remember,
 }

@@ -102,7 +102,7 @@ def passages(text: str) -> Iterator[tuple[str, bool]]:
 
 async def save_note(view: View) -> Response:
     """Save an edited note, if the file has not changed since it was loaded."""
-    path, text = view.field("path"), view.exactly("text").replace("\r\n", "\n")
+    path, text = view.field("path"), view.exactly("text")
     digest = view.field("digest")
     if hashlib.sha256(text.encode()).hexdigest() == digest:
         return view.go("/notes/file", path=path, done="nothing")
@@ -111,19 +111,6 @@ async def save_note(view: View) -> Response:
     except InvalidInput as error:
         return await _note_page(view, path, error, text)
     return view.go("/notes/file", path=path, done="edit")
-
-
-async def remember(view: View) -> Response:
-    """Store a passage of a note, or typed text. Text that was already known gets no undo, which would forget it."""
-    path, text = view.field("path"), view.exactly("passage")
-    if not text.strip():
-        raise InvalidInput("There is nothing to remember: the text is empty.")
-    answer = await view.call("store_memory", content=text, **({"source": {"file": path}} if path else {}))
-    page = partial(view.go, "/notes/file" if path else "/", path=path)
-    if answer.get("already_known"):
-        return page(done="known")
-    ids = [await view.whole_id(str(each)) for each in answer.get("ids", [answer.get("memory_id")])]
-    return page(done="remember", undo=",".join(f"{each}~forget" for each in ids))
 
 
 async def code(view: View) -> Response:
@@ -209,7 +196,6 @@ PAGES: Final[dict[tuple[str, str], Handler]] = {
     ("GET", "/notes"): notes,
     ("GET", "/notes/file"): note,
     ("POST", "/notes/save"): save_note,
-    ("POST", "/remember"): remember,
     ("GET", "/code"): code,
     ("GET", "/graph"): graph,
     ("GET", "/graph.json"): graph_data,

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from pathlib import PurePath
 from typing import Any, Final, TypeVar
@@ -23,7 +24,7 @@ from remembrancer.browser.access import PREFIX, Form, VisitorAccess
 from remembrancer.config.project import directory_of
 from remembrancer.config.tokens import Grant
 from remembrancer.memory.short_ids import WHOLE, part_of_id
-from remembrancer.memory.text import client_title
+from remembrancer.memory.text import NAMELESS, client_title
 from remembrancer.protocol import wire
 from remembrancer.protocol.browsing import ListSessions
 from remembrancer.protocol.errors import NotFound, RemembrancerError
@@ -172,8 +173,8 @@ class View:
         return self.exactly(name).strip()
 
     def exactly(self, name: str) -> str:
-        """A field of the form, white space included."""
-        return dict(self.form).get(name, "")
+        """A field of the form, white space included; its lines end as in a stored text."""
+        return dict(self.form).get(name, "").replace("\r\n", "\n")
 
     async def ask(self, question: wire.Request[T]) -> T:
         """The store's answer. Sources that it reports as missing are named on the page."""
@@ -228,9 +229,11 @@ def names_of(projects: Sequence[ProjectRef]) -> dict[str, str]:
 
 
 def who(session_id: str, sessions: Mapping[str, ListedSession], member: str = "") -> str:
-    """A readable name for a session: its client, and for a change in a shared project the member's machine. An unknown
-    session belongs to another project or is long past."""
+    """A readable name for a session: its client or else its start, and for a change in a shared project the member's
+    machine. An unknown session belongs to another project or is long past."""
     known = sessions.get(session_id)
-    client = "A session" if known is None and member else ELSEWHERE if known is None else known.client or "A session"
-    name = PEOPLE.get(session_id) or client_title(client)
+    name = client_title(known.client or NAMELESS) if known else NAMELESS if member else ELSEWHERE
+    if known and name == NAMELESS:
+        name += f" of {datetime.fromtimestamp(known.started_at).astimezone():%d %b, %H:%M}"
+    name = PEOPLE.get(session_id, name)
     return author_of(session_id, name, member) if member else name

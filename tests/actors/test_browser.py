@@ -3,6 +3,7 @@
 import socket
 import time
 from collections.abc import AsyncIterator
+from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -20,11 +21,12 @@ from remembrancer.actors.gateway import actor
 from remembrancer.actors.gateway.shown_log import Shown
 from remembrancer.actors.gateway.store_access import WriteNews
 from remembrancer.browser.access import VisitorAccess
-from remembrancer.browser.history import AnsweredQuery, asked_of, lines_of, live, parts_of
+from remembrancer.browser.history import AnsweredQuery, asked_of, lines_of, live, parts_of, totals_of
 from remembrancer.browser.view import View, who
 from remembrancer.config.tokens import Tokens
 from remembrancer.protocol.browsing import ActivityRead, MemoryChanged
 from remembrancer.protocol.errors import MemoryUnavailable
+from remembrancer.protocol.reads import ListedSession
 from remembrancer.protocol.session_life import BROWSER_SESSION, SHELL_SESSION
 from tests.actors.gateway_rig import PATIENT, Rig
 from tests.operations import store_operation
@@ -107,10 +109,16 @@ async def test_homes_on_one_machine_do_not_sign_each_other_s_visitors_out(tmp_pa
         (SHELL_SESSION, "laptop", "laptop, in the shell"),
         (BROWSER_SESSION, "laptop", "laptop, in the browser"),
         ("session:other", "laptop", "A session on laptop"),
+        ("session:named", "", "Claude Code"),
+        ("session:nameless", "", "A session of 09 Sep, 01:46"),
+        ("session:library", "laptop", "A session of 09 Sep, 01:46 on laptop"),
     ],
 )
 def test_a_change_of_another_machine_has_that_machine_s_name(session_id: str, member: str, name: str) -> None:
-    assert who(session_id, {}, member) == name
+    start = datetime(2001, 9, 9, 1, 46).astimezone().timestamp()
+    clients = {"session:named": "claude-code", "session:nameless": None, "session:library": "mcp"}
+    sessions = {each: ListedSession(each, start, start, client=client) for each, client in clients.items()}
+    assert who(session_id, sessions, member) == name
 
 
 def test_a_day_tells_a_person_s_changes_on_another_machine_from_those_here() -> None:
@@ -141,13 +149,25 @@ def test_a_memory_that_was_summarised_later_stays_with_the_session_that_stored_i
     assert parts[1].lines[0].did == "stored, consolidated"
 
 
+def test_a_restoring_that_was_undone_is_neither_told_nor_counted_on_today() -> None:
+    stored, forgotten = MemoryChanged("m", "stored", 1.0), MemoryChanged("m", "forgotten", 2.0, is_forgotten=True)
+    restored = MemoryChanged("m", "restored", 3.0, is_undone=True, is_forgotten=True)
+    undoing = MemoryChanged("m", "forgotten", 4.0, undid="restored", is_forgotten=True)
+    changes = (undoing, restored, forgotten, stored)
+    (line,) = lines_of(changes)
+    assert (line.did, line.button) == ("stored, forgotten", "restore")
+    assert totals_of(changes) == {"stored": 1, "forgotten": 1}
+    (line,) = lines_of((undoing, restored))
+    assert line.did == "restored, undone: restored", "nothing else is left of that day"
+
+
 def test_today_offers_the_undo_that_the_store_names_and_to_restore_what_is_forgotten() -> None:
     """Which change an undo takes back is tested with the store."""
     opened = MemoryChanged("m", "stored", 1.0, kind="open_end")
     undone = MemoryChanged("m", "undone", 2.0, version=9, undid="updated")
     for several, undo, button in (
         ((MemoryChanged("m", "tagged", 2.0, version=9, undo_at=9), opened), "undo/9", "undo: changed"),
-        ((undone, msgspec.structs.replace(opened, undo_at=9)), "undo/9", "undo: opened"),
+        ((undone, msgspec.structs.replace(opened, undo_at=9)), "undo/9", "undo"),
         ((undone, MemoryChanged("m", "tagged", 1.0, is_undone=True)), "", ""),
         ((msgspec.structs.replace(opened, undo_at=9),), "undo/9", "undo"),
         ((MemoryChanged("m", "forgotten", 2.0, version=9, is_forgotten=True),), "restore", "restore"),

@@ -156,8 +156,8 @@ def test_every_change_of_a_memory_can_be_undone_but_erasing(visit: Visit) -> Non
     assert "The database" in Page(visit.get("/", forgotten=1)).text
     assert "Undone." in (page := visit.undo(page))
     assert "changed" not in Page(visit.get("/")).text.partition("The database")[2], "it says the same as before"
-    assert "true until" in Page(page := change(what="invalidate")).text
-    assert "true until" not in Page(visit.undo(page)).text
+    assert "ended just now" in Page(page := change(what="invalidate")).text
+    assert "ended just now" not in Page(visit.undo(page)).text
     assert "Only for its project" in (page := change(what="user"))
     assert "For all my projects" in (page := visit.undo(page))
     assert "Undone." in page
@@ -179,7 +179,44 @@ def test_what_is_typed_is_remembered_and_can_be_undone(visit: Visit) -> None:
     page = visit.do("/remember", passage="Next: paint it by 2030-05-01; moor it")
     assert "Remembered: 2 memories" in Page(page).text
     assert "paint it by 2030-05-01 1 May 2030" in Page(visit.get("/today")).text
+    text = "Paint the buoy red\n\nand moor it"
+    fields = {"due": "2030-06-01", "tags": "buoy, paint", "scope": "user"}
+    visit.do("/remember", passage=text.replace("\n", "\r\n"), **fields)  # as a browser sends the ends of lines
+    found = visit.call("recall_memories", query="paint the buoy red")["memories"]
+    (painted,) = (each for each in found if each["content"] == text)
+    painted = visit.call("get_memory", memory_id=painted["id"])
+    visit.erase(painted["id"])  # the other tests share the user
+    assert (painted["scope"], painted["due"][:10], painted["tags"]) == ("user", "2030-06-01", ["buoy", "paint"])
+
+
+def test_what_is_typed_and_refused_stays_in_its_form(visit: Visit) -> None:
     assert "nothing to remember" in Page(visit.send("/remember", passage=" ").text).text
+    secret = "The key is\nghp_" + "a1B2c3D4e5F6" * 3
+    typed = {"passage": secret, "kind": "procedure", "tags": "keys, door", "scope": "user"}
+    refused = visit.send("/remember", **typed)
+    assert (refused.status_code, "Nothing was remembered: the text seems" in Page(refused.text).text) == (400, True)
+    assert f"\n{secret}</textarea>" in refused.text
+    for kept in ('<option value="procedure" selected>', 'value="keys, door"', '<option value="user" selected>'):
+        assert kept in refused.text
+    refused = visit.send("/remember", passage="The door is locked", kind="decision", due="2030-01-01")
+    assert "only an open end has a due date" in Page(refused.text).text
+    assert 'value="2030-01-01"' in refused.text
+    kept = visit.do("/remember", passage=secret, allow_secrets="1")
+    assert "Remembered" in Page(kept).text
+    refused = visit.send("/remember", passage=secret + "1", path="MEMORY.md", back="/notes/file?path=MEMORY.md")
+    assert refused.status_code == 400
+    assert "/notes/file?path=MEMORY.md" in refused.text, "back to the note, which still has it"
+
+
+def test_the_id_that_the_shell_prints_leads_to_its_memory(visit: Visit) -> None:
+    memory = visit.stored("The gate opens at seven")
+    visit.stored("Apples are red")
+    for text in (memory[-5:], memory[-5:].lower(), memory):
+        assert f"The gate opens at seven the memory with the id {text}" in Page(visit.get("/", q=text)).text
+    visit.do("/change", id=memory, what="forget")
+    assert f"the memory with the id {memory[-5:]} forgotten" in Page(visit.get("/", q=memory[-5:])).text
+    for text in ("gate", "ZZZZ", "the gate", f"memory:{'0' * 26}"):
+        assert "the memory with the id" not in Page(visit.get("/", q=text)).text
 
 
 def test_a_change_that_changes_nothing_says_so(visit: Visit) -> None:
@@ -391,10 +428,13 @@ def test_the_timeline_the_sessions_and_what_waits_for_a_person_are_shown(visit: 
     assert Page(today).text.index("port 9090") < Page(today).text.index("port 8080")
     page = visit.get("/review")
     assert "may replace" in Page(page).text
+    text = Page(visit.get(f"/memory/{older}")).text
+    assert "Probably replaced by The API listens on port 9090 now It is replaced Both hold" in text
+    assert "Probably replaced" not in Page(visit.get(f"/memory/{newer}")).text
     page = visit.do("/change", id=older, what=f"replace/{newer}", back="/review")
     assert "may replace" not in Page(page).text
-    settled = Page(visit.get(f"/memory/{older}")).text
-    assert "supersedes this" in settled
+    assert "Probably replaced" not in (settled := Page(visit.get(f"/memory/{older}")).text)
+    assert "replaces this: The API listens on port 9090" in settled
     assert "may replace" not in settled
     assert "may replace" in Page(visit.undo(page) and visit.get("/review")).text
     (waiting,) = visit.call("get_memory_status")["contradictions"]
@@ -404,6 +444,7 @@ def test_the_timeline_the_sessions_and_what_waits_for_a_person_are_shown(visit: 
     page = visit.do("/change", id=newer, what=f"both/{older}", back="/review")
     assert "Both hold" in Page(page).text
     assert "may replace" not in Page(page).text
+    assert "Probably replaced" not in Page(visit.get(f"/memory/{older}")).text
     assert "contradictions" not in visit.call("get_memory_status")
     assert "Its record" not in Page(visit.get(f"/sessions/{session}")).text
     for path in ("/graph", "/projects", "/health", "/sessions", "/graph.json"):
@@ -734,6 +775,7 @@ def test_older_memories_follow_page_by_page_each_once(visit: Visit) -> None:
 
 
 def test_the_graph_draws_names_with_their_relations_and_identifiers_when_they_are_asked_for(visit: Visit) -> None:
+    assert "There are no names yet" in Page(visit.get("/graph")).text
     names = [{"name": each, "type": "custom", "relationship": "about"} for each in ("Valkey", "legacy_id", "SHOP-12")]
     visit.stored("Valkey has legacy_id since SHOP-12", related_entities=names)
     for source, relation in (("Anna Lindqvist", "owns"), ("Checkout", "depends_on")):
@@ -746,6 +788,9 @@ def test_the_graph_draws_names_with_their_relations_and_identifiers_when_they_ar
     assert "show 2 identifiers, too" in Page(visit.get("/graph")).text
     everything = json.loads(visit.get("/graph.json", all=1))
     assert {"legacy_id", "SHOP-12"} <= {each["id"] for each in everything["nodes"]}
+    assert "hide identifiers" in (page := visit.get("/graph", all=1))
+    assert "entity=legacy_id&amp;all=1" in page, "a name leads back to all of them"
+    assert f'"/browser{visit.project}/graph?all=1">all names' in visit.get("/graph", entity="legacy_id", all=1)
     links = {(each["source"], each["type"], each["target"]) for each in drawn["links"]}
     assert links == {("Anna Lindqvist", "owns", "Valkey"), ("Checkout", "depends_on", "Valkey")}
     for page in (visit.get("/graph"), visit.get("/graph", entity="Valkey")):

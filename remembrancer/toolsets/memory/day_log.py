@@ -67,13 +67,18 @@ async def read_day(
         if each.is_forgotten and not with_forgotten
         else each
         for each in reversed(reply.changes)
-        if with_undone or not (each.is_undone or each.change == UNDONE)
+        if with_undone or stands(each)
         if each.change == FORGOTTEN
         or ((each.session_id or each.change in without_session) and (with_forgotten or not each.is_forgotten))
     ]
     if reply.more:
         call.warn("answer_cut", f"Only the last {MOST} changes are shown.")
     return changes, [each for each in reversed(reply.runs) if each.kind == IMPORT]
+
+
+def stands(change: MemoryChanged) -> bool:
+    """True unless a change was undone, or undid another one."""
+    return not (change.is_undone or change.undid or change.change == UNDONE)
 
 
 def verb_of(change: MemoryChanged) -> str:
