@@ -8,12 +8,11 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from remembrancer.command_line import COMMANDS
@@ -24,7 +23,7 @@ from tests.cases import cases
 from tests.conftest import ROOT_OF_FILES
 from tests.forked import run_at_terminal
 from tests.git import git
-from tests.patience import PATIENCE_S, until
+from tests.patience import until
 from tests.runtime import Runtime, Session, command, files_with, stop_runtime
 from tests.spaces import connect_space, write_rows
 
@@ -93,7 +92,6 @@ def test_a_memory_is_stored_found_corrected_and_the_correction_undone(shell: She
     assert len(shell("list", "--since", "yesterday", "--until", "today").splitlines()) == 2
     assert shell("list", "--until", "vorgestern") == ""
     assert len(shell("list", "--since", f"{date.today()}", "--until", f"{date.today()}").splitlines()) == 2
-    assert len(shell("list", "--until", f"{date.today() + timedelta(days=9)}").splitlines()) == 2
     assert [memory["scope"] for memory in shell.json("list", "--user")["memories"]] == ["user"]
 
     editor = tmp_path / "editor"
@@ -106,10 +104,7 @@ def test_a_memory_is_stored_found_corrected_and_the_correction_undone(shell: She
     assert "Restored: " in shell("restore", memory_id, "--version", "1")
     assert "it is like that already" in shell("restore", memory_id, "--version", "1")
     assert "We deploy on Tuesdays" in shell("show", memory_id)
-    shell("edit", memory_id, "We deploy", "on Fridays")
-    assert "We deploy on Fridays" in shell("show", memory_id)
-    shell("undo", memory_id)
-    shell("edit", memory_id, "We deploy\n\non Mondays")
+    shell("edit", memory_id, "We deploy\n\non", "Mondays")
     assert "→ We deploy on Mondays" in shell("show", memory_id, "--history")
     shell("undo", memory_id)
     long = " ".join(f"word{number}" for number in range(200))
@@ -125,16 +120,11 @@ def test_a_memory_is_stored_found_corrected_and_the_correction_undone(shell: She
 
     assert shell.json("tag", memory_id, "weekly", "--remove", "ops")["tags"] == ["weekly"]
     assert shell("tag", memory_id, "weekly") == "Nothing was changed: it is like that already. Tags: weekly\n"
+    shell("edit", memory_id, "--to", "user")
+    assert shell.json("show", memory_id)["scope"] == "user"
     shell("forget", memory_id, "--reason", "moved")
     assert "deploy on" not in shell("search", "deploy")
     assert "moved" in shell("show", memory_id, "--history")
-    shell("undo", memory_id)
-    assert memory_id in json.dumps(shell.json("list"))
-    shell("edit", memory_id, "--to", "user")
-    assert shell.json("show", memory_id)["scope"] == "user"
-    shell("undo", memory_id)
-    assert shell.json("show", memory_id)["scope"] == "project"
-    assert "ends with ZZZZ" in shell("show", "ZZZZ", status=exit_codes.FAILED)
 
 
 def test_several_memories_are_looked_up_before_any_is_changed(shell: Shell) -> None:
@@ -245,15 +235,11 @@ def test_an_undo_without_an_id_takes_the_newest_change_even_of_those_of_one_seco
 
 
 @alone
-def test_moving_a_memory_that_the_user_has_already_says_that_it_was_merged(shell: Shell) -> None:
+def test_what_is_moved_to_the_user_is_merged_with_what_he_has_or_can_be_replaced_by_it(shell: Shell) -> None:
     users = shell.json("add", "I want tea", "--user")["memory_id"]
     own = shell.json("add", "I want tea", "--tag", "drinks")["memory_id"]
     assert shell("edit", own, "--to", "user") == f"Merged into {users}, which says the same\n"
     assert [each["id"] for each in shell.json("list")["memories"]] == [users]
-
-
-@alone
-def test_a_memory_of_another_scope_is_replaced_once_it_is_moved_as_the_refusal_says(shell: Shell) -> None:
     old = shell.json("add", "We deploy on Tuesdays")["memory_id"]
     new = ("add", "We deploy on Mondays", "--user", "--supersedes", old)
     refused = shell(*new, status=exit_codes.USAGE)
@@ -278,8 +264,6 @@ def test_the_log_marks_what_was_undone(shell: Shell) -> None:
     assert shell("log").splitlines()[0].endswith("undone")
     shell("restore", end)
     assert not shell("log").splitlines()[0].endswith("undone"), "it is there again"
-    shell("undo", end, "--yes")
-    assert "nothing more to undo" in shell("undo", end, "--yes", status=exit_codes.USAGE)
 
 
 def test_the_log_says_of_an_undo_what_it_undid(shell: Shell) -> None:
@@ -473,54 +457,21 @@ def test_what_is_to_be_copied_is_not_broken_at_the_edge_of_a_terminal(shell: She
     assert [next(iter(json.loads(each))) for each in documents] == ["mcpServers", "hooks"]
 
 
-@alone
-def test_a_page_that_is_open_goes_on_with_the_next_gateway(shell: Shell) -> None:
-    shell("add", "The gate opens at seven")
-    runtime = Runtime(shell.home)
-    with httpx.Client(follow_redirects=True, timeout=PATIENCE_S) as client:
-        link = shell("ui", "--print").strip()
-        client.get(link)
-        at = f"{link.partition('/enter')[0]}/p/{project_of(shell.directory).id}/"
-        assert "opens at seven" in client.get(at).text
-        killed = runtime.pid("gateway")
-        runtime.kill("gateway")
-
-        def is_back() -> bool:
-            with suppress(httpx.TransportError):
-                return runtime.pid("gateway") not in (0, killed) and "opens at seven" in client.get(at).text
-            return False
-
-        asyncio.run(until(is_back))
-
-
-def test_that_both_of_a_pair_hold_is_undone_like_any_change(shell: Shell) -> None:
+def test_a_pair_that_was_settled_waits_again_after_an_undo(shell: Shell) -> None:
     old, new = (shell.json("add", f"the lantern listens on port {port}")["memory_id"] for port in ("8080", "9090 now"))
     asyncio.run(until(lambda: shell.json("list", "--review")["contradictions"]))
-    for undo in (("undo", "--yes"), ("undo", new)):
-        assert f"undo {new}" in shell("edit", old, "--both")
-        assert "Nothing waits for a decision" in shell("list", "--review")
-        assert "both hold" in shell("log")
-        assert "the pair waits for a decision again: the lantern listens on port 9090 now" in shell(*undo)
+    again = "the pair waits for a decision again: the lantern listens on port 9090 now"
+    for settled, undo, undone in (
+        (("edit", old, "--both"), ("undo", "--yes"), again),
+        (("edit", old, "--both"), ("undo", new), again),
+        (("edit", old, "--supersedes", new), ("undo", "--yes"), "it is valid again"),
+    ):
+        assert ("undo " in shell(*settled), "Nothing waits" in shell("list", "--review")) == (True, True)
+        assert undone in shell(*undo)
         [waiting] = shell.json("list", "--review")["contradictions"]
         assert (waiting["newer_id"], waiting["older_id"]) == (new, old)
     assert "undone: both hold" in shell("log")
     assert "related_to" not in shell("show", new)
-
-
-def test_a_pair_that_was_settled_the_other_way_round_waits_again_after_an_undo(shell: Shell) -> None:
-    old, new = (shell.json("add", f"the lantern listens on port {port}")["memory_id"] for port in ("8080", "9090 now"))
-    asyncio.run(until(lambda: shell.json("list", "--review")["contradictions"]))
-    shell("edit", old, "--supersedes", new)
-    assert "Nothing waits for a decision" in shell("list", "--review")
-    assert "it is valid again" in shell("undo", "--yes")
-    [waiting] = shell.json("list", "--review")["contradictions"]
-    assert (waiting["newer_id"], waiting["older_id"]) == (new, old)
-
-
-def test_a_memory_that_was_only_thought_to_be_replaced_is_restored_as_holding_too(shell: Shell) -> None:
-    old = shell.json("add", "the lantern listens on port 8080")["memory_id"]
-    shell("add", "the lantern listens on port 9090 now")
-    asyncio.run(until(lambda: shell.json("list", "--review")["contradictions"]))
     assert shell("restore", old).endswith("thought to be replaced: it and the newer memory both hold\n")
 
 
@@ -696,12 +647,6 @@ def test_an_undo_without_an_id_says_that_an_assistant_made_the_change(shell: She
     assert re.search(r"Undo this\? changed \(tags\) by [^:]+: We deploy on Tuesdays", asked), asked
 
 
-def test_the_help_of_add_says_for_whom_a_memory_is_stored_and_offers_nothing_that_is_refused(shell: Shell) -> None:
-    told = shell("add", "--help")
-    assert "For all of your projects" in told
-    assert "--all-projects" not in told
-
-
 def test_a_terminal_shows_the_beginning_of_a_long_memory_and_a_pipe_all_of_it(shell: Shell) -> None:
     long = "The quay wall was measured. " * 200
     added = shell("add", "-", stdin=long)
@@ -746,7 +691,6 @@ def test_a_due_date_may_be_a_word(shell: Shell) -> None:
         assert shell.json("show", memory_id)["due"].startswith(f"{today + timedelta(days=days):%Y-%m-%d}")
     assert "such as 2026-02-20, yesterday, today" in shell("edit", memory_id, "--due", "soon", status=exit_codes.USAGE)
     assert "which has passed: " in shell("edit", memory_id, "--due", "yesterday")
-    assert "tomorrow" in shell("add", "--help")
     memory_id = shell.json("add", "sand the boat", "--kind", "open_end", "--due", "none")["memory_id"]
     assert "due" not in shell.json("show", memory_id)
 
@@ -794,7 +738,7 @@ def test_help_knows_every_command_in_its_group_and_breaks_no_word(shell: Shell) 
     words = {word for _, _, text in COMMANDS.values() for word in text.split()}
     assert words <= set(told.split())
     assert max(map(len, told.splitlines())) <= 80
-    assert "--all-projects" in shell("help", "search")
+    assert ["--all-projects" in shell("help", name) for name in ("search", "add")] == [True, False], "one refuses it"
 
 
 def test_bash_completes_commands_options_and_choices(shell: Shell) -> None:
