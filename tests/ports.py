@@ -1,5 +1,6 @@
 """Servers that tests start, and their ports; web servers of this process."""
 
+import json
 import os
 import random
 import signal
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from tests.patience import PATIENCE_S
 
@@ -107,6 +108,17 @@ class QuietHandler(BaseHTTPRequestHandler):
     def answer(self) -> None:
         """Answer a POST."""
         raise NotImplementedError
+
+    def asked(self) -> Any:
+        """The JSON of a POST."""
+        return json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+
+    def reply(self, status: int, body: bytes, content_type: str = "application/json", **headers: str) -> None:
+        self.send_response(status)
+        for name, value in {**headers, "Content-Type": content_type, "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
 
     def do_POST(self) -> None:
         self.answer()

@@ -61,7 +61,7 @@ class FakeProvider:
         self.url = ""
 
     def answer(self, handler: QuietHandler) -> None:
-        body = json.loads(handler.rfile.read(int(handler.headers["content-length"])))
+        body = handler.asked()
         with self._lock:
             self.requests.append(body)
             self.keys.add(handler.headers["authorization"])
@@ -78,13 +78,7 @@ class FakeProvider:
         status, said = trouble.status, self._said(body, trouble, handler.headers["authorization"] or "")
         if status == 200 and any(self.refuses in text for text in body["input"]):
             status, said = 400, {"error": {"message": f"no: {body['input']}", "type": "invalid_request_error"}}
-        data = json.dumps(said).encode()
-        handler.send_response(status)
-        for name, value in {**trouble.headers, "content-type": "application/json"}.items():
-            handler.send_header(name, value)
-        handler.send_header("content-length", str(len(data)))
-        handler.end_headers()
-        handler.wfile.write(data)
+        handler.reply(status, json.dumps(said).encode(), **trouble.headers)
 
     def _said(self, body: dict[str, Any], trouble: Trouble, key: str) -> dict[str, Any]:
         if trouble.status != 200:

@@ -50,17 +50,12 @@ class Script:
 
         class Handler(QuietHandler):
             def answer(self) -> None:
-                request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                request = self.asked()
                 script.requests.append(request)
                 events = script._answer(request)
                 named = [f"event: {each['type']}\n" if "type" in each else "" for each in events]
                 lines = [f"{name}data: {json.dumps(each)}\n\n" for name, each in zip(named, events, strict=True)]
-                body = "".join(lines).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "text/event-stream")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
+                self.reply(200, "".join(lines).encode(), "text/event-stream")
 
         with serving(Handler) as address:
             yield address
@@ -172,13 +167,7 @@ def test_claude_code_started_cold_has_our_tools_at_once_and_stores(home: Path, e
     run(environ, COMMAND, "setup", "claude-code", "--no-check")
     turns = claude(environ, "Remember when staging is upgraded.", facts=(FACT,))
     assert offered_by_claude(turns[0]) == TOOLS
-    (result,) = [
-        block
-        for message in turns[-1]["messages"]
-        if isinstance(message["content"], list)
-        for block in message["content"]
-        if block["type"] == "tool_result"
-    ]
+    (result,) = blocks_of(turns, "tool_result")
     check_stored(json.dumps(result), home)
 
 
@@ -317,17 +306,16 @@ def given(turns: list[Json], event: str) -> set[str]:
 
 
 def contexts(turns: list[Json], event: str) -> list[str]:
-    parts = [
-        block["text"]
-        for message in turns[-1]["messages"]
-        for block in _blocks(message["content"])
-        if block["type"] == "text" and f"{event} hook additional context" in block["text"]
-    ]
-    return [part.split(f"{event} hook additional context", 1)[1].split(" hook additional context")[0] for part in parts]
+    head = f"{event} hook additional context"
+    parts = [block["text"].partition(head)[2] for block in blocks_of(turns, "text") if head in block["text"]]
+    return [part.split(" hook additional context")[0] for part in parts]
 
 
-def _blocks(content: str | list[Json]) -> list[Json]:
-    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+def blocks_of(turns: list[Json], kind: str) -> list[Json]:
+    """The blocks of a kind in the last request: a message is a list of them, or one text."""
+    contents = [message["content"] for message in turns[-1]["messages"]]
+    blocks = [[{"type": "text", "text": each}] if isinstance(each, str) else each for each in contents]
+    return [block for several in blocks for block in several if block["type"] == kind]
 
 
 def turns_of(home: Path) -> list[str]:

@@ -174,17 +174,6 @@ async def test_a_runtime_that_cannot_be_started_is_named_as_the_reason(home: Pat
         assert "could not be started" in refused["message"], "the budget is not waited out"
 
 
-async def test_a_session_that_cannot_be_served_is_told_what_to_mend(alone: Path) -> None:
-    async with gateway(alone), bridge(alone, REMEMBRANCER_SESSION_ID="x" * 201) as misfit:
-        with pytest.raises(ClientError) as refused:
-            await misfit.initialize()
-        assert refused.value.error == {
-            "code": -32602,
-            "message": "REMEMBRANCER_SESSION_ID may have at most 200 characters, but has 201",
-            "data": {"error": "invalid_input", "retry_possible": False},
-        }
-
-
 async def test_many_answers_and_a_slow_reader_lose_nothing(alone: Path) -> None:
     async with gateway(alone), bridge(alone) as client:
         await client.initialize()
@@ -239,15 +228,22 @@ async def test_nothing_but_the_protocol_reaches_the_output(
     assert capfd.readouterr().err.count("stray") == 2
 
 
-async def test_a_gateway_of_another_release_is_named_and_left_alone(alone: Path, listener: socket.socket) -> None:
+async def test_who_is_refused_or_has_to_mend_something_is_told_and_leaves_it_at_that(
+    alone: Path, listener: socket.socket
+) -> None:
+    refused, invalid = {"error": "memory_unavailable"}, {"error": "invalid_input"}
     async with bridge(alone) as client:
-        for _ in range(2):
+        for answer, code, data in (
+            (b"!refused run remembrancer down\n", -32000, refused | {"retry_possible": True}),
+            (b"!invalid run remembrancer down\n", -32602, invalid | {"retry_possible": False}),
+        ):
             await client.send({"jsonrpc": "2.0", "id": "x", "method": "tools/list"})
             link, _ = listener.accept()
             with link:
                 assert b'"link":1' in link.recv(65536)
-                link.sendall(b"!refused run remembrancer down\n")
-            assert (await stray(client))["error"]["message"] == "run remembrancer down"
+                link.sendall(answer)
+            error = {"code": code, "message": "run remembrancer down", "data": data}
+            assert (await stray(client))["error"] == error
         listener.settimeout(0.3)
         with pytest.raises(TimeoutError):
             listener.accept()
