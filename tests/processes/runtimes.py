@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -59,19 +59,11 @@ def until(what: Callable[[], T | None]) -> T:
 
 
 def is_dead(pid: int) -> bool:
-    """True if that process runs no more; nobody may have collected it yet."""
+    """True if that process runs no more: a zombie is dead, though process 1 may never collect it."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
-
-
-def until_dead(processes: Iterable[psutil.Process]) -> None:
-    """Wait until none of them runs: a zombie is dead, though process 1 may never collect it."""
-    give_up_at = time.monotonic() + PATIENCE_S
-    while left := [process for process in processes if not is_dead(process.pid)]:
-        assert time.monotonic() < give_up_at, f"they go on: {left}"
-        time.sleep(0.02)
 
 
 class RunningRuntime:
@@ -108,12 +100,6 @@ class RunningRuntime:
         """Wait until the named processes (default: those that an ordinary start has) are ready."""
         return {name: self.until_state(name, "ready") for name in names or ORDINARY}
 
-    def heard(self, name: str) -> list[str]:
-        return self.lines(f"{name}.heard")
-
-    def starts(self, name: str) -> list[str]:
-        return self.lines(f"{name}.starts")
-
     def lines(self, file: str) -> list[str]:
         path = self.home / "behaviour" / file
         return path.read_text().splitlines() if path.exists() else []
@@ -142,15 +128,12 @@ def runtime(home: Path, *arguments: str, settings: dict[str, str] | None = None)
         running.output.unlink(missing_ok=True)
 
 
-BEHAVIOUR = "behaviour"
-
-
 class BadlyBehaved(Actor):
     """Is of another release, has a child or counts sessions, as its file says."""
 
     def __init__(self, spec: LaunchSpec) -> None:
         super().__init__(spec)
-        self._directory = Path(spec.home) / BEHAVIOUR
+        self._directory = Path(spec.home) / "behaviour"
         self._directory.mkdir(exist_ok=True)
         file = self._directory / spec.name
         self._behaviour = file.read_text() if file.exists() else ""

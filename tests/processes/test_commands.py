@@ -66,10 +66,8 @@ def test_a_runtime_is_seen_scaled_and_stopped_from_the_command_line(home: Path) 
             assert {"pid", "restarts", "uptime_s"} <= process.keys()
             assert (process["rss_bytes"] > 1_000_000, process["state"]) == (True, "ready")
         assert said["counts"]["total"] == 7
-
-        assert "All is well." in well(home).stdout
-        assert "of release" not in well(home).stdout, "no file waits for an upgrade"
-
+        told = well(home).stdout
+        assert ("All is well." in told, "of release" in told) == (True, False), "no file waits for an upgrade"
         assert patiently("admin", "scale", "embedder=2", home=home).returncode == exit_codes.OK
         running.until_ready("embedder-2")
         done = command("down", home=home)
@@ -122,10 +120,10 @@ def test_an_error_in_reading_a_file_is_no_crash(home: Path) -> None:
         assert "Traceback" not in done.stderr
 
 
-def test_the_version_and_the_help_are_told(home: Path) -> None:
+def test_the_version_and_the_exit_statuses_are_told(home: Path) -> None:
     assert command("--version", home=home).stdout == f"remembrancer {__version__}\n"
     told = command("--help", home=home).stdout
-    for word in ("mcp", "up", "down", "status", "scale", "setup", "Exit status", "such as a credential"):
+    for word in ("Exit status", "such as a credential"):
         assert word in told
 
 
@@ -178,15 +176,12 @@ def test_the_settings_that_count_are_told_with_where_each_comes_from(home: Path)
     assert said["problems"] == []
 
     assert "engine" not in config(MEMORY_LOG_LEVEL="warn").stdout
-    done = config("--all", MEMORY_LOG_LEVEL="warn")
-    assert done.returncode == exit_codes.OK
-    told = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines() if line}
-    assert told["embedders"][:4] == ["2", "embedders", "in", str(file)]
-    assert " ".join(told["embedders"][4:]) == "The number of embedding workers at the start"
-    assert told["log_level"][:2] == ["warning", "MEMORY_LOG_LEVEL"]
+    printed = config("--all").stdout
+    told = {line.split()[0]: line.split()[1:] for line in printed.splitlines() if line}
+    assert " ".join(told["embedders"]) == f"2 embedders in {file} The number of embedding workers at the start"
     assert told["engine"][:2] == ["onnx", "default"]
     assert all(told[name][2:] for name in SETTABLE)
-    assert "queue_limit" in done.stdout
+    assert "queue_limit" in printed
 
 
 def test_a_setting_is_written_into_the_file_and_taken_out_again(home: Path) -> None:
@@ -200,12 +195,12 @@ def test_a_setting_is_written_into_the_file_and_taken_out_again(home: Path) -> N
     assert json.loads(config("--json").stdout)["settings"]["native_memories"]["value"] is True
     assert config("--set", "native_memories=").returncode == exit_codes.OK
     assert "native_memories" not in file.read_text()
-    for assignment, message in [
+    for assignment, message in (
         ("nativ_memories=true", "did you mean native_memories"),
         ("native_memories=perhaps", "not allowed: expected true or false, got text"),
         ("native_memories", "NAME=VALUE"),
         ("=3", "NAME=VALUE"),
-    ]:
+    ):
         refused = config("--set", assignment)
         assert (refused.returncode, refused.stdout) == (exit_codes.CONFIGURATION, "")
         assert message in refused.stderr
@@ -254,9 +249,7 @@ def test_the_memories_of_a_project_of_all_and_of_the_user_are_looked_through(hom
     assert said["dry_run"] is True
     (place,) = said["places"]
     assert place["project"]["path"] == str(project)
-    assert place["outcome"]["examined"] in (1, 2), (
-        "the memory, and what its session hands over once its end is dealt with"
-    )
+    assert place["outcome"]["examined"] in (1, 2), "the memory, and what its session hands over at its end"
     assert place["outcome"].keys().isdisjoint(("done", "run_ids"))
     first, *others = done("admin", "maintain", "--all-projects", home=home).splitlines()
     assert first in (f"{project}: 1 examined", f"{project}: 2 examined")
@@ -287,8 +280,7 @@ def test_a_run_is_undone_by_its_name_and_an_unknown_one_is_refused(home: Path, p
     again = done("undo", run_id, "--project", str(project), home=home)
     assert again == f"{project.name}: it was undone before\n"
     refused = command("undo", "run:unknown", "--all-projects", home=home)
-    assert refused.returncode == exit_codes.USAGE
-    assert "there is no run with the id run:unknown" in refused.stderr
+    assert (refused.returncode, "no run with the id run:unknown" in refused.stderr) == (exit_codes.USAGE, True)
     assert "--session is needed if it changed a session's private memories" in refused.stderr
 
 

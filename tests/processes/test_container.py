@@ -11,8 +11,6 @@ import sys
 from pathlib import Path
 from urllib.request import urlopen
 
-import pytest
-
 from bench.client import StdioClient
 from remembrancer.actors.bridge.bridge import _options
 from remembrancer.command_line import COMMANDS
@@ -53,12 +51,8 @@ def test_every_step_names_what_is_there() -> None:
             program, *arguments = shlex.split(command)
             if shutil.which(program) is None:
                 continue  # of another system than this one
-            known = subprocess.run(
-                [sys.executable, "-m", "pip", "install", "--help"] if program == "pip" else [program, "--help"],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
+            asked = [sys.executable, "-m", "pip", "install"] if program == "pip" else [program]
+            known = subprocess.run([*asked, "--help"], capture_output=True, text=True, check=False)
             for option in (each.partition("=")[0] for each in arguments if each.startswith("--")):
                 assert option in known.stdout + known.stderr, (program, option)
     (user,) = of("USER")
@@ -68,12 +62,8 @@ def test_every_step_names_what_is_there() -> None:
     assert environment()["REMEMBRANCER_HOME"] == environment()["HOME"] == environment()["TMPDIR"] == volume
 
 
-@pytest.fixture
-def token(home: Path) -> str:
-    return done("token", "create", "ana", "--project", str(home), home=home).strip()
-
-
-def test_what_it_starts_is_healthy_with_nothing_writable_but_its_volume(home: Path, token: str) -> None:
+def test_what_it_starts_is_healthy_with_nothing_writable_but_its_volume(home: Path) -> None:
+    (home / "token").write_text(done("token", "create", "ana", "--project", str(home), home=home))
     port = str(free_port())
     (entry,), (arguments,), (check,) = of("ENTRYPOINT"), of("CMD"), of("HEALTHCHECK")
     program = [*json.loads(entry), *json.loads(arguments)]
@@ -82,11 +72,9 @@ def test_what_it_starts_is_healthy_with_nothing_writable_but_its_volume(home: Pa
     started = [sys.executable, "-P", "-m", *(each.replace("8080", port) for each in program)]
     environ = {name: value.replace("/data", str(home)) for name, value in environment().items()}
     environ |= {"PATH": os.environ["PATH"], "REMEMBRANCER_EMBEDDERS": "0", "REMEMBRANCER_CONSOLIDATOR": "0"}
-    environ |= PATIENT_ENVIRONMENT
-    environ["PYTHONPATH"] = str(ROOT)
-    runtime = subprocess.Popen(
-        [*read_only(home), *started], env=environ, cwd=home, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    environ |= {"PYTHONPATH": str(ROOT), **PATIENT_ENVIRONMENT}
+    command = [*read_only(home), *started]
+    runtime = subprocess.Popen(command, env=environ, cwd=home, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
     try:
         url = f"http://127.0.0.1:{port}"
 
@@ -99,10 +87,9 @@ def test_what_it_starts_is_healthy_with_nothing_writable_but_its_volume(home: Pa
                 return False
 
         until(is_healthy)
-        looks = json.loads(check[check.index("[") :])
-        looks = [sys.executable, *(each.replace("8080", port) for each in looks[1:])]
+        looks = [each.replace("8080", port) for each in json.loads(check[check.index("[") :])]
+        looks[0] = sys.executable
         until(lambda: subprocess.run(looks, check=False, capture_output=True).returncode == 0)
-        (home / "token").write_text(token)
 
         async def store() -> None:
             async with StdioClient(home, arguments=("--url", f"{url}/mcp", "--token-file", str(home / "token"))) as box:

@@ -36,16 +36,13 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
+HOOK = [sys.executable, "-P", "-m", "remembrancer", "hook"]
+
+
 def run(stdin: bytes, *arguments: str, **environ: str) -> subprocess.CompletedProcess[bytes]:
     """A hook as a client runs it; nothing may ever make it fail."""
-    finished = subprocess.run(
-        [sys.executable, "-P", "-m", "remembrancer", "hook", *arguments],
-        input=stdin,
-        capture_output=True,
-        timeout=PATIENCE_S,
-        check=False,
-        env={**os.environ, **environ},
-    )
+    whole = {**os.environ, **environ}
+    finished = subprocess.run([*HOOK, *arguments], input=stdin, capture_output=True, check=False, env=whole)
     assert finished.returncode == 0
     assert b"Traceback" not in finished.stderr
     return finished
@@ -93,10 +90,8 @@ def test_what_happens_in_a_session_gets_into_its_records(home: Path, project: Pa
         ("tool", "The tests live in tests/."),
         ("assistant", "It is green."),
     ]
-    ((name, arguments, result, success),) = rows(
-        home, "SELECT tool_name, arguments, result_summary, success FROM tool_calls"
-    )
-    assert (name, json.loads(arguments), result, success) == ("Bash", {"command": "make test"}, "3 passed", 1)
+    calls = rows(home, "SELECT tool_name, json(arguments), result_summary, success FROM tool_calls")
+    assert calls == [("Bash", '{"command":"make test"}', "3 passed", 1)]
 
 
 def test_no_event_is_lost_or_doubled_by_gateways_and_stores_that_are_killed(home: Path, project: Path) -> None:
@@ -153,10 +148,8 @@ def test_a_session_is_told_all_once_and_what_is_new(home: Path, project: Path, m
     prompt, given, *_ = rows(home, query)
     assert prompt[:2] == ("user", AARDVARK)
     memories = json.loads(given[2])["memories"]  # how many, depends on whether meaning has joined the words
-    assert given[:2] == (
-        "system",
-        f"{len(memories)} {'memory' if len(memories) == 1 else 'memories'} given with UserPromptSubmit",
-    )
+    counted = f"{len(memories)} {'memory' if len(memories) == 1 else 'memories'}"
+    assert given[:2] == ("system", f"{counted} given with UserPromptSubmit")
     ((memory,),) = rows(home, "SELECT id FROM memories WHERE content LIKE '%aardvark%'")
     assert memory in memories
 
@@ -184,14 +177,10 @@ def test_a_late_memory_is_not_waited_for_and_the_next_prompt_is_the_first(home: 
 def without_reader(event: str, project: Path, **given: Any) -> bytes:
     """What a hook says on standard error whose client reads nothing."""
     whole = json.dumps({"session_id": "s", "cwd": str(project), **given}).encode()
-    command = [sys.executable, "-P", "-m", "remembrancer", "hook", event]
     reader, writer = os.pipe()
     os.close(reader)
-    with open(writer, "wb") as output:  # noqa: PTH123 - a descriptor
-        finished = subprocess.run(
-            command, input=whole, stdout=output, stderr=subprocess.PIPE, timeout=PATIENCE_S, check=True
-        )
-    return finished.stderr
+    with os.fdopen(writer, "wb") as output:
+        return subprocess.run([*HOOK, event], input=whole, stdout=output, stderr=subprocess.PIPE, check=True).stderr
 
 
 def shown(home: Path) -> list[str]:

@@ -149,10 +149,10 @@ def test_a_killed_process_takes_what_it_started_along_and_is_replaced_as_others_
         os.kill(before.pid, signal.SIGKILL)
         after = running.until_state("store", "ready", besides_pid=before.pid)
         assert after.restarts == 1
-        first, second = running.starts("store")
+        first, second = running.lines("store.starts")
         assert first != second
-        until(lambda: f"gone: store {first}" in running.heard("gateway"))
-        until(lambda: f"gone: store {first}" in running.heard("embedder-1"))
+        for other in ("gateway", "embedder-1"):
+            until(lambda other=other: f"gone: store {first}" in running.lines(f"{other}.heard"))  # type: ignore[misc]
         until(lambda: is_dead(child))
 
 
@@ -179,7 +179,7 @@ def test_two_launchers_at_once_are_one_runtime(home: Path) -> None:
         said = loser.output.read_text()
         assert ("is already up" in said, f"process {winner.process.pid}" in said, said.count("\n")) == (True, True, 1)
         winner.until_ready()
-        assert len(winner.starts("store")) == 1
+        assert len(winner.lines("store.starts")) == 1
 
 
 def test_a_deep_home_has_its_sockets_elsewhere_and_private(home: Path) -> None:
