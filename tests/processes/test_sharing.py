@@ -70,9 +70,8 @@ class World:
     def __init__(self, home: Path, directory: Path, host: str) -> None:
         self.home, self.other = home, directory / "other"
         self.address = f"{host}:{free_port()}"
-        assert (
-            main(["share", "server-config", "--host", self.address, "--out", str(directory / "nats")]) == exit_codes.OK
-        )
+        configure = ["share", "server-config", "--host", self.address, "--out", str(directory / "nats")]
+        assert main(configure) == exit_codes.OK
         self.server = Started(directory / "nats" / "server-1", self.address)
         self.desk, self.laptop = Sharing(home), Sharing(self.other)
 
@@ -107,8 +106,7 @@ def test_two_machines_share_by_four_commands(
     caplog: pytest.LogCaptureFixture,
     tmp_path: Path,
 ) -> None:
-    run(world.desk.start())
-    lane = run(world.desk.new_lane("shop", "desk"))
+    lane = world.begin()
     mark = run(appended(world.desk, lane, START, "op-1", "op-2"))
     invitation = tmp_path / "invitation"
     assert main(["share", "invite", "laptop", "--out", str(invitation)]) == exit_codes.OK
@@ -136,18 +134,16 @@ def test_two_machines_share_by_four_commands(
 def test_a_member_is_let_in_to_its_own_lane_alone(world: World) -> None:
     lane, other = world.begin(), run(world.desk.new_lane("diary", "desk"))
     member = world.join(lane.lane)
+    elsewhere = msgspec.structs.replace(member, lane=other.lane)
+    nobody = msgspec.structs.replace(member.server, user_jwt="", user_seed="")
     for refused in (
-        ids_read(world.laptop, msgspec.structs.replace(member, lane=other.lane)),
-        appended(world.laptop, msgspec.structs.replace(member, lane=other.lane), START, "op-1"),
-        appended(world.laptop, msgspec.structs.replace(member, server=nobody(member)), START, "op-1"),
+        ids_read(world.laptop, elsewhere),
+        appended(world.laptop, elsewhere, START, "op-1"),
+        appended(world.laptop, msgspec.structs.replace(member, server=nobody), START, "op-1"),
     ):
         with pytest.raises(JournalRefused):
             run(refused)
     assert run(ids_read(world.desk, other)) == []
-
-
-def nobody(member: Membership) -> Any:
-    return msgspec.structs.replace(member.server, user_jwt="", user_seed="")
 
 
 @encrypted_or_not
@@ -330,24 +326,14 @@ async def exchanging(home: Path) -> dict[str, Any]:
 
 
 @pytest.fixture
-def server(home: Path, tmp_path: Path) -> Iterator[Started]:
-    address = f"127.0.0.1:{free_port()}"
-    configured = command("share", "server-config", "--host", address, "--out", str(tmp_path / "nats"), home=home)
-    assert configured.returncode == exit_codes.OK, configured.stderr
-    with Started(tmp_path / "nats" / "server-1", address) as started:
-        yield started
-
-
-@pytest.fixture
-def other(home: Path, tmp_path: Path) -> Iterator[Path]:
-    """The home of another machine. Both are locked, as by a launcher: else a command may start a runtime beside the
+def other(world: World) -> Iterator[Path]:
+    """The home of the other machine. Both are locked, as by a launcher: else a command may start a runtime beside the
     stores of a test."""
-    directory = tmp_path / "other"
-    directory.mkdir(mode=0o700)
+    world.other.mkdir(mode=0o700)
     with ExitStack() as locks:
-        for each in (home, directory):
+        for each in (world.home, world.other):
             assert locks.enter_context(FileLock(RuntimePaths(each).runtime_lock)).try_acquire()
-        yield directory
+        yield world.other
 
 
 @pytest.fixture
@@ -364,7 +350,7 @@ async def finds(client: RawClient, *contents: str) -> bool:
 
 
 async def test_whatever_is_written_after_a_removal_is_sealed_with_the_new_key(
-    server: Started, home: Path, other: Path, checkouts: tuple[Path, Path]
+    home: Path, other: Path, checkouts: tuple[Path, Path]
 ) -> None:
     (desk, laptop), here = checkouts, Rig(home, PATIENT)
     async with (
@@ -399,7 +385,7 @@ def rows(home: Path, lane: str) -> tuple[list[Any], list[Any]]:
 
 
 async def test_two_homes_share_a_project_and_agree_after_the_server_was_dead(
-    server: Started, home: Path, other: Path, checkouts: tuple[Path, Path]
+    world: World, home: Path, other: Path, checkouts: tuple[Path, Path]
 ) -> None:
     (desk, laptop), here, there = checkouts, Rig(home, PATIENT), Rig(other, PATIENT)
     async with (
@@ -432,18 +418,13 @@ async def test_two_homes_share_a_project_and_agree_after_the_server_was_dead(
             told = await asyncio.to_thread(patiently, "show", green["id"], *question, home=home, directory=desk)
             assert "laptop, in the shell" in told.stdout, "not the user of this machine"
 
-        server.end()
+        world.server.end()
         for client, content in ((at_desk, "The lantern went out"), (at_laptop, "The lantern was lit again")):
             stored = await client.store(content)
             assert "queued" in [each["code"] for each in stored["warnings"]]
-        server.start()
-        everything = (
-            "The lantern burns oil",
-            "The lantern hangs at the gate",
-            "The lantern is green",
-            "The lantern went out",
-            "The lantern was lit again",
-        )
+        world.server.start()
+        said = ("burns oil", "hangs at the gate", "is green", "went out", "was lit again")
+        everything = tuple(f"The lantern {each}" for each in said)
         await until(lambda: finds(at_desk, *everything))
         await until(lambda: finds(at_laptop, *everything))
         assert "laptop" in (await exchanging(home))["lanes"][0]["members"]
@@ -485,10 +466,9 @@ async def killed_while_it_shares(rig: StoreRig, lane: str, its: set[str]) -> Non
     await rig.start()
 
 
-async def test_a_user_has_each_memory_once_though_both_machines_died(server: Started, home: Path, other: Path) -> None:
-    desk = Sharing(home)
-    await desk.start()
-    lane = (await desk.new_lane("user", "desk", is_users=True)).lane
+async def test_a_user_has_each_memory_once_though_both_machines_died(world: World, home: Path, other: Path) -> None:
+    await world.desk.start()
+    lane = (await world.desk.new_lane("user", "desk", is_users=True)).lane
     texts = {home: [f"I like lantern {n}" for n in range(EACH)]}
     texts[other] = [f"I like lantern {n}" for n in range(EACH - TWINS, 2 * EACH - TWINS)]
     async with store_rig(home, constants=PATIENT_JOURNAL) as here, store_rig(other, constants=PATIENT_JOURNAL) as there:

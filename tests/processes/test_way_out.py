@@ -129,29 +129,21 @@ async def test_no_tool_lets_a_text_out_that_is_more_than_data(home: Path, worksp
     note.write_text(f"# Depot\n\n{TEXT}\n\nThe token is {SECRET}.\n", newline="")
     (workspace / f"{MARK}\u200b.md").symlink_to(note)
     said = []
-    chosen = dict.fromkeys([toolset, "memory"])
-    async with note_session(
-        home, workspace, toolsets=",".join(chosen), consolidator="1" if toolset == "memory" else "0"
-    ) as client:
+    chosen = ",".join(dict.fromkeys([toolset, "memory"]))
+    entities = [
+        {"name": NAME, "type": "system", "relationship": "about"},
+        {"name": "Depot", "type": "system", "relationship": "uses"},
+    ]
+    fields: dict[str, Any] = {"tags": [NAME], "summary": TEXT[:200], "related_entities": entities}
+    fields |= {"source": {"tool": NAME, "file": f"src/{NAME}.py"}}
+    if toolset == "memory":
+        fields["metadata"] = {f"said {NAME}": TEXT}
+    consolidator = "1" if toolset == "memory" else "0"
+    async with note_session(home, workspace, toolsets=chosen, consolidator=consolidator) as client:
         ids = []
         for number in range(2):
-            entities = [
-                {"name": NAME, "type": "system", "relationship": "about"},
-                {"name": "Depot", "type": "system", "relationship": "uses"},
-            ]
-            stored = (
-                await client.call(
-                    "store_memory",
-                    content=f"{TEXT} {ALLOWED} ({number})",
-                    tags=[NAME],
-                    summary=TEXT[:200],
-                    related_entities=entities,
-                    source={"tool": NAME, "file": f"src/{NAME}.py"},
-                    **({"metadata": {f"said {NAME}": TEXT}} if toolset == "memory" else {}),
-                )
-                if toolset != "graph"
-                else await client.call("store_memory", content=f"{TEXT} {ALLOWED} ({number})")
-            )
+            given = {} if toolset == "graph" else fields
+            stored = await client.call("store_memory", content=f"{TEXT} {ALLOWED} ({number})", **given)
             assert "error" not in stored, stored
             said.append(json.dumps(stored, ensure_ascii=False))
             ids.append(stored["memory_id" if "memory_id" in stored else "id"])
@@ -170,9 +162,8 @@ async def test_no_tool_lets_a_text_out_that_is_more_than_data(home: Path, worksp
             said.append(assert_harmless(read, uri))
         for prompt in (await client.request("prompts/list"))["prompts"]:
             given = {each["name"]: "Depot" for each in prompt.get("arguments", ()) if each.get("required")}
-            assert_harmless(
-                await client.request("prompts/get", {"name": prompt["name"], "arguments": given}), prompt["name"]
-            )
+            got = await client.request("prompts/get", {"name": prompt["name"], "arguments": given})
+            assert_harmless(got, prompt["name"])
     assert sum(MARK in each for each in said) >= (2 if toolset == "files" else 4), "the text was there to be shown"
     if toolset == "memory":
         assert any(ALLOWED in each for each in said), "what a script needs is there"
