@@ -24,6 +24,12 @@ async function store(content, fields = {}) {
 }
 
 const recall = (query) => call("recall_memories", { query });
+const undo = (page) => press(page, "Undo", "Undone.");
+
+async function press(at, name, said) { // a button, and what is said then
+  await at.getByRole("button", { name, exact: true }).click();
+  if (said) await at.getByText(said).waitFor(WAIT);
+}
 
 const walks = {
   // A person who has never seen it finds a wrong memory, sees why and when it was shown, corrects it, undoes that, and watches a session store another.
@@ -43,11 +49,9 @@ const walks = {
     await page.getByText("at place 1").first().waitFor(WAIT);
     await page.getByText("Edit", { exact: true }).click();
     await page.locator("textarea[name=content]").fill("We deploy on Tuesdays, after the stand-up");
-    await page.getByRole("button", { name: "Save" }).click();
-    await page.getByText("Saved.").waitFor(WAIT);
+    await press(page, "Save", "Saved.");
     assert.deepStrictEqual(await page.locator(".diff del").allInnerTexts(), ["Mondays"]);
-    await page.getByRole("button", { name: "Undo" }).click();
-    await page.getByText("Undone.").waitFor(WAIT);
+    await undo(page);
     assert.match(await page.locator(".content").innerText(), /Mondays/);
     await page.goBack();
     await page.getByRole("link", { name: "Today" }).click();
@@ -63,8 +67,7 @@ const walks = {
     await page.keyboard.press("x");
     await page.locator(".several").waitFor(WAIT);
     await page.locator(".several input[name=tags]").fill("gates");
-    await page.getByRole("button", { name: "Tag" }).click();
-    await page.getByText("Tags changed: ").waitFor(WAIT);
+    await press(page, "Tag", "Tags changed: ");
     await page.locator(".brand").focus();
     await page.keyboard.press("u");
     await page.getByText("Undone.").waitFor(WAIT);
@@ -78,7 +81,7 @@ const walks = {
     for (const name of ["north", "south", "west"]) ids.push(await store(`The ${name} gate is open`));
     await store("Apples are red, and nothing about doors is said here");
     const page = await opened(browser, { acceptDownloads: true }), other = await page.context().newPage();
-    const base = page.url().replace(/\/$/, ""), undo = () => page.getByRole("button", { name: "Undo" }).click();
+    const base = page.url().replace(/\/$/, "");
     const open = (at) => at.locator("#results .card a.text", { hasText: "gate is open" });
     const tick = async (...names) => { for (const name of names) await page.locator(".card", { hasText: `The ${name} gate` }).locator("input").check(); };
     await other.goto(base + "/");
@@ -86,30 +89,25 @@ const walks = {
     // Several are forgotten at once, here and in the other tab; and are back.
     await page.goto(base + "/");
     await tick("north", "south");
-    await page.getByRole("button", { name: "Forget" }).click();
-    await page.getByText("Forgotten: 2 memories").waitFor(WAIT);
+    await press(page, "Forget", "Forgotten: 2 memories");
     assert.strictEqual(await open(page).count(), 1);
     await other.waitForFunction(() => !document.querySelector("#results").innerText.includes("north gate"), null, WAIT);
-    await undo();
-    await page.getByText("Undone.").waitFor(WAIT);
+    await undo(page);
     assert.strictEqual(await open(page).count(), 3);
     await open(other).nth(2).waitFor(WAIT);
     // Several are moved to the user, and back.
     await tick("north", "west");
-    await page.getByRole("button", { name: "For all my projects" }).click();
-    await page.getByText("Moved: 2 memories").waitFor(WAIT);
+    await press(page, "For all my projects", "Moved: 2 memories");
     await page.goto(base + "/?scope=user");
     assert.strictEqual(await open(page).count(), 2);
     await page.goBack();
-    await undo();
-    await page.getByText("Undone.").waitFor(WAIT);
+    await undo(page);
     await page.goto(base + "/?scope=user");
     assert.strictEqual(await open(page).count(), 0);
     // One is moved, comes back by Undo, is no longer true, and is again.
     await page.goto(`${base}/memory/${ids[0]}`);
     for (const [name, said] of [["For all my projects", "Moved."], ["No longer true", "Marked as no longer true."], ["Forget", "Forgotten."]]) {
-      await page.getByRole("button", { name, exact: true }).click();
-      await page.getByText(said).waitFor(WAIT);
+      await press(page, name, said);
       await page.keyboard.press("u");
       await page.getByText("Undone.").waitFor(WAIT);
     }
@@ -123,14 +121,12 @@ const walks = {
     await page.getByRole("button", { name: "This one holds now" }).evaluate((button) => { button.click(); setTimeout(() => button.click(), 150); });
     await page.getByText("Replaced: ").waitFor(WAIT);
     await latency(0);
-    await undo();
-    await page.getByText("Undone.").waitFor(WAIT);
+    await undo(page);
     await page.getByRole("button", { name: "This one holds now" }).waitFor(WAIT);
     // A run of the consolidator is undone by one click.
     await page.goto(base + "/today");
     await page.getByText("Consolidation of 2 memories").waitFor(WAIT);
-    await page.getByRole("button", { name: "undo all of it" }).click();
-    await page.getByText("All of it was undone.").waitFor(WAIT);
+    await press(page, "undo all of it", "All of it was undone.");
     await other.getByText("The old gate squeaks").first().waitFor(WAIT);
     // Filters are in the address, and what is shown is exported.
     await page.goto(base + "/");
@@ -200,16 +196,12 @@ const walks = {
     await page.locator("#results .card a.text").first().click();
     await page.getByText("Edit", { exact: true }).click();
     await page.locator("input[name=summary]").fill("Deployments");
-    await page.getByRole("button", { name: "Save" }).click();
-    await page.getByText("Saved.").waitFor(WAIT);
-    await page.getByRole("button", { name: "Undo" }).click();
-    await page.getByText("Undone.").waitFor(WAIT);
+    await press(page, "Save", "Saved.");
+    await undo(page);
     await page.getByRole("link", { name: "Search", exact: true }).click();
     await page.locator(".card input").first().check();
-    await page.getByRole("button", { name: "Forget" }).click();
-    await page.getByText("Forgotten: ").waitFor(WAIT);
-    await page.getByRole("button", { name: "Undo" }).click();
-    await page.getByText("Undone.").waitFor(WAIT);
+    await press(page, "Forget", "Forgotten: ");
+    await undo(page);
   },
   // The card in a conversation, in a host that is made of the extension's own: what was stored is corrected, undone and explained; what was found is shown.
   async card(browser) {
@@ -237,12 +229,10 @@ const walks = {
       await page.evaluate((all) => window.host(...all), [html, input, result]);
       return page.frameLocator("iframe").locator(".card").first();
     };
-    const press = (at, name) => at.getByRole("button", { name, exact: true }).click();
     const content = "The gate <b>opens</b> at seven", card = await shown("store_memory", { content });
     await card.getByText(content).waitFor(WAIT);
     await card.getByText("remembered").waitFor(WAIT);
-    await press(card, "why");
-    await card.getByText("Stored for the project").waitFor(WAIT);
+    await press(card, "why", "Stored for the project");
     await press(card, "correct");
     await card.locator("textarea").fill("The gate opens at eight");
     await press(card, "Save");

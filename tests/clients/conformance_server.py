@@ -105,12 +105,8 @@ async def _call_tool(ctx: Context, params: mcp.CallToolRequestParams) -> Any:
 
 
 async def _list_resources(_: Context, __: Any) -> Any:
-    return {
-        "resources": [
-            {"uri": uri, "name": uri, "description": "static", "mimeType": each["mimeType"]}
-            for uri, each in RESOURCES.items()
-        ]
-    }
+    about = [{"uri": uri, "name": uri, "mimeType": each["mimeType"]} for uri, each in RESOURCES.items()]
+    return {"resources": about}
 
 
 async def _read_resource(_: Context, params: mcp.ReadResourceRequestParams) -> Any:
@@ -126,16 +122,11 @@ async def _list_templates(_: Context, __: Any) -> Any:
 
 
 async def _list_prompts(_: Context, __: Any) -> Any:
-    return {
-        "prompts": [
-            {
-                "name": name,
-                "description": name,
-                "arguments": [{"name": each, "required": True} for each in prompt["arguments"]],
-            }
-            for name, prompt in PROMPTS.items()
-        ]
-    }
+    def described(name: str) -> Json:
+        arguments = [{"name": each, "required": True} for each in PROMPTS[name]["arguments"]]
+        return {"name": name, "description": name, "arguments": arguments}
+
+    return {"prompts": [described(name) for name in PROMPTS]}
 
 
 async def _get_prompt(_: Context, params: mcp.GetPromptRequestParams) -> Any:
