@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Generator, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -161,12 +161,18 @@ def home(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     for variable in [name for name in os.environ if name.startswith(("REMEMBRANCER_", "MEMORY_", "CLAUDE_"))]:
         if variable != "REMEMBRANCER_PORTABLE":
             monkeypatch.delenv(variable)
-    root = DISK if request.node.get_closest_marker("on_disk") else ROOT_OF_FILES
+    with empty_home(DISK if request.node.get_closest_marker("on_disk") else ROOT_OF_FILES) as directory:
+        monkeypatch.setenv("REMEMBRANCER_HOME", str(directory))
+        if not request.node.get_closest_marker("hurried"):
+            for name, value in PATIENT_ENVIRONMENT.items():
+                monkeypatch.setenv(name, value)
+        yield directory
+
+
+@contextmanager
+def empty_home(root: Path = ROOT_OF_FILES) -> Iterator[Path]:
+    """A home whose runtime is stopped at the end. Raises `AssertionError` if a process is left then."""
     directory = Path(tempfile.mkdtemp(prefix="rmb-", dir=root))
-    monkeypatch.setenv("REMEMBRANCER_HOME", str(directory))
-    if not request.node.get_closest_marker("hurried"):
-        for name, value in PATIENT_ENVIRONMENT.items():
-            monkeypatch.setenv(name, value)
     before = frozenset(psutil.pids())
     try:
         yield directory

@@ -26,12 +26,10 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 MODULES = CLIENTS.parents[1]
 MINUTES_S = 6 * PATIENCE_S
 
-pytestmark = [
-    pytest.mark.skipif(
-        CHROMIUM is None or not (MODULES / "node_modules" / "axe-core").exists(),
-        reason="Chromium or playwright-core is not installed: run `make browser`",
-    )
-]
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None or not (MODULES / "node_modules" / "axe-core").exists(),
+    reason="Chromium or playwright-core is not installed: run `make browser`",
+)
 
 
 def walk(door: Door, which: str, folder: Path) -> None:

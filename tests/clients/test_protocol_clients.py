@@ -15,6 +15,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
+from remembrancer.toolsets.memory.resources import FIXED
 from remembrancer.toolsets.tools import load_tools
 from tests.clients.conformance_server import served
 from tests.conftest import PATIENT_ENVIRONMENT
@@ -106,12 +107,7 @@ def test_every_tool_answers_the_inspector(inspector: Inspector) -> None:
 def test_every_resource_and_prompt_answers_the_inspector(inspector: Inspector) -> None:
     memory = inspector.call("store_memory", content="Prefers tabs", type="semantic", scope="user")["memory_id"]
     listed = {each["uri"] for each in inspector.run("resources/list")["resources"]}
-    assert listed == {
-        "memory://status",
-        "memory://session/summary",
-        "memory://project/knowledge-graph",
-        "memory://user/preferences",
-    }
+    assert listed == set(FIXED)
     for uri in (*listed, f"memory://memory/{memory}"):
         (content,) = inspector.run("resources/read", "--uri", uri)["contents"]
         assert content["uri"] == uri
@@ -126,9 +122,8 @@ def test_every_resource_and_prompt_answers_the_inspector(inspector: Inspector) -
     assert "recall_memories" in json.dumps(got["messages"])
 
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")  # the suite asks for logging
-]
+# The suite asks for logging.
+pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 FITTING = {
     *("server-initialize", "ping", "tools-list", "tools-call-error", "resources-list", "prompts-list"),
     *("server-sse-multiple-streams", "dns-rebinding-protection"),
@@ -148,11 +143,8 @@ def node_environment(home: Path) -> dict[str, str]:
 
 
 async def node(home: Path, *arguments: str, timeout_s: float = 4 * PATIENCE_S) -> subprocess.CompletedProcess[str]:
-    return await asyncio.to_thread(
-        lambda: subprocess.run(
-            arguments, capture_output=True, text=True, timeout=timeout_s, check=False, env=node_environment(home)
-        )
-    )
+    how: dict[str, Any] = {"capture_output": True, "text": True, "timeout": timeout_s, "env": node_environment(home)}
+    return await asyncio.to_thread(lambda: subprocess.run(arguments, check=False, **how))
 
 
 async def checked(home: Path, results: Path, url: str, *options: str) -> dict[str, list[tuple[str, str]]]:

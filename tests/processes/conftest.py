@@ -1,14 +1,12 @@
 """Homes and settings that several tests with whole runtimes want."""
 
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT_OF_FILES, processes_of
-from tests.runtime import Runtime, stop_runtime
+from tests.conftest import empty_home
+from tests.runtime import Runtime
 
 
 @pytest.fixture
@@ -26,16 +24,8 @@ def without_embedders(home: Path, without_upkeep: None, monkeypatch: pytest.Monk
 @pytest.fixture
 def second(home: Path, without_upkeep: None) -> Iterator[Path]:
     """Another empty home. Fails the test whose processes outlive it."""
-    directory = Path(tempfile.mkdtemp(prefix="rmb-", dir=ROOT_OF_FILES))
-    try:
+    with empty_home() as directory:
         yield directory
-        stop_runtime(directory)
-    finally:
-        left = processes_of(directory)
-        for process in left:
-            process.kill()
-        shutil.rmtree(directory, ignore_errors=True)
-    assert not left
 
 
 @pytest.fixture

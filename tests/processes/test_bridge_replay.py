@@ -154,7 +154,7 @@ async def test_a_runtime_keeps_no_secrets_and_makes_way_when_its_sockets_are_del
         assert not any(b"sk-secret" in environment for environment in environments)
         while (home / "run").exists():  # in which somebody may be making files
             shutil.rmtree(home / "run", ignore_errors=True)
-        async with StdioClient(home) as newcomer:
+        async with ColdSession(home) as newcomer:
             assert (await newcomer.store("Releases are on Fridays."))["memory_id"]
         assert (await client.store("Reviews are on Mondays."))["memory_id"]
 

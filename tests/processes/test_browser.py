@@ -5,7 +5,6 @@ import json
 import re
 import shutil
 import stat
-import tempfile
 import time
 import tomllib
 from collections.abc import Callable, Iterator
@@ -20,7 +19,7 @@ from remembrancer.browser.rendering import HERE, bars, inline, word_diff
 from remembrancer.config.project import project_of
 from remembrancer.config.tokens import LINK_S, Tokens
 from tests.cases import cases
-from tests.conftest import PATIENT_ENVIRONMENT
+from tests.conftest import PATIENT_ENVIRONMENT, empty_home
 from tests.git import git
 from tests.patience import PATIENCE_S
 from tests.processes.browser_visit import Page, Visit
@@ -36,16 +35,13 @@ get, post = partial(httpx.get, timeout=PATIENCE_S), partial(httpx.post, timeout=
 @pytest.fixture(scope="module")
 def door() -> Iterator[Door]:
     """One runtime for all tests of this module: each has a project of its own."""
-    home = Path(tempfile.mkdtemp(prefix="rmb-", dir="/tmp"))
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in (
-            PATIENT_ENVIRONMENT | {"REMEMBRANCER_EMBEDDERS": "0", "REMEMBRANCER_CONSOLIDATOR": "0"}
-        ).items():
+    settings = {"REMEMBRANCER_EMBEDDERS": "0", "REMEMBRANCER_CONSOLIDATOR": "0"}
+    with empty_home() as home, pytest.MonkeyPatch.context() as patch:
+        for name, value in (PATIENT_ENVIRONMENT | settings).items():
             patch.setenv(name, value)
         with http_door(home, patch) as door:
             door.start()
             yield door
-    shutil.rmtree(home)
 
 
 @pytest.fixture

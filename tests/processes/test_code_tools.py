@@ -1,5 +1,6 @@
 """Code in a real runtime: indexed in the background, found, followed, and forgotten."""
 
+import asyncio
 import json
 import shutil
 from functools import partial
@@ -7,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from anyio import to_thread
 
 from bench.client import StdioClient
 from remembrancer.memory.markdown_index import with_block
@@ -55,7 +55,7 @@ async def test_a_tree_is_indexed_searched_followed_and_forgotten(home: Path, tre
         assert (status["total_files"], status["indexed_files"], status["path"]) == (3, 3, str(tree))
         assert status["completed_at"] >= status["started_at"]
         await until(  # the indexer's next heartbeat
-            lambda: to_thread.run_sync(lambda: command("status", home=home)),
+            partial(asyncio.to_thread, command, "status", home=home),
             lambda said: "3 files of code in 1 tree" in said.stdout,
         )
         found = await client.call("search_code", query="ConnectionPool", project_id=tree_id)
@@ -104,9 +104,8 @@ async def test_a_search_says_which_tree_is_gone(home: Path, tree: Path) -> None:
         answer = await client.call("search_code", query="ConnectionPool")
         assert "warnings" not in answer
         shutil.move(library, library.with_name("elsewhere"))
-        await until(
-            partial(client.call, "get_index_status", project_id=failed), lambda said: said["status"] == "failed"
-        )
+        status = partial(client.call, "get_index_status", project_id=failed)
+        await until(status, lambda said: said["status"] == "failed")
         answer = await client.call("search_code", query="ConnectionPool")
         (warning,) = answer["warnings"]
         assert "was searched as it was last read: the directory does not exist" in warning["message"]
@@ -155,11 +154,9 @@ async def test_a_recall_says_which_file_of_a_memory_is_gone(home: Path, tree: Pa
         assert await gone() == dict.fromkeys(both, "gone: src/pool.py"), "what has no directory here is not judged"
         answer = await client.call("recall_memories", query="connections opened")
         assert answer["memories"][0]["id"] == other["memory_id"]
-        listed = json.loads(
-            (await to_thread.run_sync(lambda: command("list", "--stale", "--json", home=home, directory=tree))).stdout
-        )["memories"]
-        assert {each["code"] for each in listed} == {"gone: src/pool.py"}
-        assert len(listed) == 2
+        printed = await asyncio.to_thread(command, "list", "--stale", "--json", home=home, directory=tree)
+        listed = json.loads(printed.stdout)["memories"]
+        assert [each["code"] for each in listed] == ["gone: src/pool.py"] * 2
 
 
 async def test_a_killed_indexer_goes_on_and_other_projects_see_nothing(home: Path, tree: Path, tmp_path: Path) -> None:

@@ -189,9 +189,8 @@ def test_a_setting_is_written_into_the_file_and_taken_out_again(home: Path) -> N
     file.write_text("# my own words\nembedders = 2\n")
     for assignment in ("native_memories=true", "REMEMBRANCER_NOTES_PATHS=NOTES.md,docs/"):
         assert config("--set", assignment).returncode == exit_codes.OK
-    assert file.read_text() == (
-        '# my own words\nembedders = 2\nnative_memories = true\nnotes_paths = ["NOTES.md", "docs/"]\n'
-    )
+    added = 'native_memories = true\nnotes_paths = ["NOTES.md", "docs/"]\n'
+    assert file.read_text() == f"# my own words\nembedders = 2\n{added}"
     assert json.loads(config("--json").stdout)["settings"]["native_memories"]["value"] is True
     assert config("--set", "native_memories=").returncode == exit_codes.OK
     assert "native_memories" not in file.read_text()

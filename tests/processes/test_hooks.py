@@ -271,9 +271,8 @@ def test_broken_input_and_a_home_that_is_none_are_complained_of_and_fail_nobody(
 
 
 def test_a_pipe_that_is_kept_open_is_not_waited_for_nor_an_output_that_nobody_reads(home: Path) -> None:
-    with subprocess.Popen(
-        ["sh", "-c", f"'{sys.executable}' -P -m remembrancer hook Stop >&- 2>&-"], stdin=-1
-    ) as process:
+    silent = ["sh", "-c", f"'{sys.executable}' -P -m remembrancer hook Stop >&- 2>&-"]
+    with subprocess.Popen(silent, stdin=subprocess.PIPE) as process:
         assert process.stdin is not None
         process.stdin.write(EVENT)
         process.stdin.flush()
@@ -309,9 +308,8 @@ def test_before_an_action_the_time_counts_from_the_question_on(home: Path, proje
     start(home)
     add(project, RULE, "--kind", "convention")
     environ = {**os.environ, "REMEMBRANCER_ACTION_WAIT_S": f"{PATIENCE_S}"}
-    session = Session(
-        find_places(environ), environ, "claude-code", "late", str(project), time.monotonic() - 2 * PATIENCE_S
-    )
+    began = time.monotonic() - 2 * PATIENCE_S
+    session = Session(find_places(environ), environ, "claude-code", "late", str(project), began)
     answer = ask_about_action(session, {"path": "src/sums.py", "old": "", "new": "def get_sum(values):\n"}, [])
     assert answer is not None
     assert RULE in answer["context_block"]

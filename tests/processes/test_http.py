@@ -127,10 +127,8 @@ def test_a_token_reads_code_of_its_projects_alone(door: Door, projects: list[Pat
 
     def named(token: str) -> list[str]:
         """The projects whose code is in each of two answers."""
-        found = (
-            ask("search_code", token, query="open_vault"),
-            ask("recall_memories", token, query="open_vault", sources=["code"]),
-        )
+        query = {"query": "open_vault"}
+        found = ask("search_code", token, **query), ask("recall_memories", token, sources=["code"], **query)
         return [" ".join(name for name in ("mine.py", "theirs.py") if name in json.dumps(each)) for each in found]
 
     until(lambda: roots(both) == [str(mine / "src"), str(theirs)])
@@ -208,9 +206,8 @@ def test_taking_the_last_token_away_opens_nothing(door: Door, projects: list[Pat
     to_theirs = {"x_remembrancer_project": str(theirs), "x_remembrancer_toolsets": "admin"}
 
     def answers() -> set[int]:
-        return {
-            door.post(LISTED, each, **more).status_code for each in ("", token, "rmb_no") for more in ({}, to_theirs)
-        }
+        tokens = ("", token, "rmb_no")
+        return {door.post(LISTED, each, **more).status_code for each in tokens for more in ({}, to_theirs)}
 
     assert door.post(LISTED, token).status_code == 200
     assert door.post(LISTED, token, **to_theirs).status_code == 403
@@ -230,10 +227,8 @@ def test_without_a_token_it_answers_only_where_that_was_said_at_the_start(door: 
     assert door.post(LISTED, "").status_code == 200
     assert door.post(LISTED, "rmb_wrong").status_code == 401, "who shows a token has to show a good one"
     elsewhere, own = "http://localhost:5173", f"http://127.0.0.1:{door.port}"
-    statuses = {
-        (page, token): door.post(LISTED, token, origin=page) for page in (elsewhere, own) for token in ("", None)
-    }
-    assert [answer.status_code for answer in statuses.values()] == [403, 403, 200, 200], "no stranger's page of a port"
+    answers = [door.post(LISTED, token, origin=page) for page in (elsewhere, own) for token in ("", None)]
+    assert [answer.status_code for answer in answers] == [403, 403, 200, 200], "no stranger's page of a port"
     page = {"Origin": elsewhere, "Access-Control-Request-Method": "POST"}
     assert door.client.options(door.url, headers=page).status_code == 400
     door.kill_gateway()
@@ -342,14 +337,12 @@ async def test_a_way_that_is_cut_and_a_killed_gateway_lose_and_double_nothing(do
     token = token_file(door, tmp_path)
     door.start()
     runtime, saw = Runtime(door.home), Saw(door.port)
-    async with (
-        saw.listening() as port,
-        bridged(f"http://127.0.0.1:{port}/mcp", "--token-file", str(token)) as client,
-    ):
+    by_token = ("--token-file", str(token))
+    async with saw.listening() as port, bridged(f"http://127.0.0.1:{port}/mcp", *by_token) as client:
         saw.is_sharp = True
         answers = [await client.store(f"Fact number {number}") for number in range(20)]
     assert saw.cuts >= 6
-    async with bridged(door.url, "--token-file", str(token)) as client:
+    async with bridged(door.url, *by_token) as client:
         for number in range(20, 50):
             storing = asyncio.create_task(client.store(f"Fact number {number}"))
             await asyncio.sleep(0)

@@ -190,10 +190,7 @@ async def test_what_is_stored_is_in_the_log_of_the_day_and_is_found_and_read(hom
         text = "## Boats\n\n## Ferry\n\nIt leaves at seven.\n"
         (log,) = (repository / "memory").iterdir()
         assert (f"memory/{log.name}", log.read_text()) == (stored["path"], text)
-        await until(
-            partial(client.call, "memory_search", query="ferry", minScore=0),
-            lambda said: [each["path"] for each in said["results"]] == [stored["path"]],
-        )
+        await until(partial(paths, client, "ferry", minScore=0), lambda said: said == [stored["path"]])
         read = await client.call("memory_read", path=stored["path"], fromLine=3, lines=2)
         assert (read["content"], read["fromLine"], read["toLine"], read["totalLines"]) == ("## Ferry", 3, 4, 5)
         under = {"path": stored["path"], "heading": "Ferry"}
@@ -241,10 +238,8 @@ async def test_a_note_on_a_hanging_disk_holds_nobody_up(home: Path, repository: 
     waits_for = repository / ".note-.gitignore.tmp"  # which the first note of a repository in git goes by
     other = tmp_path / "other"
     other.mkdir()
-    async with (
-        note_session(home, repository, call_budget_s="16") as client,
-        note_session(home, other) as elsewhere,
-    ):
+    patient = note_session(home, repository, call_budget_s="16")
+    async with patient as client, note_session(home, other) as elsewhere:
         with hanging(waits_for):
             writing = asyncio.create_task(client.call("memory_store", content="- the harbour is deep"))
             for each in (client, elsewhere):

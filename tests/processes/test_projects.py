@@ -85,11 +85,8 @@ async def test_a_moved_repository_is_named_and_finds_its_memories_again(home: Pa
             assert done.returncode == exit_codes.OK, done.stderr
             assert " moved from " in done.stdout
             assert done.stdout.endswith(", which had 1 already.\n")
-            everything = {
-                "The lantern is lit at dusk",
-                "The lantern hangs at the gate",
-                "I like the lantern to be green",
-            }
+            texts = ("The lantern is lit at dusk", "The lantern hangs at the gate", "I like the lantern to be green")
+            everything = set(texts)
             assert await found(client, "lantern") == everything
             log = gateway.access.shown_log
             assert not log.read(project=project_of(old).id)

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, date, datetime, timedelta
@@ -20,7 +19,7 @@ from remembrancer.commands import exit_codes
 from remembrancer.config.project import project_of
 from remembrancer.protocol.paths import RuntimePaths
 from tests.cases import cases
-from tests.conftest import ROOT_OF_FILES
+from tests.conftest import empty_home
 from tests.forked import run_at_terminal
 from tests.git import git
 from tests.patience import until
@@ -54,10 +53,8 @@ class Shell:
 
 @pytest.fixture(scope="module")
 def shared_home() -> Iterator[Path]:
-    directory = Path(tempfile.mkdtemp(prefix="rmb-", dir=ROOT_OF_FILES))
-    yield directory
-    stop_runtime(directory)
-    shutil.rmtree(directory)
+    with empty_home() as directory:
+        yield directory
 
 
 @pytest.fixture

@@ -47,9 +47,8 @@ LATER = """
     from remembrancer.actors.store.records import schema
 
     SLOW = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000000) SELECT max(i) FROM n"
-    schema.MEMORY.steps += (
-        Step("99.0.0", f"ALTER TABLE memories ADD COLUMN colour; UPDATE memories SET colour = ({SLOW});"),
-    )
+    LONG = f"ALTER TABLE memories ADD COLUMN colour; UPDATE memories SET colour = ({SLOW});"
+    schema.MEMORY.steps += (Step("99.0.0", LONG),)
     for each in (write_queue.SCHEMA, shown_log.SCHEMA):
         each.steps += (Step("99.0.0", "CREATE TABLE later (x);"),)
 """

@@ -2,8 +2,8 @@
 
 import asyncio
 import os
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -27,9 +27,8 @@ class ForkedRuntime(Runtime):
 
     async def command(self, *arguments: str, directory: Path | None = None) -> tuple[int, str]:
         environ = {**os.environ, "REMEMBRANCER_HOME": str(self.home), **self.environ}
-        done = await asyncio.to_thread(
-            partial(run_command, *arguments, environ=environ, timeout_s=PATIENCE_S, directory=directory)
-        )
+        how: dict[str, Any] = {"environ": environ, "timeout_s": PATIENCE_S, "directory": directory}
+        done = await asyncio.to_thread(run_command, *arguments, **how)
         return done.returncode, done.stdout.decode()
 
 
