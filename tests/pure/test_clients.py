@@ -241,8 +241,7 @@ def test_any_variable_reaches_codex(environ: dict[str, str]) -> None:
 
 # --- Hooks in a client's settings: ours are there once, and nobody else's are touched.
 CLAUDE = client_named("claude-code")
-AROUND = ClientEnvironment(Path("/u"), {}, "linux", Path("/u/app"))
-PLACE = ClientFile("project", Path("/u/app/.claude/settings.json"), "hooks")
+PLACE = ClientFile("project", Path("/src/app/.claude/settings.json"), "hooks")
 RUN = ("/opt/my tools/remembrancer",)
 OTHERS = {"matcher": "Bash", "hooks": [{"type": "command", "command": "lint --all"}]}
 
@@ -252,10 +251,10 @@ def with_hooks(text: str, *command: str, **environ: str) -> str:
 
 
 def test_a_new_file_of_the_project_or_the_user_has_a_command_for_every_event() -> None:
-    assert CLAUDE.place(AROUND, "project", "hooks") == PLACE
-    elsewhere = ClientEnvironment(Path("/u"), {"CLAUDE_CONFIG_DIR": "/c"}, "linux", Path("/u/app"))
-    found = [CLAUDE.place(around, "user", "hooks") for around in (AROUND, elsewhere)]
-    assert [place.path for place in found if place] == [Path("/u/.claude/settings.json"), Path("/c/settings.json")]
+    assert CLAUDE.place(around(), "project", "hooks") == PLACE
+    found = [CLAUDE.place(each, "user", "hooks") for each in (around(), around(CLAUDE_CONFIG_DIR="/c"))]
+    paths = [Path("/home/ana/.claude/settings.json"), Path("/c/settings.json")]
+    assert [place.path for place in found if place] == paths
     text = with_hooks("")
     hooks = json.loads(text)["hooks"]
     assert set(hooks) == set(HOOK_EVENTS) - {"PostToolUseFailure", "PostCompact"}, "older releases know all of these"
@@ -272,7 +271,7 @@ def test_a_new_file_of_the_project_or_the_user_has_a_command_for_every_event() -
 )
 def test_each_client_gets_its_hooks_and_loses_them(name: str, event: str, matcher: dict[str, Any] | None) -> None:
     client = client_named(name)
-    place = client.place(AROUND, "user", "hooks")
+    place = client.place(around(), "user", "hooks")
     assert place is not None
     wanted = make_groups(client, ("/r/remembrancer",), {})
     command = f"/r/remembrancer hook {event} {name}"

@@ -82,22 +82,22 @@ def test_every_page_names_each_command_warning_and_feature_that_there_is() -> No
 
 
 def test_every_link_path_module_function_and_program_of_a_page_is_there() -> None:
-    modules = ["/" + str(path.relative_to(ROOT)) for top in CODE for path in (ROOT / top).rglob("*.py")]
+    files = [path for top in CODE for path in (ROOT / top).rglob("*.py")]
+
+    def files_named(name: str) -> list[Path]:
+        return [path for path in files if f"/{path.relative_to(ROOT)}".endswith(f"/{name}")]
+
     for page in pages():
-        for name in re.findall(r"`([\w/]+\.py)`", page.read_text()):
-            assert any(module.endswith("/" + name) for module in modules), f"{page.name} names {name}"
-    for page in pages():
-        for name, module in re.findall(r"`(?:\w+\.)?(\w+)` (?:in|of) `([\w/]+\.py)`", page.read_text()):
-            (path,) = [path for top in CODE for path in (ROOT / top).rglob("*.py") if str(path).endswith("/" + module)]
+        text = page.read_text()
+        for name in re.findall(r"`([\w/]+\.py)`", text):
+            assert files_named(name), f"{page.name} names {name}"
+        for name, module in re.findall(r"`(?:\w+\.)?(\w+)` (?:in|of) `([\w/]+\.py)`", text):
+            (path,) = files_named(module)
             assert re.search(rf"^ *(def|class|async def) {name}\b", path.read_text(), flags=re.MULTILINE), (page, name)
-    for page in pages():
-        for name in re.findall(r"python -m ((?:bench|examples|remembrancer)[\w.]*\w)", page.read_text()):
+        for name in re.findall(r"python -m ((?:bench|examples|remembrancer)[\w.]*\w)", text):
             path = ROOT.joinpath(*name.split("."))
             assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), f"{page.name} runs {name}"
-    for page in [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")]:
-        assert not re.search(r"/(root|work|home/\w+)/", page.read_text()), page
-    for page in pages():
-        for target, heading in re.findall(r"\]\(([\w./-]*\.md)?(?:#([\w-]+))?\)", page.read_text()):
+        for target, heading in re.findall(r"\]\(([\w./-]*\.md)?(?:#([\w-]+))?\)", text):
             linked = page.parent / target if target else page
             assert linked.exists(), f"{page.name} links to {target}"
             headings = {
@@ -106,6 +106,8 @@ def test_every_link_path_module_function_and_program_of_a_page_is_there() -> Non
                 if line.startswith("#")
             }
             assert not heading or heading in headings, f"{page.name} links to {target}#{heading}"
+    for page in (*pages(), ROOT / "CHANGELOG.md"):
+        assert not re.search(r"/(root|work|home/\w+)/", page.read_text()), page
     text = (ROOT / "docs" / "architecture.md").read_text().partition("\n## The data")[0]
     bases = (ROOT, ROOT / "remembrancer", ROOT / "remembrancer" / "actors" / "store")
     named = re.findall(r"`([\w/]+(?:/|\.(?:py|js|json|toml|txt)))`", text)
@@ -182,8 +184,7 @@ def test_the_page_of_tools_names_each_in_its_toolset_and_says_what_they_cost() -
 
 
 # --- `docs/memory-model.md` says what the rules do: its tables and numbers are held against them.
-DOCS = Path(__file__).parents[2] / "docs"
-PAGE = (DOCS / "memory-model.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "memory-model.md").read_text()
 SETTINGS = Settings()
 PROJECT, USER = decay.FADING["project"], decay.FADING["user"]
 PROJECT_DAYS, USER_DAYS = (f"{fading.half_life_s / decay.DAY_S:g}" for fading in (PROJECT, USER))

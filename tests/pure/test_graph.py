@@ -91,10 +91,9 @@ def test_a_walk_finds_every_edge_with_all_that_say_it(said: list[Said], start: N
     assert all(support.stale == (support.live == 0) for support in walked.edges.values())
     lives = [support.live for support in walked.edges.values()]
     assert lives == sorted(lives, reverse=True)
-    remembered = walk([start], SmallGraph([each for each in said if not each.forgotten]).expand, depth, EVERY)
+    by_memory = distances([each for each in said if not each.forgotten], {start}, depth, "both")
     for node, reached in walked.reached.items():
-        by_memory = remembered.reached.get(node)
-        assert reached.stale == (by_memory is None or by_memory.distance > reached.distance)
+        assert reached.stale == (by_memory.get(node, depth + 1) > reached.distance)
 
 
 def test_a_hub_leads_on_only_to_its_best_connected_and_the_walk_says_so() -> None:

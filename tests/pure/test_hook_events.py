@@ -235,10 +235,11 @@ def test_notes_on_sessions_do_not_pile_up(hooks: Intake, monkeypatch: pytest.Mon
 
 
 # --- The input of a client's hook: cut, and of the right session.
+TEXTS = st.text(max_size=20) | st.text(max_size=20).map(lambda text: text * 100)
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=6) | st.dictionaries(st.text(max_size=20), inner, max_size=6),
-    max_leaves=30,
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXTS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=20), inner, max_size=4),
+    max_leaves=8,
 )
 
 
@@ -267,7 +268,7 @@ def test_long_texts_are_cut_and_say_so() -> None:
     assert hook.bounded({"n": 2**70, "m": -5, "b": True}) == {"n": hex(2**70), "m": -5, "b": True}
 
 
-@given(st.dictionaries(st.text(max_size=20), JSON, max_size=8))
+@given(st.dictionaries(st.text(max_size=20), JSON, max_size=4))
 def test_each_member_is_kept_within_its_limit_in_a_form_that_can_be_sent(members: dict[str, Any]) -> None:
     short = hook.bounded({"tool_input": members})["tool_input"]
     text = short["cut"] if set(short) == {"cut"} else None

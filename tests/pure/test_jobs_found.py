@@ -243,15 +243,9 @@ class Workers(RuleBasedStateMachine):
         self.store.leases.worker_ready(worker, MODEL, credit)
         self.credit[worker], self.in_hand[worker] = credit, set()
 
-    @rule(worker=WORKERS)
-    def leave(self, worker: str) -> None:
-        self.store.leases.worker_gone(worker)
-        self.credit.pop(worker, None)
-        self.in_hand.pop(worker, None)
-
-    @rule(worker=WORKERS)
-    def die(self, worker: str) -> None:
-        self.store.die(worker)
+    @rule(worker=WORKERS, dies=st.booleans())
+    def go(self, worker: str, dies: bool) -> None:
+        (self.store.die if dies else self.store.leases.worker_gone)(worker)
         self.credit.pop(worker, None)
         self.in_hand.pop(worker, None)
 

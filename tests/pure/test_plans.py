@@ -190,27 +190,24 @@ def test_what_was_summed_up_is_promoted_beside_its_summary_and_merges_follow_eac
     assert (after[summary[0].memory.id].scope, after[summary[0].memory.id].status) == ("project", "active")
 
 
-@given(materials())
-def test_the_end_of_a_session_loses_nothing_and_comes_to_rest_in_any_order(memories: list[Material]) -> None:
+@given(st.one_of(materials(), materials(kind="decision")), st.integers(1, 2))
+def test_the_end_of_a_session_loses_nothing_and_comes_to_rest_in_any_order(
+    memories: list[Material], times: int
+) -> None:
     """No memory is changed behind the back of another edit: that would fail in `carried_out`."""
     assert packed(end_of(memories)) == packed(end_of(list(reversed(memories))))
     after = carried_out(memories, end_of(memories))
     assert contents(memories) <= contents(after)
     by_id = {memory.id: memory for memory in after}
     assert all(by_id[memory.id].importance >= memory.importance for memory in memories)
+    reflected = memories
+    for _ in range(times):
+        reflected = carried_out(reflected, summed_up(reflected))
+    seen = seen_by_the_next(carried_out(reflected, end_of(reflected)))
+    assert seen_by_the_next(after) <= seen, "what is summed up meanwhile keeps nothing from the next session"
     for _ in memories:
         after = carried_out(after, end_of(after))
     assert end_of(after) == [], "there was always something to do"
-
-
-@given(st.one_of(materials(), materials(kind="decision")), st.integers(1, 2))
-def test_what_is_summed_up_meanwhile_keeps_nothing_from_the_next_session(memories: list[Material], times: int) -> None:
-    reflected = memories
-    for _ in range(times):
-        summaries = plan_summaries(reflected, NOW)
-        reflected = carried_out(reflected, summaries)
-    plain = seen_by_the_next(carried_out(memories, end_of(memories)))
-    assert plain <= seen_by_the_next(carried_out(reflected, end_of(reflected)))
 
 
 def test_what_was_undone_is_not_promoted_again_and_summaries_take_no_place(monkeypatch: pytest.MonkeyPatch) -> None:

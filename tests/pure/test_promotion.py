@@ -124,11 +124,6 @@ def test_only_what_is_active_is_promoted_or_was_summed_up_in_its_session(status:
     assert to_user(candidate(status=status)).reason == f"it is {status}"
 
 
-@given(candidates)
-def test_what_is_promoted_at_once_would_be_at_the_end_as_well(given_memory: Material) -> None:
-    assert at_session_end(given_memory).promote or not at_once(given_memory).promote
-
-
 # --- From a project to the user.
 @pytest.mark.parametrize(("changes", "promotes", "reason"), cases("promotion", "users"))
 def test_what_was_of_use_in_three_sessions_or_speaks_of_the_user_is_proposed(
@@ -162,9 +157,12 @@ def test_the_strongest_twenty_are_proposed_and_the_first_three_that_surely_answe
 
 # --- Which of many.
 @given(st.lists(candidates, max_size=12, unique_by=lambda each: each.id), st.randoms(use_true_random=False))
-def test_which_are_promoted_does_not_depend_on_their_order(memories: list[Material], random: Random) -> None:
+def test_which_are_promoted_does_not_depend_on_their_order_and_what_is_at_once_is_at_the_end_too(
+    memories: list[Material], random: Random
+) -> None:
     shuffled = list(memories)
     random.shuffle(shuffled)
+    assert all(at_session_end(each).promote or not at_once(each).promote for each in memories)
     for decide in (at_session_end, to_user):
         assert strongest(shuffled, decide, NOW, 3) == strongest(memories, decide, NOW, 3)
 

@@ -37,10 +37,7 @@ from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.work import ModelChoice
 from tests.cases import cases
 
-FIRST_SEED, SECOND_SEED = (
-    (Path(__file__).parents[1] / "cases" / name).read_text()
-    for name in ("surrealdb-memory.local.md", "memory.config.json")
-)
+SEED = (Path(__file__).parents[1] / "cases" / "surrealdb-memory.local.md").read_text()
 
 
 def read(tmp_path: Path, text: str, **environ: str) -> Configuration:
@@ -65,7 +62,7 @@ def test_each_format_is_imported(tmp_path: Path, name: str, text: str) -> None:
 
 
 def test_a_file_is_imported_with_its_mode_and_what_has_no_effect_is_named(tmp_path: Path) -> None:
-    made = imported(tmp_path, "surrealdb-memory.local.md", FIRST_SEED)
+    made = imported(tmp_path, "surrealdb-memory.local.md", SEED)
     assert made.settings == Settings(max_memories_per_session=100, model="all-MiniLM-L6-v2")
     limits = {"max_memories_per_session", "consolidation_on_shutdown"}
     assert set(made.origins) == {"deployment_mode", "model", "log_level", *limits}

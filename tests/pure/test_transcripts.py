@@ -27,19 +27,8 @@ TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 
 
 def said(role: str, content: Any, number: int = 1, **fields: Any) -> dict[str, Any]:
-    return {
-        "parentUuid": None,
-        "isSidechain": False,
-        "cwd": "/code/app",
-        "sessionId": "5e55",
-        "version": "2.0.1",
-        "gitBranch": "main",
-        "type": role,
-        "message": {"role": role, "content": content},
-        "uuid": f"uuid-{number}",
-        "timestamp": f"2026-02-16T12:00:{number % 60:02}.000Z",
-        **fields,
-    }
+    written = {"type": role, "message": {"role": role, "content": content}, "uuid": f"uuid-{number}"}
+    return {**written, "cwd": "/code/app", "timestamp": f"2026-02-16T12:00:{number % 60:02}.000Z", **fields}
 
 
 def lines(*records: dict[str, Any]) -> bytes:
