@@ -216,11 +216,6 @@ class Store:
         assert set(self.leases.leased_of(MODEL, FILE)) >= {job.number for job in self.leases.finished}
         self.leases.finished.clear()
 
-    def die(self, worker: str) -> None:
-        for job in self.leases.worker_gone(worker):
-            self.attempts[job.number] += 1
-            self.died.add(job.number)
-
 
 def keys_of(texts: list[TextToEmbed]) -> list[int]:
     return [each.number for each in texts]
@@ -245,9 +240,12 @@ class Workers(RuleBasedStateMachine):
 
     @rule(worker=WORKERS, dies=st.booleans())
     def go(self, worker: str, dies: bool) -> None:
-        (self.store.die if dies else self.store.leases.worker_gone)(worker)
+        given_back = [job.number for job in self.store.leases.worker_gone(worker)]
+        assert set(given_back) == self.in_hand.pop(worker, set())
         self.credit.pop(worker, None)
-        self.in_hand.pop(worker, None)
+        if dies:
+            self.store.attempts.update(given_back)
+            self.store.died.update(given_back)
 
     @rule(limit=st.sampled_from([None, None, 0, 1, 3]))
     def hand_out(self, limit: int | None) -> None:

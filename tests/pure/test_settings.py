@@ -367,7 +367,7 @@ def test_the_home_is_of_our_variable_or_the_seeds_or_a_file_or_else_the_platform
         assert locate(everything)[1:3] == (Path(home), variable)
         del everything[variable]
     assert locate(everything)[1:3] == (scratch / "c" / "from-file", f"db_path in {file}")
-    assert locate({"REMEMBRANCER_HOME": ""}) == locate({})
+    assert locate({"REMEMBRANCER_HOME": "", "MEMORY_DB_PATH": "/theirs"}).directory == Path("/theirs")
     assert (locate({}).named_by, locate({}).directory.name) == ("default", "remembrancer")
     assert locate({"XDG_DATA_HOME": str(scratch / "data")}).directory == scratch / "data" / "remembrancer"
     (scratch / "link").symlink_to(scratch)

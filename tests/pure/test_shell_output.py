@@ -93,6 +93,7 @@ def test_no_command_passes_on_what_a_file_or_a_name_says(
     named.write_bytes(b'{"format":"' + HOSTILE.encode("unicode_escape").replace(b"\\x", b"\\u00") + b'"}')
     arguments = [str(named) if word == "FILE" else word for word in command.split()]
     assert main(["backup", *arguments]) not in (0, 1)
+    print(HOSTILE)  # as a library may
     said = capsys.readouterr()
     assert said.err
     assert not STEERS & set(said.err + said.out)
