@@ -40,7 +40,7 @@ EXIT_ORPHANED: Final = 71
 """The launcher died. A new runtime waits for this one's locks, so unfinished work is abandoned: acknowledged work is
 durable, and clients repeat the rest."""
 TERM_GRACE_S: Final = 1.0
-"""The time that a process has to finish the work in hand after SIGTERM."""
+"""The time that a process has after SIGTERM to finish its current work."""
 MANY_FILES: Final = 10_240
 """The limit of open files, if the system allows it (the maximum on macOS): each index needs some."""
 LOCK_WAIT_S: Final = 10.0
@@ -118,7 +118,7 @@ class Actor(abc.ABC):
         """The actor's current health. Called for each heartbeat, so it must be cheap."""
 
     async def drain(self, reason: str) -> None:
-        """Called once before the end, within the stop's grace period: finish the work in hand, refuse the rest."""
+        """Called once before the end, within the stop's grace period: finish the current work, refuse the rest."""
 
     def on_peer_gone(self, peer: PeerGone) -> None:
         """Called when another process of the runtime has died, or cannot be started."""
@@ -147,7 +147,7 @@ def run_actor(factory: Callable[[LaunchSpec], Actor]) -> None:
 
 
 def allow_many_files() -> None:
-    """Raise the number of files that this process may have open to `MANY_FILES`, as far as the system allows."""
+    """Raise the number of files that this process may have open to `MANY_FILES`, if the system allows it."""
     present, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MANY_FILES if most == resource.RLIM_INFINITY else min(most, MANY_FILES)
     if resource.RLIM_INFINITY != present < wanted:

@@ -230,19 +230,19 @@ def write_checked_copy(path: Path, target: Path, no_room: str) -> None:
 
 def daily_copies(path: Path) -> list[Path]:
     """The daily copies of a database, the newest first: `backups/memory.db.20260131T120000Z` beside it. Those with a
-    time in the future come last: the clock was ahead, so they are older than they seem."""
+    time in the future come last: the clock was ahead, so they are older than they look."""
     now = f"{path.name}.{datetime.now(UTC):{STAMP}}"
     copies = (path.parent / BACKUPS).glob(f"{path.name}.*Z")
     return sorted(copies, key=lambda copy: (copy.name <= now, copy.name), reverse=True)
 
 
 def was_made(path: Path) -> bool:
-    """True if there was a database once: the directory of its copies exists."""
+    """True if there has been a database: the directory for its copies exists."""
     return (path.parent / BACKUPS).is_dir()
 
 
 def note_made(path: Path) -> None:
-    """Mark that there is a database. Raises `OSError`."""
+    """Record that there is a database. Raises `OSError`."""
     (path.parent / BACKUPS).mkdir(mode=0o700, exist_ok=True)
 
 

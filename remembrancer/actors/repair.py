@@ -304,7 +304,7 @@ def _insert(connection: sqlite3.Connection, table: _Table, rows: Iterator[tuple[
         named = dict(zip(table.key, row_key, strict=True)) | dict(zip(table.columns, values, strict=True))
         named = {column: value for column, value in named.items() if value is not None}  # a missing one is the default
         statement = f"INSERT OR REPLACE INTO {table.name} ({', '.join(named)}) VALUES ({', '.join('?' * len(named))})"  # noqa: S608
-        with suppress(sqlite3.IntegrityError):  # such a row was never written: its page is damaged
+        with suppress(sqlite3.IntegrityError):  # no such row was ever written: its page is damaged
             connection.execute(statement, list(named.values()))
             inserted.add(row_key)
     return inserted

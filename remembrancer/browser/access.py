@@ -50,7 +50,7 @@ class VisitorAccess:
         self._no_token = no_token
         self._key = secrets.token_bytes(32)
         # Browsers share cookies between all ports of a host, which may serve the browsers of several homes, and a home
-        # may get another port when its own is taken. Containers on one machine may have homes with the same path.
+        # may get another port if its own is taken. Containers on one machine may have homes with the same path.
         whose = f"{socket.gethostname()}:{home.absolute()}"
         self._cookie = f"remembrancer_{hashlib.sha256(whose.encode()).hexdigest()[:12]}"
 

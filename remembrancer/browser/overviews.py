@@ -56,7 +56,7 @@ async def notes(view: View) -> Response:
     """The notes of the working tree: the files, and whether their index is up to date."""
     workspace = Workspace(view.project, view.tree)
     listed = await view.ask(ListFiles(workspace, view.asked("after"), FILES))
-    if not listed.files:  # files are only read for connected sessions, and there may be none
+    if not listed.files:  # files are read only for connected sessions, of which there may be none
         with suppress(RemembrancerError):  # the page says that they have not been read
             await view.call("memory_sync")
             listed = await view.ask(ListFiles(workspace, view.asked("after"), FILES))
@@ -74,7 +74,7 @@ async def _note_page(view: View, path: str, refused: InvalidInput | None = None,
     settings = view.shared.service.settings
     try:
         now = await anyio.to_thread.run_sync(partial(read_note, path, view.tree, settings))
-    except NotFound:  # deleted meanwhile: saving again recreates it
+    except NotFound:  # deleted meanwhile; saving recreates it
         if text is None:
             raise
         now = ""

@@ -158,7 +158,7 @@ def blocks_of(text: str) -> Iterator[tuple[int, int, bool]]:
 
 
 def day(at: float | None) -> str:
-    """The day of a due date, as a form takes it; empty if there is none."""
+    """The day of a due date in the format of a form's field; empty if there is none."""
     return "" if at is None else datetime.fromtimestamp(at, UTC).date().isoformat()
 
 

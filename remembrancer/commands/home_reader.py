@@ -221,7 +221,7 @@ def export_records(paths: RuntimePaths, projects: Collection[str], output: IO[by
         missing = sorted(set(projects).difference(known))
         if missing:
             known_ids = ", ".join(known) or "-"
-            raise InvalidInput(f"this home has no memories of {', '.join(missing)}: known are {known_ids}")
+            raise InvalidInput(f"this home has no memories of {', '.join(missing)}: it has those of {known_ids}")
         if file is None or not spaces:
             raise FileUnusable(f"there are no memories in {paths.home}: nothing to export")
         written = {"projects": 0, "memories": 0, "forgotten": 0}

@@ -12,13 +12,13 @@ from remembrancer.commands.runtime_client import ask_store, paths_here
 from remembrancer.commands.selection import WHERE, Where, short
 from remembrancer.commands.terminal import tracked
 from remembrancer.config.project import directory_of
-from remembrancer.protocol.consolidation import Maintain, Maintained, Upkept
+from remembrancer.protocol.consolidation import Maintain, Maintained, Upkeep
 from remembrancer.protocol.errors import ConsolidatorUnavailable, DeadlineExceeded, InvalidInput, RemembrancerError
 from remembrancer.protocol.writes import ProjectRef
 
 ANSWER_S: Final = 900.0
 """The time limit for one place: a hundred thousand memories take minutes at low priority."""
-SORTS: Final[tuple[Upkept, ...]] = get_args(Upkept)
+SORTS: Final[tuple[Upkeep, ...]] = get_args(Upkeep)
 USER: Final = "the user"
 
 Owner = ProjectRef | None

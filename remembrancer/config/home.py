@@ -38,7 +38,7 @@ class Home(NamedTuple):
 
 
 def locate(environ: Mapping[str, str]) -> Home:
-    """The home: `REMEMBRANCER_HOME`, `MEMORY_DB_PATH`, `db_path` in a file (ignored here if it cannot be read), or the
+    """The home: `REMEMBRANCER_HOME`, `MEMORY_DB_PATH`, `db_path` in a file (ignored if it cannot be read), or the
     platform's data directory."""
     named_by, named = named_home(environ)
     on_disk, named_file = Path(named), config_file(environ, named)

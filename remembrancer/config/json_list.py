@@ -52,7 +52,7 @@ class JsonList(Generic[T]):
             remaining = tuple(item for item in self.all() if item.name != name)
             if len(remaining) == len(self.all()):
                 known = ", ".join(item.name for item in remaining)
-                listed = f"known are {known}" if known else "none exists"
+                listed = f"valid names are {known}" if known else "none exists"
                 raise InvalidInput(f"there is no {self._noun} {name!r}: {listed}")
             self.write(remaining)
 

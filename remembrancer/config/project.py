@@ -54,7 +54,7 @@ def workspace_root(directory: str, settings: Settings) -> str:
 
 def is_gone(project: ProjectRef) -> bool:
     """True if a project is no longer where its id was made: it was moved or deleted, or has become (part of) another
-    one by `git init`. Reads the disk."""
+    project by `git init`. Reads the disk."""
     path = Path(project.path)
     if path.name == ".git" or (path / "HEAD").is_file():
         return not os.path.lexists(path)
@@ -90,8 +90,8 @@ def _git_common_directory(directory: Path) -> Path | None:
 
 def _shared_by(target: Path, dot_git: Path) -> Path | None:
     """The directory that worktrees share, given the git directory that a `.git` file names; None if that belongs to
-    another tree. A worktree's git directory has `gitdir`, the path of that file; a submodule's configuration has its
-    working tree."""
+    another tree. A worktree's git directory contains `gitdir`, the path of that file; a submodule's configuration names
+    its working tree."""
     back = target / "gitdir"
     if back.is_file():
         if real_path(target / os.fsdecode(read_file(back)).strip()) != str(dot_git):

@@ -92,7 +92,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     consolidation_on_shutdown: bool = True
     """True if a session's related memories are summarized at its end; otherwise only the session summary is made."""
     max_memories_per_session: Annotated[int, Meta(ge=1)] | None = None
-    """The number of memories that one session may store in a project, and as many again for the user; None: no
+    """The number of memories that one session may store in a project, and the same number for the user; None: no
     limit."""
     shown_kept_s: Annotated[float, Meta(ge=0, le=1e9)] = 7_776_000.0
     """The retention time of the record of which memories were shown to which session for which query; 0: no record."""
@@ -153,7 +153,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     watch: bool = True
     """True if changed files are noticed at once; otherwise by `memory_sync` and after the interval."""
     watch_quiet_s: Annotated[float, Meta(ge=0, le=3600)] = 2.0
-    """Changed files are read when there has been no change for this long."""
+    """Changed files are read once there has been no change for this long."""
     sync_interval_s: Annotated[float, Meta(ge=0, le=604_800)] = 0.0
     """The interval at which all files are checked even if no change was noticed; 0: never."""
     index_file: Text = "index.db"
@@ -235,7 +235,7 @@ NAMED_MODELS: Final = {
 KNOWN_DIMENSIONS: Final = {"all-MiniLM-L6-v2": 384, "multilingual-e5-small": 384} | {
     name: item.dimensions for name, item in NAMED_MODELS.items()
 }
-"""For models whose dimensions are known before loading."""
+"""By model, if its dimensions are known before loading."""
 
 
 def named_model(name: str) -> NamedModel | None:

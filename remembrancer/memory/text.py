@@ -86,7 +86,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """The end of an error message about an unknown name: the nearest known one, if there is one, and all of them."""
     names = list(known)
     near = [each for each in names if name in each.split("_")] or difflib.get_close_matches(name, names, 1, 0.5)
-    listed = f"known are {', '.join(names)}" if names else "there are none"
+    listed = f"valid names are {', '.join(names)}" if names else "there are none"
     return f": did you mean {near[0]}? ({listed})" if near else f": {listed}"
 
 

@@ -1,4 +1,4 @@
 """The common language of the actors: messages, envelope, errors, sockets, keys.
 
-Nothing is imported here, so that the bridge can import `protocol.paths` alone and stay small.
+Nothing is imported here, so that the bridge can import only `protocol.paths` and stay small.
 """

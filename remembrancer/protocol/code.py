@@ -84,7 +84,7 @@ class DescribeCode(Request[tuple[TreeDescription, ...]], frozen=True):
 
 
 class IndexCode(Request[tuple[TreeDescription, ...]], frozen=True):
-    """Index the tree at this absolute path in the background. The answer is that tree alone."""
+    """Index the tree at this absolute path in the background. The answer is only that tree."""
 
     project: ProjectRef
     path: str

@@ -46,7 +46,7 @@ class Pattern(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Reflected(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """The outcome of a reflection, or what it would do. `run_id` is the id for undoing it (None: nothing was
+    """The outcome of a reflection, or what it would do. `run_id` is the id by which it can be undone (None: nothing was
     written)."""
 
     memories: tuple[ConsolidatedMemory, ...] = ()
@@ -69,7 +69,7 @@ class Reflect(Request[Reflected], frozen=True):
     dry_run: bool = False
 
 
-Upkept = Literal["archived", "deleted", "derived", "proposed", "promoted", "notes", "pruned"]
+Upkeep = Literal["archived", "deleted", "derived", "proposed", "promoted", "notes", "pruned"]
 """The sorts of maintenance work: `derived` are new summaries and procedures, `proposed` are memories of the project
 that are proposed for promotion to the user, `notes` are forgotten session-only notes of closed sessions, and `pruned`
 are removed rows of turns, tool calls, runs and operations."""
@@ -87,11 +87,11 @@ class Maintained(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
     place: str
     examined: int = 0
-    done: dict[Upkept, Done] = {}
+    done: dict[Upkeep, Done] = {}
     run_ids: tuple[str, ...] = ()
     dry_run: bool = False
 
-    def of(self, sort: Upkept) -> Done:
+    def of(self, sort: Upkeep) -> Done:
         return self.done.get(sort, Done(0))
 
 

@@ -15,7 +15,7 @@ ProcessState = Literal["starting", "ready", "degraded", "unresponsive", "restart
 
 
 class Stop(msgspec.Struct, frozen=True, tag=True):
-    """Launcher to actor: finish the work in hand, refuse the rest, and exit within `grace_s`."""
+    """Launcher to actor: finish the current work, refuse the rest, and exit within `grace_s`."""
 
     reason: str
     grace_s: float

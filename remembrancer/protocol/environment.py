@@ -38,7 +38,9 @@ def unknown_toolsets(wanted: str) -> list[str]:
     """An error message for each name in a comma-separated list that is not a toolset."""
     known = ", ".join(TOOLSETS)
     return [
-        f"there is no toolset {name[:100]!a}: known are {known}" for name in toolsets_in(wanted) if name not in TOOLSETS
+        f"there is no toolset {name[:100]!a}: valid names are {known}"
+        for name in toolsets_in(wanted)
+        if name not in TOOLSETS
     ]
 
 

@@ -1,5 +1,5 @@
-"""The messages of bridges and hooks to the gateway, and the gateway's messages to the bridge. Imports only a little of
-the standard library.
+"""The messages of bridges and hooks to the gateway, and the gateway's messages to the bridge. Imports little of the
+standard library.
 
 On the gateway's socket, lines end with a newline. A bridge's first line is its hello, a JSON object. Every other line
 is the time at which the bridge read it (milliseconds since the epoch), a space, and the client's line; or `!end` after

@@ -43,7 +43,7 @@ def derive_operation_id(bridge: str, request_id: int | str, tool: str, arguments
 def derive_memory_id(operation_id: str, at: float | None = None) -> str:
     """The `memory:<ULID>` of an operation. The ULID's time is `at` (seconds), which must be the same at each retry.
 
-    Without `at` the id follows from the operation alone. A time outside a ULID's range is replaced by the nearest one.
+    Without `at`, the id depends only on the operation. A time outside a ULID's range is replaced by the nearest one.
     """
     digest = hashlib.sha256(operation_id.encode()).digest()
     milliseconds = digest[10:16] if at is None else min(max(0, round(at * 1000)), MAX_ULID_MS).to_bytes(6, "big")

@@ -95,7 +95,7 @@ def is_empty(path: Path) -> bool:
 
 
 def database_files(path: Path) -> tuple[Path, ...]:
-    """A SQLite file and the files that may lie beside it: its log and the log's index."""
+    """The paths of a SQLite file, its log, and the log's index."""
     return path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")
 
 

@@ -100,7 +100,7 @@ class StoreAvailability:
         """The seconds for which the store has been unusable; 0 while it is usable."""
         return 0.0 if self.usable else time.monotonic() - self._since
 
-    def explain_away(self) -> str:
+    def explain_absence(self) -> str:
         if self.failure is not None:
             return f"the store cannot be started: {self.failure}"
         if self.state in ("away", "degraded"):

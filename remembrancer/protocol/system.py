@@ -104,8 +104,8 @@ def lower_priority() -> None:
 
 
 def lower_thread_priority() -> None:
-    """Lower the priority of the calling thread, and of the threads that it starts. No effect elsewhere: Linux alone has
-    a niceness for each thread (sched(7))."""
+    """Lower the priority of the calling thread, and of the threads that it starts. No effect elsewhere: only Linux has
+    a niceness per thread (sched(7))."""
     if sys.platform == "linux" and not IS_PORTABLE:
         import threading
 

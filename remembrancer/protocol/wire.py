@@ -1,5 +1,5 @@
-"""The wire format of the processes: an envelope in a frame of its own before the body, and requests that name the type
-of their answer."""
+"""The wire format of the processes: an envelope in a separate frame before the body, and requests that name the type of
+their answer."""
 
 import math
 import time
@@ -44,7 +44,7 @@ class Notice(msgspec.Struct, frozen=True, array_like=True):
 class Envelope(msgspec.Struct, frozen=True, array_like=True):
     """The sender of a message, its deadline, and the request that it answers.
 
-    `version` stands first so that any later version can still be refused by name. `deadline` is wall-clock seconds
+    `version` comes first, so that any later version can still be refused by name. `deadline` is wall-clock seconds
     since the epoch (processes of one runtime share a clock); None means that the message never expires. `incarnation`
     is the ULID of one start of the sender's process. `notices` are the caveats of an answer.
     """

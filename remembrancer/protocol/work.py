@@ -76,7 +76,7 @@ class WorkerState(msgspec.Struct, frozen=True, tag=True):
 
 
 class AskWorker(Request[WorkerState], frozen=True):
-    """Store to a worker on another host, which no launcher here watches: a health check."""
+    """Store to a worker on another host, which no launcher on this host watches: a health check."""
 
 
 class Passage(msgspec.Struct, frozen=True):

@@ -1,4 +1,5 @@
-"""Operations: every change of the records, as it is sent, queued and applied. An operation is applied exactly once."""
+"""Operations: changes to the records, in the form in which they are sent, queued and applied. An operation is applied
+exactly once."""
 
 from __future__ import annotations
 
@@ -112,7 +113,7 @@ class RecordedFields(MemoryFields, frozen=True, kw_only=True):
     status: Status = "active"
     forgotten_reason: str | None = None
     invalid_reason: str | None = None
-    """The reason why it is no longer true, if one was given: `valid_until` is the time."""
+    """The reason that it is no longer true, if one was given: `valid_until` is the time."""
 
     def recorded(self) -> dict[str, Any]:
         """The fields that every form of a recorded memory has, by name."""
@@ -150,7 +151,7 @@ class MemoryLink(msgspec.Struct, frozen=True):
 
 
 class PortableMemory(RecordedFields, frozen=True, kw_only=True, omit_defaults=True):
-    """A complete memory, as it is shown, exported, and moved between files."""
+    """A complete memory, in the form in which it is shown, exported, and moved between files."""
 
     id: str
     created_at: float
@@ -295,8 +296,8 @@ class EraseMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omi
 class ImportMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
     """Import a complete memory with its id and history: from an export, or from a narrower scope's file.
 
-    `joins_same`: an existing memory with the same text and meaning absorbs the imported one, and is found
-    by the imported id as well. `run_id`: the import that `UndoRun` can undo; it brings back what undoing has forgotten.
+    `joins_same`: an existing memory with the same text and meaning absorbs the imported one, and is found by the
+    imported id as well. `run_id`: the import that `UndoRun` can undo; it restores memories that an undo has forgotten.
     """
 
     memory: PortableMemory
@@ -339,7 +340,7 @@ class WriteNote(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_
 
 
 Change = MemoryChange | SessionChange | ApplyRun | UndoRun | WriteNote
-"""Every change of the records that a client can request."""
+"""The changes to the records that a client can request."""
 
 
 def needs_room(change: Change) -> bool:

@@ -249,7 +249,7 @@ def test_each_setting_has_a_variable_also_one_that_became_a_constant_and_others_
             f"{PREFIX}{name.upper()}: accepted for compatibility, without effect in this release",
         )
     (misspelt,) = load_configuration({f"{PREFIX}TOOLSETS": "memory, notes"}).warnings
-    assert misspelt.startswith("REMEMBRANCER_TOOLSETS: there is no toolset 'notes': known are admin, code")
+    assert misspelt.startswith("REMEMBRANCER_TOOLSETS: there is no toolset 'notes': valid names are admin, code")
     for url in ("http://127.0.0.1:8000", "http://localhost", "http://localhost/", "http://[::1]:8000"):
         environ = {"REMEMBRANCER_CHROMA_URL": url, "REMEMBRANCER_CHROMA_CREDENTIAL_FILE": "/x"}
         assert load_settings(environ).chroma_credential_file == "/x"

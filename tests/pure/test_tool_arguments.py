@@ -535,10 +535,10 @@ def test_an_unknown_toolset_or_tool_is_told_of_and_the_most_serious_warning_come
     chosen, notices = choose_tools(tools, "memroy")
     assert chosen == choose_tools(tools, None)[0]
     assert [notice.code for notice in notices] == ["unknown_toolset"]
-    assert "known are admin, code, directory, files, graph, memory, nodes" in notices[0].message
+    assert "valid names are admin, code, directory, files, graph, memory, nodes" in notices[0].message
     assert {each.toolset for each in tools} == set(TOOLSETS)
     known = ["store_memory", "recall_memories"]
-    listed = "known are store_memory, recall_memories"
+    listed = "valid names are store_memory, recall_memories"
     assert nearest("store_memroy", known) == f": did you mean store_memory? ({listed})"
     assert nearest("zzzz", known) == f": {listed}"
     call = Call("store_memory", CALLER, 1, 0.0, {}, cast(MemoryService, NoStore()))

@@ -65,25 +65,25 @@ USAGE = """usage: remembrancer mcp [--project PATH] [--data-dir DIR]
                         [--url URL [--token-file FILE] [--ca-file FILE]]
 """
 HELP = f"""{USAGE}
-Speak MCP on standard input and output. Assistants' clients start this command,
-after 'remembrancer setup'.
+Speak MCP on standard input and output. Clients start this command
+once 'remembrancer setup' has configured them.
 
   --project PATH  the project, if the client names no root
                   (default: REMEMBRANCER_PROJECT, else the current directory)
   --data-dir DIR  where everything is kept (default: REMEMBRANCER_HOME, else the
                   system's data directory)
   --model, --cache-size, --batch-size, --timeout, --log-level
-                  as the variables MEMORY_MCP_MODEL, _CACHE_SIZE, … of another
+                  like the variables MEMORY_MCP_MODEL, _CACHE_SIZE, … of another
                   memory server, for the runtime that this session starts
   --url URL       use the memory on another host, such as
                   https://memory.example/mcp; --project is then the absolute
                   path of a directory there (default: the token's first project)
   --token-file FILE
-                  a file that contains only the token for it
+                  a file that contains only that host's token
   --ca-file FILE  the PEM file of a certificate to trust besides the system's
 
-exit status: 0 the client has disconnected (or SIGTERM, SIGHUP), 1 a line from
-it is too long, 2 wrong command line
+exit status: 0 the client disconnected (or SIGTERM, SIGHUP), 1 it sent a line
+that is too long, 2 wrong command line
 """
 
 

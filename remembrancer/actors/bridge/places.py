@@ -99,7 +99,7 @@ SETTINGS = {
 """The options of another memory server, each with the variable that it sets."""
 _UNPREFIXED_SETTINGS = ("MEMORY_LOG_LEVEL", "MEMORY_DEPLOYMENT_MODE", *SETTINGS.values())
 _CLIENT_VARIABLES = ("CI", "CLAUDE_CODE_ENTRYPOINT")
-"""Variables that indicate whether a person is there to answer."""
+"""Variables that indicate whether a person can answer questions."""
 
 
 def session_id(environ: Mapping[str, str], now: float) -> str:

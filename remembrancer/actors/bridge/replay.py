@@ -160,7 +160,7 @@ class Conversation:
         return stamped(line, stamp_ms), None
 
     def _is_prepared(self, message: dict[str, Any]) -> bool:
-        """True if the bridge can answer by itself: a handshake, and later an unrestricted list request."""
+        """True if the bridge can answer itself: a handshake, and later an unrestricted list request."""
         if self._prepared is None or message["method"] not in self._prepared.methods:
             return False
         params = message.get("params")

@@ -156,7 +156,7 @@ class Starter:
             self._child.stdin.close()
 
     def _secrets(self) -> bytes:
-        """The variables of this session that embedders may need, as JSON: the runtime's own environment has none."""
+        """The variables of this session that embedders may need, as JSON: the runtime's own environment lacks them."""
         import json
         import re
 

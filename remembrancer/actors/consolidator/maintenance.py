@@ -15,7 +15,7 @@ from remembrancer.actors.consolidator.promoting import propose_to_user
 from remembrancer.actors.consolidator.reflecting import find_patterns
 from remembrancer.actors.consolidator.store_requests import Clock, Group, Run, derive, pages, run_id_of
 from remembrancer.memory.decay import DAY_S, DELETE_AFTER_S, should_archive, should_delete, strength_of
-from remembrancer.protocol.consolidation import Done, Job, Maintained, Material, ReadMemories, Upkept
+from remembrancer.protocol.consolidation import Done, Job, Maintained, Material, ReadMemories, Upkeep
 from remembrancer.protocol.kinds import SESSION_KINDS
 from remembrancer.protocol.runs import NoteMaintenance, Prune, ReviseMemory
 from remembrancer.protocol.store_client import StoreClient
@@ -43,7 +43,7 @@ async def maintain(job: Job, store: StoreClient, clock: Clock, *, dry_run: bool 
     notes = replace(run, run_id=run_id_of("notes", run.run_id))
     summing_up = replace(run, run_id=run_id_of("consolidation", run.run_id), kind="consolidation")
     of_place = partial(ReadMemories, project, scopes=(run.place,))
-    done: dict[Upkept, list[str]] = {}
+    done: dict[Upkeep, list[str]] = {}
     old, done["deleted"] = await _change_all(run, of_place(statuses=("archived",)), plan_forgetting)
     active, done["archived"] = await _change_all(run, of_place(statuses=("active",)), plan_archiving)
     leaving = frozenset(done["archived"])  # in a dry run they still look active
@@ -57,7 +57,7 @@ async def maintain(job: Job, store: StoreClient, clock: Clock, *, dry_run: bool 
     if project is not None:
         patterns = await find_patterns(store, project, (), now)
         done["derived"] += await _change(summing_up, by_id(derived for _, derived in patterns if derived is not None))
-    counts: dict[Upkept, Done] = {}
+    counts: dict[Upkeep, Done] = {}
     if not dry_run:
         rows = Prune(now - SESSION_DETAILS_KEPT_S, now - RUNS_KEPT_S, now - OPERATIONS_KEPT_S)
         if is_shared:  # in one part, so that all hosts delete the same; hosts may still retry old operations

@@ -47,7 +47,7 @@ from remembrancer.memory.promotion import (
 )
 from remembrancer.memory.ranking import NEAR_DUPLICATE_COSINE
 from remembrancer.memory.wording import normalised, same_in_words
-from remembrancer.protocol.consolidation import Material, ReadMemories, ReadProjects, Upkept
+from remembrancer.protocol.consolidation import Material, ReadMemories, ReadProjects, Upkeep
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.runs import (
@@ -154,7 +154,7 @@ class PromotionPlan:
     covered: frozenset[str]
     """The ids of the sources of the promoted memories."""
     targets: dict[str, Material] = field(default_factory=dict)
-    """The targets of merges as they are after the edits so far, by id."""
+    """The targets of merges, by id, with the edits so far applied."""
     groups: list[Group] = field(default_factory=list)
 
     @property
@@ -233,7 +233,7 @@ def _logged(memory: Material, verdict: Verdict, why: PromotionReason, into: str 
 
 async def propose_to_user(
     store: StoreClient, project: ProjectRef, clock: Clock, *, dry_run: bool = False, left_out: Collection[str] = ()
-) -> dict[Upkept, list[str]]:
+) -> dict[Upkeep, list[str]]:
     """Propose valuable memories for promotion to the user, and promote those that another project or the user also has.
     Returns the ids of both. `left_out` are memories that this job is about to change in other ways."""
     request = ReadMemories(project, scopes=("project",), statuses=("active",), proposed=False, with_vectors=True)

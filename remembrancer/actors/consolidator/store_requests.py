@@ -141,8 +141,7 @@ class Run:
 
 
 def packed(groups: Iterable[Group]) -> list[Group]:
-    """The edits of each part of a run, in order. A group is never divided; one that is too large is a part of its
-    own."""
+    """The edits of each part of a run, in order. A group is never divided; one that is too large forms its own part."""
     parts: list[Group] = []
     for group in filter(None, groups):
         if parts and len(parts[-1]) + len(group) <= PART_EDITS:

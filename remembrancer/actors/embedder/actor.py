@@ -206,7 +206,7 @@ class EmbedderActor(Actor):
         return question_vector(engine, question)
 
     def _answer(self, message_id: int, engine: Engine, asked: asyncio.Future[bytes]) -> None:
-        """Send the vector of a question, or the reason why there is none."""
+        """Send the vector of a question, or the reason that there is none."""
         try:
             self._store.send(asked.result(), in_reply_to=message_id)
         except EmbeddingUnavailable as error:

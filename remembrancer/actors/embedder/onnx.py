@@ -86,7 +86,7 @@ class OnnxEngine:
 class Int8Engine(OnnxEngine):
     """The engine for a graph with integer products: one text at a time, and passages in several threads.
 
-    The session has one thread of its own. Splitting the products of one text between two threads doubles the processor
+    The session has its own single thread. Splitting the products of one text between two threads doubles the processor
     time and is hardly faster.
     """
 

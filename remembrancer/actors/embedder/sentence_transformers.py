@@ -1,4 +1,4 @@
-"""The engine for any model of the sentence-transformers library, loaded from this machine's files only. An extra."""
+"""The engine for any model of the sentence-transformers library, loaded only from files on this machine. An extra."""
 
 import os
 import threading

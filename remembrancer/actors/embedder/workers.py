@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 def load_engine(settings: Settings, threads: int) -> Engine:
     """The engine that the settings select, computing with `threads` threads. Takes up to several seconds. Raises
     `ModelUnusable`, which says what to do."""
-    # Imported here, so that a process loads only the library of its own engine.
+    # Imported here, so that a process loads only its engine's library.
     choice, _ = model_choices(settings)
     try:
         match choice.engine:

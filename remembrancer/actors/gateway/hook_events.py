@@ -178,8 +178,7 @@ LOOK_S: Final = 0.5
 PAUSE_S: Final = 5.0
 """The pause before retrying an event that cannot be written at the moment, as on a full disk."""
 PRESENT_S: Final = 1800.0
-"""A session counts as present for this time after its last event, unless it has ended: a person may think for a
-while."""
+"""A session counts as present for this long after its last event, unless it has ended: people take time to think."""
 
 logger = logging.getLogger(__name__)
 

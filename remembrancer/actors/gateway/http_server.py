@@ -150,7 +150,7 @@ def head_of(body: bytes) -> MessageHead:
         raise HttpRefusal(400, f"Parse error: {error}", code=PARSE_ERROR) from error
     is_id = isinstance(head.id, int | str | msgspec.UnsetType) and not isinstance(head.id, bool)
     if head.method is not None and not is_id:
-        raise HttpRefusal(400, "the id of a request is a string or an integer")
+        raise HttpRefusal(400, "the id of a request must be a string or an integer")
     return head
 
 

@@ -257,7 +257,7 @@ class StoreAccess(MemoryService):
         self.writes.note(operation)
         self._note_writer(operation, memory_id_of(operation.change))
         older = self._queue.stuck.get(lane, "older writes come first")
-        why = why or (older if self.store_health.usable else self.store_health.explain_away())
+        why = why or (older if self.store_health.usable else self.store_health.explain_absence())
         text = f"Queued durably, and stored as soon as possible ({why}). Recalls may miss it until then."
         return Written(None, (Notice("queued", text),), degraded=not self.store_health.usable)
 
@@ -432,7 +432,7 @@ class StoreAccess(MemoryService):
         """Wait for a reconnecting store until that monotonic time. Raises `MemoryUnavailable` if it is away."""
         health = self.store_health
         if not health.usable and not (health.is_reconnecting and await self._store.wait_usable(_left_s(until))):
-            raise MemoryUnavailable(f"{health.explain_away()}: call again in a moment")
+            raise MemoryUnavailable(f"{health.explain_absence()}: call again in a moment")
 
 
 class WriteNews:

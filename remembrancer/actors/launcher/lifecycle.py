@@ -228,7 +228,7 @@ Instruction = Start | Tell | Signal
 Step = Literal["terminate", "kill", "abandon"]
 
 GRACE_S: Final = 1.2
-"""The time that a process has after `Stop` to finish the work in hand: longer than any commit, and hardly
+"""The time that a process has after `Stop` to finish its current work: longer than any commit, and hardly
 noticeable."""
 ASK_S: Final = 1.6
 """From `Stop` to SIGTERM: the grace period, plus time to close files and exit."""

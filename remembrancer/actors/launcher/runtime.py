@@ -108,7 +108,7 @@ class Runtime(NamedTuple):
     when_started: Callable[[], None] | None = None
 
     def run(self) -> str:
-        """Run until told to stop. Returns the reason. Sets the process's umask. Raises `HomeUnusable`,
+        """Run until told to stop. Returns the reason for stopping. Sets the process's umask. Raises `HomeUnusable`,
         `AlreadyRunning`, or the errors of `load_configuration`."""
         os.umask(UMASK)
         if self.in_memory:

@@ -83,7 +83,7 @@ async def get_memory_status(call: Call) -> Answer:
     answer["write_queue"] = {"depth": gateway.queue_depth, "rejected": gateway.queue_rejected}
     if not is_fresh:
         last = "the figures are the last known" if store else "there are no figures yet"
-        call.warn("memory_unavailable", f"{health.explain_away()}: {last}")
+        call.warn("memory_unavailable", f"{health.explain_absence()}: {last}")
     answer |= non_empty(problems=msgspec.to_builtins((await service.look(caller.project))[0]))
     if is_degraded or call.notices:
         answer["degraded"] = is_degraded

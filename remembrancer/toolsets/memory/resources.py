@@ -63,7 +63,7 @@ def quoted(uri: str) -> str:
 
 def unknown_resource(uri: str) -> str:
     bare = MEMORY_PREFIX + "<ULID>"
-    return f"there is no resource {shown(uri)}: known are {', '.join(FIXED)} and {MEMORY_TEMPLATE} (id: {bare})"
+    return f"there is no resource {shown(uri)}: the resources are {', '.join(FIXED)} and {MEMORY_TEMPLATE} (id: {bare})"
 
 
 RELATIONSHIPS_SHOWN: Final = 5
