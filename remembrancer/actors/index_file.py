@@ -311,8 +311,6 @@ class IndexWriter(ABC):
 
 
 class CodeWriter(IndexWriter):
-    """The index of a tree of code."""
-
     def _let_go(self, connection: sqlite3.Connection, file: int) -> Counter[int]:
         rows = connection.execute("DELETE FROM code WHERE file = ? RETURNING number, terms", (file,)).fetchall()
         connection.executemany(
@@ -332,8 +330,6 @@ class CodeWriter(IndexWriter):
 
 
 class NotesWriter(IndexWriter):
-    """The index of a project's notes and transcripts."""
-
     def _let_go(self, connection: sqlite3.Connection, file: int) -> Counter[int]:
         return Counter(
             text for (text,) in connection.execute("DELETE FROM chunks WHERE file = ? RETURNING text", (file,))

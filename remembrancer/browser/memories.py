@@ -40,7 +40,7 @@ VERSIONS_COMPARED: Final = 20
 EXCERPT_CHARACTERS: Final = 80
 SHORT_ID_LENGTH: Final = 4
 NAMES_NO_VALUE: Final = ("updated", "restored", "tagged", UNDONE)
-"""The changes whose names do not say what they change."""
+"""The changes whose changed fields are listed, with their values."""
 FORMATTERS: Final[Mapping[str, Callable[[Any], str]]] = {
     **dict.fromkeys(("kind", "type", "scope"), lambda name: (name or "").replace("_", " ")),
     **dict.fromkeys(("due", "valid_from", "valid_until"), day),

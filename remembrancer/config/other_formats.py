@@ -37,7 +37,6 @@ NAMES: Final = {
 }
 """Our settings by the names in a file. A dot separates the name of a section from a name in it."""
 SECONDS: Final = {"sync.watchDebounceMs": 0.001, "sync.intervalMinutes": 60.0}
-"""The seconds per unit of these settings."""
 PROVIDERS: Final = {
     "embedding.provider": ("engine", "model"),
     "embedding.fallback": ("fallback_engine", "fallback_model"),

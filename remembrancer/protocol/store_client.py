@@ -28,7 +28,6 @@ from remembrancer.protocol.writes import SubmitBatch
 AWAY: Final = (PeerUnavailable, PeerLost, DeadlineExceeded, MemoryUnavailable)
 """The errors of a request while the store is unavailable. All can be retried."""
 RETRY_S: Final = 0.05
-"""The pause between two attempts of `ask`."""
 ANSWER_S: Final = 30.0
 """The time limit of one attempt of `ask`, enough for a page of vectors, or hundreds of edits or chunks after other
 writes."""
