@@ -56,17 +56,17 @@ def filled(template: str) -> str:
     return re.sub(r"<(\d+) ?([\w+]*)>", lambda part: some(int(part[1]), ALPHABETS[part[2]]), template)
 
 
-def jwt() -> str:
-    parts = (b'{"alg":"HS256","typ":"JWT"}', b'{"sub":"1"}', some(32).encode())
-    return ".".join(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts)
+def base64_of(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
 
 
+JWT = ".".join(base64_of(part).rstrip("=") for part in ('{"alg":"HS256","typ":"JWT"}', '{"sub":"1"}', some(32)))
 CREDENTIALS = {name: filled(text) for name, text in cases("credentials", "seen")} | {
-    "jwt": "Authorization: Bearer " + jwt(),
-    "basic": "Authorization: Basic " + base64.b64encode(b"app:" + some(9).encode()).decode(),
-    "kubeconfig": "client-key-data: " + base64.b64encode(b"-----BEGIN RSA PRIVATE KEY-----" + b"x" * 60).decode(),
-    "docker": '{"auths": {"ghcr.io": {"auth": "' + base64.b64encode(b"ana:" + some(20).encode()).decode() + '"}}}',
-    "npm, older": "_auth = " + base64.b64encode(b"ana:" + some(12).encode()).decode(),
+    "jwt": f"Authorization: Bearer {JWT}",
+    "basic": f"Authorization: Basic {base64_of('app:' + some(9))}",
+    "kubeconfig": "client-key-data: " + base64_of("-----BEGIN RSA PRIVATE KEY-----" + "x" * 60),
+    "docker": '{"auths": {"ghcr.io": {"auth": "' + base64_of(f"ana:{some(20)}") + '"}}}',
+    "npm, older": "_auth = " + base64_of(f"ana:{some(12)}"),
 }
 
 

@@ -345,13 +345,6 @@ def test_what_is_no_id_is_refused_by_every_tool(call: Any) -> None:
         caught.value.message.encode()
 
 
-def deep(levels: int) -> Any:
-    value: Any = 1
-    for _ in range(levels):
-        value = [value]
-    return value
-
-
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
@@ -381,7 +374,6 @@ ERRORS = [
     ("store_memory", {"tags": [f"t{n}" for n in range(10_000)]}, "tags", "at most 100 items"),
     ("store_memory", {"tags": ["a\udfff"]}, "tags[0]", "surrogate"),
     ("store_memory", {"tags": {"a": None}}, "tags", "expected a list"),
-    ("store_memory", {"source": {"conversation_turn": 10**30}}, "source.conversation_turn", "<= 9007199254740992"),
     (
         "store_memory",
         {"related_entities": [{"name": f"n{n}", "type": "b", "relationship": "c"} for n in range(101)]},
@@ -391,20 +383,16 @@ ERRORS = [
     ("store_memory", {"summary": "x" * 2001}, "summary", ""),
     ("store_memory", {"structured": {"x": "y" * 70_000}}, "structured", ""),
     ("recall_memories", {"query": "x" * 20_000}, "query", "bytes"),
-    ("recall_memories", {"limit": 10**30}, "limit", "expected a whole number"),
     ("update_memory", {"metadata": {"a": {"x\udfff": 1}}}, "metadata", "lone surrogate"),
     ("update_memory", {"content": "x" * 262_145}, "content", "262144 bytes"),
     ("update_memory", {"tags": {"add": [f"t{n}" for n in range(101)]}}, "tags.add", "at most 100 items"),
     ("update_memory", {"related_entities": {"remove": ["a"] * 101}}, "related_entities.remove", "at most 100 items"),
-    ("update_memory", {"metadata": {"a": {"b": [0, -(10**30)]}}}, "metadata.a.b[1]", "2**53"),
-    ("update_memory", {"metadata": {"a": deep(8)}}, "metadata.a[0][0][0][0][0][0][0]", "8 levels"),
     ("update_memory", {"metadata": {"a": ["x\ud800"]}}, "metadata", "lone surrogate"),
     ("update_memory", {"metadata": {"a": "x" * 65_536}}, "metadata", "65536 bytes"),
     ("update_memory", {"remove_links": [{"relation": "supports", "target": OTHER}] * 101}, "remove_links", "100 items"),
     ("forget_memory", {"reason": "x" * 2001}, "reason", "2000 characters"),
     ("promote_memory", {"target_scope": None}, "target_scope", "one of project, user"),
     ("promote_memory", {"reason": "\ud800"}, "reason", "surrogate"),
-    ("restore_memory", {"version": 10**30}, "version", "<= 9007199254740992"),
     ("get_memory_context", {"files_in_context": ["a.py"] * (MAX_FILES + 1)}, "files_in_context", ""),
     ("search_knowledge_graph", {"entity": "x" * 201}, "entity", ""),
 ]
@@ -454,17 +442,10 @@ def test_a_schema_is_inlined_and_says_what_is_required_and_no_more() -> None:
     assert recall["required"] == ["query"]
 
 
-def _keys(node: Any) -> set[str]:
-    if isinstance(node, dict):
-        return set(node).union(*(_keys(each) for each in node.values()))
-    if isinstance(node, list):
-        return set().union(*(_keys(each) for each in node))
-    return set()
-
-
 def test_no_schema_has_what_some_clients_cannot_read() -> None:
     for each in load_tools():
-        assert _keys(each.decoder.schema).isdisjoint({"$ref", "$defs", "anyOf", "oneOf", "allOf"}), each.name
+        written = json.dumps(each.decoder.schema)
+        assert [key for key in ("$ref", "$defs", "anyOf", "oneOf", "allOf") if f'"{key}"' in written] == [], each.name
 
 
 # --- A tool registers itself, once, in the toolset of its folder; and what is said beside its answer or instead of it.
