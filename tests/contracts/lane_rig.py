@@ -62,6 +62,15 @@ class Host:
         )
         self.follower = LaneFollower(self.lane, self.committer, lambda: self.clock, self._note_taken, self._scrub)
 
+    def reopen(self, limits: Limits = NO_LIMITS) -> None:
+        self.lane.close()
+        self.open(limits)
+
+    def reach_again(self) -> None:
+        """The journal is back, and nothing keeps it from being asked at once."""
+        self.journal.reachable = True
+        self.lane._away_until = 0.0
+
     def _note_taken(self) -> None:
         self.taken += 1
 
@@ -177,8 +186,8 @@ class Hosts:
     def settle(self) -> None:
         """Everybody is reached again, gives away what waits, and reads what the others have appended."""
         for host in self.hosts:
-            host.journal.reachable, host.journal.loses_answers = True, 0
-            host.lane._away_until = 0.0
+            host.reach_again()
+            host.journal.loses_answers = 0
             host.submit()
             assert not host.queued
         for host in self.hosts:

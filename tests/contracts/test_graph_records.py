@@ -100,14 +100,15 @@ def test_tags_and_names_are_counted_with_how_often_they_are_used(rig: RecordsRig
     assert rig.records.uses(SESSION, 2) == [("Deploy", 2), ("deploys", 1), ("AuthService", 2), ("Authors", 1)]
 
 
+def say_many(rig: RecordsRig, named: Iterable[tuple[str, ...]], **fields: Any) -> None:
+    """Store a memory for each of these groups of entities, all at once."""
+    groups = [{"related_entities": entities(*each), **fields} for each in named]
+    rig.records.apply([store_operation(f"op{n}", f"text {n}", **each) for n, each in enumerate(groups)])
+
+
 def test_a_hubs_edges_are_bounded_and_it_says_so(rig: RecordsRig) -> None:
     count = 1300
-    rig.records.apply(
-        [
-            store_operation(f"op{n}", f"text {n}", related_entities=entities("Hub", f"Spoke{n % 400}::uses"))
-            for n in range(count)
-        ]
-    )
+    say_many(rig, (("Hub", f"Spoke{n % 400}::uses") for n in range(count)))
     graph = graph_of(rig)
     (hub,), spoke = graph.named("Hub"), graph.named("Spoke1")
     found = graph.edges([hub], direction="outgoing")
@@ -123,10 +124,7 @@ def test_a_hubs_edges_are_bounded_and_it_says_so(rig: RecordsRig) -> None:
 
 def test_the_memories_of_other_sessions_hide_nothing_of_a_hub(rig: RecordsRig) -> None:
     shown = rig.say("shown", "Hub", "Spoke")
-    others = (entities("Hub", f"Other{n}") for n in range(MOST_ROWS + 100))
-    rig.records.apply(
-        [store_operation(f"op{n}", f"text {n}", related_entities=each, **THEIRS) for n, each in enumerate(others)]
-    )
+    say_many(rig, (("Hub", f"Other{n}") for n in range(MOST_ROWS + 100)), **THEIRS)
     graph = graph_of(rig)
     (hub,) = graph.named("Hub")
     found: Expansion = graph.edges([hub])

@@ -107,8 +107,7 @@ def test_hosts_that_write_offline_end_with_the_same_lane(steps: list[Step], ways
                 case "lost answer":
                     host.journal.loses_answers = 1
                 case "restart":
-                    host.lane.close()
-                    host.open()
+                    host.reopen()
                 case "names":
                     find_names(host.lane.spaces.file, host.clock)
                 case "read":
@@ -192,7 +191,7 @@ def test_an_archived_memory_is_revived_on_every_host_by_an_entry(hosts: Hosts) -
     with pytest.raises(JournalAway):
         hosts[1].lane.touch([1, 1], hosts[1].clock + 5, SESSION, [memory_id])
     assert hosts[1].lane.load([1], None)[1].status == "archived", "what is not appended has no effect"
-    hosts[1].journal.reachable, hosts[1].lane._away_until = True, 0.0
+    hosts[1].reach_again()
     hosts[1].lane.touch([1], hosts[1].clock)
     hosts[1].lane.touch([1], hosts[1].clock)
     hosts[0].lane.catch_up()
@@ -218,21 +217,19 @@ def test_an_entry_that_the_records_cannot_write_changes_nothing_on_any_host(host
 
 
 def test_limits_of_a_host_are_looked_at_before_anything_is_appended(hosts: Hosts) -> None:
-    hosts[0].lane.close()
-    hosts[0].open(Limits(session=1))
+    hosts[0].reopen(Limits(session=1))
     hosts[0].submit(LANTERN)
     reply = hosts[0].reply(CANDLE)
     assert isinstance(reply, InvalidInput)
     assert "max_memories_per_session" in reply.message
-    hosts[0].lane.close()
-    hosts[0].open(Limits(1))
+    hosts[0].reopen(Limits(1))
     assert [type(each).__name__ for each in hosts[0].lane.apply([LANTERN, CANDLE])] == ["Applied", "StorageFull"]
     hosts[0].journal.reachable = False
     for outcome in ("StorageFull", "JournalAway", "StorageFull"):
         forget = change_operation("forget", ForgetMemory(memory_id_of(LANTERN)))
         reply = hosts[0].reply(forget if outcome == "JournalAway" else CANDLE)
         assert type(reply).__name__ == outcome, "what is refused here anyway is not queued"
-    hosts[0].journal.reachable, hosts[0].lane._away_until = True, 0.0
+    hosts[0].reach_again()
     assert isinstance(hosts[0].reply(forget), Applied), "to forget needs no room"
     hosts[1].submit(CANDLE)
     assert hosts[1].lane.counts(None).total == 1
@@ -278,9 +275,8 @@ def test_a_host_of_an_older_release_has_everything_once_upgraded(hosts: Hosts, m
         hosts[0].submit(candle)
     assert isinstance(hosts[1].reply(torch), SchemaTooNew)
     assert hosts[1].lane.counts(None).total == 1
-    hosts[1].lane.close()
     monkeypatch.setattr(shared_lane, "FORMAT", FORMAT + 1)
-    hosts[1].open()
+    hosts[1].reopen()
     hosts[1].submit(torch)
     assert hosts[1].lane.counts(None).total == 3
 

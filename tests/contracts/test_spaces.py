@@ -53,13 +53,8 @@ from tests.operations import PROJECT, REQUESTED_AT, SESSION, change_operation, m
 from tests.patience import PATIENCE_S
 
 SECRET = "zanzibar"
-WRITES = {
-    "note_commit",
-    *("apply", "touch", "rename_project", "complete", "apply_in"),
-    "close",
-    *("save_embeddings", "prune_models", "link_similar", "note_compared", "note_attempts"),
-    *("try_again",),
-}
+WRITES = {"note_commit", "apply", "touch", "rename_project", "complete", "apply_in", "close", "save_embeddings"}
+WRITES |= {"prune_models", "link_similar", "note_compared", "note_attempts", "try_again"}
 PLAIN = {"name", "users", "space", "spaces", "of", "links_duplicates", "is_users", "is_shared", "commits", "writes"}
 PLAIN |= {"time", "lane_time", "works_here", "names_of"}
 
@@ -199,11 +194,6 @@ def steps_of(database: SqliteFile, ask: Callable[[], Any]) -> int:
     for connection in connections:
         connection.set_progress_handler(None, 0)
     return next(steps)
-
-
-def test_every_question_that_there_is_is_asked() -> None:
-    questions = {name for each in Records.__mro__ for name in vars(each) if not name.startswith("_")}
-    assert questions - WRITES - PLAIN - BY_SHOWN_NUMBERS <= READS.keys() | VIEWED.keys()
 
 
 def test_what_is_written_to_a_space_leaves_another_of_the_same_ids_alone(spaces: tuple[Records, Records]) -> None:
@@ -375,7 +365,9 @@ def recalled(view: View, request: Recall) -> Any:
         return asyncio.run(recall(request, view, embed, threads, 1e12))[0].memories
 
 
-def test_every_question_of_a_view_is_asked() -> None:
+def test_every_question_of_a_space_and_of_a_view_is_asked() -> None:
+    names = {name for each in Records.__mro__ for name in vars(each) if not name.startswith("_")}
+    assert names - WRITES - PLAIN - BY_SHOWN_NUMBERS <= READS.keys() | VIEWED.keys()
     methods = [item for kind in (View, *Reader.__mro__[:-1]) for item in vars(kind).items()]
     questions = {name for name, each in methods if callable(each) and not name.startswith("_")}
     others = BY_SHOWN | PARTS | FOR_ONE | IN_BACKGROUND

@@ -152,7 +152,8 @@ def assert_key_is_with_embedders_alone(runtime: Runtime) -> None:
 async def test_the_local_model_answers_for_a_provider_and_nothing_is_lost(home: Path, provider: FakeProvider) -> None:
     runtime = Runtime(home)
     async with StdioClient(home, environ=settings(provider)) as client:
-        ids = {"how often is the deploy key rotated?": await stored(client, "The deploy key is rotated every 90 days.")}
+        stored = await client.store("The deploy key is rotated every 90 days.")
+        ids = {"how often is the deploy key rotated?": stored["memory_id"]}
 
         async def answers(model: str) -> bool:
             """True if that model answers, and everything has its vectors of it."""
@@ -180,7 +181,7 @@ async def test_the_local_model_answers_for_a_provider_and_nothing_is_lost(home: 
             provider.trouble = trouble
             await client.call("recall_memories", query="a question that nobody has asked before", strategy="vector")
             await until(lambda: answers(LOCAL))
-            ids[query] = await stored(client, text)
+            ids[query] = (await client.store(text))["memory_id"]
             await until(lambda: answers(LOCAL))
             await assert_found()
             status = await runtime.status()
@@ -202,16 +203,11 @@ async def test_the_local_model_answers_for_a_provider_and_nothing_is_lost(home: 
     assert files_with(home, KEY.encode()) == []
 
 
-async def stored(client: StdioClient, text: str) -> str:
-    memory_id: str = (await client.store(text))["memory_id"]
-    return memory_id
-
-
 async def test_a_change_to_a_provider_completes_though_it_refuses_a_text(home: Path, provider: FakeProvider) -> None:
     runtime = Runtime(home)
     async with Session(home, environ={**settings(provider), "REMEMBRANCER_ENGINE": "onnx"}) as client:
         for text in ("The deploy key is rotated every 90 days.", "What is forbidden by the provider.", "Payroll runs."):
-            await stored(client, text)
+            await client.store(text)
         await until(runtime.is_drained)
         await anyio.to_thread.run_sync(lambda: patiently("model", "use", "voyage", home=home))
         await until(partial(models, home), lambda found: found.get(REMOTE, {}).get("role") == "active")
@@ -233,8 +229,8 @@ async def test_a_runtime_that_a_person_starts_hides_the_key_of_its_start(home: P
         async def is_answered() -> bool:
             if not (home / "runtime.json").exists():
                 return False
-            status = await runtime.status()
-            return any(each["choice"]["model"] == REMOTE and each["workers"] for each in _models(status))
+            told = (await runtime.status()).get("embedding") or {}
+            return any(each["choice"]["model"] == REMOTE and each["workers"] for each in told.get("models") or ())
 
         await until(is_answered)
         assert KEY.encode() not in environ_of(psutil.Process(launcher.pid))
@@ -244,10 +240,6 @@ async def test_a_runtime_that_a_person_starts_hides_the_key_of_its_start(home: P
     finally:
         launcher.send_signal(signal.SIGINT)
         await anyio.to_thread.run_sync(lambda: launcher.wait(PATIENCE_S))
-
-
-def _models(status: dict[str, Any]) -> list[dict[str, Any]]:
-    return list((status.get("embedding") or {}).get("models") or ())
 
 
 UNHURRIED = """
@@ -349,9 +341,3 @@ async def test_meaning_is_searched_throughout_a_change_whatever_is_killed(home: 
 
         await until(is_tidy)
         assert await without_meaning() == []
-    await runtime.down()
-    async with Session(home, cwd=note.parent.parent, environ=environ) as client:
-        await until(runtime.is_ready)
-        answer = await client.call("recall_memories", query="on which day does payroll run?", strategy="vector")
-        assert answer["memories"][0]["id"] == ids["on which day does payroll run?"]
-        assert set(await told(home)) == {"active"}, "the choice holds"

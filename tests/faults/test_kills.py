@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import psutil
 import pytest
 
 from bench.client import CLOSED, StdioClient
@@ -19,6 +18,7 @@ from remembrancer.protocol.gateway_link import UNAVAILABLE
 from remembrancer.protocol.kinds import Kind, type_of_kind
 from remembrancer.protocol.session_life import EndSession, StartSession
 from tests.actors.store_process import Launched, StoreRig, Worker, store_rig
+from tests.conftest import processes_of
 from tests.faults import soak
 from tests.faults.soak import Killer
 from tests.operations import SESSION, change_operation
@@ -195,8 +195,8 @@ async def test_the_end_of_a_session_bears_the_death_of_consolidator_and_store(ho
         ending.check()
 
 
-async def test_fifty_sessions_opened_and_killed_leave_one_runtime_and_no_orphan(home: Path) -> None:
-    clients = [StdioClient(home) for _ in range(50)]
+async def test_many_sessions_opened_and_killed_leave_one_runtime_and_no_orphan(home: Path) -> None:
+    clients = [StdioClient(home) for _ in range(24)]
     await asyncio.gather(*(client.start() for client in clients))
     await asyncio.gather(*(client.initialize() for client in clients[::2]))
     for client in clients:
@@ -206,19 +206,9 @@ async def test_fifty_sessions_opened_and_killed_leave_one_runtime_and_no_orphan(
     await until(runtime.is_ready)
 
     async def one_runtime_is_left() -> bool:
-        left = sorted(role_of(process) for process in psutil.process_iter(["cmdline", "environ"]) if of(home, process))
-        return left == ["embedder", "gateway", "store", "up"]
+        left = {each.pid for each in await asyncio.to_thread(processes_of, home, 0.0)}
+        recorded = runtime.recorded()
+        roles = sorted(role for role, _ in recorded)
+        return left == {pid for _, pid in recorded} and roles == ["embedder", "gateway", "launcher", "store"]
 
     await until(one_runtime_is_left)
-
-
-def of(home: Path, process: psutil.Process) -> bool:
-    return (process.info["environ"] or {}).get("REMEMBRANCER_HOME") == str(home)
-
-
-def role_of(process: psutil.Process) -> str:
-    """`gateway` of `python -P -m remembrancer.actors.gateway`, `up` of `python -P -m remembrancer up …`."""
-    words = process.info["cmdline"] or [""]
-    if "remembrancer" in words:
-        return str(words[words.index("remembrancer") + 1])
-    return str(words[-1]).rpartition(".")[2]

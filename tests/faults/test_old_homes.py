@@ -10,7 +10,6 @@ import signal
 import sqlite3
 import subprocess
 import tarfile
-import threading
 import time
 from contextlib import closing, suppress
 from functools import partial
@@ -31,7 +30,7 @@ from remembrancer.commands.backup import locked, restore
 from remembrancer.commands.clients import ClientEnvironment
 from remembrancer.commands.doctor import Examination
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.errors import FileLocked, FileUnusable, RecordsUnusable, StorageFull
+from remembrancer.protocol.errors import FileUnusable, RecordsUnusable, StorageFull
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import ListMemories
@@ -240,7 +239,7 @@ def test_a_damaged_old_file_is_named_and_the_rest_comes_when_it_is_restored_or_m
     whole = project.read_bytes()
     spoil_page(project, "history")
     user.write_bytes(b"no database at all" * 500)
-    at = Examination(paths, ClientEnvironment(tmp_path, {}, "linux", tmp_path))
+    at = examination(paths)
     for path in (user, project):
         with pytest.raises(RecordsUnusable, match="move it away") as refused:
             migrate_old_home(paths)
@@ -265,32 +264,6 @@ def test_a_hundred_projects_are_brought_forward(tmp_path: Path) -> None:
     assert counted == rows_of(project, "SELECT count(*) FROM memories") * 101
 
 
-async def test_who_asks_while_an_old_home_is_upgraded_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    paths, may_go_on = old_home(tmp_path / "home", "0.2.0.tar.gz"), threading.Event()
-
-    def late(paths: RuntimePaths) -> None:
-        may_go_on.wait()
-        migrate_old_home(paths)
-
-    monkeypatch.setattr(spaces, "migrate_old_home", late)
-    committer = Committer()
-    files = HomeSpaces(paths, committer, time.time, lambda _: None)
-    try:
-        with pytest.raises(FileLocked, match="being upgraded"):
-            files.user_file.counts(None)
-        assert files.is_opening
-        waiting = asyncio.create_task(files.wait_for_opening())
-        await asyncio.sleep(0)
-        may_go_on.set()
-        await waiting
-        assert files.user_file.counts(None).total > 0
-        assert not files.is_opening
-    finally:
-        may_go_on.set()
-        committer.close()
-        files.close()
-
-
 def bring_forward_late(paths: RuntimePaths) -> None:
     while not paths.home.with_name("go on").exists():
         time.sleep(0.05)
@@ -308,13 +281,15 @@ async def test_a_command_waits_for_the_upgrade_of_an_old_home_and_a_write_is_que
     late = {f"{spaces.__name__}.migrate_old_home": bring_forward_late}
     with FileLock(paths.start_lock) as lock:  # the command starts no runtime of its own
         assert lock.try_acquire()
-        async with store_rig(paths.home, constants=late), rig.running():
+        async with store_rig(paths.home, constants=late) as store, rig.running():
             listing = asyncio.create_task(run("list", "--user"))
             await until(lambda: sum(isinstance(each, ListMemories) for each in rig.asked) > 1)
             assert "Queued durably, and stored as soon as possible" in (await run("add", "A new fact")).stdout
             assert not listing.done()
+            assert (await store.health()).opening
             paths.home.with_name("go on").touch()
             listed = await listing
+            assert not (await store.health()).opening
     assert listed.returncode == 0, listed.stderr
     assert "Prefers short answers with an example." in listed.stdout
 
@@ -411,9 +386,13 @@ def test_a_move_that_was_under_way_is_ended_or_not_begun(is_received: bool, is_s
     new_portraits(paths)
 
 
+def examination(paths: RuntimePaths) -> Examination:
+    return Examination(paths, ClientEnvironment(paths.home, {}, "linux", paths.home))
+
+
 def test_a_doctor_knows_an_old_home_that_waits_for_its_upgrade_from_one_that_lost_its_memories(tmp_path: Path) -> None:
     paths = old_home(tmp_path / "home", "0.2.0.tar.gz")
-    at = Examination(paths, ClientEnvironment(tmp_path, {}, "linux", tmp_path))
+    at = examination(paths)
     assert doctor.check_files(at).status == "ok"
     records = doctor.check_records(at)
     assert (records.status, "the next start imports 2 files of release 0.2.0" in records.advice) == ("ok", True)
@@ -424,7 +403,7 @@ def test_a_doctor_knows_an_old_home_that_waits_for_its_upgrade_from_one_that_los
 
 def test_a_doctor_names_an_old_file_in_which_release_0_2_0_went_on_storing(tmp_path: Path) -> None:
     paths = old_home(tmp_path / "home", "0.2.0.tar.gz")
-    at = Examination(paths, ClientEnvironment(tmp_path, {}, "linux", tmp_path))
+    at = examination(paths)
     migrate_old_home(paths)
     assert doctor.check_records(at).status == "ok"
     with closing(sqlite3.connect(paths.home / "user/memory.db")) as file, file:
