@@ -39,16 +39,14 @@ from remembrancer.protocol.reads import ListMemories, Order, Recall, SearchGraph
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import (
-    Applied,
     EntityRef,
     EraseMemory,
     ForgetMemory,
     LinkRef,
-    Operation,
     ProjectRef,
     UpdateMemory,
 )
-from tests.contracts.records_rig import MODEL, pending, scrub, texts_of
+from tests.contracts.records_rig import MODEL, RecordsRig, check_derived, pending, scrub, texts_of
 from tests.operations import PROJECT, REQUESTED_AT, SESSION, change_operation, memory_id_of, store_operation
 from tests.patience import PATIENCE_S
 
@@ -59,43 +57,33 @@ PLAIN = {"name", "users", "space", "spaces", "of", "links_duplicates", "is_users
 PLAIN |= {"time", "lane_time", "works_here", "names_of"}
 
 
-def fill(records: Records, word: str) -> list[str]:
-    """Fill a space with a bit of everything that says the word; the ids of its memories."""
-    first = store_operation("first", f"the {word} is lit", related_entities=(EntityRef(word, "place", "about"),))
-    second = store_operation("second", f"a {word} burns", scope="session", tags=(word,))
-    ids = [memory_id_of(first), memory_id_of(second)]
-    events = RecordEvents(SESSION, (Turn("user", f"{word}?", 1.0),), (ToolCall("Read", 2.0, {"path": word}),))
-    operations: list[Operation] = [
-        change_operation("start", StartSession(SESSION)),
-        first,
-        second,
-        change_operation("link", UpdateMemory(ids[0], add_links=(LinkRef("related_to", ids[1]),))),
-        change_operation("events", events),
-        change_operation("end", EndSession(SESSION)),
-    ]
-    assert all(isinstance(each, Applied) for each in records.apply(operations))
-    for memory_id, text in zip(ids, (f"the {word} is lit", f"a {word} burns"), strict=True):
-        number = records.number_of(memory_id)
-        assert number is not None
-        vector = np.eye(4, dtype=np.float32)[:1]
-        records.save_embeddings(MODEL, [EmbeddedMemory(number, digest_of(text), (Passage(0, 5),), vector)])
-    while find_names(records.spaces.file, REQUESTED_AT):
-        pass
-    return ids
+def fill(rig: RecordsRig, word: str) -> None:
+    """Fill a space with a bit of everything that says the word."""
+    first, second = IDS
+    rig.do(StartSession(SESSION))
+    rig.say(f"the {word} is lit", f"{word}:place", memory_id=first)
+    rig.say(f"a {word} burns", scope="session", tags=(word,), memory_id=second)
+    rig.do(UpdateMemory(first, add_links=(LinkRef("related_to", second),)))
+    rig.do(RecordEvents(SESSION, (Turn("user", f"{word}?", 1.0),), (ToolCall("Read", 2.0, {"path": word}),)))
+    rig.do(EndSession(SESSION))
+    for memory_id in IDS:
+        rig.embed(memory_id)
+    rig.find_names()
 
 
 @pytest.fixture
-def spaces(tmp_path: Path) -> Iterator[tuple[Records, Records]]:
+def spaces(path: Path) -> Iterator[tuple[RecordsRig, RecordsRig]]:
     """An empty space, and one in which the same ids say something."""
-    with closing(SqliteFile(tmp_path / "memory.db")) as database:
-        theirs = Records(database, "p_ffffffffffff", lambda: REQUESTED_AT)
+    with RecordsRig(path, "p_ffffffffffff") as theirs:
         fill(theirs, SECRET)
-        yield Records(database, PROJECT.id, lambda: REQUESTED_AT), theirs
+        yield theirs.beside(PROJECT.id), theirs
 
 
 ALL = Filters(SESSION, include_forgotten=True)
 WORD = [Phrase(SECRET)]
-IDS = [memory_id_of(store_operation(name, "")) for name in ("first", "second")]
+IDS = ["mem_first", "mem_second"]
+STORED = "say 2"
+"""The operation that stored the first of them."""
 NUMBERS = list(range(20))
 BROWSED = (ReadActivity, ListSessions, ReadTurns, FindPairs, ReadGraph)
 
@@ -118,7 +106,7 @@ READS: dict[str, Callable[[Records], Any]] = {
     "frequencies": lambda it: it.frequencies([WORD]),
     "merged_into": lambda it: it.merged_into(IDS),
     "summaries_of": lambda it: it.summaries_of(NUMBERS),
-    "outcome_of": lambda it: it.outcome_of("first"),
+    "outcome_of": lambda it: it.outcome_of(STORED),
     "shareable": lambda it: it.shareable(),
     "materials": lambda it: it.materials(ReadMemories(PROJECT)).memories,
     "entity_edges": lambda it: it.entity_edges(),
@@ -148,8 +136,8 @@ def is_empty(answer: Any) -> bool:
 
 
 @pytest.mark.parametrize("name", READS)
-def test_no_question_of_a_space_is_answered_with_anothers(spaces: tuple[Records, Records], name: str) -> None:
-    ours, theirs = (READS[name](records) for records in spaces)
+def test_no_question_of_a_space_is_answered_with_anothers(spaces: tuple[RecordsRig, RecordsRig], name: str) -> None:
+    ours, theirs = (READS[name](rig.records) for rig in spaces)
     assert SECRET not in repr(ours)
     assert is_empty(ours), (ours, theirs)
 
@@ -196,21 +184,18 @@ def steps_of(database: SqliteFile, ask: Callable[[], Any]) -> int:
     return next(steps)
 
 
-def test_what_is_written_to_a_space_leaves_another_of_the_same_ids_alone(spaces: tuple[Records, Records]) -> None:
+def test_what_is_written_to_a_space_leaves_another_of_the_same_ids_alone(
+    spaces: tuple[RecordsRig, RecordsRig],
+) -> None:
     ours, theirs = spaces
-    before = [theirs.portable(memory_id, None) for memory_id in IDS]
-    found = len(theirs.keyword_hits(WORD, ALL, 5))
+    before = theirs.everything(), theirs.found(SECRET)
     fill(ours, "lantern")
-    for operation in (
-        change_operation("update", UpdateMemory(IDS[0], "a candle")),
-        change_operation("erase", EraseMemory(IDS[1])),
-    ):
-        assert isinstance(ours.apply([operation])[0], Applied)
-    scrub(ours, IDS[1], quotes=[SECRET])
-    assert [theirs.portable(memory_id, None) for memory_id in IDS] == before
-    assert len(theirs.keyword_hits(WORD, ALL, 5)) == found
-    assert theirs.describe_session(SESSION).started_at is not None
-    assert theirs.passage_numbers(MODEL)
+    ours.do(UpdateMemory(IDS[0], "a candle"))
+    ours.do(EraseMemory(IDS[1]))
+    scrub(ours.records, IDS[1], quotes=[SECRET])
+    assert (theirs.everything(), theirs.found(SECRET)) == before
+    assert theirs.records.describe_session(SESSION).started_at is not None
+    assert theirs.records.passage_numbers(MODEL)
 
 
 def test_names_are_found_in_all_spaces_by_one_round_and_counted_in_each(tmp_path: Path) -> None:
@@ -227,30 +212,23 @@ def test_names_are_found_in_all_spaces_by_one_round_and_counted_in_each(tmp_path
 
 
 def test_what_is_merged_into_a_space_is_all_there_beside_what_was_there(tmp_path: Path) -> None:
-    with closing(SqliteFile(tmp_path / "memory.db")) as database:
-        old, new = (Records(database, name, lambda: REQUESTED_AT) for name in (PROJECT.id, "p_ffffffffffff"))
-        ids = fill(old, "lantern")
-        extra = store_operation("extra", "the lantern burns wax", session_id="session:new", tags=("wax",))
-        link = UpdateMemory(memory_id_of(extra), add_links=(LinkRef("related_to", memory_id_of(extra)),))
-        fill(new, "candle")  # has the same ids
-        more = [change_operation("start new", StartSession("session:new")), extra, change_operation("link2", link)]
-        new.apply(more)
-        before = [old.portable(each, None) for each in ids]
-        moved = new.portable(memory_id_of(extra), None)
+    with RecordsRig(tmp_path / "memory.db") as old:
+        new, database = old.beside("p_ffffffffffff"), old.records._file.file
+        for rig, word in ((old, "lantern"), (new, "candle")):
+            fill(rig, word)
+        new.do(StartSession("session:new"))
+        extra = new.say("the lantern burns wax", session_id="session:new", tags=("wax",))
+        new.do(UpdateMemory(extra, add_links=(LinkRef("related_to", IDS[0]),)))
+        expected = [old.shown(IDS[0]), old.shown(IDS[1]), new.shown(extra)]
         with database.transaction() as connection:
-            merge(SqliteEdits(connection, new.space, REQUESTED_AT), old.space)
-        assert [old.portable(each, None) for each in ids] == before
-        assert old.portable(memory_id_of(extra), None) == moved
-        assert list(old.keyword_hits([Phrase("wax")], ALL, 5)) == [old.number_of(memory_id_of(extra))]
-        assert old.describe_session("session:new").started_at is not None
-        assert old.outcome_of("extra") is not None, "it is answered as before"
+            merge(SqliteEdits(connection, new.records.space, REQUESTED_AT), old.records.space)
+        assert [old.shown(each) for each in (*IDS, extra)] == expected
+        assert old.found("wax") == [extra]
+        assert old.records.describe_session("session:new").started_at is not None
+        assert old.records.outcome_of("say 3") is not None, "it is answered as before"
         assert [name for (name,) in database.read("SELECT name FROM spaces")] == [PROJECT.id]
-        assert database.read("PRAGMA foreign_key_check") == []
-        counted = (
-            "SELECT (SELECT sum(count) FROM tallies), (SELECT count(*) FROM memories), count(*) FROM words_1_docsize"
-        )
-        ((tallied, there, indexed),) = database.read(counted)
-        assert tallied == there == indexed == 4
+        assert len(old.everything()) == 4, "with the record of a session"
+        check_derived(old.path)
 
 
 async def test_many_projects_take_few_threads_and_descriptors(tmp_path: Path) -> None:
