@@ -181,6 +181,17 @@ def leave_half_made(path: Path) -> None:
     begun.unlink()
 
 
+def leave_in_log(path: Path, statement: str) -> None:
+    """Run a statement on a database, and leave that as `kill -9` does: what it wrote is in the log alone."""
+    crashed = path.parent.with_name("crashed")
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+        connection.execute(statement)
+        shutil.copytree(path.parent, crashed)
+    shutil.rmtree(path.parent)
+    crashed.rename(path.parent)
+
+
 def scrub(records: Records, *memory_ids: str, quotes: Sequence[str] = ()) -> None:
     """Leave nothing of erased memories in the database of these records, nor of turns that quote them."""
     with records._edits() as edits:

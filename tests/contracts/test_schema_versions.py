@@ -16,7 +16,7 @@ from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.protocol.errors import FileUnusable, RecordsUnusable, SchemaTooOld, StorageFull
 from remembrancer.protocol.session_life import RecordEvents, Turn
 from remembrancer.protocol.writes import EraseMemory
-from tests.contracts.records_rig import RecordsRig, scrub
+from tests.contracts.records_rig import RecordsRig, leave_in_log, scrub
 from tests.operations import PROJECT, SESSION, memory_id_of, store_operation
 from tests.spaces import full_disk, rows_of, spoil_page, write_rows
 
@@ -121,14 +121,7 @@ def test_a_copy_that_cannot_be_deleted_is_named(tmp_path: Path) -> None:
 
 
 def test_what_was_acknowledged_and_is_in_the_log_alone_is_in_the_copy(old: Path) -> None:
-    with closing(sqlite3.connect(old)) as writer:
-        writer.execute("PRAGMA wal_autocheckpoint = 0")
-        writer.execute("UPDATE memories SET content = 'in the log' WHERE number = 1")
-        writer.commit()
-        crashed = old.parent.with_name("crashed")
-        shutil.copytree(old.parent, crashed)  # as the disk is after kill -9
-    shutil.rmtree(old.parent)
-    crashed.rename(old.parent)
+    leave_in_log(old, "UPDATE memories SET content = 'in the log' WHERE number = 1")
     SqliteFile(old).close()
     assert rows_of(copied(old), "SELECT content FROM memories WHERE number = 1") == [("in the log",)]
 

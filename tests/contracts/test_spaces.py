@@ -225,7 +225,7 @@ def test_what_is_merged_into_a_space_is_all_there_beside_what_was_there(tmp_path
         assert [old.shown(each) for each in (*IDS, extra)] == expected
         assert old.found("wax") == [extra]
         assert old.records.describe_session("session:new").started_at is not None
-        assert old.records.outcome_of("say 3") is not None, "it is answered as before"
+        assert old.records.outcome_of(expected[2].history[0].operation_id) is not None, "it is answered as before"
         assert [name for (name,) in database.read("SELECT name FROM spaces")] == [PROJECT.id]
         assert len(old.everything()) == 4, "with the record of a session"
         check_derived(old.path)

@@ -37,7 +37,7 @@ from remembrancer.protocol.errors import (
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import Applied, EraseMemory
 from tests.contracts.dying_process import write_for_ever
-from tests.contracts.records_rig import RecordsRig, check_derived, leave_half_made, pending, scrub
+from tests.contracts.records_rig import RecordsRig, check_derived, leave_half_made, leave_in_log, pending, scrub
 from tests.forked import ForkedProcess
 from tests.operations import (
     OTHER_PROJECT,
@@ -49,7 +49,7 @@ from tests.operations import (
     store_operation,
 )
 from tests.patience import PATIENCE_S
-from tests.spaces import full_disk, rows_of, spoil_page
+from tests.spaces import full_disk, rows_of, spoil_page, write_rows
 
 SEED = 7
 KILLS = 6
@@ -94,16 +94,9 @@ def test_a_file_of_a_newer_schema_is_refused_and_not_a_byte_of_it_changes(path: 
 
 def test_what_a_newer_release_left_in_its_log_when_it_crashed_stays_there(path: Path) -> None:
     path.parent.mkdir()
-    newer = sqlite3.connect(path)
-    newer.executescript("PRAGMA journal_mode = WAL; CREATE TABLE future (x); PRAGMA user_version = 99000000;")
-    newer.execute("INSERT INTO future VALUES (1)")
-    newer.commit()
+    write_rows(path, "PRAGMA journal_mode = WAL", "CREATE TABLE future (x)", "PRAGMA user_version = 99000000")
+    leave_in_log(path, "INSERT INTO future VALUES (1)")
     log = path.with_name("memory.db-wal")
-    crashed = path.parent.with_name("crashed")
-    shutil.copytree(path.parent, crashed)  # as the disk is after kill -9
-    newer.close()
-    shutil.rmtree(path.parent)
-    crashed.rename(path.parent)
     (path.parent / "memory.db-shm").unlink()
     before = path.read_bytes(), log.read_bytes()
     assert before[1]
@@ -310,7 +303,6 @@ class Rig(NamedTuple):
     path: Path
     records: Records
     copies: DailyCopies
-    reported: list[RemembrancerError]
 
     def write(self, name: str) -> None:
         self.records.apply([store_operation(name, f"lantern {name}")])
@@ -326,8 +318,7 @@ class Rig(NamedTuple):
 
 @pytest.fixture
 def rig(path: Path, records: Records) -> Rig:
-    reported: list[RemembrancerError] = []
-    made = Rig(path, records, DailyCopies(path, KEPT, reported.append), reported)
+    made = Rig(path, records, DailyCopies(path, KEPT, lambda _: None))
     made.write("first")
     return made
 
