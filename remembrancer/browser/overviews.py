@@ -182,10 +182,9 @@ async def _entities(view: View, limit: int) -> tuple[GraphFound, int]:
 
 
 def _whole_names(nodes: Sequence[GraphNode]) -> dict[str, str]:
-    """The full name of each person who is also named by last name only: Anna Lindqvist for Lindqvist."""
-    people = [each for each in nodes if each.type == "person" and " " in each.name]
+    """The full name of what is also named by its last word only: Anna Lindqvist for Lindqvist."""
     last_names: dict[str, list[str]] = {}
-    for each in people:
+    for each in (each for each in nodes if " " in each.name):
         last_names.setdefault(each.name.rpartition(" ")[2], []).append(each.name)
     return {each.name: last_names[each.name][0] for each in nodes if len(last_names.get(each.name, ())) == 1}
 

@@ -124,6 +124,7 @@ def _by_capitals(text: str) -> Iterator[FoundName]:
         rest = _LEADING.sub("", sentence or "", count=1)
         for match in _CAPITALISED.finditer(rest):
             words = match[0].split()
-            is_name = not any(word.lower() in ignored or word.lower() in NO_NAMES for word in words)
+            plain = {form for word in words for form in (word.lower(), word.lower().removesuffix("s"))}  # Mondays
+            is_name = plain.isdisjoint(ignored | NO_NAMES)
             if is_name and not re.search(rf"\b{re.escape(match[0].lower())}\b", prose):
                 yield FoundName(match[0], "custom", is_certain=False)

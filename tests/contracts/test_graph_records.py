@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, get_args
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from remembrancer.actors.store.records import found_entities
 from remembrancer.actors.store.records.found_entities import FEW
 from remembrancer.actors.store.records.types import Filters, Phrase
 from remembrancer.actors.store.retrieval.graph import MOST_ROWS, Expansion, Graph, Node, Summary
@@ -215,7 +217,17 @@ def test_an_edited_memory_loses_what_it_does_not_say_any_more_and_an_erased_one_
     assert count(rig, "src/basin.py") == 0
 
 
-def test_a_word_with_a_capital_letter_is_a_name_once_three_memories_that_others_see_have_it(rig: RecordsRig) -> None:
+def test_a_word_with_a_capital_letter_is_a_name_at_once_among_few_memories_if_others_see_it(rig: RecordsRig) -> None:
+    (private,) = say(rig, "I hear that Renske is away.", scope="session", session_id=OTHER_SESSION)
+    assert found_in(rig, private) == ()
+    (memory,) = say(rig, "The release is done by Renske.")
+    assert found_in(rig, memory) == ("Renske",)
+
+
+def test_among_many_memories_it_is_one_once_three_that_others_see_have_it(
+    rig: RecordsRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(found_entities, "SMALL", 1)
     first, _ = say(rig, "The release is done by Renske.", "We asked Renske about it.")
     say(rig, "I hear that Renske is away.", scope="session", session_id=OTHER_SESSION)
     assert found_in(rig, first) == ()

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.read_handlers import list_memories
+from remembrancer.actors.store.records import found_entities
 from remembrancer.actors.store.records.browsing import BROWSER_READS
 from remembrancer.actors.store.records.found_entities import find_names
 from remembrancer.actors.store.records.memory_rows import digest_of, read_copies
@@ -198,7 +199,10 @@ def test_what_is_written_to_a_space_leaves_another_of_the_same_ids_alone(
     assert theirs.records.passage_numbers(MODEL)
 
 
-def test_names_are_found_in_all_spaces_by_one_round_and_counted_in_each(tmp_path: Path) -> None:
+def test_names_are_found_in_all_spaces_by_one_round_and_counted_in_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(found_entities, "SMALL", 1)
     with closing(SqliteFile(tmp_path / "memory.db")) as database:
         ours, theirs = (Records(database, name, lambda: REQUESTED_AT) for name in (PROJECT.id, USER))
         ours.apply([store_operation(f"{n}", f"{n} boats left src/{n}.py for Skagen today") for n in range(2)])

@@ -786,6 +786,11 @@ def test_the_graph_draws_names_with_their_relations_and_identifiers_when_they_ar
     assert "Valkey has legacy_id since SHOP-12" in about
     assert "Checkout depends_on" not in about, "a neighbour's memory"
     assert "Its memories" not in Page(visit.get("/graph")).text
+    names = [{"name": each, "type": "custom", "relationship": "about"} for each in ("Ben Okafor", "Okafor")]
+    visit.stored("Ben Okafor pays taxes; ask Okafor", related_entities=names)
+    drawn = {each["id"] for each in json.loads(visit.get("/graph.json"))["nodes"]}
+    assert "Ben Okafor" in drawn
+    assert "Okafor" not in drawn, "it is the same person"
 
 
 def test_long_texts_of_any_kind_are_shown_at_once(visit: Visit) -> None:
@@ -815,7 +820,8 @@ def test_who_comes_by_another_name_or_with_anothers_token_finds_a_closed_door(
 ) -> None:
     memory = visit.stored("Kept by the session alone", scope="session")
     session = visit.call("get_memory_status")["current_session"]["session_id"]
-    assert "Kept by the session" in visit.get("/", session=session)
+    assert "Kept by the session" in (seen := visit.get("/", session=session))
+    assert f'href="/browser{visit.project}/">Show the project</a>' in seen
     page = Page(visit.get(f"/sessions/{session}"))
     (link,) = (each["href"] for _, each in page.elements if memory in each.get("href", ""))
     assert "Kept by the session" in visit.client.get(f"{visit.origin}{link}").text

@@ -17,7 +17,9 @@ from remembrancer.protocol.writes import MENTIONED_WITH, EntityRef
 AT_ONCE: Final = 20
 """The number of memories in one transaction: a few milliseconds."""
 ENOUGH: Final = 3
-"""The number of memories that make a capitalised word a name."""
+"""The number of memories that make a capitalised word a name, in a space with at least twice `SMALL` memories."""
+SMALL: Final = 50
+"""In a space with fewer memories, one is enough; up to twice as many, two."""
 FEW: Final = 10
 COMMON: Final = 1 / 3
 """A name in more than this fraction of all memories, and in more than `FEW`, is not an entity."""
@@ -91,4 +93,5 @@ def _is_entity(edits: SqliteEdits, key: str) -> bool:
         (key,),
     ).fetchone()
     (total,) = edits.execute("SELECT coalesce(sum(count), 0) FROM tallies WHERE space = @SPACE").fetchone()
-    return bool(having and (is_certain or known >= ENOUGH) and having <= max(FEW, COMMON * total))
+    is_name = is_certain or known >= min(ENOUGH, 1 + total // SMALL)
+    return bool(having and is_name and having <= max(FEW, COMMON * total))
