@@ -144,7 +144,7 @@ def test_what_was_there_is_kept_beside_and_a_second_restore_brings_it_back(home:
     assert len(list(home.glob("before-restore-*"))) == 2
 
 
-def test_a_backup_that_is_not_sound_changes_nothing(home: Path) -> None:
+def test_a_backup_that_is_not_sound_changes_nothing_and_a_sound_one_replaces_a_damaged_database(home: Path) -> None:
     fill(home)
     stop_runtime(home)
     archive = home / "backup.tar"
@@ -170,6 +170,15 @@ def test_a_backup_that_is_not_sound_changes_nothing(home: Path) -> None:
         assert refused.returncode == exit_codes.FILE_UNUSABLE, refused.stderr
         assert "Traceback" not in refused.stderr
         assert tree(home) == before
+    archive.write_bytes(content)
+    as_it_was = exported(home)
+    (home / "memory.db").write_bytes(b"this is no database" * 500)
+    refused = command("backup", str(home / "new.tar"), home=home)
+    assert (refused.returncode, "memory.db" in refused.stderr) == (exit_codes.FILE_UNUSABLE, True)
+    assert not (home / "new.tar").exists()
+    said = restore(archive, home)
+    assert exported(home) == as_it_was
+    assert (Path(said["set_aside"]) / "memory.db").read_bytes().startswith(b"this is no")
 
 
 def test_nothing_is_restored_without_consent_or_over_a_home_that_is_in_use(home: Path) -> None:
@@ -222,19 +231,3 @@ def everywhere(home: Path) -> set[str]:
         assert rows_of(path, "PRAGMA integrity_check") == [("ok",)]
         found.update(row[0] for row in rows_of(path, "SELECT id FROM memories"))
     return found
-
-
-def test_a_damaged_database_is_no_backup_but_can_be_replaced_by_one(home: Path) -> None:
-    fill(home)
-    stop_runtime(home)
-    done("backup", str(home / "backup.tar"), home=home)
-    as_it_was = exported(home)
-    damaged = home / "memory.db"
-    damaged.write_bytes(b"this is no database" * 500)
-    refused = command("backup", str(home / "new.tar"), home=home)
-    assert refused.returncode == exit_codes.FILE_UNUSABLE
-    assert "memory.db" in refused.stderr
-    assert not (home / "new.tar").exists()
-    said = restore(home / "backup.tar", home)
-    assert exported(home) == as_it_was
-    assert (Path(said["set_aside"]) / "memory.db").read_bytes().startswith(b"this is no")

@@ -337,7 +337,9 @@ def answers(home: Path, said: Callable[[], bytes]) -> dict[str, Any]:
     }
 
 
-def test_a_store_answers_as_its_files(home: Path, said: Callable[[], bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_answers_as_its_files_and_one_that_hangs_is_not_waited_for(
+    home: Path, said: Callable[[], bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
     refused = [store_operation(f"refused {number}", "Refused") for number in range(2)]
     with closing(QueueFile(home / "queue.db")) as file:
         for each in refused:
@@ -357,6 +359,10 @@ def test_a_store_answers_as_its_files(home: Path, said: Callable[[], bytes], mon
         asked = answers(home, said)
         assert main(["admin", "queue", "drop", "--all"]) == 5  # the file is the gateway's
     said()
+    with Runtime(home).suspended("store") as store:
+        assert main(["admin", "projects", "--json"]) == 0
+        assert store.status() == psutil.STATUS_STOPPED
+    assert json.loads(said())["projects"] == asked["projects"]
     stop_runtime(home)
     assert answers(home, said) == asked
     assert asked["records"] == "ok"
@@ -365,35 +371,23 @@ def test_a_store_answers_as_its_files(home: Path, said: Callable[[], bytes], mon
     assert said().startswith(b"Deleted for good: 2 writes")
 
 
-@pytest.mark.parametrize("file", [["-"], ["export", "--markdown"], ["export.jsonl"]], ids=" ".join)
-def test_an_export_without_room_says_where_and_leaves_nothing(
-    home: Path, file: list[str], monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+def test_an_export_without_room_says_where_and_leaves_nothing_as_one_to_stdout_always_does(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     fill(home)
     monkeypatch.chdir(home)
-    with full_disk(1024):
-        assert main(["backup", "export", *file]) == exit_codes.FILE_UNUSABLE
-    where = home / file[0] if file == ["export.jsonl"] else f"a temporary file in {tempfile.gettempdir()}"
-    assert f"{where} cannot be written: {os.strerror(errno.EFBIG)}" in capsysbinary.readouterr().err.decode()
-    assert not list(home.glob("export*"))
-
-
-def test_an_export_to_stdout_leaves_no_file(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(home)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    before = list(tmp_path.iterdir())
+    for file in (["-"], ["export", "--markdown"], ["export.jsonl"]):
+        with full_disk(1024):
+            assert main(["backup", "export", *file]) == exit_codes.FILE_UNUSABLE
+        where = home / file[0] if file == ["export.jsonl"] else f"a temporary file in {tmp_path}"
+        assert f"{where} cannot be written: {os.strerror(errno.EFBIG)}" in capsysbinary.readouterr().err.decode()
+        assert not list(home.glob("export*"))
     files: list[Path] = []
     monkeypatch.setattr(shutil, "copyfileobj", lambda *_: files.extend(tmp_path.iterdir()))
-    before = list(tmp_path.iterdir())
     assert main(["backup", "export", "-"]) == exit_codes.OK
     assert files == before
-
-
-def test_a_store_that_hangs_is_not_waited_for(home: Path, said: Callable[[], bytes]) -> None:
-    fill(home)
-    with Runtime(home).suspended("store") as store:
-        assert main(["admin", "projects", "--json"]) == 0
-        assert store.status() == psutil.STATUS_STOPPED
-    assert {each["id"] for each in json.loads(said())["projects"]} >= {PROJECT.id}
 
 
 NOW = 1_700_000_000.0

@@ -681,7 +681,7 @@ def test_a_search_at_a_terminal_shows_the_best_five_and_how_many_are_weaker(shel
     assert "Perhaps nothing here answers this; the nearest:" in shown
 
 
-def test_a_due_date_may_be_a_word(shell: Shell) -> None:
+def test_a_due_date_may_be_a_word_and_so_may_the_day_of_an_event(shell: Shell) -> None:
     today = datetime.now().astimezone()
     for word, days in (("today", 0), ("tomorrow", 1), ("3d", 3), ("2w", 14), (f"{today + timedelta(days=6):%A}", 6)):
         memory_id = shell.json("add", f"paint the boat {word}", "--due", word)["memory_id"]
@@ -690,9 +690,6 @@ def test_a_due_date_may_be_a_word(shell: Shell) -> None:
     assert "which has passed: " in shell("edit", memory_id, "--due", "yesterday")
     memory_id = shell.json("add", "sand the boat", "--kind", "open_end", "--due", "none")["memory_id"]
     assert "due" not in shell.json("show", memory_id)
-
-
-def test_an_event_is_stored_with_its_day(shell: Shell) -> None:
     yesterday = f"{datetime.now().astimezone() - timedelta(days=1):%Y-%m-%d}"
     assert shell.json("show", shell.json("add", "the gate jammed", "--on", "yesterday")["memory_id"])
     assert f"\t{yesterday}\t" in shell("list")
