@@ -280,11 +280,10 @@ def test_a_pipe_that_is_kept_open_is_not_waited_for_nor_an_output_that_nobody_re
     assert len(waiting(home)) == 1
 
 
-def edit(project: Path, session: str = "s", client: str = "", **environ: str) -> dict[str, str]:
+def edit(project: Path, session: str = "s", *client: str) -> dict[str, str]:
     tool = {"file_path": "src/sums.py", "old_string": "", "new_string": "def total(values):\n    return sum(values)\n"}
     given = {"session_id": session, "cwd": str(project), "tool_name": "Edit", "tool_use_id": "e", "tool_input": tool}
-    arguments = ["PreToolUse", *([client] if client else [])]
-    finished = run(json.dumps(given).encode(), *arguments, REMEMBRANCER_ACTION_WAIT_S=f"{PATIENCE_S}", **environ)
+    finished = run(json.dumps(given).encode(), "PreToolUse", *client, REMEMBRANCER_ACTION_WAIT_S=f"{PATIENCE_S}")
     return json.loads(finished.stdout)["hookSpecificOutput"] if finished.stdout else {}
 
 
@@ -302,16 +301,11 @@ def test_a_convention_is_told_once_in_a_session_before_an_edit_on_which_it_bears
     assert edit(project, "third", "gemini") == {}, "it takes no context before a tool"
     looking = {"tool_name": "Bash", "tool_use_id": "l", "tool_input": {"command": "git log | head"}}
     assert hook("PreToolUse", project, "fourth", **looking).stdout == b""
-
-
-def test_before_an_action_the_time_counts_from_the_question_on(home: Path, project: Path) -> None:
-    start(home)
-    add(project, RULE, "--kind", "convention")
     environ = {**os.environ, "REMEMBRANCER_ACTION_WAIT_S": f"{PATIENCE_S}"}
     began = time.monotonic() - 2 * PATIENCE_S
     session = Session(find_places(environ), environ, "claude-code", "late", str(project), began)
     answer = ask_about_action(session, {"path": "src/sums.py", "old": "", "new": "def get_sum(values):\n"}, [])
-    assert answer is not None
+    assert answer is not None, "the time counts from the question on"
     assert RULE in answer["context_block"]
 
 

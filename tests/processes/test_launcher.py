@@ -237,7 +237,9 @@ def end(home: Path, memory: RuntimePaths) -> None:
     runtimes.until(lambda: {path.suffix for path in memory.home.iterdir()} == {".lock"})
 
 
-async def test_sessions_share_a_memory_in_memory_which_is_gone_after_the_stop(home: Path, memory: RuntimePaths) -> None:
+async def test_sessions_share_a_memory_in_memory_which_outlives_a_kill_and_is_gone_after_a_stop(
+    home: Path, memory: RuntimePaths
+) -> None:
     theirs = {"MEMORY_DEPLOYMENT_MODE": "embedded-memory"}
     async with Session(home, environ=MODE) as one, Session(home, environ=theirs) as other:
         assert "error" not in await one.store("the heron stands in the water")
@@ -247,15 +249,10 @@ async def test_sessions_share_a_memory_in_memory_which_is_gone_after_the_stop(ho
         assert list(home.iterdir()) == [], "nothing is on disk"
         assert command("status", home=home, variables=MODE).returncode in (exit_codes.OK, exit_codes.DEGRADED)
         assert command("status", home=home).returncode == exit_codes.NOT_RUNNING
-    end(home, memory)
-
-
-async def test_what_was_acknowledged_outlives_a_kill_and_goes_with_a_stop(home: Path, memory: RuntimePaths) -> None:
-    async with Session(home, environ=MODE) as client:
-        assert "error" not in await client.store("the heron stands in the water")
         launcher = psutil.Process(read_record(memory))
         processes = [launcher, *launcher.children(recursive=True)]
-        client.process.kill()
+        for client in (one, other):
+            client.process.kill()
     for process in processes:
         with suppress(psutil.NoSuchProcess):  # it has noticed that its launcher is gone
             process.kill()
