@@ -310,9 +310,10 @@ async def test_a_write_is_queued_while_there_is_no_room_to_upgrade_an_old_home(t
 async def test_a_former_catalogue_is_taken_in_and_stays_for_a_return(tmp_path: Path) -> None:
     paths, commits = old_home(tmp_path / "home", "0.2.0-shared.tar.gz"), Committer()
     former, shares = paths.catalog.read_bytes(), json.loads(paths.shares.read_bytes())
-    migrate_old_home(paths)
     for _ in range(2):
         files = HomeSpaces(paths, commits, time.time, lambda _: None)
+        await files.wait_for_opening()  # the first time, while all is brought forward
+        assert files.user_file.counts(None).total > 0
         assert [(each.id, each.path) for each in files.catalog.projects()] == rows_of(
             paths.catalog, "SELECT id, path FROM projects"
         )
