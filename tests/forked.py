@@ -106,13 +106,6 @@ class ForkedProcess:
             os.kill(self.pid, number)
 
 
-def run_forked(target: Callable[..., None], *arguments: object) -> int:
-    """Run `target` in a process of its own to its end: the exit status (negative: the signal)."""
-    process = ForkedProcess(target, *arguments)
-    process.stdin.close()
-    return process.wait(PATIENCE_S)
-
-
 def is_killed(after_s: float, target: Callable[..., None], *arguments: object) -> bool:
     """Run `target` in a fork of this process that is killed after some time. False: it had ended by then."""
     child = os.fork()

@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import sqlite3
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -62,12 +61,12 @@ def write_note_and_die(database: Path, root: Path, content: str, step: int) -> N
 
 
 def restore_and_die(changes: int, archive: str) -> None:
-    """Restore, and be killed after so many changes of names in the file system, or end with the command's status."""
+    """Restore, and be killed after so many changes of names in the file system."""
     counted = mortal(changes)
     os.link = counted(os.link)
     for name in ("replace", "rename", "unlink"):
         setattr(Path, name, counted(getattr(Path, name)))
-    sys.exit(put_back.main([archive, "--yes"], standalone_mode=False))
+    assert not put_back.main([archive, "--yes"], standalone_mode=False)
 
 
 def mortal(calls: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

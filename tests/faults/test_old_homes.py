@@ -15,7 +15,6 @@ from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import msgspec
 import pytest
@@ -37,8 +36,9 @@ from remembrancer.protocol.reads import ListMemories
 from remembrancer.protocol.writes import PromoteMemory
 from tests.actors.gateway_rig import Rig
 from tests.actors.store_process import store_rig
+from tests.contracts.dying_process import dies_of
 from tests.contracts.records_rig import check_derived
-from tests.forked import is_killed, run_forked
+from tests.forked import is_killed
 from tests.operations import PROJECT, change_operation
 from tests.patience import until
 from tests.runtime import command
@@ -163,18 +163,13 @@ def test_a_kill_at_any_moment_leaves_a_home_that_is_brought_forward_next_time(tm
         shutil.rmtree(home)
 
 
-def die_once_it_is_in_place(paths: RuntimePaths) -> None:
-    def die(_: Path) -> None:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    with mock.patch(f"{migrate_old_home.__module__}.sync_directory", die):
-        migrate_old_home(paths)
-
-
-def test_a_kill_as_soon_as_the_database_is_in_place_leaves_no_copy_of_an_old_file(tmp_path: Path) -> None:
+def test_a_kill_as_soon_as_the_database_is_in_place_leaves_no_copy_of_an_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     paths = old_home(tmp_path / "home", "0.2.0.tar.gz")
     before = portraits(paths, tmp_path)
-    assert run_forked(die_once_it_is_in_place, paths) == -signal.SIGKILL
+    monkeypatch.setattr(f"{migrate_old_home.__module__}.sync_directory", lambda _: os.kill(os.getpid(), signal.SIGKILL))
+    assert dies_of(lambda: migrate_old_home(paths))
     check(paths, before)
 
 

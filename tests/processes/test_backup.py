@@ -3,9 +3,9 @@
 import hashlib
 import json
 import os
-import signal
 import tarfile
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,7 @@ from remembrancer.commands.runtime_client import ask_store
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import PromoteMemory, Scope
-from tests.contracts.dying_process import restore_and_die
-from tests.forked import run_forked
+from tests.contracts.dying_process import dies_of, restore_and_die
 from tests.operations import PROJECT
 from tests.processes.runtimes import until
 from tests.processes.test_export import ask, change, exported, exported_memories, fill, id_of, recall, store
@@ -211,10 +210,8 @@ def test_a_restore_that_is_killed_loses_nothing_and_can_be_done_again(home: Path
     former = {id_of("old"), id_of("user")}
     later, interrupted = former | {id_of("late"), id_of("late user")}, 0
     for step in range(40):
-        ended = run_forked(restore_and_die, step, str(home / "backup.tar"))
-        if ended == 0:
+        if not dies_of(partial(restore_and_die, step, str(home / "backup.tar"))):
             break
-        assert ended == -signal.SIGKILL
         interrupted += any(home.glob("before-restore-*/*"))
         assert set(exported_memories(home)) in (former, later), "the records are whole at any moment"
         assert everywhere(home) >= later
