@@ -184,10 +184,10 @@ def lines_of(changes: Sequence[MemoryChanged]) -> list[Line]:
         undo = f"undo/{undone.undo_at}" if undone.undo_at else ""
         if last.is_forgotten:
             undo = "restore" if last.change == FORGOTTEN else ""
-        standing = list(filter(stands, several))
-        verbs = list(dict.fromkeys(map(verb_of, reversed(standing or several))))
+        named = list(filter(stands, several)) or [each for each in several if each.is_undone] or several
+        verbs = list(dict.fromkeys(map(verb_of, reversed(named))))
         did = ", ".join(verbs if len(verbs) <= MOST_VERBS else [verbs[0], "…", *verbs[-2:]])
-        did += " (undone)" if all(each.is_undone for each in several) else ""
+        did += " (undone)" if any(each.is_undone for each in named) else ""
         did += f" by {last.member}" if last.member else ""
         button = "restore" if undo == "restore" else f"undo: {verb_of(undone)}" if len(verbs) > 1 else "undo"
         lines.append(Line(last, did, undo, button))

@@ -25,7 +25,7 @@ from remembrancer.memory.sentences import excerpt
 from remembrancer.memory.short_ids import WHOLE
 from remembrancer.memory.text import count, harmless
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
-from remembrancer.protocol.kinds import KINDS, OPEN_END, SCOPES, SESSION_KINDS
+from remembrancer.protocol.kinds import KINDS, SCOPES, SESSION_KINDS
 from remembrancer.protocol.reads import Filters, FindIds, GetMemory, LinkedMemory, ListMemories, Order, Recall
 from remembrancer.protocol.writes import HistoryEntry, PortableMemory, RecordedFields
 from remembrancer.toolsets.memory.day_log import CHANGE_WORDS
@@ -269,23 +269,23 @@ async def edit(view: View) -> Response:
     importance = view.field("importance")
     if importance and round(float_of(importance), 2) != round(before.importance, 2):
         changes["importance"] = float_of(importance)
-    if changes.get("kind", before.kind) == before.kind == OPEN_END and view.field("due") != day(before.due):
+    if view.field("due") != day(before.due):
         changes["due"] = view.field("due")
     tags = set(tags_in(view.field("tags")))
     if tags != set(before.tags):
         changes["tags"] = {"add": sorted(tags - set(before.tags)), "remove": sorted(set(before.tags) - tags)}
+    typed = {**changes, "tags": sorted(tags)}
+    if "due" in changes:
+        typed["due"] = day_of(changes["due"] and f"{changes['due']}T00:00Z")  # as `day` shows it
     if "content" in changes and before.content != now.content:
-        if "due" in changes:
-            changes["due"] = day_of(changes["due"])
         kept = [each for each in now.tags if each in tags or each not in before.tags]
-        return await memory(view, {**changes, "tags": (*kept, *sorted(tags.difference(before.tags, kept)))})
+        return await memory(view, {**typed, "tags": (*kept, *sorted(tags.difference(before.tags, kept)))})
     if changes:
         allow_secrets = bool(view.field("allow_secrets"))
         try:
             await view.call("update_memory", memory_id=now.id, allow_secrets=allow_secrets, **changes)
         except InvalidInput as error:  # such as a suspected credential: the user's input is kept
-            typed = {name: value for name, value in changes.items() if name != "due"}
-            return await memory(view, {**typed, "tags": sorted(tags)}, message_of(error))
+            return await memory(view, typed, message_of(error))
     return _next(view, now.id, "edit", {now.id: await _undo_of(view, now)})
 
 

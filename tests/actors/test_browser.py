@@ -158,7 +158,7 @@ def test_a_restoring_that_was_undone_is_neither_told_nor_counted_on_today() -> N
     assert (line.did, line.button) == ("stored, forgotten", "restore")
     assert totals_of(changes) == {"stored": 1, "forgotten": 1}
     (line,) = lines_of((undoing, restored))
-    assert line.did == "restored, undone: restored", "nothing else is left of that day"
+    assert line.did == "restored (undone)", "nothing else is left of that day"
 
 
 def test_today_offers_the_undo_that_the_store_names_and_to_restore_what_is_forgotten() -> None:

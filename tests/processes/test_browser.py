@@ -644,13 +644,17 @@ def test_an_edit_keeps_what_somebody_else_has_changed_meanwhile(visit: Visit) ->
     assert "\nthe harbour opens at eight</textarea>" in refused.text
     assert "opens at seven" in Page(visit.get(f"/memory/{memory}")).text
     typed = {"content": "It opens with ghp_" + "a1B2c3D4e5F6" * 3, "version": version_in(refused.text)}
+    typed |= {"kind": "open_end", "due": "2030-01-01"}
     refused = visit.send(f"/memory/{memory}/edit", **fields | typed)
     assert (refused.status_code, "the text seems to contain a credential" in refused.text) == (400, True)
     assert f"\n{typed['content']}</textarea>" in refused.text, "what is refused is not lost"
+    assert 'value="2030-01-01"' in refused.text
     tagged = visit.send("/change", id=memory, what="tag", tags="g" * 101)
     assert "A tag may have at most 100 characters" in Page(tagged.text).text
     typed["content"] = "the harbour opens at eight"
-    assert "opens at eight" in Page(visit.do(f"/memory/{memory}/edit", **fields | typed)).text
+    text = Page(visit.do(f"/memory/{memory}/edit", **fields | typed)).text
+    assert "opens at eight" in text
+    assert "due 2030-01-01" in text, "a fact becomes an open end with its due date"
 
 
 def digest_in(page: str) -> str:
