@@ -123,7 +123,7 @@ def group() -> click.Group:
             if args[0] not in COMMANDS:
                 import difflib
 
-                near = difflib.get_close_matches(args[0], [*COMMANDS, *MEANT], n=1)
+                near = difflib.get_close_matches(args[0], [*COMMANDS, *MEANT], n=1, cutoff=0.75)
                 if near and near[0] in MEANT:
                     ctx.fail(f"No such command {args[0]!r}. Did you mean {MEANT[near[0]]}?")
             return super().resolve_command(ctx, args)

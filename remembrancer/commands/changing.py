@@ -1,5 +1,6 @@
 """The commands that change memories in a shell, and take changes back."""
 
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from remembrancer.commands.report import YES, Report, argument, confirm, flag, o
 from remembrancer.commands.selection import (
     WHERE_TO,
     Answer,
+    KindChoice,
     Where,
     as_notes,
     memory_command,
@@ -42,8 +44,9 @@ UNCHANGED: Final = "Nothing was changed: it is like that already."
 
 def due_date(text: str) -> str:
     """Parse a due date for the tools: a day (2026-02-20) or a local time, `today`, `tomorrow`, a weekday (the next one,
-    or today), or a distance from today (`3d`, `2w`). An empty text or `none` clears it."""
-    from remembrancer.memory.times.phrases import WEEKDAYS
+    or today), or a distance from today (`3d`, `in 2 weeks`, `next month`). An empty text or `none` clears it."""
+    from remembrancer.memory.times.calendar_spans import back
+    from remembrancer.memory.times.phrases import WEEKDAYS, counted, pattern_of
     from remembrancer.toolsets.memory.answers import iso
 
     today, word = datetime.now().astimezone(), text.strip().lower()
@@ -53,14 +56,31 @@ def due_date(text: str) -> str:
         return ""
     if word in near:
         return f"{today + timedelta(days=near[word]):%Y-%m-%d}"
+    spoken = re.sub(r"(?<=\d)[dw]$", lambda unit: {"d": " day", "w": " week"}[unit[0]], word).replace("next ", "a ")
     with suppress(ValueError, OverflowError):
-        if word[:-1].isdigit() and word[-1] in "dw":
-            return f"{today + timedelta(days=int(word[:-1]) * (7 if word[-1] == 'w' else 1)):%Y-%m-%d}"
+        if distance := pattern_of("(?:in )?<count> <unit>").fullmatch(spoken):
+            number, _, unit = counted(distance)
+            at = back(today, -number, unit)
+            return iso(at.timestamp()) if unit in ("hour", "minute") else f"{at:%Y-%m-%d}"
         at = datetime.fromisoformat(text)
         return iso(at.timestamp()) if len(text) > len("2026-02-20") else text
     raise click.BadParameter(
-        f"{text!r} is not a day: use a date such as 2026-02-20, yesterday, today, tomorrow, Friday, 3d, 2w or none"
+        f"{text!r} is not a day: use a date such as 2026-02-20, yesterday, today, tomorrow, Friday, 3d, "
+        "'in 2 weeks', 'next month' or none"
     )
+
+
+def _check_together(text: Sequence[str], *, is_edit: bool) -> None:
+    """Raises `UsageError` if words of a text may belong to the value of an option before them, which has no quotes."""
+    words = click.get_current_context().meta["arguments"]
+    begins = next((place for place in range(len(words)) if words[place : place + len(text)] == tuple(text)), -1)
+    is_behind_option = any(word.startswith("-") for word in words[max(0, begins - 2) : max(0, begins)])
+    is_quoted = len(text) == 1 and (" " in text[0] or text[0] == "-")
+    if text and (begins < 0 or (is_edit and is_behind_option and not is_quoted)):
+        raise click.UsageError(
+            f"{text[-1]!r} may belong to an option: put texts and values of several words in quotes "
+            '(--due "in 2 weeks", "the new text")'
+        )
 
 
 def past_day(text: str) -> str:
@@ -80,11 +100,11 @@ FIELDS: Final = (
         "--due",
         type=due_date,
         metavar="DATE",
-        help="The due date of an open end: 2026-02-20, 2026-02-20T14:30, today, tomorrow, Friday, 3d, 2w (from today); "
+        help="The due date of an open end: 2026-02-20, 2026-02-20T14:30, today, tomorrow, Friday, 3d, 'in 2 weeks'; "
         "none removes it.",
     ),
-    option("--kind", type=click.Choice(KINDS), metavar="KIND", help=", ".join(KINDS)),
-    option("--importance", type=float, metavar="0-1", help="The memory's importance."),
+    option("--kind", type=KindChoice(KINDS, case_sensitive=False), metavar="KIND", help=", ".join(KINDS)),
+    option("--importance", type=click.FloatRange(0, 1), metavar="0-1", help="The memory's importance."),
     option("--summary", metavar="TEXT", help="A one-line summary of a long text."),
     flag("--allow-secrets", help="Allow text that looks like a credential."),
 )
@@ -106,6 +126,7 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
     """Remember something, for this project or (with --user) everywhere."""
     if where.all_projects:
         raise InvalidInput("a memory belongs to one project (--project), or to you in all projects (--user)")
+    _check_together(text, is_edit=False)
     content = " ".join(text)
     if content == "-" or (not content and not sys.stdin.isatty()):
         content = _input_text()
@@ -175,6 +196,7 @@ def edit(
     """Change a memory: edit ID "new text"; with neither text nor option, in $EDITOR. Earlier versions are kept."""
     if (done and reopen) or (text and content is not None):
         raise click.UsageError("give one of --done and --reopen, and the new text once")
+    _check_together(text, is_edit=True)
     content = content if not text else " ".join(text) if text != ("-",) else _input_text()
     changes = without_none({"content": content, "done": done if done or reopen else None, **given})
     if sum((pair is not None, to is not None, bool(changes))) > 1:
@@ -185,11 +207,12 @@ def edit(
         answer = where.ask("promote_memory", memory_id=memory, target_scope=to, reason=reason)
         stays = answer.get("previous_scope") == to  # a proposal that is declined
         name = _name_of(where, memory, answer)
-        outcome = f"It stays in the {to}: {name}" if stays else f"Moved to the {to}: {name}"
+        owner = "all your projects" if to == "user" else "the project"
+        outcome = f"It stays with {owner}: {name}" if stays else f"Moved to {owner}: {name}"
         if not stays and answer.get("previous_scope") != "session":
             outcome += f"; {where.undo(memory)} in the same project moves it back"
         if "merged_into" in answer:
-            outcome = f"Merged into {short(answer['merged_into'])}, which says the same"
+            outcome = f"Merged into the one that says the same: {name}  {short(answer['merged_into'])}"
         return _done(answer, outcome)
     if not changes:
         text_before = str(where.ask("get_memory", memory_id=memory)["content"]).rstrip("\n")
@@ -230,7 +253,8 @@ def _settle(where: Where, memory: str, relation: str, reason: str | None) -> Rep
                 answer = conversation.call("update_memory", memory_id=pair.newer.id, add_links=[link], reason=reason)
                 newer = f"“{excerpt(pair.newer.content)}”"
                 if relation == "supersedes":
-                    return _done(answer, f"“{excerpt(pair.older.content, NAMED)}” is replaced by: {newer}")
+                    line = f"“{excerpt(pair.older.content, NAMED)}” is replaced by: {newer}"
+                    return _done(answer, f"{line}; {where.undo(pair.older.id)} takes that back")
                 return _done(answer, f"Both hold. The newer one: {newer}; {where.undo(pair.newer.id)} takes that back")
     raise NotFound(f"no pair in 'remembrancer list --review' has {short(memory)} as its older memory")
 
@@ -264,12 +288,16 @@ def tag(where: Where, memory: str, tags: Sequence[str], remove: Sequence[str]) -
     """Add tags to a memory, or remove them."""
     if not tags and not remove:
         raise click.UsageError("name the tags to add, or give --remove TAG")
+    had = remove
+    with suppress(MemoryUnavailable):  # it will be queued
+        had = where.ask("get_memory", memory_id=memory).get("tags", ())
     answer = where.ask("tag_memory", memory_id=memory, add=list(tags) or None, remove=list(remove) or None)
+    removed = ", ".join(name for name in remove if name in had)
     tags_now = ", ".join(answer.get("tags", ()))
     if answer.get("updated_fields") == []:
         return _done(answer, f"{UNCHANGED} Tags: {tags_now or 'none'}")
     tagged = f"Tagged {tags_now}" if tags_now else "No tags left"
-    tagged += f", no longer {', '.join(remove)}" if remove and tags_now else ""
+    tagged += f", no longer {removed}" if removed and tags_now else ""
     return _done(answer, f"{tagged}: {_name_of(where, memory, answer)}; {where.undo(memory)} undoes it")
 
 
@@ -298,12 +326,12 @@ def forget(
         name = _name_of(where, memory, answer)
         also = ", ".join(short(copy["id"]) for copy in answer.get("copies", ()))
         line = f"Forgotten: {name}; {where.undo(memory)} brings it back, 'forget --for-good' deletes it"
-        line += f". Its text is also in {also} (--copies takes these too)" if also else ""
+        line += f". The same text is in other scopes, too: {also} (--copies forgets these as well)" if also else ""
         for older in map(short, answer.get("supersedes", ())):
             replaced = _name_of(where, older, answer)
             line += f". It replaced {replaced}, which stays expired: {where.undo(older)} makes it valid again"
         if answer.get("already_forgotten"):
-            line = f"{memory} was forgotten before: 'remembrancer restore {memory}' brings it back"
+            line = f"{name} was forgotten before: 'remembrancer restore {memory}' brings it back"
         lines.append(_if_applied(answer, line))
     return _all_done("forgotten", answers, lines)
 
@@ -329,21 +357,22 @@ def _erase(where: Where, memories: Sequence[str], *, yes: bool) -> Report:
             confirm(f"{texts[memory]}\nErase it for good, with its history?", yes=yes)
         erased.append(where.ask("erase_memory", memory_id=memory))
     lines = []
-    for answer in erased:
+    for memory, answer in zip(memories, erased, strict=True):
         verb = "was erased before" if answer.get("already_erased") else "is erased for good"
         made = f", with {len(answer['also_erased'])} derived from it" if "also_erased" in answer else ""
         also = f"; memories that may repeat it: {', '.join(answer['also_said_by'])}" if "also_said_by" in answer else ""
-        lines.append(f"{short(answer['memory_id'])} {verb}{made}{also}")
+        name = f"“{text}”" if (text := texts.get(memory)) else short(memory)
+        lines.append(f"{name} {verb}{made}{also}")
     return Report({"erased": erased}, [*lines, "Earlier backups and exports still have it."])
 
 
 @memory_command(IDS, option("--version", type=int, metavar="N", help="The version to return to."), REASON)
 def restore(where: Where, memories: Sequence[str], version: int | None, reason: str | None) -> Report:
     """Bring back forgotten memories, or an earlier version of one. 'backup restore' restores a backup."""
-    if len(memories) > 1:
-        if version is not None:
-            raise InvalidInput("--version needs a single ID")
-        _texts_of(where, memories)
+    if len(memories) > 1 and version is not None:
+        raise InvalidInput("--version needs a single ID")
+    for memory in memories if version is None else ():
+        _check_restorable(where, memory)
     answers = [where.ask("restore_memory", memory_id=memory, version=version, reason=reason) for memory in memories]
     lines = []
     for memory, answer in zip(memories, answers, strict=True):
@@ -353,15 +382,25 @@ def restore(where: Where, memories: Sequence[str], version: int | None, reason: 
             continue
         after = where.ask("get_memory", memory_id=memory, detail=True)
         line = UNCHANGED if is_so_already else f"Restored: {excerpt(after['content'])}  {short(memory)}"
-        if answer.get("proposed_again"):
-            line = "It is proposed to the user again: 'remembrancer list --review' shows it"
-        elif version is None and answer.get("restored_fields") == []:
-            line += ". It was only thought to be replaced: it and the newer memory both hold"
-        elif any(link["relation"] == "supersedes" for link in after.get("incoming_links", ())):
+        if any(link["relation"] == "supersedes" for link in after.get("incoming_links", ())):
             again = f"'remembrancer restore {short(memory)}{where.repeated}'"
             line += f". It is still replaced: {again} makes it valid again"
+        elif version is None and answer.get("restored_fields") == ["valid_until"]:
+            line += ". It is valid again"
         lines.append(line)
     return _all_done("restored", answers, lines)
+
+
+def _check_restorable(where: Where, memory: str) -> None:
+    """Raises `InvalidInput` if a memory is neither forgotten nor replaced: the store would settle a pair, or renew a
+    declined proposal."""
+    with suppress(MemoryUnavailable):  # it will be queued
+        before = where.ask("get_memory", memory_id=memory, detail=True)
+        if before.keys().isdisjoint(("forgotten_at", "valid_until", "invalid_reason")):
+            raise InvalidInput(
+                f"there is nothing to restore: “{excerpt(before['content'], NAMED)}” is neither forgotten nor replaced "
+                "(--version N returns to an earlier version, 'edit ID --both' settles a pair of 'list --review')"
+            )
 
 
 # --- undo ---
@@ -377,7 +416,7 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
     """Undo the last change of a memory, a run of maintenance, an import, or (without an ID) the last change of this
     project and of your own memories, whoever made it; it asks first.
 
-    Once more undoes the change before that.
+    Run it again to undo the change before that.
     """
     version = None
     if change is None:
@@ -428,7 +467,7 @@ def _last_change(where: Where, yes: bool) -> tuple[str, int | None]:
     """The memory of the last change here that is not undone, with the version of which an undo takes it back, or the
     run of a later import, once the person has agreed. Raises `MemoryUnavailable` if a later change may be missing from
     the log, such as one that is queued."""
-    answer, warnings = log_of(where, latest=True)
+    answer, warnings = log_of(where, begins=0.0)
     lacking = next((text for text, code in warnings.items() if code == "partial_results"), None)
     if lacking is not None:
         raise MemoryUnavailable(f"the last change is not known: {lacking} 'remembrancer undo ID' undoes a given one")

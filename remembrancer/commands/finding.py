@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -25,6 +26,7 @@ from remembrancer.commands.report import Line, Report, Rows, argument, flag, opt
 from remembrancer.commands.selection import (
     Answer,
     GatewayConnection,
+    KindChoice,
     Where,
     as_notes,
     memory_command,
@@ -32,7 +34,6 @@ from remembrancer.commands.selection import (
     short,
     warnings_of,
     with_short_ids,
-    without_none,
 )
 from remembrancer.commands.terminal import Terminal, said_when_slow, table
 from remembrancer.memory.open_ends import asks_for_open_ends
@@ -42,6 +43,7 @@ from remembrancer.memory.text import NAMELESS, count
 from remembrancer.memory.times.windows import TimeWindow, nearness, time_windows
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES, OPEN_END, SCOPES, SESSION_RECORD
+from remembrancer.protocol.reads import Pair
 from remembrancer.protocol.session_life import SHELL_SESSION, author_of
 
 MEANING_S: Final = 3.0
@@ -52,6 +54,8 @@ BEST: Final = 5
 """The number of search results shown by default."""
 MARKED_PAIRS: Final = 100
 """The number of pairs in review that a search marks; all of them would take a noticeable time."""
+MARKED: Final = 60
+"""The number of characters of a memory that the mark of the one that it replaces shows."""
 LONGEST: Final = 500
 """The number of characters of a memory that a list shows at a terminal; `show` shows all, and so does a pipe."""
 LEAD: Final = 40
@@ -109,7 +113,9 @@ MOST_ENTITIES: Final = 100
 LISTED: Final = (*KINDS, SESSION_RECORD)
 FILTERS: Final = (
     NUMBER,
-    option("--kind", multiple=True, type=click.Choice(LISTED), metavar="KIND", help=", ".join(LISTED)),
+    option(
+        "--kind", multiple=True, type=KindChoice(LISTED, case_sensitive=False), metavar="KIND", help=", ".join(LISTED)
+    ),
     option("--type", multiple=True, type=click.Choice(MEMORY_TYPES), metavar="TYPE", help=", ".join(MEMORY_TYPES)),
     option("--tag", "tags", multiple=True, metavar="TAG", help="Only memories with one of these tags."),
     option("--scope", multiple=True, type=click.Choice(("session", "project", "user")), help="Only this scope."),
@@ -118,9 +124,9 @@ FILTERS: Final = (
         "after",
         type=since,
         metavar="WHEN",
-        help="2026-02-20, 3d, 12h, 2w (ago), yesterday, last week: by the day that lists show.",
+        help="The first day: 2026-02-20, 3d, 12h, 2w (ago), yesterday, last week. It is the day that lists show.",
     ),
-    option("--until", "before", type=until, metavar="WHEN", help="Like --since; the whole day or week is included."),
+    option("--until", "before", type=until, metavar="WHEN", help="The last day, or the end of a week, likewise."),
     flag("--forgotten", "include_forgotten", help="Include forgotten memories."),
 )
 
@@ -163,12 +169,12 @@ def search(
     sources: Sequence[str],
     **given: Any,
 ) -> Report:
-    """Find memories by meaning and words, best first. Exit status 1: nothing was found. If nothing that was found seems
-    to answer, or is from a time that the question names, standard error says so."""
+    """Find memories by meaning and words, best first. Exit status 1: nothing was found. A note on standard
+    error says if no result seems to answer the question, or is from the time that it names."""
     if not query and not is_open:
         raise click.UsageError("give a question, or words")
     if (not query or asks_for_open_ends(" ".join(query))) and not (given["kind"] or sources):
-        return _in_order(where, "due", given, exit_codes.FAILED, "All open ends, by due date:")
+        return _in_order(where, "due", given, exit_codes.FAILED, "All that is open now, by due date:")
     number = given["number"]
     from remembrancer.config.reading import load_settings
 
@@ -196,12 +202,13 @@ def search(
     nearest = "" if warnings or is_open or may_answer else "Perhaps nothing here answers this; the nearest:"
     windows = time_windows(" ".join(query), time.time(), None)
     if windows and not nearest and not any(_may_be_from(windows, memory) for memory in memories):
-        nearest = "Nothing found is from then; from other times:"
-    waiting = _newer_in_review(where)
-    for memory in memories:
-        newer = next((newer for older, newer in waiting.items() if has_part(older, memory.get("id", " "))), None)
-        memory |= without_none({"may_be_replaced_by": newer})
-    return _listing(memories, warnings, note=nearest, most=most, more=weaker)
+        nearest = "Nothing was found from that time; from other times:"
+    words = {}
+    for pair in _in_review(where):
+        for memory in (memory for memory in memories if has_part(pair.older.id, memory.get("id", " "))):
+            memory |= {"may_be_replaced_by": pair.newer.id}
+            words[short(pair.newer.id)] = pair.newer.content
+    return _listing(memories, warnings, note=nearest, most=most, more=weaker, words=words)
 
 
 @memory_command(
@@ -227,18 +234,17 @@ def list_(where: Where, order: str | None, is_open: bool, about: str | None, **g
     return _in_order(where, order, given)
 
 
-def _newer_in_review(where: Where) -> dict[str, str]:
-    """The newer memory of each of the most probable pairs of `list --review`, by the older one; none if the store does
-    not answer."""
+def _in_review(where: Where) -> list[Pair]:
+    """The most probable pairs of `list --review`; none if the store does not answer."""
     from remembrancer.commands.runtime_client import ask_store
     from remembrancer.protocol.browsing import FindPairs
 
-    newer: dict[str, str] = {}
+    pairs: list[Pair] = []
     with suppress(RemembrancerError):
         for place in where.places:
             request = FindPairs(place.project, where.session or SHELL_SESSION, limit=MARKED_PAIRS, alike=False)
-            newer |= {pair.older.id: pair.newer.id for pair in ask_store(request).pairs}
-    return newer
+            pairs += ask_store(request).pairs
+    return pairs
 
 
 def _in_order(
@@ -251,7 +257,11 @@ def _in_order(
         arguments["limit"] = most + 1
     memories, warnings, _ = _gather(where, "list_memories", arguments)
     is_cut = len(memories) > most or "answer_cut" in warnings.values() or len(memories) == MOST_LISTED
-    more = f"There are more: -n lists up to {MOST_LISTED}, --until DAY older ones." if is_cut else ""
+    more = (
+        f"There are more: -n N lists up to {MOST_LISTED}, and --until DAY those of that day and before."
+        if is_cut
+        else ""
+    )
     if order == "due":
         memories.sort(key=lambda memory: memory.get("due", NEVER))
     else:
@@ -343,9 +353,11 @@ def _listing(
     status: int = exit_codes.OK,
     most: int | None = None,
     more: str = "",
+    words: Mapping[str, str] | None = None,
 ) -> Report:
     """A list of memories, each with its text first and its id last. Only the first `most` are printed. `more` says how
-    many are left out: at a terminal in the last line, otherwise on standard error, like `note`."""
+    many are left out: at a terminal in the last line, otherwise on standard error, like `note`. `words` has texts of
+    memories that are not listed, by their short ids."""
     shown_warnings = [{"code": code, "message": message} for message, code in warnings.items()]
     facts = {"memories": memories, "warnings": shown_warnings}
     at_terminal = sys.stdout.isatty()
@@ -358,13 +370,14 @@ def _listing(
     listed.add_column("memory", ratio=1, overflow="fold")
     for column in () if is_narrow else ("when", "scope", "kind", "id"):
         listed.add_column(column, no_wrap=True)
+    words = {**(words or {}), **{memory["id"]: memory["content"] for memory in memories if "id" in memory}}
     piped, has_projects = [], any("project" in memory for memory in memories)
     for memory in memories[:most]:
-        day, scope, place, marks = _day(memory), memory["scope"], _place(memory), _marks(memory)
+        day, scope, place, marks = _day(memory), memory["scope"], _place(memory), _marks(memory, words)
         kind = str(memory.get("kind") or memory.get("type") or "")
         fields = [place, day, scope, kind, one_line(memory["content"]), ", ".join(marks)]
         piped.append("\t".join(fields + [memory.get("project_name", "")] * has_projects))
-        coloured = [f"[{COLOURS.get(mark.partition(' ')[0], 'dim')}]{mark}[/]" for mark in marks]
+        coloured = [f"[{COLOURS.get(mark.partition(' ')[0], 'dim')}]{escape(mark)}[/]" for mark in marks]
         coloured += [f"[cyan]#{escape(tag)}[/cyan]" for tag in memory.get("tags", ())]
         text = memory.get("summary") or memory["content"]
         text = escape(text if len(text) <= LONGEST else excerpt(text, LONGEST))
@@ -382,9 +395,14 @@ def _place(memory: Answer) -> str:
     return "{path}:{lines[0]}".format(**memory) if "path" in memory else short(memory["id"])
 
 
-def _marks(memory: Answer) -> list[str]:
-    """The marks of a memory in a list: forgotten, no longer valid, done, or changed since; what probably replaces it,
-    its due date, and whether it probably answers."""
+def _marks(memory: Answer, words: Mapping[str, str]) -> list[str]:
+    """The marks of a memory in a list: forgotten, no longer valid, done, or changed since; the memory that probably
+    replaces it, with its first `words` if they are known; its due date, and whether it probably answers."""
+
+    def named(newer: str) -> str:
+        text, bare = words.get(short(newer), ""), short(newer)
+        return f"“{excerpt(text, MARKED)}” ({bare})" if text else bare
+
     is_past = str(memory.get("valid_until") or NEVER) <= datetime.now(UTC).isoformat()
     marks = [name for name in ("expired", "done") if memory.get(name) or (name == "expired" and is_past)]
     if at := memory.get("forgotten_at"):
@@ -392,11 +410,11 @@ def _marks(memory: Answer) -> list[str]:
     elif (changed := local_time(memory.get("updated", ""))[:10]) > _day(memory):
         marks.append(f"changed {changed}")
     if newer := memory.get("superseded_by"):
-        marks.append(f"replaced by {short(newer[0])}")
+        marks.append(f"replaced by {named(newer[0])}")
     elif newer := memory.get("possibly_superseded_by"):
-        marks.append(f"probably replaced by {short(newer[0])}")
+        marks.append(f"probably replaced by {named(newer[0])}")
     elif "may_be_replaced_by" in memory:
-        marks.append(f"replaced by {short(memory['may_be_replaced_by'])}?")
+        marks.append(f"replaced by {named(memory['may_be_replaced_by'])}?")
     if due := local_time(memory.get("due", "")):
         marks.append(f"overdue since {due}" if memory.get("overdue") else f"due {due}")
     return [*marks, "likely"] if memory.get("answers") == "likely" else marks
@@ -458,13 +476,12 @@ def _waiting(where: Where) -> Report:
         (one_line(row["content"]), f"for all your projects? ({row['reason']})", short(row["memory_id"]))
         for row in facts["proposals"]
     ]
-    for name, why in (("contradictions", "replaced by {}?"), ("alike", "nearly the same as {}:")):
-        for row in facts[name]:
-            reason = f"{why.format(row['newer_id'])} {one_line(row['newer'])}"
-            rows.append((one_line(row["older"]), reason, row["older_id"]))
-    how = (
-        "'remembrancer edit ID' decides: --to user or --to project about a proposal, --replaced or --both about a pair."
-    )
+    for name, why in (("contradictions", "replaced by “{}” ({})?"), ("alike", "nearly the same as “{}” ({})")):
+        rows += [
+            (one_line(row["older"]), why.format(one_line(row["newer"]), row["newer_id"]), row["older_id"])
+            for row in facts[name]
+        ]
+    how = "'remembrancer edit ID' decides: --to user or --to project for a proposal, --replaced or --both for a pair."
     notes = [f"{count(more, 'further pair')} {'waits' if more == 1 else 'wait'} behind these."] if more else []
     piped = ["\t".join((bare, text, why)) for text, why, bare in rows]
     at_terminal = [(excerpt(text, LONGEST), excerpt(why, LONGEST), bare) for text, why, bare in rows]
@@ -482,7 +499,7 @@ def _waiting(where: Where) -> Report:
         "--shown",
         "view",
         flag_value="shown",
-        help="List the answers that showed it, with its place in each; without an ID, for all.",
+        help="List the answers that showed it to a session, with its place; without an ID, those with any memory.",
     ),
     flag("--graph", "view", flag_value="graph", help="Show an entity's relations; without a name, all entities."),
     option("--relation", metavar="TYPE", help="With --graph: only relations of this type (uses, depends_on …)."),
@@ -532,10 +549,10 @@ def _details(where: Where, answer: Answer, clients: Mapping[str, str]) -> list[L
 
     names = [name for name in DETAILS if name != "kind"]
     names += ["metadata", "source", "forgotten_at", "forgotten_reason"]
-    own = f"{answer.get('kind') or answer['type']} of the {answer['scope']}"
+    own = f"{(answer.get('kind') or answer['type']).replace('_', ' ')} of the {answer['scope']}"
     tags = "".join(f"  #{tag}" for tag in answer["tags"])
     state = [answer["status"]] if answer["status"] != "active" else []
-    state += _marks({name: answer[name] for name in ("valid_until", "done", "due", "overdue") if name in answer})
+    state += _marks({name: answer[name] for name in ("valid_until", "done", "due", "overdue") if name in answer}, {})
     lines = [answer["content"], "", f"{', '.join([own, *state])}, importance {answer['importance']:g}{tags}"]
     version = answer.get("version")
     changed = f", changed {minute(answer['updated_at'])} (version {version})" if version and version > 1 else ""
@@ -557,7 +574,8 @@ def _details(where: Where, answer: Answer, clients: Mapping[str, str]) -> list[L
         for relation, other in links
         if not (relation.startswith("similar_to") or (relation.startswith("contradict") and other in settled))
     ]
-    links += [("says nearly the same", other) for other in answer.get("near_duplicates", ()) if isinstance(other, str)]
+    alike = (other for other in answer.get("near_duplicates", ()) if isinstance(other, str))
+    links += [("says nearly the same", other) for other in alike if other not in settled]
     links += [("copy", copy["id"]) for copy in answer.get("copies", ())]
     projects = [place.project.id for place in where.places] if links else []
     words = first_words(paths_here(), projects, [other for _, other in links])
@@ -592,7 +610,8 @@ def _changes(where: Where, answer: Answer, clients: Mapping[str, str]) -> tuple[
                 values = [one_line(_plain(state.get(name, "none"))) for state in (before, after) if state]
                 changes.append(f"{name}: {' → '.join(_changed(*values) if before else values)}")
         changes += [f"{name}: {with_short_ids(str(entry[name]))}" for name in ("by", "reason") if name in entry]
-        change, author = CHANGE_WORDS.get(entry["change"], entry["change"]), author_of_change(entry, clients)
+        name, author = entry.get("undid") or entry["change"], author_of_change(entry, clients)
+        change = ("undone: " if "undid" in entry else "") + CHANGE_WORDS.get(name, name)
         rows.append((str(entry["version"]), minute(entry["at"]), change, author, ", ".join(changes)))
     return facts, [excerpt(answer["content"], LONGEST), Rows(("version", "when", "change", "by", "what"), rows)]
 
@@ -633,7 +652,7 @@ def _showings(where: Where, ids: Sequence[str], number: int) -> Report:
             lines.append(f"  {row.place}  {text}  {short(row.memory_id)}" if row.memory_id else without_id)
     nothing = f"{'None of these' if ids else 'No memory'} has been shown to a session here yet."
     is_cut = any(len(rows) > number for rows in latest)
-    more = "There are more: -n lists them. The latest answer comes first, and its memories by their place in it."
+    more = "There are more: -n N lists up to N answers with a memory, the latest first."
     return Report({"shown": [entry._asdict() for entry in entries]}, lines or nothing, notes=[more] if is_cut else [])
 
 
@@ -717,15 +736,18 @@ def _plain(value: Any) -> str:
 def log(where: Where, day: Sequence[str]) -> Report:
     """Show the changes of a day in order: stored, changed, decided, closed, imported, and what maintenance has
     archived."""
-    from remembrancer.toolsets.memory.day_log import dates_of
+    from remembrancer.toolsets.memory.day_log import IMPORT_UNDONE, dates_of, day_of
 
-    answer, warnings = log_of(where, day=" ".join(day) or None, include_archived=True)
-    dates = dates_of(*(datetime.fromisoformat(answer[edge]).timestamp() for edge in ("begins", "ends")))
+    period = day_of(" ".join(day) or "today", time.time())  # in the time zone here
+    answer, warnings = log_of(where, begins=period.start, ends=period.end, include_archived=True)
+    dates = dates_of(period.start, period.end)
+    undone = Counter(entry["at"] for entry in answer["changes"] if entry["did"] == IMPORT_UNDONE)
     entries = [
         (entry["at"], entry["did"], entry["text"], short(entry["id"]), entry)
         for entry in answer["changes"]
-        if entry["did"] != "imported" or not answer["imports"]  # which are one line each
+        if (entry["did"] != "imported" or not answer["imports"]) and entry["did"] != IMPORT_UNDONE  # one line each
     ]
+    entries += [(at, IMPORT_UNDONE, count(number, "memory"), "", {}) for at, number in undone.items()]
     entries += [
         (run["at"], "imported", count(run["memories"], "memory"), run["run_id"], run) for run in answer["imports"]
     ]

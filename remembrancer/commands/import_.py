@@ -70,6 +70,8 @@ class Contents(msgspec.Struct):
     """The memories that are not imported, because they look like credentials or the store refuses them, each by its
     place or id with the reason."""
     imported: int = 0
+    ticked: int = 0
+    """The number of items of Markdown lists that are done, and are left out."""
     cut_after: int | None = None
     """The number of the last whole line, if the one with the totals does not follow it."""
 
@@ -217,7 +219,8 @@ def import_(file: str | None, client: str | None, dry_run: bool, allow_secrets: 
     elif operations:
         _import(operations, contents)
     facts = {"run_id": run_id, "dry_run": dry_run, "present": len(contents.memories) - len(operations)}
-    facts |= {name: getattr(contents, name) for name in ("release", "imported", "skipped")} | {"forgotten": forgotten}
+    facts |= {name: getattr(contents, name) for name in ("release", "imported", "skipped", "ticked")}
+    facts |= {"forgotten": forgotten}
     if dry_run:
         changes = [operation.change for operation in operations]
         memories = [change.memory for change in changes if isinstance(change, ImportMemory)]
@@ -248,8 +251,9 @@ def _read(
     else:
         with click.open_file(str(path), "rb") as file:
             return read_export(file, limit_bytes, allow_secrets=allow_secrets)
-    contents = Contents(content_limit_bytes=limit_bytes, allow_secrets=allow_secrets)
-    for line in lines_of_notes(places, project, "user" if client in NATIVE else "project"):
+    lines, ticked = lines_of_notes(places, project, "user" if client in NATIVE else "project")
+    contents = Contents(content_limit_bytes=limit_bytes, allow_secrets=allow_secrets, ticked=ticked)
+    for line in lines:
         where = ""
         if isinstance(line, MemoryLine):
             where = f"{line.memory.source.file or named}, “{excerpt(masked(line.memory.content))}”"
@@ -260,26 +264,28 @@ def _read(
     return contents
 
 
-def lines_of_notes(places: Sequence[Path], project: ProjectRef, scope: Scope) -> Iterator[Content]:
-    """The export lines for Markdown: memories that an export wrote are restored as they were; in other files each
-    section becomes one. Raises `FileUnusable` if a file that an export wrote is no longer valid."""
+def lines_of_notes(places: Sequence[Path], project: ProjectRef, scope: Scope) -> tuple[list[Content], int]:
+    """The export lines for Markdown, and the number of ticked items, which are left out: memories that an export wrote
+    are restored as they were; in other files each section becomes one. Raises `FileUnusable` if a file that an export
+    wrote is no longer valid."""
     details: dict[str, dict[str, Any]] = {}
     projects: dict[str, ProjectLine] = {}
     for place in places:
         _read_details((place if place.is_dir() else place.parent.parent) / DETAILS, projects, details)
     lines: list[MemoryLine] = []
+    ticked = 0
     for path in (path for place in places for path in markdown_below(place)):
         text = path.read_bytes().decode("utf-8-sig", "replace")
         try:
             notes, written = read_file(text, details)
         except InvalidInput as error:
             raise FileUnusable(f"{path}: {error.message}") from error
-        made = sections_of(str(path), without_block(notes), path.stat().st_mtime, scope, kind_of)
+        made, done = sections_of(str(path), without_block(notes), path.stat().st_mtime, scope, kind_of)
+        ticked += done
         lines += [*written, *(MemoryLine(memory, None if scope == "user" else project.id) for memory in made)]
     if project.id in {line.project for line in lines}:
         projects.setdefault(project.id, ProjectLine(project.id, project.path))
-    yield from projects.values()
-    yield from lines
+    return [*projects.values(), *lines], ticked
 
 
 def _read_details(file: Path, projects: dict[str, ProjectLine], details: dict[str, dict[str, Any]]) -> None:
@@ -307,6 +313,8 @@ def _summary_lines(facts: Mapping[str, Any], *, is_elsewhere: bool) -> list[str]
     line = f"{count(imported, 'memory')} {verb}, {present:,} already there"
     if facts["skipped"]:
         line += f"; {len(facts['skipped']):,} skipped, for the reasons above"
+    if facts["ticked"]:
+        line += f"; {count(facts['ticked'], 'ticked item')} left out, as done"
     everywhere = " --all-projects" if is_elsewhere else ""
     lines = [f"{line}."]
     if forgotten := facts["forgotten"]:

@@ -126,8 +126,8 @@ def gone_of(known: Sequence[KnownProject], new: Path | None = None) -> str:
     )
     move_to = f"{named} {shlex.quote(str(new))}" if is_same else "OLD NEW"
     return (
-        f"Moved, deleted, or in another repository now, but with memories: {named}{more}. "
-        f"'remembrancer admin projects move {move_to}' brings the memories to the new place."
+        f"There are memories of projects that were moved or deleted, or joined another repository: {named}{more}. "
+        f"'remembrancer admin projects move {move_to}' brings them to the new place."
     )
 
 

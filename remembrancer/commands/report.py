@@ -78,6 +78,14 @@ YES = flag("--yes", help="Do not ask.")
 DRY_RUN = flag("--dry-run", help="Show what would be done without changing anything.")
 
 
+class Command(click.Command):
+    """A command that keeps its whole command line, as `arguments` in the `meta` of the context."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta["arguments"] = tuple(args)
+        return super().parse_args(ctx, args)
+
+
 def command(*params: click.Parameter, name: str | None = None) -> Callable[[Callable[..., Any]], click.Command]:
     """Declare a command: its function, which may be asynchronous, takes the parameters by name and returns a `Report`,
     or an exit status if it has printed its own output. Its docstring is the help."""
@@ -98,7 +106,7 @@ def command(*params: click.Parameter, name: str | None = None) -> Callable[[Call
                 return exit_codes.OK
 
         named = name or function.__name__.rstrip("_").replace("_", "-")
-        return click.Command(named, callback=callback, params=[*params, JSON], help=function.__doc__)
+        return Command(named, callback=callback, params=[*params, JSON], help=function.__doc__)
 
     return declare
 
@@ -211,7 +219,7 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise InvalidInput(f"cannot ask without a terminal; --yes answers with yes. The question was: {question}")
+        raise InvalidInput(f"nothing was changed, because there is no terminal to ask at (--yes agrees): {question}")
     click.confirm(question, err=True, abort=True)
 
 

@@ -264,6 +264,13 @@ def memory_id(text: str) -> str:
         raise click.BadParameter(f"{text[:60]!r} is not a memory's id: 'list' and 'search' show the ids") from None
 
 
+class KindChoice(click.Choice[str]):
+    """The name of a kind, also as it is spoken: "open end"."""
+
+    def normalize_choice(self, choice: object, ctx: click.Context | None) -> str:
+        return super().normalize_choice(re.sub("[ -]", "_", str(choice)), ctx)
+
+
 WHERE: Final = (
     option("--project", metavar="DIR", help="The directory, id or name of a project (default: the working directory)."),
     flag("--user", help="Only the user's own memories."),

@@ -6,6 +6,8 @@ The fields that only programs read (histories) are in `details.jsonl`, so that a
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
@@ -31,6 +33,8 @@ _LINK: Final = re.compile(r"\s*[-*] \[[^\]]*\]\([^):]*\.md\)")
 """A list item that links to another note."""
 _TICKED: Final = re.compile(r"^[ \t]*[-*] \[[xX]\] .*\n?", re.MULTILINE)
 """An item of a task list that is done."""
+_DATED: Final = re.compile(r"\W*(\d{4}-\d\d-\d\d)\b|.*\((\d{4}-\d\d-\d\d)\)\W*$")
+"""A date at the start of a text, or in brackets at the end of a line."""
 _KIND_OF_TITLE: Final[dict[str, Kind]] = {
     **{f"{kind}{end}": kind for kind in RULES_OF_WORK for end in ("", "s")},
     **{"rule": "convention", "rules": "convention"},
@@ -80,12 +84,15 @@ def read_file(text: str, details: Mapping[str, Mapping[str, Any]]) -> tuple[str,
     return notes, lines
 
 
-def sections_of(path: str, text: str, at: float, scope: Scope, kind_of: Callable[[str], Kind]) -> list[PortableMemory]:
+def sections_of(
+    path: str, text: str, at: float, scope: Scope, kind_of: Callable[[str], Kind]
+) -> tuple[list[PortableMemory], int]:
     """The sections of a note as memories, each with its headings, as if stored at `at` (seconds since the epoch).
 
     A heading such as "TODO" or "Decision" gives its section a kind. A list of decisions, conventions or preferences is
-    a memory for each, and a list of open ends one for each that is not ticked, with the due date that it names. The
-    same section of the same file always gives the same memory.
+    a memory for each, and a list of open ends one for each that is not ticked, with the due date that it names; the
+    number of ticked ones is returned beside the memories. A date at the start of a section, its heading or an item, or
+    in brackets at the end, is when it happened. The same section of the same file always gives the same memory.
     Front matter (Claude Code's has a `description`) is skipped, and so are headings without text and lists of links to
     other notes, such as an index in `MEMORY.md`.
     """
@@ -95,6 +102,7 @@ def sections_of(path: str, text: str, at: float, scope: Scope, kind_of: Callable
     headings = headings_of(body)
     starts = [(0, 0, ""), *((heading.first, heading.end, heading.path) for heading in headings)]
     made: dict[str, PortableMemory] = {}
+    ticked = 0
     for (_, begin, headed), end in zip(starts, [*(first for first, *_ in starts[1:]), len(lines)], strict=True):
         section = "\n".join(lines[begin:end]).strip()
         if all(map(_LINK.match, filter(str.strip, section.splitlines()))):
@@ -102,7 +110,8 @@ def sections_of(path: str, text: str, at: float, scope: Scope, kind_of: Callable
         above, _, title = headed.rpartition(" > ")
         heading = f"{title}: " if title else ""
         if is_open := is_list_of_open_ends(heading + section):
-            section = _TICKED.sub("", section)
+            section, removed = _TICKED.subn("", section)
+            ticked += removed
             if not section.strip():
                 continue
         titled = heading + section
@@ -127,5 +136,16 @@ def sections_of(path: str, text: str, at: float, scope: Scope, kind_of: Callable
                 source=SourceRef(file=path),
                 created_at=at,
                 updated_at=at,
+                occurred_at=None if is_open else _day_of(part, at) or _day_of(title, at),
             )
-    return list(made.values())
+    return list(made.values()), ticked
+
+
+def _day_of(text: str, at: float) -> float | None:
+    """The start of the day that a text is dated, in seconds since the epoch; None without one, or if it is after
+    `at`."""
+    with suppress(ValueError):  # no such day
+        if dated := _DATED.match(text):
+            day = datetime.fromisoformat(dated[1] or dated[2]).replace(tzinfo=UTC).timestamp()
+            return day if day <= at else None
+    return None

@@ -71,7 +71,10 @@ async def test_a_moved_repository_is_named_and_finds_its_memories_again(home: Pa
         old.rename(new)
         async with rig.session(directory=str(new), bridge="11" * 16, session="session:two") as client:
             searched = await ran("search", "lantern", home=home, directory=new)
-            assert f"but with memories: '{old}'. 'remembrancer admin projects move '{old}' '{new}''" in searched.stderr
+            assert (
+                f"or joined another repository: '{old}'. 'remembrancer admin projects move '{old}' '{new}''"
+                in searched.stderr
+            )
             assert str(old) in await named(home)
             context = (await client.call("get_memory_context"))["context_block"]
             assert f"'remembrancer admin projects move '{old}' .' brings its memories along." in context

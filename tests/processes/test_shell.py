@@ -116,6 +116,8 @@ def test_a_memory_is_stored_found_corrected_and_the_correction_undone(shell: She
     assert "session:shell" not in shell("show", memory_id)
 
     assert shell.json("tag", memory_id, "weekly", "--remove", "ops")["tags"] == ["weekly"]
+    assert "no longer" not in shell("tag", memory_id, "sea", "--remove", "tea")
+    assert ", no longer sea:" in shell("tag", memory_id, "--remove", "sea", "--remove", "tea")
     assert shell("tag", memory_id, "weekly") == "Nothing was changed: it is like that already. Tags: weekly\n"
     shell("edit", memory_id, "--to", "user")
     assert shell.json("show", memory_id)["scope"] == "user"
@@ -154,7 +156,7 @@ def test_an_undo_says_what_it_undid_and_a_second_one_goes_a_step_further(shell: 
         "its former text is back: We deploy on Tuesdays",
     ):
         assert f"Undone, {effect}" in shell("undo", old)
-    assert "--yes answers with yes" in (refused := shell("undo", old, status=exit_codes.USAGE))
+    assert "(--yes agrees)" in (refused := shell("undo", old, status=exit_codes.USAGE))
     assert "This forgets: We deploy on Tuesdays" in refused
     assert "Undone, it is forgotten" in shell("undo", old, "--yes")
     assert "nothing more to undo" in shell("undo", old, status=exit_codes.USAGE)
@@ -198,18 +200,19 @@ def test_to_undo_a_replacement_makes_the_old_memory_valid_again_and_to_forget_it
     assert "This forgets: We deploy on Sundays" in shell("undo", newest, status=exit_codes.USAGE)
     undone = shell("undo", newest, "--yes")
     assert ("Undone, it is forgotten" in undone, "and “We deploy on Tuesdays” is valid again" in undone) == (True, True)
-    changes = [line.split()[3] for line in shell("show", old, "--history").splitlines() if line.strip()[:1].isdigit()]
-    assert (changes[1], changes[-1]) == ("replaced", "undone"), changes
+    changes = [line[27:].split("  ")[0] for line in shell("show", old, "--history").splitlines()[2:]]
+    assert (changes[1], changes[-1]) == ("replaced", "undone: replaced"), changes
     long = "Sessions live in Redis 7, one instance beside the web servers, without persistence, for an hour"
     old = shell.json("add", long)["memory_id"]
     new = shell.json("add", "Sessions live in Valkey 8", "--supersedes", old)["memory_id"]
     assert "Sessions live in Redis 7, one instance beside the web servers, without …  " in shell("show", new)
-    assert f"replaced by {new[-4:]}" in shell("search", "Redis 7")
-    assert f"replaced by {new[-4:]}" in shell("list")
+    for lists in (("search", "Redis 7"), ("list",)):
+        assert f"replaced by “Sessions live in Valkey 8” ({new[-4:]})" in shell(*lists)
     shell("forget", old)
     assert "It is still replaced: " in shell("restore", old)
     assert "without …”, which stays expired" in shell("forget", new)
-    assert "still replaced" not in shell("restore", old)
+    assert shell("restore", old).endswith(". It is valid again\n")
+    assert "is neither forgotten nor replaced" in shell("restore", old, status=exit_codes.USAGE)
     assert "It replaced" not in shell("forget", old)
 
 
@@ -235,7 +238,7 @@ def test_an_undo_without_an_id_takes_the_newest_change_even_of_those_of_one_seco
 def test_what_is_moved_to_the_user_is_merged_with_what_he_has_or_can_be_replaced_by_it(shell: Shell) -> None:
     users = shell.json("add", "I want tea", "--user")["memory_id"]
     own = shell.json("add", "I want tea", "--tag", "drinks")["memory_id"]
-    assert shell("edit", own, "--to", "user") == f"Merged into {users}, which says the same\n"
+    assert shell("edit", own, "--to", "user") == f"Merged into the one that says the same: “I want tea”  {users}\n"
     assert [each["id"] for each in shell.json("list")["memories"]] == [users]
     old = shell.json("add", "We deploy on Tuesdays")["memory_id"]
     new = ("add", "We deploy on Mondays", "--user", "--supersedes", old)
@@ -292,7 +295,7 @@ def test_a_program_gets_an_error_as_an_object(shell: Shell) -> None:
 
 
 def test_contradicting_options_change_nothing(shell: Shell) -> None:
-    memory_id = shell.json("add", "Paint the boat", "--kind", "open_end")["memory_id"]
+    memory_id = shell.json("add", "Paint the boat", "--kind", "Open end")["memory_id"]
     for line, error in cases("shell", "refused"):
         assert error in shell(*line.replace("ID", memory_id).split(), status=exit_codes.USAGE), line
     assert shell.json("show", memory_id)["version"] == 1
@@ -322,7 +325,7 @@ def test_contradicting_options_change_nothing(shell: Shell) -> None:
     assert "done: no → yes" in shell("show", memory_id, "--history")
     assert "Now a fact, due date removed, no longer done: " in shell("edit", memory_id, "--kind", "fact")
     assert "Forgotten" in shell("forget", memory_id)
-    assert "was forgotten before" in shell("forget", memory_id)
+    assert "“Paint the boat” was forgotten before: " in shell("forget", memory_id)
 
 
 def test_an_empty_memory_says_how_to_add_to_it_and_a_full_one_that_nothing_fits(shell: Shell) -> None:
@@ -354,7 +357,7 @@ def test_a_list_says_what_is_forgotten_and_a_search_how_surely_each_answers(shel
     assert done.returncode == exit_codes.OK, "something was found"
     assert done.stdout.endswith("\tWe deploy on Tuesdays\t\n")
     assert done.stderr == "Perhaps nothing here answers this; the nearest:\n"
-    then = "Nothing found is from then; from other times:\n"
+    then = "Nothing was found from that time; from other times:\n"
     for question, says in (("last week", then), ("today", "")):
         assert shell.run("search", f"what did we decide to deploy {question}?").stderr == says
     shell("forget", memory_id)
@@ -367,7 +370,7 @@ def test_a_list_says_what_is_forgotten_and_a_search_how_surely_each_answers(shel
     assert line.startswith(f"{memory_id}\t"), "it was forgotten last"
     _, narrow = shell.at_a_terminal("list", "--only-forgotten", "-n", "1", COLUMNS="80", NO_COLOR="1")
     assert re.search(r"forgotten 20..-..-.. · .*20..-..-.. · project", narrow)
-    assert "There are more: -n lists up to 1000" in narrow
+    assert "There are more: -n N lists up to 1000" in narrow
     assert shell("list", "--kind", "session_record") == ""
     assert "Nothing was found" in shell("search", "deploy", "--kind", "session_record", status=exit_codes.FAILED)
     refused = shell("add", "password: hunter2-Xk9!qq", status=exit_codes.USAGE)
@@ -412,22 +415,23 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
         assert [(each["older"], each["newer"]) for each in waiting] == [(older, newer)]
         [line] = shell("list", "--review").splitlines()
         new = waiting[0]["newer_id"]
-        assert line.split("\t") == [old, older, f"replaced by {new}? {newer}"]
-        assert f"replaced by {new}" in shell("search", older)
-        shell("edit", old, decision)
+        assert line.split("\t") == [old, older, f"replaced by “{newer}” ({new})?"]
+        assert f"replaced by “{newer}” ({new})" in shell("search", older)
+        assert "is neither forgotten nor replaced" in shell("restore", old, status=exit_codes.USAGE)
+        assert f"'remembrancer undo {new if decision == '--both' else old}' takes that" in shell("edit", old, decision)
         assert shell.json("list", "--review")["contradictions"] == []
         assert "similar_to" not in shell("show", old), "it says nearly the same, once"
     older, newer = "Anna reviews the database migrations", "Migrations are reviewed by Piotr now, not by Anna"
     old, new = (shell.json("add", text)["memory_id"] for text in (older, newer))
     asyncio.run(until(lambda: shell.json("list", "--review")["contradictions"]))
     assert "possibly_superseded_by" not in shell.json("search", older)["memories"][0], "it is only doubtful"
-    assert f"replaced by {new}?" in shell("search", older)
+    assert f"replaced by “{newer}” ({new})?" in shell("search", older)
     shell("edit", old, "--both")
     older, newer = "The back gate is shut at night", "The Back Gate is shut at night"
     old, new = (shell.json("add", text)["memory_id"] for text in (older, newer))
     alike = asyncio.run(until(lambda: shell.json("list", "--review")["alike"]))
     assert alike == [{"newer_id": new, "newer": newer, "older_id": old, "older": older}]
-    assert shell("list", "--review").split("\t")[2].startswith(f"nearly the same as {new}")
+    assert shell("list", "--review").split("\t")[2].strip() == f"nearly the same as “{newer}” ({new})"
     shell("edit", old, "--both")
     assert "Nothing waits for a decision" in shell("list", "--review")
 
@@ -469,7 +473,7 @@ def test_a_pair_that_was_settled_waits_again_after_an_undo(shell: Shell) -> None
         assert (waiting["newer_id"], waiting["older_id"]) == (new, old)
     assert "undone: both hold" in shell("log")
     assert "related_to" not in shell("show", new)
-    assert shell("restore", old).endswith("thought to be replaced: it and the newer memory both hold\n")
+    assert "is neither forgotten nor replaced" in shell("restore", old, status=exit_codes.USAGE)
 
 
 def test_a_note_of_a_session_is_said_to_be_kept_for_it_alone(shell: Shell) -> None:
@@ -500,7 +504,7 @@ def test_what_is_erased_is_nowhere_in_the_home_any_more(shell: Shell, home: Path
     shell("search", "vault")
     shell("edit", memory_id, "--to", "user")
     erase = ("forget", "--for-good", memory_id)
-    assert "--yes answers" in shell(*erase, status=exit_codes.USAGE)
+    assert "(--yes agrees): the vault opens" in shell(*erase, status=exit_codes.USAGE)
     status, shown = shell.at_a_terminal(*erase, says="n\n")
     assert status == exit_codes.FAILED
     assert "marigold" in shown, "what is about to go is shown"
@@ -539,8 +543,8 @@ def test_what_is_proposed_to_the_user_is_reviewed_and_a_promotion_taken_back(she
     shell("edit", ids[1], "--to", "project")
     assert shell.json("list", "--scope", "user")["memories"] == []
     assert {each["id"] for each in shell.json("list", "--scope", "project")["memories"]} == set(ids)
-    assert "proposed to the user again" in shell("restore", ids[0])
-    assert [each["memory_id"] for each in shell.json("list", "--review")["proposals"]] == [ids[0]]
+    assert "is neither forgotten nor replaced" in shell("restore", ids[0], status=exit_codes.USAGE)
+    assert shell.json("list", "--review")["proposals"] == []
 
 
 @alone
@@ -683,7 +687,8 @@ def test_a_search_at_a_terminal_shows_the_best_five_and_how_many_are_weaker(shel
 
 def test_a_due_date_may_be_a_word_and_so_may_the_day_of_an_event(shell: Shell) -> None:
     today = datetime.now().astimezone()
-    for word, days in (("today", 0), ("tomorrow", 1), ("3d", 3), ("2w", 14), (f"{today + timedelta(days=6):%A}", 6)):
+    words = {"today": 0, "tomorrow": 1, "3d": 3, "2w": 14, "in two weeks": 14, "next week": 7}
+    for word, days in (words | {f"{today + timedelta(days=6):%A}": 6}).items():
         memory_id = shell.json("add", f"paint the boat {word}", "--due", word)["memory_id"]
         assert shell.json("show", memory_id)["due"].startswith(f"{today + timedelta(days=days):%Y-%m-%d}")
     assert "such as 2026-02-20, yesterday, today" in shell("edit", memory_id, "--due", "soon", status=exit_codes.USAGE)
@@ -712,6 +717,8 @@ def test_days_and_times_are_those_of_the_zone_here(shell: Shell) -> None:
         assert "due 2030-12-01 15:30" in shown
         assert day in shown
     assert "No memory here fits" in shell.at_a_terminal("list", "--until", f"{day}T00:00", **here)[1]
+    logged = shell.at_a_terminal("log", "today", PAGER="cat", **here)[1]
+    assert (logged.startswith(f"{date.fromisoformat(day):%A} {day}\r\n"), "Paint the boat" in logged) == (True, True)
     shell("forget", memory["id"])
     assert f"forgotten at: {day}" in shell.at_a_terminal("show", memory["id"], **here)[1]
 

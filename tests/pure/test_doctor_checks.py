@@ -318,7 +318,7 @@ def test_homes_of_others_and_projects_that_are_gone_are_said(at: Examination, mo
     monkeypatch.setattr(doctor, "known_projects", lambda _: [gone, present])
     finding = doctor.check_projects(at)
     assert (finding.status, finding.found) == ("ok", "2 projects")
-    assert "with memories: /gone/shop. " in finding.advice
+    assert "another repository: /gone/shop. " in finding.advice
 
 
 # --- The status of a runtime for a program and for a person.

@@ -1,6 +1,7 @@
 """Exports, Markdown files and backups: what is written is what is read, and what is wrong is said."""
 
 import tarfile
+from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -227,7 +228,7 @@ def test_each_section_of_a_note_is_a_memory_and_files_of_others_are_notes() -> N
         assert read_file(note, {}) == read_file(note.replace("\n", "\r\n"), {}) == (note, [])
 
     def sections(text: str) -> dict[str, str]:
-        return {each.id: each.content for each in sections_of("deploy.md", text, 1e9, "project", lambda _: "fact")}
+        return {each.id: each.content for each in sections_of("deploy.md", text, 1e9, "project", lambda _: "fact")[0]}
 
     found = sections(NOTE)
     assert list(found.values()) == [
@@ -241,9 +242,15 @@ def test_each_section_of_a_note_is_a_memory_and_files_of_others_are_notes() -> N
     assert sections(index) == {}
     assert len(sections(f"{index}- never on Fridays\n")) == len(sections("- [MDN](https://x.org/y.md)")) == 1
 
-    memories = sections_of("plan.md", PLAN, 1e9, "project", kind_of)
+    memories, ticked = sections_of("plan.md", PLAN, 1e9, "project", kind_of)
+    assert ticked == 2
     assert [each.due for each in memories if each.due is not None] == [1771545600.0]
     assert [[each.kind, each.content] for each in memories] == cases("export_format", "plan_memories")
+    dated = "# Rules\n- **1999-05-04** no ORM\n- no Perl (1999-05-05).\n- none of 1999-05-06\n- 1999-02-31: x\n"
+    dated += "- 2999-05-04: y\n# 1999-05-07\nThe lock broke\n# TODO\n- 1999-05-08 lock"
+    days = [each.occurred_at for each in sections_of("rules.md", dated, 1e9, "project", kind_of)[0]]
+    first = datetime(1999, 5, 4, tzinfo=UTC).timestamp()
+    assert days == [first, first + 86_400, None, None, None, first + 3 * 86_400, None]
 
 
 NOTE, PLAN = cases("export_format", "note"), cases("export_format", "plan")

@@ -139,7 +139,7 @@ def test_a_cold_search_says_that_it_was_by_words_alone_if_the_model_does_not_com
         yield Place("/app"), memory
 
     monkeypatch.setattr(Where, "conversations", conversations)
-    monkeypatch.setattr(finding, "_newer_in_review", lambda _: {})  # asks the store of this home
+    monkeypatch.setattr(finding, "_in_review", lambda _: [])  # asks the store of this home
     monkeypatch.setattr(finding, "MEANING_S", 0.3 if says else 60.0)
     assert main(["search", "when", "do", "we", "deploy"]) == exit_codes.OK
     said = capsys.readouterr()
@@ -162,7 +162,7 @@ def test_a_list_of_showings_that_ends_within_an_answer_says_so(
         assert main(["show", "--shown", "--all-projects", "-n", str(number)]) == exit_codes.OK
         shown = capsys.readouterr()
         assert shown.out.count("not here") == number
-        assert ("There are more: -n lists them." in shown.err) is says
+        assert ("There are more: -n N lists up to N answers" in shown.err) is says
 
 
 # --- `show --graph` says which filter found nothing.
@@ -264,7 +264,7 @@ def test_what_is_said_of_a_directory_that_became_part_of_a_repository_is_true(tm
         assert said in gone_of(known, place)
     for elsewhere in (None, Path("/"), tmp_path):
         said = gone_of(known[1:], elsewhere)
-        assert f"in another repository now, but with memories: {sub}." in said
+        assert f"or joined another repository: {sub}." in said
         assert "move OLD NEW" in said
     sub.rename(tmp_path / "sub")
     assert f"move {sub} {tmp_path / 'sub'}'" in gone_of(known[1:], tmp_path / "sub")

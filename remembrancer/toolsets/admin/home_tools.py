@@ -82,17 +82,19 @@ async def open_browser(call: Call) -> Answer:
     return {"url": await call.service.open_browser()}
 
 
-@tool("The changes of a day.", read_only=True, unlisted=("latest", "include_forgotten", "include_archived"))
+@tool("The changes of a day.", read_only=True, unlisted=("begins", "ends", "include_forgotten", "include_archived"))
 async def read_log(
     call: Call,
     day: str | None = None,
-    latest: bool = False,
+    begins: float | None = None,
+    ends: float | None = None,
     include_forgotten: bool = False,
     include_archived: bool = False,
 ) -> Answer:
-    """The log of a day (default: today); with `latest`, of all days as far as it is read. Of a change, `undo_at` is the
-    version of the memory of which an undo takes it back."""
-    period = TimeWindow(0.0, call.received_at, 0) if latest else day_of(given(day, "today"), call.received_at)
+    """The log of a day (default: today), or from `begins` to `ends` (default: now), in seconds since the epoch. Of a
+    change, `undo_at` is the version of the memory of which an undo takes it back."""
+    now = call.received_at
+    period = day_of(given(day, "today"), now) if begins is None else TimeWindow(begins, ends or now, 0)
     changes, imports = await read_day(
         call, period, with_forgotten=include_forgotten, with_archived=include_archived, with_undone=True
     )

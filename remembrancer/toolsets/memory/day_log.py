@@ -31,6 +31,7 @@ SMALL: Final = 500
 _FIRST: Final = {"decision": "decided", OPEN_END: "opened", SESSION_RECORD: "worked"}
 """The verbs for new memories by kind; for other kinds it is "stored"."""
 FORGOTTEN, PROMOTED, ARCHIVED = "forgotten", "promoted", "archived"
+IMPORT_UNDONE: Final = "undone: imported"
 CHANGE_WORDS: Final = {"superseded": "replaced", "invalidated": "ended", "superseding_undone": "restored"}
 """The words for changes that are stored under another name."""
 

@@ -16,7 +16,7 @@ from remembrancer.actors.store.records.space import APART, shown_to
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
 from remembrancer.actors.store.records.sqlite_file import decode_names
 from remembrancer.actors.store.records.sqlite_records import Reader
-from remembrancer.memory.changes import MOVE_UNDONE, is_visible, standing, undoing
+from remembrancer.memory.changes import MOVE_UNDONE, RESTORED, is_visible, standing, undoing
 from remembrancer.memory.replacement import are_two_things
 from remembrancer.protocol.browsing import (
     MOST_PAIRS,
@@ -36,7 +36,7 @@ from remembrancer.protocol.browsing import (
 )
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.reads import Filters, ListedMemory, ListedSession, Pair
-from remembrancer.protocol.runs import IMPORT
+from remembrancer.protocol.runs import IMPORT, IMPORT_UNDONE
 from remembrancer.protocol.session_life import ToolCall, Turn
 from remembrancer.protocol.writes import MENTIONED_WITH, HistoryEntry
 
@@ -54,7 +54,9 @@ def _activity(records: Reader, request: ReadActivity) -> ActivityRead:
     # The versions are those for which `is_version_visible` is true.
     spaces, before, limit = records.spaces, LAST if request.before is None else request.before, request.limit
     changed = f"""
-        SELECT * FROM (SELECT @SPACE, h.memory_id, h.change, h.changed_at, h.session_id, h.version,
+        SELECT * FROM (SELECT @SPACE, h.memory_id,
+               iif(h.change = '{RESTORED}' AND json_extract(h.details, '$.imported') IS NOT NULL, 'imported', h.change),
+               h.changed_at, h.session_id, h.version,
                substr(coalesce(json_extract(h.record, '$.content'), m.content), 1, ?5),
                coalesce(json_extract(h.record, '$.kind'), m.kind),
                coalesce(json_extract(h.details, '$.fields'), '[]'), coalesce(json_extract(h.record, '$.done'), 0),
@@ -62,8 +64,9 @@ def _activity(records: Reader, request: ReadActivity) -> ActivityRead:
                m.version > h.version AND m.content != json_extract(h.record, '$.content'),
                coalesce(json_extract(h.details, '$.member'), ''),
                coalesce(json_extract(h.details, '$.undid'),
-                   iif(json_extract(h.details, '$.reason') = '{MOVE_UNDONE}',
-                       iif(h.change = 'promoted', 'taken back', 'promoted'), ''))
+                   CASE json_extract(h.details, '$.reason')
+                       WHEN '{MOVE_UNDONE}' THEN iif(h.change = 'promoted', 'taken back', 'promoted')
+                       WHEN '{IMPORT_UNDONE}' THEN 'imported' ELSE '' END)
            FROM history AS h JOIN memories AS m ON m.space = @SPACE AND m.id = h.memory_id
            WHERE h.space = @SPACE AND (json_extract(h.record, '$.forgotten') IS NULL OR h.change = 'forgotten')
            AND h.changed_at < ?1 AND h.changed_at >= ?4
