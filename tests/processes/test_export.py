@@ -183,14 +183,18 @@ def test_an_undo_without_an_id_takes_an_import_as_one_run_and_no_change_from_its
     again = command("undo", "--yes", *here, home=second)
     assert "there is nothing left to undo here" in again.stderr
     note = tmp_path / "notes.md"
-    note.write_text("# Boats\n\nThe boat is red.\n\n# Docks\n\nThe dock is old.\n")
+    note.write_text("# Boats\n\nThe boat is red.\n\n# Docks\n\nThe dock is old.\n\n# TODO\n\n- [x] Sell it\n")
     monkeypatch.chdir(tmp_path)
-    done("backup", "import", str(note), home=second)
+    assert "already there; 1 ticked item left out, as done." in done("backup", "import", str(note), home=second)
     assert ": 2 memories forgotten. Another import brings them back\n" in done("undo", "--yes", home=second)
     old = write_lines(home / "old", "one", "two", "three", project=project_of(tmp_path))
     done("backup", "import", str(old), home=second)
-    imports = [line.split("\t")[3] for line in done("log", home=second).splitlines() if "\timported\t" in line]
-    assert imports == ["2 memories", "2 memories", "3 memories"], "no line for each memory"
+    imports = [line.split("\t")[2:4] for line in done("log", home=second).splitlines() if "imported\t" in line]
+    twice, back = 2 * [["imported", "2 memories"]], 2 * [["undone: imported", "2 memories"]]
+    assert sorted(imports) == [*twice, ["imported", "3 memories"], *back]
+    done("backup", "import", str(note), home=second)
+    assert "\trestored\t" not in done("log", home=second), "no line for each memory"
+    done("undo", "--yes", home=second)
     done("forget", memory("one").id, home=second)
     repeated = done("backup", "import", str(old), home=second)
     assert "0 memories imported, 3 already there.\nOf these, 1 is forgotten: 'remembrancer restore " in repeated
