@@ -372,7 +372,7 @@ async def test_a_bridge_that_cannot_be_served_is_told_why(patient_rig: Rig) -> N
             ({"directory": 5}, b"!refused ", b"malformed"),
         ):
             async with patient_rig.client(**hello) as client:
-                with pytest.raises(asyncio.IncompleteReadError):
+                with anyio.fail_after(PATIENCE_S), pytest.raises(asyncio.IncompleteReadError):
                     await client.hear()
             (told,) = client.controls
             assert told.startswith(begins), "invalid is the person's to mend"
