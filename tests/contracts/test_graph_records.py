@@ -137,14 +137,9 @@ def test_the_memories_of_other_sessions_hide_nothing_of_a_hub(rig: RecordsRig) -
 
 
 NAMES = [f"{name}:{kind}" for name in ("a", "b", "c") for kind in ("x", "y")]
-said = st.lists(
-    st.tuples(
-        st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(["uses", "calls"])), max_size=4, unique=True),
-        st.sampled_from(["mine", "theirs", "shared"]),
-        st.booleans(),
-    ),
-    max_size=8,
-)
+relations = st.tuples(st.sampled_from(NAMES), st.sampled_from(["uses", "calls"]))
+whose = st.sampled_from(["mine", "theirs", "shared"])
+said = st.lists(st.tuples(st.lists(relations, max_size=4, unique=True), whose, st.booleans()), max_size=8)
 
 
 @settings(max_examples=25)

@@ -55,13 +55,8 @@ STRANGE = "  Grüße 🦀\n\tto \u4e2d\u6587 'quotes' \"and\" \\ all\x00nul "
 
 
 def test_everything_of_a_memory_comes_back(rig: RecordsRig) -> None:
-    fields: dict[str, Any] = {
-        "type": "episodic",
-        "scope": "session",
-        "importance": 0.25,
-        "tags": ("b", "a", "b", "ünï"),
-    }
-    fields |= {"source": SourceRef("editor", "/a/b.py", 2**40), "occurred_at": 123.5}
+    fields: dict[str, Any] = {"type": "episodic", "scope": "session", "importance": 0.25, "occurred_at": 123.5}
+    fields |= {"tags": ("b", "a", "b", "ünï"), "source": SourceRef("editor", "/a/b.py", 2**40)}
     memory_id = rig.say(STRANGE, requested_at=REQUESTED_AT + 0.125, **fields)
     found = rig.loaded(memory_id)
     assert {name: getattr(found, name) for name in fields} == fields
@@ -352,9 +347,8 @@ def test_links_are_made_and_removed_without_a_version_of_their_own(rig: RecordsR
     both = UpdateMemory(one, importance=0.75, remove_links=(LinkRef("supports", three), LinkRef("part_of", two)))
     assert rig.do(both) == UpdatedResult(one, ("importance", "links"), False, 2)
     assert links_of(rig, one) == [(two, "caused_by")]
-    assert [(link.target, link.relation) for link in rig.records.surroundings(two, "", SESSION).incoming] == [
-        (one, "caused_by")
-    ]
+    (incoming,) = rig.records.surroundings(two, "", SESSION).incoming
+    assert (incoming.target, incoming.relation) == (one, "caused_by")
 
 
 def test_the_links_of_a_session_are_seen_by_it_alone(rig: RecordsRig, four: list[str]) -> None:
@@ -680,8 +674,6 @@ def test_what_is_not_seen_is_neither_invalidated_nor_named_as_what_replaced_a_fa
     assert isinstance(facts.refused(InvalidateMemory(OWN), session=OTHER_SESSION), NotFound)
     for session, newer in ((OTHER_SESSION, OWN), (SESSION, "mem_none"), (SESSION, OLD), (SESSION, OWN)):
         error = facts.refused(InvalidateMemory(OLD, "no", newer), session=session)
-        assert (type(error), error.field) == (InvalidInput, "replaced_by"), (
-            "a session's own replaces nothing for others"
-        )
+        assert (type(error), error.field) == (InvalidInput, "replaced_by"), newer
     facts.do(ForgetMemory(NEWER))
     assert isinstance(facts.refused(InvalidateMemory(NEWER)), InvalidInput)

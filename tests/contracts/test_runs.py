@@ -513,11 +513,8 @@ def test_what_was_undone_is_known_until_the_memory_changes_again(rig: RunsRig) -
     assert {each.undone for each in read(rig).values()} == {""}
     rig.undo()
     rig.undo("other")
-    assert {memory_id: each.undone for memory_id, each in read(rig).items() if each.undone} == {
-        ONE: "consolidated",
-        TWO: "consolidated",
-        THREE: "archived",
-    }
+    undone = {memory_id: each.undone for memory_id, each in read(rig).items() if each.undone}
+    assert undone == {ONE: "consolidated", TWO: "consolidated", THREE: "archived"}
     rig.do(UpdateMemory(ONE, importance=0.75))
     assert {memory_id for memory_id, each in read(rig).items() if each.undone} == {TWO, THREE}
 

@@ -190,15 +190,11 @@ def test_the_words_of_a_question_are_counted_in_each_memory_that_has_any(rig: Re
     assert survey.postings == {rig.records.space: [[all_, some], [none], [], [all_]]}
 
 
-@given(
-    st.lists(
-        st.sampled_from(
-            ["lantern", "OR", "NOT", "AND", "NEAR(a b)", '"', "'", "*", "^", "content:", "(", ")", "-", "a.b"]
-        )
-        | st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
-        max_size=8,
-    ).map(" ".join)
-)
+SYNTAX = ["lantern", "OR", "NOT", "AND", "NEAR(a b)", '"', "'", "*", "^", "content:", "(", ")", "-", "a.b"]
+pieces = st.sampled_from(SYNTAX) | st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+
+
+@given(st.lists(pieces, max_size=8).map(" ".join))
 def test_no_question_breaks_the_syntax_and_what_is_found_has_one_of_its_words(rig: RecordsRig, text: str) -> None:
     groups = phrases_and_units(text)[1]
     number = keep(rig, store_operation(f"op-{text.encode().hex()}", text, requested_at=REQUESTED_AT))

@@ -39,14 +39,7 @@ from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import ListMemories, Order, Recall, SearchGraph, Strategy
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.work import Passage
-from remembrancer.protocol.writes import (
-    EntityRef,
-    EraseMemory,
-    ForgetMemory,
-    LinkRef,
-    ProjectRef,
-    UpdateMemory,
-)
+from remembrancer.protocol.writes import EntityRef, EraseMemory, ForgetMemory, LinkRef, ProjectRef, UpdateMemory
 from tests.contracts.records_rig import MODEL, RecordsRig, check_derived, pending, scrub, texts_of
 from tests.operations import PROJECT, REQUESTED_AT, SESSION, change_operation, memory_id_of, store_operation
 from tests.patience import PATIENCE_S
@@ -185,9 +178,7 @@ def steps_of(database: SqliteFile, ask: Callable[[], Any]) -> int:
     return next(steps)
 
 
-def test_what_is_written_to_a_space_leaves_another_of_the_same_ids_alone(
-    spaces: tuple[RecordsRig, RecordsRig],
-) -> None:
+def test_what_is_written_to_a_space_leaves_another_of_the_same_ids_alone(spaces: tuple[RecordsRig, RecordsRig]) -> None:
     ours, theirs = spaces
     before = theirs.everything(), theirs.found(SECRET)
     fill(ours, "lantern")
@@ -357,16 +348,12 @@ def test_every_question_of_a_space_and_of_a_view_is_asked() -> None:
     assert others <= questions
 
 
+PLACES = st.sampled_from([OURS, LANE, USER, THEIRS])
+MEMORIES = st.tuples(PLACES, st.sampled_from(["alice", "bob"]), st.booleans(), st.booleans())
+
+
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from([OURS, LANE, USER, THEIRS]), st.sampled_from(["alice", "bob"]), st.booleans(), st.booleans()
-        ),
-        min_size=1,
-        max_size=12,
-    )
-)
+@given(st.lists(MEMORIES, min_size=1, max_size=12))
 def test_of_two_viewers_none_sees_what_is_the_others(stored: list[tuple[str, str, bool, bool]]) -> None:
     with TemporaryDirectory() as directory, closing(SqliteFile(Path(directory) / "memory.db")) as database:
         spaces = {name: Records(database, name, lambda: REQUESTED_AT) for name in (OURS, LANE, USER, THEIRS)}

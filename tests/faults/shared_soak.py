@@ -510,13 +510,8 @@ def faults(seed: int, weather: "Weather") -> Iterator[Fault]:
     names = FAULTS if weather.many is not None else (*FAULTS, *OF_THE_LONG_FORM)
     while True:
         for name in dice.sample(names, len(names)):
-            yield Fault(
-                name,
-                dice.uniform(0, 2 * weather.pace_s),
-                dice.uniform(0.1, weather.longest_s),
-                dice.randrange(HOSTS),
-                dice.randrange(SERVERS),
-            )
+            after_s, lasts_s = dice.uniform(0, 2 * weather.pace_s), dice.uniform(0.1, weather.longest_s)
+            yield Fault(name, after_s, lasts_s, dice.randrange(HOSTS), dice.randrange(SERVERS))
 
 
 class World:
