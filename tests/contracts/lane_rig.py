@@ -6,20 +6,16 @@ from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.lane_follower import LaneFollower
 from remembrancer.actors.store.records.found_entities import find_names
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import NO_LIMITS, Limits
-from remembrancer.actors.store.records.types import EmbeddedMemory
 from remembrancer.actors.store.shared_lane import SharedLane
 from remembrancer.journal.contract import LaneSnapshot, NewEntry
 from remembrancer.protocol.errors import JournalAway, RemembrancerError
-from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import Applied, EraseMemory, Operation, PortableMemory
-from tests.contracts.records_rig import pending, texts_of
+from tests.contracts.records_rig import embedded, pending, texts_of
 from tests.in_process_journal import InProcessJournal, InProcessServer
 from tests.operations import REQUESTED_AT, change_operation, memory_id_of, store_operation
 from tests.spaces import dump_of
@@ -112,11 +108,8 @@ class Host:
 
     def embed(self) -> None:
         """Make the vectors and find the names, as the host does for itself."""
-        texts = texts_of(self.lane, pending(self.lane))
-        digests = dict(self.lane._file.read("SELECT number, content_digest FROM memories"))
-        row = np.ones((1, 4), dtype=np.float32)
-        embedded = [EmbeddedMemory(n, digests[n], (Passage(0, len(text)),), row) for n, text in texts.items()]
-        self.lane.save_embeddings("model", embedded)
+        texts = texts_of(self.lane, pending(self.lane)).items()
+        self.lane.save_embeddings("model", [embedded(number, text) for number, text in texts])
         find_names(self.lane.spaces.file, self.clock)
 
     def catch_up(self) -> None:

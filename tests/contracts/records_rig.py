@@ -137,10 +137,8 @@ class RecordsRig:
     ) -> list[int]:
         """Vectors come, one a passage, of what a memory is, or was when it was `text`."""
         number = self.number(memory_id)
-        matrix = np.array(vectors or [[1, 0, 0, 0]], dtype=np.float32)
-        digest = digest_of(texts_of(self.records, [number])[number] if text is None else text)
-        passages = tuple(Passage(n, n + 1) for n in range(len(matrix)))
-        return self.records.save_embeddings(model, [EmbeddedMemory(number, digest, passages, matrix)])
+        embedding = embedded(number, texts_of(self.records, [number])[number] if text is None else text, *vectors)
+        return self.records.save_embeddings(model, [embedding])
 
     def passages(self, memory_id: str, model: str = MODEL) -> list[int]:
         return self.records.passages(model, [self.number(memory_id)]).numbers
@@ -154,6 +152,12 @@ class RecordsRig:
         """The names of the files in which that word is left, once nobody has them open."""
         self.close()
         return [path.name for path in self.path.parent.iterdir() if word.encode() in path.read_bytes()]
+
+
+def embedded(number: int, text: str, *vectors: Sequence[float]) -> EmbeddedMemory:
+    """The vectors of a text, one a passage; one that is made up if none is given."""
+    matrix = np.array(vectors or [[1, 0, 0, 0]], dtype=np.float32)
+    return EmbeddedMemory(number, digest_of(text), tuple(Passage(n, n + 1) for n in range(len(matrix))), matrix)
 
 
 def writer_of(project: Records, user: Records) -> MemoryWriter:

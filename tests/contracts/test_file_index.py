@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import anyio
-import numpy as np
 import pytest
 from msgspec.structs import replace
 
@@ -23,8 +22,7 @@ from remembrancer.actors.indexer import watching
 from remembrancer.actors.indexer.file_reading import WorkspaceFiles
 from remembrancer.actors.indexer.watching import DAMAGED, Indexer
 from remembrancer.actors.store.file_index import CodeIndex, FileFilter, FileIndex, FileMemories
-from remembrancer.actors.store.records.memory_rows import digest_of
-from remembrancer.actors.store.records.types import EmbeddedMemory, Filters, Phrase, is_memory
+from remembrancer.actors.store.records.types import Filters, Phrase, is_memory
 from remembrancer.code.reader import read_file
 from remembrancer.code.tree import Tree
 from remembrancer.config.settings import Settings
@@ -33,8 +31,7 @@ from remembrancer.memory.limits import EARLIEST_S, LATEST_S
 from remembrancer.protocol.code import CodeChunk
 from remembrancer.protocol.errors import RecordsUnusable, SchemaTooOld
 from remembrancer.protocol.files import IndexedTree, SyncDone, ToRead
-from remembrancer.protocol.work import Passage
-from tests.contracts.records_rig import pending, texts_of
+from tests.contracts.records_rig import embedded, pending, texts_of
 from tests.patience import until
 from tests.spaces import full_disk, write_rows
 
@@ -102,13 +99,8 @@ def change(index: NotesIndex, *files: ReadNote, removed: Sequence[str] = (), roo
 
 def embed(store: FileIndex, numbers: Sequence[int]) -> None:
     """A vector for each text, of its length."""
-    embedded = [
-        EmbeddedMemory(
-            number, digest_of(text), (Passage(0, len(text)),), np.array([[len(text), 1.0]], dtype=np.float32)
-        )
-        for number, text in texts_of(store, numbers).items()
-    ]
-    store.save_embeddings(MODEL, embedded)
+    texts = texts_of(store, numbers).items()
+    store.save_embeddings(MODEL, [embedded(number, text, [len(text), 1.0]) for number, text in texts])
 
 
 def found(index: NotesIndex, word: str, wanted: FileFilter | None = None, filters: Filters = ALL) -> list[str]:

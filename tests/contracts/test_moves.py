@@ -7,18 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 import pytest
 
-from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.passage_rows import HomeTexts
-from remembrancer.actors.store.records.types import USER, EmbeddedMemory, Filters
+from remembrancer.actors.store.records.types import USER, Filters
 from remembrancer.memory.sentences import quotable
 from remembrancer.protocol.consolidation import ReadMemories
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.runs import AddLink, AddMemory, ApplyRun, Edit, NewMemory, ProposeMemory, ReviseMemory
 from remembrancer.protocol.session_life import EndSession, RecordEvents, ToolCall, Turn
-from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import (
     Applied,
     Change,
@@ -37,7 +34,16 @@ from remembrancer.protocol.writes import (
     UpdateMemory,
 )
 from tests.contracts.dying_process import dies_of, kill_after
-from tests.contracts.records_rig import MODEL, RecordsRig, check_derived, lanes_writer, pending, scrub, writer_of
+from tests.contracts.records_rig import (
+    MODEL,
+    RecordsRig,
+    check_derived,
+    embedded,
+    lanes_writer,
+    pending,
+    scrub,
+    writer_of,
+)
 from tests.operations import (
     OTHER_PROJECT,
     OTHER_SESSION,
@@ -143,9 +149,9 @@ def test_vectors_that_come_when_their_memory_has_moved_are_kept_in_the_space_tha
     missing = texts.missing(MODEL)
     assert texts.next_texts(MODEL, 1, 1)[0].number == number, "the newest of all spaces"
     spaces.do(PromoteMemory(late, "user"))
-    embedded = EmbeddedMemory(number, digest_of(text), (Passage(0, len(text)),), np.eye(1, 4, dtype=np.float32))
-    assert project.save_embeddings(MODEL, [embedded]) == []
-    saved = texts.save_embeddings(MODEL, [embedded])
+    vectors = [embedded(number, text)]
+    assert project.save_embeddings(MODEL, vectors) == []
+    saved = texts.save_embeddings(MODEL, vectors)
     assert texts.names_of([number]) == [user.name]
     assert spaces.user.passages(late) == saved
     assert texts.missing(MODEL) == missing - 1

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.records.memory_rows import digest_of, read_copies
+from remembrancer.actors.store.records.memory_rows import read_copies
 from remembrancer.actors.store.records.sqlite_records import Limits
-from remembrancer.actors.store.records.types import EmbeddedMemory, Filters, NearDuplicate
+from remembrancer.actors.store.records.types import Filters, NearDuplicate
 from remembrancer.actors.store.retrieval.question import phrases_of
 from remembrancer.memory.changes import changed_line
 from remembrancer.memory.fields import check_memory
@@ -23,7 +23,6 @@ from remembrancer.memory.text import MAX_OBJECT_BYTES
 from remembrancer.protocol.errors import InvalidInput, NotFound, StorageFull
 from remembrancer.protocol.reads import Counts
 from remembrancer.protocol.runs import ReviseMemory
-from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import (
     Applied,
     Change,
@@ -46,7 +45,7 @@ from remembrancer.protocol.writes import (
     UpdatedResult,
     UpdateMemory,
 )
-from tests.contracts.records_rig import MODEL, RecordsRig, lanes_writer, near_duplicates, pending, texts_of
+from tests.contracts.records_rig import MODEL, RecordsRig, embedded, lanes_writer, near_duplicates, pending, texts_of
 from tests.contracts.runs_rig import carry_out
 from tests.operations import OTHER_SESSION, REQUESTED_AT, SESSION, change_operation, memory_id_of, store_operation
 
@@ -171,9 +170,8 @@ def test_vectors_are_kept_beside_their_memory_which_does_not_wait_for_them_any_m
     records = rig.records
     one, two = (rig.number(rig.say(text)) for text in ("x", "y"))
     assert (pending(records), records.is_embedded(MODEL, one)) == ([one, two], False)
-    matrix, passages = np.eye(4, dtype=np.float32), (Passage(0, 1), Passage(1, 2))
-    first = EmbeddedMemory(one, digest_of("x"), passages, matrix[:2])
-    saved = records.save_embeddings(MODEL, [first, EmbeddedMemory(two, digest_of("y"), passages[:1], matrix[2:3])])
+    matrix = np.eye(4, dtype=np.float32)
+    saved = records.save_embeddings(MODEL, [embedded(one, "x", *matrix[:2]), embedded(two, "y", matrix[2])])
     assert (pending(records), len(saved)) == ([], 3)
     assert (records.is_embedded(MODEL, one), records.is_embedded(OTHER_MODEL, one)) == (True, False)
     assert records.passages(MODEL).numbers == saved == sorted(saved)

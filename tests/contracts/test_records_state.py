@@ -12,19 +12,16 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
-from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.moves import snapshot_of
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.actors.store.records.types import EmbeddedMemory, Filters, Phrase
+from remembrancer.actors.store.records.types import Filters, Phrase
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.reads import Counts
-from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import (
     Applied,
     Change,
@@ -137,11 +134,8 @@ class Changing(RuleBasedStateMachine):
         memory_id = ids_of(self.rig.records)[place % len(ids_of(self.rig.records))]
         memory, is_embedded = self.rig.shown(memory_id), self.is_embedded(memory_id)
         text = memory.history[-1 - min(age, memory.version - 1)].record.content
-        place = self.rig.number(memory_id)
-        given = EmbeddedMemory(place, digest_of(text), (Passage(0, len(text)),), np.eye(4, dtype=np.float32)[:1])
-        saved = self.rig.records.save_embeddings(MODEL, [given])
-        fits = text == memory.content
-        assert bool(saved) == (fits and not is_embedded)
+        saved = self.rig.embed(memory_id, text=text)
+        assert bool(saved) == (text == memory.content and not is_embedded)
         if saved:
             self.embedded_at[memory_id] = memory.version
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, get_args
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -22,11 +21,11 @@ from remembrancer.actors.store.read_handlers import list_memories
 from remembrancer.actors.store.records import found_entities
 from remembrancer.actors.store.records.browsing import BROWSER_READS
 from remembrancer.actors.store.records.found_entities import find_names
-from remembrancer.actors.store.records.memory_rows import digest_of, read_copies
+from remembrancer.actors.store.records.memory_rows import read_copies
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits, merge
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Reader, Records
-from remembrancer.actors.store.records.types import USER, EmbeddedMemory, Filters, Phrase, Vectors
+from remembrancer.actors.store.records.types import USER, Filters, Phrase, Vectors
 from remembrancer.actors.store.retrieval.graph_search import search_graph
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.view import Source, View
@@ -38,9 +37,8 @@ from remembrancer.protocol.errors import EmbeddingUnavailable, MemoryUnavailable
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import ListMemories, Order, Recall, SearchGraph, Strategy
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
-from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import EntityRef, EraseMemory, ForgetMemory, LinkRef, ProjectRef, UpdateMemory
-from tests.contracts.records_rig import MODEL, RecordsRig, check_derived, pending, scrub, texts_of
+from tests.contracts.records_rig import MODEL, RecordsRig, check_derived, embedded, pending, scrub, texts_of
 from tests.operations import PROJECT, REQUESTED_AT, SESSION, change_operation, memory_id_of, store_operation
 from tests.patience import PATIENCE_S
 
@@ -156,10 +154,8 @@ def test_what_is_asked_all_the_time_costs_no_more_in_a_space_of_many(tmp_path: P
         costs: list[dict[str, int]] = []
         for numbers in (range(50), range(50, 1000)):
             records.apply([store_operation(f"{number}", f"lamp {number}") for number in numbers])
-            found = texts_of(records, pending(records, MODEL))
-            vector, passages = np.eye(4, dtype=np.float32)[:1], (Passage(0, 5),)
-            embedded = [EmbeddedMemory(number, digest_of(text), passages, vector) for number, text in found.items()]
-            records.save_embeddings(MODEL, embedded)
+            found = texts_of(records, pending(records, MODEL)).items()
+            records.save_embeddings(MODEL, [embedded(number, text) for number, text in found])
             costs.append({name: steps_of(database, partial(ask, records)) for name, ask in OFTEN.items()})
         few, many = costs
         assert {name for name in OFTEN if many[name] > 2 * few[name] + 10} == set()

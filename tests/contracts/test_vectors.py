@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.actors.store.records.types import MAX_ATTEMPTS, EmbeddedMemory, FailedText, PassageVectors, Vectors
+from remembrancer.actors.store.records.types import MAX_ATTEMPTS, FailedText, PassageVectors, Vectors
 from remembrancer.actors.store.vectors import exact_vectors
 from remembrancer.actors.store.vectors.chroma import ADDED_AT_ONCE, Chroma, ChromaUnavailable, ChromaVectors
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
 from remembrancer.actors.store.vectors.near_duplicates import compared
-from remembrancer.protocol.work import CALIBRATED, Passage
+from remembrancer.protocol.work import CALIBRATED
 from remembrancer.protocol.writes import EraseMemory, UpdateMemory
-from tests.contracts.records_rig import RecordsRig, texts_of
+from tests.contracts.records_rig import RecordsRig, embedded, texts_of
 from tests.operations import change_operation, memory_id_of, store_operation
 
 DIMENSIONS = 16
@@ -78,11 +78,8 @@ class Library:
 
     def save(self, numbers: Sequence[int], vectors: Sequence[Vectors]) -> None:
         texts = texts_of(self.records, numbers)
-        made = [
-            EmbeddedMemory(number, digest_of(texts[number]), tuple(Passage(n, n + 1) for n in range(len(rows))), rows)
-            for number, rows in zip(numbers, vectors, strict=True)
-        ]
-        self.records.save_embeddings(MODEL, made)
+        made = zip(numbers, vectors, strict=True)
+        self.records.save_embeddings(MODEL, [embedded(number, texts[number], *rows) for number, rows in made])
 
     def change(self, number: int, vectors: Vectors, text: str = "anew") -> None:
         update = UpdateMemory(self.ids[number], content=f"memory {number}: {text}")
