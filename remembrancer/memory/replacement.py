@@ -28,11 +28,11 @@ from remembrancer.protocol.kinds import RULES_OF_WORK
 from remembrancer.protocol.reads import ListedMemory
 
 PROBABLE: Final = 0.25
-"""From this probability on the session is notified. Among pairs by other authors than those of the fitting data, more
-than half of these are replaced."""
+"""From this probability on the session is notified, and a recall marks the memory. Of the marks, four in five are right
+also for pairs by other authors than those of the fitting data."""
 REPLACED: Final = 0.5
-"""From this probability on a memory is marked, and contexts show its successor instead: nobody looks for what a context
-leaves out."""
+"""From this probability on, every list marks a memory, and contexts show its successor instead: nobody looks for what a
+context leaves out."""
 LONG_EARLIER, LONG_LATER = 25, 35
 LONG_SHARE: Final = 0.5
 """The factor for a text of more words than that, which says several things: it replaces an earlier text as a whole half
@@ -43,6 +43,8 @@ POSSIBLE_ON_ONE_DAY: Final = 0.033
 """The same for two texts of one day: they usually both hold, but not so seldom that nobody should be asked."""
 LEAST_COSINE: Final = 0.4
 """Texts with a lower cosine are not compared."""
+NOTHING_SHARED, ALL_SHARED, MOST_BY_WORDS = 0.19, 1.13, 0.8
+"""The estimate of a cosine by words: for texts without common words, what the share of these adds, and at most."""
 READ: Final = 2000
 """The number of characters of a text whose words are compared."""
 SAME_DAY_S: Final = 12 * 3600.0
@@ -257,6 +259,13 @@ class TextPair:
     apart_s: float
     having: Mapping[str, int] = field(default_factory=dict)
     memories: int = 0
+
+    @classmethod
+    def by_words(cls, earlier: Read, later: Read, apart_s: float) -> "TextPair":
+        """A pair without vectors. The cosine is estimated by the share of common words (the Dice coefficient), so that
+        `PROBABLE` means about the same."""
+        share = 2 * len(earlier.keys & later.keys) / max(1, len(earlier.keys) + len(later.keys))
+        return cls(earlier, later, min(MOST_BY_WORDS, NOTHING_SHARED + ALL_SHARED * share), apart_s)
 
     @cached_property
     def shared(self) -> frozenset[str]:

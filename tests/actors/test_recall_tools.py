@@ -91,6 +91,13 @@ async def test_what_a_session_has_seen_and_hardly_answers_is_not_repeated_but_fo
     assert len((await client.call("recall_memories", query="who mends a broken lantern", limit=4))["memories"]) == 4
 
 
+async def test_what_a_session_has_stored_stays_among_its_lines_until_it_is_shown(client: RawClient) -> None:
+    for number in range(5):
+        await client.store(f"The broken lantern {number} of the quay has {number + 2} lamps {FILLER}.")
+    answer = await client.call("recall_memories", query="who mends a broken lantern")
+    assert len(answer["memories"]) == 5, "they have half of the words"
+
+
 async def test_what_holds_for_every_task_is_given_once_to_a_query_that_nothing_answers(served: Rig) -> None:
     rules = ("Start names with f_, also those of private ones, and end them with nothing.", "Never use floats.")
     task = "merges two sorted lists"

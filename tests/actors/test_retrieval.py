@@ -20,6 +20,7 @@ from remembrancer.actors.store.retrieval.recalls import ANSWERS_BY_TIME
 from remembrancer.memory.contexts import in_sections, section_of
 from remembrancer.memory.decay import DAY_S
 from remembrancer.memory.ranking import DEFAULT_MODEL, weights_file
+from remembrancer.memory.relevance import is_given_whole
 from remembrancer.protocol.kinds import SESSION_RECORD, Scope
 from remembrancer.protocol.reads import (
     ContextGathered,
@@ -177,6 +178,16 @@ async def test_what_was_replaced_comes_after_what_replaced_it_and_is_marked(file
     assert (found[1].superseded_by, found[1].expired, found[0].expired) == ((new,), True, False)
     assert found[0].scores.relevance >= found[1].scores.relevance, "it is given whole where the replaced one is"
     assert await files.found("caching redis", limit=1) == [new]
+
+
+async def test_a_memory_is_found_by_its_words_until_it_has_its_vector(files: Spaces) -> None:
+    files.store("The night ferry leaves at six", requested_at=NOW - 3 * DAY_S)
+    for number in range(10):
+        files.store(f"The keeper of boat {number} sleeps at noon")
+    new = files.store("The night ferry leaves at seven now", passages=0, requested_at=NOW)
+    first = (await files.recall("when does the night ferry leave")).memories[0]
+    assert (first.id, is_given_whole(first)) == (new, True)
+    assert first.scores.shares["meaning"] > 1.0, "as near as its words let expect"
 
 
 async def test_results_stand_in_the_order_of_the_number_that_is_shown_with_them(files: Spaces) -> None:

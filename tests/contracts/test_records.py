@@ -18,7 +18,7 @@ from remembrancer.actors.store.retrieval.question import phrases_of
 from remembrancer.memory.changes import changed_line
 from remembrancer.memory.fields import check_memory
 from remembrancer.memory.limits import MAX_ENTITIES, MAX_TAGS
-from remembrancer.memory.replacement import REPLACED
+from remembrancer.memory.replacement import PROBABLE, REPLACED
 from remembrancer.memory.text import MAX_OBJECT_BYTES
 from remembrancer.protocol.errors import InvalidInput, NotFound, StorageFull
 from remembrancer.protocol.reads import Counts
@@ -365,6 +365,8 @@ def test_what_is_probably_replaced_is_marked_until_it_is_settled(rig: RecordsRig
     for chance, marked in ((REPLACED - 0.01, ()), (REPLACED, (two,))):
         rig.records.link_similar([NearDuplicate(rig.number(two), rig.number(one), chance, relation="contradicts")])
         assert rig.loaded(one).possibly_superseded_by == marked
+        in_a_recall = rig.records.load([rig.number(one)], Filters(SESSION), PROBABLE)[rig.number(one)]
+        assert in_a_recall.possibly_superseded_by == (two,)
         assert links_of(rig, two) == [(one, "contradicts")]
     rig.do(UpdateMemory(two, add_links=(LinkRef("related_to", one),)))
     rig.records.link_similar([NearDuplicate(rig.number(two), rig.number(one), 0.9, relation="contradicts")])

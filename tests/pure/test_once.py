@@ -13,9 +13,11 @@ from msgspec.structs import replace
 from remembrancer.actors.store.records.types import MemoryRecord, Vectors
 from remembrancer.actors.store.retrieval.deduplication import (
     COMPARED_CHARACTERS,
+    NEW_S,
     SAME_COSINE,
     Entry,
     each_once,
+    replaced_by_new,
     replaced_last,
     strength_of,
 )
@@ -146,6 +148,24 @@ def test_what_was_replaced_stands_right_behind_what_replaced_it_also_in_a_chain_
     assert [each.scores.final for each in replaced_last(chain)] == [0.9, 0.9, 0.9]
     circle = [entry("a", 0.9, superseded_by=("b",)), entry("b", 0.8, superseded_by=("a",))]
     assert sorted(ids(replaced_last(circle))) == ["a", "b"]
+
+
+def test_what_a_new_memory_without_a_vector_replaces_by_its_words_is_marked_and_comes_after_it() -> None:
+    past: dict[str, Any] = {"space": 1, "created_at": NOW - 3 * DAY_S}
+    old = entry("old", 0.9, content="The staging database is Postgres 14.", vector=EAST, **past)
+    other = entry("other", 0.8, content="The staging database is restarted every night.", vector=NORTH, **past)
+    text = "The staging database is Postgres 16 since Monday."
+    new = entry("new", 0.6, content=text, space=1, number=2)
+    found = replaced_last(replaced_by_new([old, other, new], NOW))
+    assert [(each.record.id, each.record.possibly_superseded_by) for each in found] == [
+        ("new", ()),
+        ("old", ("new",)),
+        ("other", ()),
+    ]
+    has_links = dataclasses.replace(new, vector=EAST)
+    elsewhere = dataclasses.replace(new, record=replace(new.record, space=2))
+    for now, unlike in ((NOW + 2 * NEW_S, new), (NOW, has_links), (NOW, elsewhere)):
+        assert replaced_by_new([old, unlike], now)[0].record == old.record
 
 
 @given(st.lists(st.lists(st.integers(0, 7), max_size=3), max_size=8))

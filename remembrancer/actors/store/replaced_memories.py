@@ -1,8 +1,8 @@
 """Memories that a later one probably replaces. They are judged once the later one has vectors, linked with
 `contradicts`, and reported to the session that stored the later one, in the answer to its next store.
 
-The link's strength is the probability. From `REPLACED` up, a listed memory has the later one's id in
-`possibly_superseded_by`; every pair waits in Review.
+The link's strength is the probability. From `REPLACED` up (in a recall, `PROBABLE`), a listed memory has the id of the
+later one in `possibly_superseded_by`; every pair waits in Review.
 """
 
 import threading
@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from remembrancer.actors.store.records.space import NO_SPACE
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import MemoryRecord, NearDuplicate, Outcome, Phrase
 from remembrancer.memory.replacement import LEAST_COSINE, PROBABLE, Read, TextPair, least_to_ask, probability, read
@@ -63,7 +64,7 @@ class ReplacedMemories:
             if one not in loaded or other not in loaded:
                 continue
             earlier, later = sorted((loaded[one], loaded[other]), key=lambda each: (each.happened_at, each.number))
-            if earlier.scope == "session" or not _can_replace(later, earlier, derived):
+            if not _can_replace(later, earlier, derived):
                 continue
             apart_s = later.happened_at - earlier.happened_at
             compared = TextPair(text_of(earlier.number), text_of(later.number), found.cosine, apart_s)
@@ -118,6 +119,15 @@ class ReplacedMemories:
             _keep_last(self._untold, STORED)
 
 
+def probability_by_words(later: MemoryRecord, earlier: MemoryRecord) -> float:
+    """The probability that a memory replaces an earlier one of its space, by words alone. No part of a note does."""
+    apart_s = later.happened_at - earlier.happened_at
+    are_comparable = later.space == earlier.space != NO_SPACE and len(_comparable((earlier, later))) == 2
+    if apart_s <= 0.0 or not (are_comparable and _can_replace(later, earlier, ())):
+        return 0.0
+    return probability(TextPair.by_words(read(earlier.content), read(later.content), apart_s))
+
+
 def _keep_last(kept: OrderedDict[Any, Any], count: int) -> None:
     while len(kept) > count:
         kept.popitem(last=False)
@@ -130,7 +140,7 @@ def _can_replace(later: MemoryRecord, earlier: MemoryRecord, derived: Container[
     if (is_event and earlier.number in derived) or (is_summed_up and (is_event or later.number in derived)):
         return False
     is_task = later.kind == OPEN_END and earlier.kind != OPEN_END
-    return not is_task and (earlier.kind != "error_fix" or later.kind == "error_fix")
+    return earlier.scope != "session" and not is_task and (earlier.kind != "error_fix" or later.kind == "error_fix")
 
 
 def _comparable(memories: Iterable[MemoryRecord]) -> dict[int, MemoryRecord]:

@@ -93,8 +93,8 @@ class RecallMemoriesArguments(GivenFilters, frozen=True, forbid_unknown_fields=T
 )
 async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Answer:
     """The likely and possible answers in full, or else the nearest memory, unless the session has seen it; one line for
-    it then, and for each of the others that the session has not seen. All are in full with `detail`, and with a ranking
-    by name and in a degraded answer, where nothing is judged."""
+    it then, and for others that the session has not seen, or has stored and that have half of the query's words. All
+    are in full with `detail`, and with a ranking by name and in a degraded answer, where nothing is judged."""
     started = time.perf_counter()
     root = workspace_root(call.caller.directory, call.service.settings)
     request = to_recall(arguments, call.caller.project, call.caller.session_id, root)
@@ -110,10 +110,12 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
     detail, is_unjudged = arguments.detail, call.degraded or arguments.ranking != "fitted"
     memories, full = list(recalled.memories), {each.id for each in recalled.memories}
     none_answers, standing = not any(is_given_whole(each) for each in memories), dict[str, ListedMemory]()
-    total, open_ends = recalled.total_matched, set[str]()
+    terms, total, open_ends = terms_of(arguments.query), recalled.total_matched, set[str]()
     asks_for_all = not (detail or is_unjudged) and arguments.limit is None and _asks_for_open_ends(request)
     if not (detail or is_unjudged):
-        memories = with_lines(memories, arguments.limit, call.session.seen)
+        own = [each for each in memories if each.id in call.session.seen - call.session.served]
+        looked_for = {each.id for each in own if 2 * len(terms & terms_of(each.content)) >= len(terms)}
+        memories = with_lines(memories, arguments.limit, call.session.seen - looked_for)
         if asks_for_all:
             found = await _open_ends(call)
             open_ends = {each.id for each in found}
@@ -126,7 +128,7 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
         has_room = given(arguments.limit, LEAST_ROOM) >= LEAST_ROOM  # who asks for a few is given no more
         if has_room and not (is_answered or is_narrowed):
             standing = {each.id: each for each in await _standing(recalled.memories, call) if each.id not in full}
-    terms, ranked = terms_of(arguments.query), {each.id for each in memories}
+    ranked = {each.id for each in memories}
     behind = [each for key, each in standing.items() if key not in ranked]
 
     def entry_of(memory: RecalledMemory) -> Answer:

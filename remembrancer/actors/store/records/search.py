@@ -227,11 +227,15 @@ class SqliteSearch(SqliteWords):
             found.facts.update((number, facts) for number, facts in turns if number in shown)
         return found
 
-    def load(self, numbers: Sequence[int], filters: Filters | None) -> dict[int, MemoryRecord]:
-        """Return those of the memories that pass the filters; with None all of them, regardless of visibility."""
+    def load(
+        self, numbers: Sequence[int], filters: Filters | None, replaced_from: float = REPLACED
+    ) -> dict[int, MemoryRecord]:
+        """Return those of the memories that pass the filters; with None all of them, regardless of visibility, and
+        without links. From the probability `replaced_from` on, a memory has `possibly_superseded_by`."""
         condition, arguments, links, session = "TRUE", list[object](), "", list[object]()
         if filters is not None:
-            (condition, arguments), links, session = condition_of(filters), f", ({_LINKS})", [filters.session_id]
+            (condition, arguments), links = condition_of(filters), f", ({_LINKS})"
+            session = [replaced_from, filters.session_id]
         found: dict[int, MemoryRecord] = {}
         with self._file.reading() as query:
             for row in query(
@@ -373,10 +377,10 @@ _LINKS: Final = f"""SELECT json_group_array(json_array(field, id)) FROM (
         UNION ALL SELECT source, strength, CASE relation WHEN 'similar_to' THEN 'near_duplicates'
             WHEN 'supersedes' THEN 'superseded_by' ELSE 'possibly_superseded_by' END
         FROM memory_links WHERE target = m.number AND (relation IN ('similar_to', 'supersedes')
-            OR (relation = 'contradicts' AND strength >= {REPLACED}))) AS l
+            OR (relation = 'contradicts' AND strength >= ?))) AS l
     JOIN memories AS o ON o.number = l.other
     WHERE o.forgotten_at IS NULL AND {shown_to("o")}
-    ORDER BY l.strength DESC, o.number)"""  # noqa: S608 - a number of ours
+    ORDER BY l.strength DESC, o.number)"""  # noqa: S608 - fixed clauses
 """The memories that `m` is linked to, with the field that lists them: those that the session may see and that are not
 forgotten, strongest links first."""
 _decode_links: Final = msgspec.json.Decoder(list[tuple[str, str]]).decode

@@ -2,15 +2,19 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+import msgspec
 import numpy as np
 
 from remembrancer.actors.store.records.types import Filters, MemoryRecord, Vectors, is_memory
+from remembrancer.actors.store.replaced_memories import probability_by_words
 from remembrancer.actors.store.retrieval.view import Ref, View
 from remembrancer.memory.changes import SAME_EVENT_S
 from remembrancer.memory.decay import has_ended, memory_strength
+from remembrancer.memory.replacement import PROBABLE, REPLACED
 from remembrancer.memory.wording import normalised, same_in_words
 from remembrancer.protocol.kinds import SCOPES, Scope
 from remembrancer.protocol.reads import Recall, Recalled, RecalledMemory, Scores, Strategy
@@ -28,6 +32,8 @@ UNRANKED: Final = Scores(0.0, 0.0)
 """The scores of a memory that is shown because it probably replaces a result, and not because it was found."""
 COMPARED_CHARACTERS: Final = 2000
 """A longer text says more than one thing, so it only duplicates an equal text."""
+NEW_S: Final = 60.0
+"""The age up to which a memory without a vector is compared by its words with those that it may replace."""
 CLOSE: Final = 0.5
 """A later memory that probably replaces an earlier one, and has at least this share of its score, precedes it. A
 question about something that only the earlier one covers is answered by that one. What the later one loses by being
@@ -71,18 +77,22 @@ def show(
     """Return the answer for a ranking, and the memories in it. `of_a_time`: the question names a time, so memories
     valid then are not ranked behind their replacements."""
     ranked, limit = ranking.scored[: ranking.answering], request.limit
+    # From a context, what is probably replaced is left out; in an answer, it is only marked.
+    replaced_from = REPLACED if request.is_task else PROBABLE
+    load = partial(_loaded, view, filters, now, ranking.vectors, replaced_from)
     loaded: list[Entry] = []
     kept: list[Entry] = []
     taken = 0
     while taken < len(ranked) and len(kept) < limit:
         page = ranked[taken : taken + limit + SPARE]
         taken += len(page)
-        loaded += _loaded(view, page, filters, now, ranking.vectors)
+        loaded += load(page)
         if not of_a_time:
-            loaded += _loaded(view, _replacing(view, loaded, ranked), filters, now, ranking.vectors)
+            loaded += load(_replacing(view, loaded, ranked))
         kept = each_once(loaded)
     left_out = len({ref for ref, _ in ranked[:taken]} | {entry.ref for entry in loaded}) - len(kept)
-    entries = (kept if of_a_time else replaced_last(kept))[:limit]
+    marked = kept if request.is_task else replaced_by_new(kept, now)
+    entries = (kept if of_a_time else replaced_last(marked))[:limit]
     asked_at = now if request.reference_time is None else request.reference_time
     answer = Recalled(
         memories=tuple(
@@ -126,6 +136,19 @@ def _ids_in(entries: Sequence[Entry]) -> set[str]:
     memories = [each for each in entries if is_memory(each.ref)]
     linked = {memory_id for each in memories for name in fields for memory_id in getattr(each.record, name)}
     return linked | {memory_id for each in memories for memory_id in (each.record.id, *each.stands_for)}
+
+
+def replaced_by_new(entries: Sequence[Entry], now: float) -> list[Entry]:
+    """Mark the entry that a new one without a vector most probably replaces: the links are only made with the vectors,
+    but a session that has just stored a memory may look for it at once."""
+    marked = list(entries)
+    for new in [each.record for each in entries if each.vector is None and now - each.record.created_at < NEW_S]:
+        chances = [probability_by_words(new, each.record) for each in marked]
+        if (chance := max(chances)) >= PROBABLE:
+            old = marked[place := chances.index(chance)]
+            newer = tuple(dict.fromkeys((*old.record.possibly_superseded_by, new.id)))
+            marked[place] = replace(old, record=msgspec.structs.replace(old.record, possibly_superseded_by=newer))
+    return marked
 
 
 def replaced_last(entries: Sequence[Entry]) -> list[Entry]:
@@ -187,9 +210,11 @@ def _replacing(view: View, loaded: Sequence[Entry], ranked: Scored) -> Scored:
     return list(found.items())
 
 
-def _loaded(view: View, page: Scored, filters: Filters, now: float, vectors: Mapping[Ref, Vectors]) -> list[Entry]:
+def _loaded(
+    view: View, filters: Filters, now: float, vectors: Mapping[Ref, Vectors], replaced_from: float, page: Scored
+) -> list[Entry]:
     """Load the memories of ranked candidates, without those that are gone."""
-    records = view.load([ref for ref, _ in page], filters) if page else {}
+    records = view.load([ref for ref, _ in page], filters, replaced_from) if page else {}
     return [
         Entry(
             ref,

@@ -21,6 +21,8 @@ from remembrancer.actors.store.retrieval.graph_search import connections
 from remembrancer.actors.store.retrieval.question import Question, read_question
 from remembrancer.actors.store.retrieval.view import Ref, View
 from remembrancer.memory.features import (
+    ANSWERING_COSINE,
+    COSINE_FLOOR,
     EXPIRED,
     NAMES,
     OF_A_RULE,
@@ -191,8 +193,12 @@ def columns(question: Question, searches: Searches, rows: Rows) -> Candidates:
     is_rule = np.array([each.kind in RULES for each in facts])
     covered = coverage(rows.words, weights)
     standings = np.array([standing(each.status, each.valid_until, asked_at) for each in facts])
+    cosine = rows.cosine
+    if not np.isnan(cosine).all():  # a memory without a vector yet is as near as its share of the question's words
+        span = np.nanmax(cosine, initial=ANSWERING_COSINE) - COSINE_FLOOR
+        cosine = np.where(np.isnan(cosine), COSINE_FLOOR + covered / (covered.max() or 1.0) * span, cosine)
     return Candidates(
-        cosine=rows.cosine,
+        cosine=cosine,
         opening=rows.opening,
         bm25=_comparable(rows.bm25, np.array([each.space for each in facts]), sizes),
         coverage=covered,

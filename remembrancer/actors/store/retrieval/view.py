@@ -18,6 +18,7 @@ from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Reader, Records
 from remembrancer.actors.store.records.types import Filters, MemoryRecord, RankingFacts
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
+from remembrancer.memory.replacement import REPLACED
 from remembrancer.memory.times.windows import TimeWindow
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.wire import Notice
@@ -62,10 +63,12 @@ class View:
         found = self.reader.ranking_facts(numbers, filters) if numbers else {}
         return found if self._notes is None else found | self._notes.texts.ranking_facts(numbers, filters)
 
-    def load(self, refs: Iterable[Ref], filters: Filters | None) -> dict[Ref, MemoryRecord]:
-        """Return those memories that pass the filters; with None all of them, regardless of visibility."""
+    def load(
+        self, refs: Iterable[Ref], filters: Filters | None, replaced_from: float = REPLACED
+    ) -> dict[Ref, MemoryRecord]:
+        """Return those memories that pass the filters; with None all of them, as `Records.load` does."""
         numbers = list(refs)
-        found = self.reader.load(numbers, filters) if numbers else {}
+        found = self.reader.load(numbers, filters, replaced_from) if numbers else {}
         return found if self._notes is None else found | self._notes.texts.load(numbers, filters)
 
     def happened_in(self, window: TimeWindow, filters: Filters) -> list[Ref]:
