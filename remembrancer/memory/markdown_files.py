@@ -39,7 +39,7 @@ _KIND_OF_TITLE: Final[dict[str, Kind]] = {
     **{f"{kind}{end}": kind for kind in RULES_OF_WORK for end in ("", "s")},
     **{"rule": "convention", "rules": "convention"},
 }
-"""The headings that name a kind."""
+"""The words that name a kind in a heading."""
 _ITEM: Final = re.compile(r"^[-*] +", re.MULTILINE)
 """The marker of an item that is in no other item."""
 _decode_fields: Final = msgspec.json.Decoder(dict[str, Any]).decode
@@ -84,6 +84,12 @@ def read_file(text: str, details: Mapping[str, Mapping[str, Any]]) -> tuple[str,
     return notes, lines
 
 
+def _kind_named(title: str) -> Kind | None:
+    """The kind that a heading names: "Decisions", "Coding conventions", "Rules of the house"."""
+    subject = re.split(r" (?:of|for|about|in|on) ", title.lower())[0]
+    return _KIND_OF_TITLE.get(subject.rpartition(" ")[2])
+
+
 def sections_of(
     path: str, text: str, at: float, scope: Scope, kind_of: Callable[[str], Kind]
 ) -> tuple[list[PortableMemory], int]:
@@ -116,11 +122,12 @@ def sections_of(
                 continue
         titled = heading + section
         kind = kind_of(section)
+        named = None if is_open else _kind_named(title)
         if is_open or kind == "fact":
-            kind = _KIND_OF_TITLE.get(title.lower(), kind_of(titled))
+            kind = named or kind_of(titled)
         prefix = above if is_open else headed
         parts: Sequence[str] = open_ends_in(titled) if is_open else (section,)
-        if _KIND_OF_TITLE.get(title.lower()) in STANDING and _ITEM.match(section):
+        if named in STANDING and _ITEM.match(section):
             parts = [item.strip() for item in _ITEM.split(section)[1:]]
         for part in parts:
             content = f"{prefix}: {part}" if prefix else part
