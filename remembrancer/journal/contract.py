@@ -7,8 +7,8 @@ restored from an older backup, or another one of the same name), the call raises
 applying and appending to this lane.
 
 **One append is atomic**: either all its entries are stored, next to each other, or none is. Concurrent appends of
-others come before or after them, so nobody waits: an entry takes effect where it stands, and the caller reads up to
-there. **An append without an answer** raises `JournalAway`: its entries may be there, or come to be there, so the
+others come before or after them, so nobody waits: an entry takes effect at its position, and the caller reads up to
+there. **An append without an answer** raises `JournalAway`: its entries may have been stored, or may still be, so the
 caller reads before it appends them again, under new ids. An operation that is applied once per id is done exactly once.
 """
 
@@ -110,7 +110,7 @@ class Journal(Protocol):
         """
 
     async def read(self, lane: str, *, after: LaneMark, limit: int = 1000) -> EntryPage:
-        """At most `limit` entries after a mark, without a gap, or fewer if they are large; none only if there are none.
+        """At most `limit` entries after a mark, without a gap, or fewer if they are large; none only if none follow.
 
         Raises:
             Trimmed: the entry directly after the mark is no longer kept.

@@ -1,10 +1,10 @@
 """A journal on NATS JetStream: two streams for each lane, one for entries, and one for snapshots and notices.
 
-The server orders the entries; several of them go as one atomic batch (servers from 2.12 on). The identity of the
-journal is part of the subject, so a recreated stream accepts nothing that was meant for the one before. Reads are
-batched direct gets, which any replica answers; so a gap in one replica counts as a deletion only if the leader confirms
-it. Each read begins with the entry at the reader's mark, which proves that the stream is still the same. A watch is a
-plain subscription to the appended entries. No consumer is created, and a member needs only the permissions in `rights`.
+The server orders the entries; several are sent as one atomic batch (since server 2.12). The identity of the journal is
+part of the subject, so a recreated stream accepts nothing that was meant for the previous one. Reads are batched direct
+gets, which any replica answers; so a gap in one replica counts as a deletion only if the leader confirms it. Each read
+begins with the entry at the reader's mark, which proves that the stream is still the same. A watch is a plain
+subscription to the appended entries. No consumer is created, and a member needs only the permissions in `rights`.
 """
 
 import asyncio
@@ -124,7 +124,7 @@ class JetStreamJournal(Journal):
         self._refusal = ""
         """The server's reason for refusing this host or a request."""
         self._journals: dict[str, str] = {}
-        """The identities of the lanes' journals, as far as the present connection has verified them."""
+        """The identities of the lanes' journals, as far as the current connection has verified them."""
 
     async def check(self) -> None:
         """Raises `JournalAway` or `JournalRefused` unless lanes can be created here."""
@@ -202,7 +202,7 @@ class JetStreamJournal(Journal):
 
     async def _end(self, lane: str, after: LaneMark) -> EntryPage:
         """The empty page after a mark, unless the leader says that entries were deleted there: a replica may lag, and a
-        server that was paused takes itself for the leader for a while."""
+        server that was paused may believe for a while that it is the leader."""
         patience = asyncio.get_running_loop().time() + (LAG_S if len(self._server.urls) > 1 else 0.0)
         while True:
             info = await self._info(lane, deleted=True)
@@ -298,7 +298,7 @@ class JetStreamJournal(Journal):
         """The identity of a lane's journal, in which this connection has found a mark. Raises `JournalChanged`."""
         async with self._connected():
             if lane not in self._journals or mark.journal not in ("", self._journals[lane]):
-                with suppress(Trimmed, EntryDamaged):  # what follows the mark is of no interest
+                with suppress(Trimmed, EntryDamaged):  # later entries do not matter
                     await self.read(lane, after=mark, limit=1)
                 self._journals[lane] = mark.journal or _identity(await self._info(lane))
             return self._journals[lane]
@@ -352,7 +352,7 @@ class JetStreamJournal(Journal):
                 if _REFUSED.search(reason):
                     self._refusal = reason
                     if client.is_connected:
-                        await client.close()  # so that nobody waits for an answer that does not come
+                        await client.close()  # so that nobody waits for an answer that will not come
 
             async def on_closed() -> None:
                 for answer in client._resp_map.values():
@@ -420,7 +420,7 @@ class JetStreamJournal(Journal):
             try:
                 await client.publish(f"$JS.API.DIRECT.GET.{stream}", msgspec.json.encode(request), inbox)
                 arrived = answers._pending_queue
-                while True:  # `next_msg` makes two tasks for each message, also for one that is there
+                while True:  # `next_msg` makes two tasks for each message, even for one that has arrived
                     answer = arrived.get_nowait() if arrived.qsize() else await answers.next_msg(ANSWER_S)
                     status = _header(answer, "Status")
                     if status == "503":
@@ -463,7 +463,7 @@ def _tls(server: Server) -> ssl.SSLContext | None:
     if all(url.startswith("tls://") for url in server.urls):
         return ssl.create_default_context(cadata=server.ca_pem or None)
     if not all(urlsplit(url).hostname in LOOPBACK for url in server.urls):
-        raise InvalidInput("a server on another machine must be reached by tls://, so that nobody can listen")
+        raise InvalidInput("a server on another machine must be reached over tls://, so that nobody can eavesdrop")
     return None
 
 

@@ -45,7 +45,7 @@ class KeyPair:
             if binascii.crc_hqx(raw[:-2], 0).to_bytes(2, "little") != raw[-2:]:
                 raise ValueError
         except ValueError as error:
-            raise InvalidInput("the key of the invitation is damaged: copy it again, whole") from error
+            raise InvalidInput("the key of the invitation is damaged: copy the whole invitation again") from error
         self.seed = seed
         self._private = Ed25519PrivateKey.from_private_bytes(body)
         public = self._private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
@@ -109,8 +109,8 @@ class Authority(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return KeyPair(self.account_seed).public
 
     def account_jwt(self) -> str:
-        """The operator's statement about the account of all lanes, with the revoked users; newer than those with fewer:
-        of two from the same second, servers may settle on either."""
+        """The operator's statement about the account of all lanes, with the revoked users. It is dated after those with
+        fewer, since of two from the same second servers may keep either."""
         limits = {**_LIMITS, "disk_storage": _UNLIMITED, "streams": _UNLIMITED, "consumer": _UNLIMITED}
         rights = {"type": "account", "limits": limits, "revocations": {each.user: each.at for each in self.revoked}}
         return KeyPair(self.operator_seed).claim(self.account, "lanes", rights, at=self._newest())

@@ -43,14 +43,14 @@ class Membership(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
     lane: str
     title: str
-    """A name of the shared memories, for people."""
+    """A name of the shared memories that people can read."""
     member: str
     server: Server
     keyring: Keyring
     secret: bytes
     """The key under which new keys of the lane are delivered to this member."""
     read_only: bool = False
-    """True if release 0.2.0 invited this host to read alone: its server refuses what it writes."""
+    """True if release 0.2.0 invited this host only to read: the server refuses its writes."""
     is_users: bool = False
     """True for the user's own scope, whose members are the user's machines."""
 
@@ -120,7 +120,7 @@ class Sharing:
         self._write(self._lanes / f"{membership.lane}.json", membership)
 
     async def leave(self, lane: str) -> None:
-        """Delete a membership. Its invitation can be used again if the others can be told."""
+        """Delete a membership. Its invitation can be used again if the other members can be notified."""
         membership = self.membership(lane)
         with suppress(RemembrancerError):
             async with aclosing(self.open(membership)) as journal:
@@ -131,8 +131,9 @@ class Sharing:
         (self._lanes / f"{lane}.json").unlink()
 
     async def join(self, invitation: str) -> Membership:
-        """Join a lane by an invitation that no other machine has used, and none can use afterwards; or take its newer
-        keys. Raises if it is not one, or was used, or this home is a member under another name, or nobody can tell."""
+        """Join a lane with an unused invitation, which no other machine can use afterwards; a member only adopts its
+        newer keys. Raises if the invitation is invalid or used, if this home is a member under another name, or if that
+        cannot be checked."""
         membership = read_invitation(invitation)
         journal = self.open(membership)
         mine = [each for each in self.memberships() if each.lane == membership.lane]
@@ -318,7 +319,7 @@ def read_invitation(text: str) -> Membership:
         raw = zlib.decompressobj().decompress(base64.urlsafe_b64decode(packed + "=" * (-len(packed) % 4)), MAX_LINE)
         membership = _decode_invitation(raw)
     except (binascii.Error, ValueError, zlib.error, msgspec.DecodeError) as error:
-        raise InvalidInput("the invitation is damaged, or of a newer release: copy it again, whole") from error
+        raise InvalidInput("the invitation is damaged, or of a newer release: copy all of it again") from error
     check_name(membership.lane)
     check_name(membership.member)
     return _with_shown_title(membership)

@@ -298,7 +298,7 @@ async def test_a_damaged_index_that_cannot_be_deleted_ends_only_its_housekeeping
         damage_inside(path)
         with pytest.raises(MemoryUnavailable):
             await rig.gateway.ask(SearchFiles(workspace, "lantern"))
-        await until(lambda: "housekeeping put off" in rig.log())
+        await until(lambda: "housekeeping postponed" in rig.log())
         assert await rig.gateway.ask(DescribeCode(PROJECT)) == ()
 
 

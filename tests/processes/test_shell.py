@@ -179,7 +179,7 @@ def test_a_move_to_the_user_is_undone_in_its_own_project_only(shell: Shell) -> N
     assert "The port is 5433 (all your projects, " in elsewhere("undo", status=exit_codes.USAGE)
     elsewhere("undo", "--yes")
     refused = elsewhere("undo", memory, status=exit_codes.USAGE)
-    assert "came from another project, which alone can take it back" in refused
+    assert "came from another project, and only that project can take it back" in refused
     assert "there is nothing left to undo here" in elsewhere("undo", "--yes", status=exit_codes.FAILED), "passed over"
     assert elsewhere.json("show", memory)["scope"] == "user"
     assert "Undone, it is moved back to the project" in shell("undo", "--yes")

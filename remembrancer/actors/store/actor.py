@@ -53,10 +53,10 @@ ASKERS: Final = ("gateway", "command")
 ABOUT_STATE: Final = (NotePresence, DescribeStore)
 HOUSEKEEPING_S: Final = 1.0
 IDLE_S: Final = 0.3
-"""Names are searched for, in longer steps, once clients have asked for nothing for this long."""
+"""The store looks for names, in longer steps, after this time without a request."""
 COUNTED_AT_ONCE_BYTES: Final = 4 * 1024 * 1024
-"""A database up to this size is counted in a few milliseconds, at once, so that its status includes every acknowledged
-write."""
+"""A database up to this size is counted whenever its status is read, in a few milliseconds, so that the status includes
+every acknowledged write."""
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -70,11 +70,11 @@ class StoreActor(Actor):
         self._lock = FileLock(spec.paths.store_lock)
         self._readers = Readers()
         self._counted: tuple[object, Counts | None] = (None, None)
-        """The counts of all memories, and the version of the records that they are of."""
+        """The version of the records, and the counts of all memories at that version."""
         self._named: object = None
-        """The version of the records in which no names were left to be found."""
+        """The version of the records whose names have all been found."""
         self._asked = 0
-        """The number of requests by clients and commands, apart from those about the store's state."""
+        """The number of requests from clients and commands, except those for the store's status."""
         self._gateway: Peer | None = None
         self._background = anyio.CancelScope()
         self._counting = anyio.Lock()
@@ -230,7 +230,7 @@ class StoreActor(Actor):
     async def _keep_house(self) -> None:
         while True:
             await anyio.sleep(HOUSEKEEPING_S)
-            if self._files.is_replaced:  # writes are refused already, and the next store opens what is there now
+            if self._files.is_replaced:  # writes already fail, and the next store opens the new file
                 raise FileLocked(f"{self.spec.paths.database} was removed or replaced while it was open")
             await self._count_accesses()
             if self._files.version != self._counted[0]:
@@ -243,7 +243,7 @@ class StoreActor(Actor):
                     self._named = version
 
     async def _count_accesses(self) -> None:
-        """Store the accesses to memories shown in answers. On return, none from before the call are pending."""
+        """Store the accesses to memories that answers have shown, including all from before the call."""
         async with self._counting:
             now, spaces = time.time(), {records.space: records for records in self._files}
             for (space, session_id), (shown, used) in self._reads.take_touched().items():
@@ -256,7 +256,7 @@ class StoreActor(Actor):
         try:
             return await work
         except RemembrancerError as error:
-            logger.warning("housekeeping put off", extra={"file": name, "code": error.code, "reason": error.message})
+            logger.warning("housekeeping postponed", extra={"file": name, "code": error.code, "reason": error.message})
             return None
 
     def _router_of(self, worker: Peer) -> Router[Any]:

@@ -56,7 +56,7 @@ from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import ProjectRef
 
 IN_USE_S: Final = 120.0
-"""The time after a request for which a tree is indexed although no session is in its project."""
+"""A tree is kept indexed for this time after a request, even without a session in its project."""
 AT_ONCE: Final = 200
 """Memories that are read in one step, which takes a few milliseconds."""
 SYSTEM_DIRECTORIES: Final = tuple(map(Path, ("/boot", "/etc", "/private/etc", "/proc", "/root", "/sys")))
@@ -67,7 +67,7 @@ logger = logging.getLogger(__name__)
 
 
 class CodeTree(msgspec.Struct, frozen=True):
-    """A tree of code that a client has asked for, as its project's file of trees has it."""
+    """A tree of code that a client asked for: an entry in its project's list of trees."""
 
     id: str
     root: str
@@ -84,7 +84,7 @@ class CodeHandlers(Handlers):
         self._listing = anyio.Lock()
         """Held while a tree is added to a project's list, or removed from it."""
         self._trees: dict[str, dict[str, CodeTree]] = {}
-        """By project and tree id, for the projects that were asked about."""
+        """The trees by project id and tree id, for the projects requested so far."""
         self._open: dict[str, CodeIndex] = {}
         self._opening = threading.Lock()
         self._asked_at: dict[str, float] = {}
@@ -105,8 +105,7 @@ class CodeHandlers(Handlers):
                 self._indexer.ask(tree)
 
     async def with_gone_files(self, project: ProjectRef, answer: Recalled) -> Recalled:
-        """The answer, in which each memory that names a file of the indexed code says if that file is gone. These
-        memories come last."""
+        """The answer, with the memories that name a deleted file of the indexed code marked and moved to the end."""
         roots = [tree.root for tree in self._readable(project).values()]
 
         def look() -> Recalled:
@@ -160,7 +159,7 @@ class CodeHandlers(Handlers):
                 pass
             except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
                 logger.warning("the list of trees cannot be read", extra={"file": str(listed), "reason": str(error)})
-                return self._trees.setdefault(project_id, {})  # with the indexes left for the trees that it lists
+                return self._trees.setdefault(project_id, {})  # and keep the indexes
             self._trees[project_id] = {tree.id: tree for tree in trees}
             for path in folder.glob("*.db"):  # of former releases, or made while its tree was being deleted
                 if path.stem not in self._trees[project_id]:
@@ -214,8 +213,7 @@ class CodeHandlers(Handlers):
         return IndexedTree(project_id, tree.root, database, "code", tree.watch)
 
     async def _ask(self, project_id: str, tree: CodeTree, question: Callable[[CodeIndex], T]) -> T:
-        """Ask the index of a tree. A damaged index is deleted, and a lost one is rebuilt; meanwhile the error is
-        raised."""
+        """Query the index of a tree. A damaged index is deleted, and its error raised; a missing one is rebuilt."""
         database = self._indexed(project_id, tree).database
         if not await asyncio.to_thread(os.path.exists, database):
             self._asked_at[project_id] = time.monotonic()
@@ -225,7 +223,7 @@ class CodeHandlers(Handlers):
         except (RecordsUnusable, SchemaTooNew, SchemaTooOld):
             with suppress(OSError):  # the reason that it cannot be read is the one to report
                 await self._readers.read(partial(self._delete_index, database))
-            self._asked_at[project_id] = time.monotonic()  # so that it is looked at
+            self._asked_at[project_id] = time.monotonic()  # so that it is rebuilt
             raise
 
     async def _search(self, request: SearchCode, context: RequestContext) -> tuple[CodeChunk, ...]:
@@ -338,8 +336,8 @@ def _described(tree: CodeTree, is_asked: bool, index: CodeIndex) -> TreeDescript
 
 
 def _without_other_working_trees(trees: list[CodeTree], request: SearchCode) -> list[CodeTree]:
-    """The trees without those of other working trees of the session's repository, if its own is among them: they have
-    the same files as of other branches. Blocks."""
+    """Drop other working trees of the session's repository, which hold the same files on other branches, if the
+    session's own is among the trees. Blocks."""
     if request.directory not in {tree.root for tree in trees}:
         return trees
 
@@ -375,9 +373,9 @@ def _checked_root(request: IndexCode, paths: RuntimePaths) -> str:
 
 
 def _gone_file(content: str, source: str | None, roots: Sequence[str]) -> str:
-    """The first file named by a memory that is missing in its tree, as the memory names it; empty if there is none.
+    """The first missing file that a memory names, as the memory spells it; empty if none is missing.
 
-    A file in the text is missing only if its directory is there, since the path may begin anywhere, and if no other
+    A file in the text counts as missing only if its directory exists, since the path may begin anywhere, and no other
     tree has it. Blocks.
     """
     named = [each.name for each in found_names(content, is_entity=False) if each.type == "file" and "/" in each.name]

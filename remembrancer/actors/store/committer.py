@@ -2,7 +2,7 @@
 committed together (group commit).
 
 A commit with `synchronous=FULL` costs one wait for the disk, for one operation or a hundred. Other work of a thread,
-which is cut into steps of a few milliseconds, has its turn among the groups.
+which is cut into steps of a few milliseconds, runs between the groups.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from remembrancer.protocol.ids import PROJECT_ID
 from remembrancer.protocol.writes import Operation
 
 INDEX: Final = ".files"
-"""The ending of the name of an index of files, after its project's id."""
+"""The suffix of an index of files, after its project's id."""
 MAX_WAITING: Final = 10_000
 """The number of operations that may wait for one thread before more are refused."""
 MAX_GROUP: Final = 256
@@ -45,7 +45,7 @@ Submission = tuple[Target, Operation, asyncio.Future[Outcome]]
 
 
 class Committer:
-    """Commits operations. Use inside a running event loop, on which answers are delivered; only `close` is for another
+    """Commits operations. Use inside a running event loop, which delivers the outcomes; only `close` is for another
     thread."""
 
     def __init__(self) -> None:
@@ -68,11 +68,11 @@ class Committer:
         return future
 
     def run(self, name: str, work: Callable[[], T]) -> asyncio.Future[T]:
-        """Run `work` on the thread of that name, even if the caller leaves. The future fails if the committer is
+        """Run `work` on the thread of that name, even if the caller is cancelled. The future fails if the committer is
         closed."""
         try:
             running = self._loop.run_in_executor(self._writer_of(name).thread, work)
-            running.add_done_callback(asyncio.Future.exception)  # otherwise asyncio complains if the caller has left
+            running.add_done_callback(asyncio.Future.exception)  # otherwise asyncio complains if the caller is gone
             return asyncio.shield(running)
         except (MemoryUnavailable, RuntimeError):
             future: asyncio.Future[T] = self._loop.create_future()
@@ -100,8 +100,8 @@ class Committer:
 
 
 class _Writer:
-    """A thread, and the operations that wait for it. Each submission has it commit once, which does nothing if an
-    earlier commit took the submission along."""
+    """A thread, and the operations that wait for it. Each submission schedules a commit, which does nothing if an
+    earlier commit included it."""
 
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
         self._name = name

@@ -25,11 +25,11 @@ logger = logging.getLogger(__name__)
 
 
 class DailyCopies:
-    """Copies a database that has changed since its last copy, once that is a day old, on its own thread, which a stop
-    of the store ends.
+    """Copies a database that has changed since its last copy, once that is a day old, on a thread that ends with the
+    store.
 
-    `kept` is the number of copies to keep; 0 makes none. A database that starts with a log is checked, because its
-    store has crashed. `report` is called if it is damaged.
+    `kept` is the number of copies to keep; 0 makes none. A database that is found with a write-ahead log is checked,
+    because its last store crashed. `report` is called if it is damaged.
     """
 
     def __init__(self, path: Path, kept: int, report: Callable[[RemembrancerError], None]) -> None:

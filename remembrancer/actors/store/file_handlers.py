@@ -72,7 +72,7 @@ class FileHandlers(Handlers):
         self._used_at: dict[IndexedTree, float] = {}
         self._present_at = -math.inf
         self._connected: set[str] = set()
-        """The projects in which a client is connected. Sessions known by their hooks alone may be idle."""
+        """The projects in which a client is connected. Sessions known only by their hooks may be idle."""
         self._looking: asyncio.Future[bool] | None = None
         self.has_files = False
         """True if a workspace in use has files to read or in its index, or a client has asked for them."""
@@ -176,7 +176,7 @@ class FileHandlers(Handlers):
         found = found_chunks(scores, chunks, request)
         context.notices += view.notices
         if request.path and not found and not await self._readers.read(memories.files):
-            text = f"No indexed file has the path {request.path[:200]}, or is below it."
+            text = f"No indexed file is at or below {request.path[:200]}."
             context.notices.append(Notice("unknown_path", text))
         mode: SearchMode = "keyword" if answer.strategy_used == "keyword" else "hybrid"
         return FilesFound(found, mode, await self._synced_at(request.workspace, index))
@@ -229,7 +229,7 @@ class FileHandlers(Handlers):
         return await compared(workspace.root, found, request.limit, "syncing" if is_read else "stale", within_s)
 
     async def _sync(self, request: SyncFiles, context: RequestContext) -> SyncDone:
-        """Read the files now, and wait for it; an indexer that is not done in time continues."""
+        """Read the files now, and wait for that until the deadline, after which the indexer continues."""
         self.has_files = True  # the caller needs an indexer
         tree = self._tree_of(request.workspace)
         self._used_at.setdefault(tree, time.monotonic())
@@ -260,8 +260,8 @@ class FileHandlers(Handlers):
                 logger.warning("an index stays closed", extra={"project": project.id, "reason": error.message})
 
     async def _index_of(self, project_id: str) -> FileIndex | None:
-        """The open index of a project's notes; None if there is none that can be opened. Raises `InvalidInput` for what
-        is not a project's id."""
+        """The open index of a project's notes; None if there is none that can be opened. Raises `InvalidInput` if the
+        id is not valid."""
         index = self._files.indexes.get(check_project_id(project_id))
         if index is not None and index.file.is_replaced:
             await self._make_anew(index)
@@ -278,7 +278,7 @@ class FileHandlers(Handlers):
             return self._files.indexes.get(project_id)
 
     async def _make_anew(self, index: FileIndex) -> None:
-        """Let go of a lost or damaged index, and have everything read again."""
+        """Drop a lost or damaged index, and have all files read again."""
         project_id = index.name.partition(".")[0]
         if self._files.indexes.get(project_id) is not index:
             return
@@ -297,8 +297,8 @@ class FileHandlers(Handlers):
 
 
 SCALE: Final = 0.4
-"""The exponent that turns a probability into a chunk's score: one in sixty right chunks scores below 0.3, and half of
-the others do."""
+"""The exponent that turns a probability into a chunk's score. One in sixty relevant chunks and half of the others then
+score below 0.3."""
 SNIPPET: Final = 700
 """The number of characters shown of a chunk."""
 
@@ -314,8 +314,8 @@ def scores_of(texts: Iterable[int], found: Iterable[RecalledMemory], least: floa
 def found_chunks(
     scores: dict[int, float], chunks: Sequence[IndexedChunk], request: SearchFiles
 ) -> tuple[FoundChunk, ...]:
-    """Return the chunks of these texts in the order of the scores. A text has one for each file that contains it; of
-    transcripts only one, since a resumed session may repeat all of an earlier one."""
+    """Return the chunks of these texts, best score first: one for each file that contains a text, but only one from
+    transcripts, since a resumed session may repeat an earlier one."""
     of_text: dict[int, list[IndexedChunk]] = {text: [] for text in scores}
     for chunk in chunks:
         if not (of_text[chunk.text] and chunk.source == "sessions"):

@@ -21,12 +21,11 @@ from remembrancer.protocol.reads import Order
 from remembrancer.protocol.writes import SourceRef
 
 NOTES: Final = 0
-"""The notes' number among spaces, which no space has."""
+"""The space number of notes, which no space has."""
 IMPORTANCE: Final = 0.5
 """The default importance of a memory."""
 ROWS: Final = 1500
-"""The number of texts worth scoring; below it, every text with a word of the query is scored. In ten thousand chunks
-the best eight are then the same in 99.9 of 100 searches, and the best 32 in 98.7."""
+"""The number of texts worth scoring. If fewer match, every text with a word of the query is scored."""
 WIDE_ROWS: Final = 3750
 """As `search.WIDE_ROWS`."""
 BM25: Final = "-bm25(words, 3.0, 1.5)"
@@ -59,10 +58,10 @@ class OpenIndex:
     """An index of files. Errors are those of `SqliteFile`; a file that another release wrote cannot be opened."""
 
     _listed = "TRUE"
-    """The clause that selects the files that are listed."""
+    """The condition for a file to be listed."""
 
     def __init__(self, path: Path) -> None:
-        self.file = SqliteFile(path, SCHEMA, synchronous="NORMAL")  # what a power failure takes is made again
+        self.file = SqliteFile(path, SCHEMA, synchronous="NORMAL")  # lost rows are indexed again
 
     def close(self) -> None:
         """Close the file. May be called twice."""
@@ -124,7 +123,7 @@ class FileIndex(OpenIndex, EmbeddedTexts, SqliteWords):
 
     @property
     def commits(self) -> int:
-        """A new number each time, since the indexer writes as well."""
+        """Different on every read, since the indexer writes as well."""
         return next(_changes)
 
 
@@ -134,8 +133,8 @@ _OF_TEXTS: Final = "chunks AS c CROSS JOIN files AS f ON f.number = c.file"
 
 
 class FileMemories:
-    """The chunks of an index that pass a filter, as a recall searches them beside memories. Time filters apply to the
-    files' times; other filters concern only memories. Methods without a docstring are as in `Records`."""
+    """The chunks of an index that pass a filter, searched by recalls like memories. Time filters apply to the files'
+    times; other filters concern only memories. Methods without a docstring are as in `Records`."""
 
     is_users = False
     space = NOTES

@@ -28,11 +28,11 @@ class IndexerPoll:
     """Belongs to one event loop."""
 
     def __init__(self) -> None:
-        self.work = IndexerWork(time.time_ns())  # no revision is one of an earlier store
+        self.work = IndexerWork(time.time_ns())  # so that no revision repeats one of an earlier store
         self.done: dict[IndexedTree, tuple[SyncDone, float]] = {}
         """The last completed reading of each tree, and its time (seconds since the epoch)."""
         self.left: dict[IndexedTree, int] = {}
-        """The number of files left to read in each tree that is being read, or was."""
+        """The number of files left to read in each tree."""
         self._waiting: dict[int, asyncio.Future[SyncDone]] = {}
         self._ids = iter(range(time.time_ns() // 1_000_000, 2**63))
         self._news = anyio.Event()
@@ -41,7 +41,7 @@ class IndexerPoll:
         return {AwaitIndexerWork: self._await_work}
 
     def use(self, kind: Literal["notes", "code"], trees: Iterable[IndexedTree]) -> None:
-        """Let the indexer follow these trees of a kind, and no others."""
+        """Have the indexer follow exactly these trees of a kind."""
         in_use = {tree for tree in self.work.trees if tree.kind != kind} | set(trees)
         if in_use != set(self.work.trees):
             asked = {sync_id: each for sync_id, each in self.work.asked.items() if each.tree in in_use}
@@ -60,7 +60,7 @@ class IndexerPoll:
         return any(each.tree == tree for each in self.work.asked.values())
 
     def note(self, done: SyncDone) -> None:
-        """Take the report that a tree has been read, or is being read."""
+        """Record a report that a tree has been read, or is being read."""
         self.left[done.tree] = done.left
         if done.left:
             return
@@ -84,9 +84,8 @@ class IndexerPoll:
 
 
 async def compared(root: str, files: Sequence[ListedFile], limit: int, changed: IndexState, within_s: float) -> Files:
-    """The first of these files of an index with their states, for a person who wants to know whether the index is up to
-    date; those that differ from the disk are `changed`. Raises `DeadlineExceeded` if the disk does not answer in
-    time."""
+    """The first `limit` of these indexed files; those that differ from the disk get the state `changed`. Raises
+    `DeadlineExceeded` if the disk does not answer in time."""
 
     def look() -> tuple[ListedFile, ...]:
         return tuple(

@@ -1,7 +1,7 @@
 """Finds the consolidator's jobs in the records, and ends abandoned sessions.
 
-A space is read again after each commit to it. In a shared lane the host works that wrote there last. If two do, no harm
-is done: changes to memories that have changed since are skipped.
+A space is read again after each commit to it. A shared lane's jobs are for the host that wrote to it last. Two hosts
+may do the same job without harm: edits of memories that have changed since are skipped.
 """
 
 import hashlib
@@ -28,9 +28,9 @@ from remembrancer.protocol.writes import Applied, ImportMemory, Operation, Proje
 LOOK_S: Final = 1.0
 """The time between two checks for changes."""
 AGAIN_S: Final = 30.0
-"""The pause after a file could not be read, or a session's end could not be written."""
+"""The pause after a failure to read a file or to write a session's end."""
 FORGOTTEN_S: Final = 86_400.0
-"""The idle time after which a session that was not connected since the store's start is over."""
+"""The idle time after which a session that has not been seen since the store started is over."""
 MAINTENANCE_SESSIONS: Final = 10
 """The number of sessions after which a project's maintenance is due."""
 MAINTENANCE_S: Final = 7 * 86_400.0
@@ -104,10 +104,10 @@ class Attempts:
 
 @dataclass(slots=True, eq=False)
 class _Space:
-    """The work of a space as it was read last."""
+    """The work of a space, as last read."""
 
     writes: int = -1
-    """The number of writes to the space then."""
+    """The number of writes to the space at that time."""
     read_at: float = 0.0
     """The earliest time to read it again, if it could not be read."""
     work: WaitingWork = field(default_factory=WaitingWork)
@@ -118,7 +118,7 @@ class _Space:
 class JobFinder:
     """Determines the wanted jobs, and calls `on_news` regularly while there are any.
 
-    `count_accesses` stores the accesses by answers, which count in decisions about memories.
+    `count_accesses` stores pending accesses to memories, on which decisions about them depend.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class JobFinder:
         """The jobs that the last check found for this host."""
 
     def hear(self, message: object) -> None:
-        """Note the sessions that a message shows to be connected, or active whether they are connected or not."""
+        """Note the sessions that a message shows to be connected or active."""
         match message:
             case NotePresence(sessions=sessions):
                 present = [(project.id, session_id) for project, session_id in sessions]
@@ -238,7 +238,7 @@ class SessionWatch:
         session is abandoned after the grace time without a sign of life; one that was never seen, if it was last active
         a day before `wall_now` (a time in the future counts as now).
         """
-        # One that was seen lately is not necessarily read from the registry yet.
+        # A session seen recently may not have been read from the registry yet.
         self._seen_at = {key: at for key, at in self._seen_at.items() if key in active_at or now - at <= self._grace_s}
         return [
             key

@@ -38,8 +38,8 @@ from remembrancer.protocol.errors import (
 from remembrancer.protocol.writes import ProjectRef
 
 BACKLOG: Final = 200
-"""Work on a whole space waits while more memories than this are being embedded: it reads their vectors."""
-OFF: Final = "there is no consolidator here (the setting consolidator): set REMEMBRANCER_CONSOLIDATOR=1 to have one"
+"""Work on a whole space, which reads vectors, waits while more memories than this lack theirs."""
+OFF: Final = "the consolidator is turned off: set REMEMBRANCER_CONSOLIDATOR=1 to turn it on"
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ class _Asked:
     waiting: int = 0
 
     def settle(self, answer: Reflected | Maintained | RemembrancerError) -> None:
-        """Answer the waiting clients; the first answer counts."""
+        """Answer the waiting clients. Later answers are ignored."""
         if self.answer.done():
             return
         if isinstance(answer, RemembrancerError):
@@ -65,7 +65,7 @@ class _Asked:
 class JobHandlers(Handlers):
     """Hands out jobs, and answers the consolidator's requests.
 
-    A project without a space has no material; requests do not create one.
+    Requests never create a space: a project without one has no material.
     """
 
     def __init__(self, parts: StoreParts, submit: Apply, count_accesses: Callable[[], Awaitable[None]]) -> None:
@@ -86,7 +86,7 @@ class JobHandlers(Handlers):
 
     @property
     def has_work(self) -> bool:
-        """True if a consolidator is needed: not if all jobs are ones that it has attempted again and again."""
+        """True if a consolidator is needed. Jobs that have used up their attempts do not count."""
         is_due = any(self._attempts.made(job) < len(RETRY_S) for job in self.finder.due)
         return self._settings.consolidator and (bool(self._asked) or is_due)
 

@@ -76,7 +76,7 @@ class LaneFollower:
                 continue
             except RemembrancerError as error:
                 reason = error
-            except Exception as error:  # any fault: nobody awaits this task, and the lane would stand still
+            except Exception as error:  # any fault: nobody awaits this task, so the lane would stop unnoticed
                 logger.exception("a bug in this release stopped a shared lane", extra={"lane": lane.name})
                 reason = InternalError(f"a bug in this release (see store.log): {error!r}")
             if lane.silent is None:
@@ -116,7 +116,7 @@ class LaneFollower:
         self.lane.erased.difference_update(erased)  # not before: it may be interrupted
 
     async def _keep_soon(self) -> None:
-        """Do as `keep`, after a pause if it failed, or if the host that wrote last is to do it."""
+        """Call `keep`; wait first if it has failed, or if another host wrote last and should do so."""
         now = time.monotonic()
         if self.lane.erased_at <= self._purged:
             self._due_at = None
@@ -127,7 +127,7 @@ class LaneFollower:
             return
         try:
             await self.keep()
-        except RemembrancerError as error:  # for example a full journal: entries of others are read all the same
+        except RemembrancerError as error:  # for example a full journal: entries of others are still read
             self._due_at = now + PAUSE_S
             name = self.lane.name
             logger.warning("the journal still quotes erased memories", extra={"lane": name, "reason": error.message})

@@ -4,8 +4,8 @@ A note is edited from its current content on disk and replaced as a whole: a tem
 `fsync`, rename, `fsync` of the directory. A note that was saved after it was read is read again. A save in the
 microseconds between the last check and the rename is lost, as between any two editors.
 
-The records note an operation after its note is written. After a crash in between, its repetition finds the text in the
-note, and writes it no second time, unless somebody has written below it meanwhile.
+An operation is recorded after its note is written. After a crash in between, the repeated operation finds the text in
+the note and does not write it again, unless somebody has added text below it.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ ATTEMPTS: Final = 20
 WRITE_S: Final = 5.0
 """The time that a write may take: the disk may hang, or be unreachable over the network."""
 REPEATED_S: Final = 30.0
-"""A note that ends with the same text, and was saved this long before the request or later, has it from this request: a
+"""A note that ends with the same text, and was saved no longer than this before the request, was written by it: a
 repetition over HTTP does not say when it was first sent."""
 
 logger = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ async def write_note(
     work = asyncio.ensure_future(run(f"{records.name}.notes", partial(_written, records, operation)))
     done, _ = await asyncio.wait([work], timeout=WRITE_S)
     if not done:
-        message = f"the disk with the notes has not answered for {WRITE_S:.0f} s: the note is written when it does"
+        message = f"the disk with the notes has not answered for {WRITE_S:.0f} s: the note will be written when it does"
         raise DiskUnavailable(message)
     outcome: Outcome = await run(
         records.name, partial(records.complete, operation, partial(_end, result=work.result()))
@@ -143,8 +143,8 @@ def _read(directory: int, name: str) -> _Version:
 
 
 def _replace(directory: int, name: str, edit: Callable[[str, float], Edited]) -> Edited:
-    """Replace a file in an open directory, by a temporary one, with the result of `edit`, which gets its text and the
-    time at which it was saved, and is called again if the file has changed meanwhile. Returns the result."""
+    """Atomically replace a file in an open directory with the result of `edit(text, saved_at)`, which is called again
+    if the file has changed meanwhile. Returns the result."""
     temporary = f".note-{name}.tmp"  # hidden and not Markdown, so that nobody takes it for a note
     try:
         for _ in range(ATTEMPTS):

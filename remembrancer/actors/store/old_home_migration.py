@@ -79,7 +79,7 @@ def migrate_old_home(paths: RuntimePaths) -> None:
                 _finish(paths, connection)
         with fresh.open("rb") as written:
             os.fsync(written.fileno())
-        delete_database(copy)  # before a kill after which nobody looks for it
+        delete_database(copy)  # now: after a kill, nothing would look for it
         fresh.replace(database)
         sync_directory(database.parent)
     except sqlite3.Error as error:
@@ -102,8 +102,8 @@ def _copy_whole(path: Path, copy: Path, no_room: str) -> None:
 
 
 def _finish(paths: RuntimePaths, connection: sqlite3.Connection) -> None:
-    """Import the catalogue, and finish the pending moves: a moved memory goes from its old space if the new one has it.
-    Otherwise it stays, and clients retry the operation, or the entry of a shared lane moves it."""
+    """Import the catalogue, and finish the pending moves: a moved memory is deleted from its old space if the new one
+    has it. Otherwise it stays until a client retries the operation, or the entry of a shared lane moves it."""
     spaces = dict(connection.execute("SELECT name, number FROM spaces").fetchall())
     lanes = former_shares(paths)
     connection.executemany("INSERT INTO shares VALUES (?, ?)", lanes.items())

@@ -1,8 +1,8 @@
-"""Projects whose directory moved get their memories back on request.
+"""Gives projects whose directory was moved their memories back, on request.
 
-A project's id comes from its path and is the name of its space. Moving a project renames its space; what was stored at
-the new place meanwhile is merged into it, in one transaction. A crash leaves the two as they were, or moved, and the
-request can be repeated. The notes are indexed at the new place; code that was indexed has to be again.
+A project's id comes from its path and is the name of its space. Moving a project renames its space; memories stored at
+the new place meanwhile are merged into it, in one transaction. After a crash, either nothing or everything has moved,
+and the request can be repeated. The notes are indexed at the new place; code has to be indexed again.
 """
 
 import asyncio

@@ -165,7 +165,7 @@ class ReadHandlers(Handlers):
         source, _ = await self._notes_or_why_not(Recall(project=project, session_id="", query="", root=root), None)
         if source is None or not isinstance(source.texts, FileMemories):
             return 0
-        with contextlib.suppress(*CANNOT_BE_READ):  # what is wrong with the index is said by recalls
+        with contextlib.suppress(*CANNOT_BE_READ):  # recalls report index errors
             return await self._readers.read(source.texts.files)
         return 0
 
@@ -249,8 +249,8 @@ class ReadHandlers(Handlers):
         model: str | None = None,
         notes: Source | None = None,
     ) -> View:
-        """Return the view of the project's space, if it has one, and the user's, if the requester may see it, limited
-        to the spaces of these scopes, with a model's vectors, and of notes. Makes no space."""
+        """Return a view of the project's space, if it exists, and of the user's, if the requester may see it, limited
+        to the spaces of these scopes, with a model's vectors and notes. Creates no space."""
         files = self._files
         await files.wait_for_opening()
         found = files.users if "user" in scopes and project.sees_user else []

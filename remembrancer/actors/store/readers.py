@@ -12,8 +12,8 @@ T = TypeVar("T")
 
 
 class Readers:
-    """Runs reads on threads; work that no client waits for has one of its own, so that it delays no recall. Belongs to
-    one event loop. A file that is closed lets a running query end, and refuses later ones."""
+    """Runs reads on threads. Work that no client waits for has a thread of its own, so that it delays no recall.
+    Belongs to one event loop. A file that is closed lets a running query end, and refuses later ones."""
 
     def __init__(self) -> None:
         self.threads: Executor = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="reader")
@@ -23,5 +23,5 @@ class Readers:
         return await asyncio.get_running_loop().run_in_executor(self.threads, work)
 
     async def in_background(self, work: Callable[[], T]) -> T:
-        """Run `work` on the thread of work that no client waits for, and return its result."""
+        """Run `work`, for which no client waits, on the background thread, and return its result."""
         return await asyncio.get_running_loop().run_in_executor(self._background, work)

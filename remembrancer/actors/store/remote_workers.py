@@ -1,7 +1,7 @@
 """Embedders on other hosts: admission, connections, and checks of what they claim.
 
-No launcher watches them here, so each is asked for its state. A worker that is gone, hangs, is revoked or has sent
-false data gets no more work, and its texts go to another. Imported only if the store listens for remote embedders.
+The launcher does not watch them, so the store asks each for its state. A worker that is gone, hangs, is revoked or has
+sent false data gets no more work, and its texts go to another. Imported only if the store listens for remote embedders.
 """
 
 import logging
@@ -60,7 +60,7 @@ class NetworkRouter(Router[WorkerState]):
         self._allowed = allowed
         self._authenticator: AsyncioAuthenticator | None = None
         self.address = endpoint
-        """The address that it listens at, with the actual port where the endpoint leaves it open."""
+        """The address that it listens on, with the actual port if the endpoint leaves it open."""
 
     async def __aenter__(self) -> Self:
         """Listen. Raises `ConfigurationError` if the address is not available."""
@@ -72,7 +72,7 @@ class NetworkRouter(Router[WorkerState]):
             await super().__aenter__()
         except zmq.ZMQError as error:
             self._end_context()
-            raise ConfigurationError(f"cannot listen at {self._endpoint}: {error.strerror}") from error
+            raise ConfigurationError(f"cannot listen on {self._endpoint}: {error.strerror}") from error
         assert self._socket is not None
         self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
         return self
@@ -238,7 +238,7 @@ class RemoteWorkers:
             await anyio.sleep(PING_S)
 
     def _is_admitted(self, peer: Peer) -> bool:
-        """True if a worker is given work. One that is lost is not, until its state has been heard again."""
+        """True if a worker may get work. A lost one may not until it reports its state again."""
         return peer in self._scheduler.workers
 
     def _forget(self, connection: _Connection) -> None:

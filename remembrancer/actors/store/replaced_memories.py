@@ -32,7 +32,7 @@ UNTOLD: Final = 3
 class _Judged(NamedTuple):
     probability: float
     to_ask: float
-    """The probability from which on the pair is put into Review."""
+    """The lowest probability at which the pair is put into Review."""
     earlier: MemoryRecord
     later: MemoryRecord
     seen: tuple[int, ...]
@@ -88,8 +88,8 @@ class ReplacedMemories:
             return tuple(self._untold.pop(session_id, ()))
 
     def reply_to(self, operation: Operation, reply: Outcome) -> Outcome:
-        """Return the outcome of an operation, that of a store with its session's pending reports. What has changed
-        since is no longer reported."""
+        """Return the outcome of an operation; that of a store includes its session's pending reports. Memories that
+        have changed since are no longer reported."""
         changed = memory_id_of(operation.change)
         with self._lock:
             for session_id, pending in self._untold.items():
@@ -134,8 +134,8 @@ def _keep_last(kept: OrderedDict[Any, Any], count: int) -> None:
 
 
 def _can_replace(later: MemoryRecord, earlier: MemoryRecord, derived: Container[int]) -> bool:
-    """False where the kinds say that both hold: a task does not replace what is known, a mistake that was corrected
-    remains one, and one more event, or a summary, does not make the earlier one untrue."""
+    """False if the kinds imply that both hold: a task does not replace a fact, a corrected mistake remains a mistake,
+    and another event, or a summary, does not make the earlier one untrue."""
     is_event, is_summed_up = later.type == "episodic", earlier.status == "consolidated"
     if (is_event and earlier.number in derived) or (is_summed_up and (is_event or later.number in derived)):
         return False

@@ -84,10 +84,10 @@ PAGE: Final = 1000
 MAX_SNAPSHOT_BYTES: Final = 1 << 30
 """A snapshot is held in memory about three times, and a seal has at most 2 GiB."""
 AWAY_S: Final = 1.0
-"""For this long after the journal failed to answer, writes are refused at once instead of waiting again."""
+"""The time after a failure of the journal to answer in which writes are refused at once instead of waiting again."""
 STOPS: Final = (JournalChanged, EntryDamaged, SchemaTooNew)
-"""The errors that stop all applying and appending until somebody acts on them. A missing key is waited for, since it
-may be on its way."""
+"""The errors that stop all applying and appending until somebody acts on them. A missing key is not among them, since
+it may still arrive."""
 _HERE: Final = f"SELECT number FROM memories WHERE space = @SPACE AND id IN {AMONG}"  # noqa: S608 - fixed
 _MARK: Final = "SELECT journal, position, entry_id, applied_at FROM lane WHERE space = @SPACE"
 _ERASED: Final = "SELECT memory_id FROM erased WHERE space = @SPACE"
@@ -212,8 +212,8 @@ class SharedLane(Records):
         self._on_others = on_others
         self._away_until = 0.0
         self._is_current = False
-        """False after an exchange that failed: an entry without an answer may be there, and a key may be missing. So
-        the journal is read before anything is appended again."""
+        """False after a failed exchange: the journal may have taken an entry without answering, and a key may be
+        missing, so the journal is read before anything is appended again."""
         self.erased: set[str] = set()
         """The memories that others have erased, and whose remains are still to be scrubbed here."""
         self.wrote_last = False
@@ -247,7 +247,7 @@ class SharedLane(Records):
             if isinstance(error, KeyMissing) and self.problem is None:
                 error = JournalAway(f"changes by other machines cannot be read yet: {error.message}")
             remaining = [each for each in operations if each.operation_id not in outcomes]
-            for operation_id in self._bodies_of(remaining, outcomes):  # what is refused here anyway need not wait
+            for operation_id in self._bodies_of(remaining, outcomes):  # operations refused here need not wait
                 outcomes[operation_id] = error
         return [outcomes[operation.operation_id] for operation in operations]
 
@@ -312,7 +312,7 @@ class SharedLane(Records):
         self._announce("key", Nothing())
 
     def _announce(self, about: str, entry: LaneEntry) -> None:
-        self.catch_up()  # otherwise nothing is appended
+        self.catch_up()  # raises if nothing may be appended
         self._exchange({about: _new_entry(about, _encode(entry))})
 
     def touch(self, numbers: Sequence[int], at: float, session_id: str = "", used: Sequence[str] = ()) -> None:
@@ -335,7 +335,7 @@ class SharedLane(Records):
 
     @property
     def obstacle(self) -> RemembrancerError | None:
-        """The reason for which nothing is exchanged with the others now."""
+        """The reason why nothing is exchanged with the others now."""
         return self.problem or (None if self.silent is None else self.silent[1])
 
     @property
@@ -398,8 +398,8 @@ class SharedLane(Records):
         self.erased.update(memory_id for (memory_id,) in set(self._file.read(_ERASED)) - known)
 
     def leave(self, own: Records) -> None:
-        """Move everything that is shared, with the outcomes of operations, into a space of this host, which then shares
-        nothing any more, and delete the lane here. A memory that is there already stays as it is. Atomic, even if the
+        """Move everything that is shared, with the outcomes of operations, into a space of this host, which no longer
+        shares anything, and delete the lane here. A memory that is there already stays as it is. Atomic, even if the
         process is killed."""
         with self._edits() as edits:
             edits.execute("DELETE FROM shares WHERE lane = ?", (self.name,))
@@ -425,7 +425,7 @@ class SharedLane(Records):
                 is_last = page.is_last
         except STOPS as error:
             if own:
-                words = f"the other machines have this, but nothing is applied here: {error.message}"
+                words = f"the other machines have this change, but it cannot be applied here: {error.message}"
                 raise JournalAway(words) from error
             raise
         self._is_current = True
@@ -449,9 +449,9 @@ class SharedLane(Records):
     # Applying.
 
     def _local(self, connection: SpaceConnection, operation: Operation) -> SqliteEdits | None:
-        """Return the space of this host from or to which an operation moves a memory: the one that shares the lane; for
-        a promotion to the user's lane, that of its project; for one that a project takes back, the user's. None if it
-        is not here, or nothing is moved."""
+        """Return this host's space at the other end of a move: the one that shares the lane; for a promotion to the
+        user's lane, the memory's project; for a memory that a project takes back, the user's. None if it is not here,
+        or nothing is moved."""
         change = operation.change
         if not isinstance(change, PromoteMemory | ImportMemory):
             return None
@@ -526,7 +526,7 @@ class SharedLane(Records):
 
     def _apply_operation(self, edits: SqliteEdits, entry: Submitted, position: int) -> Outcome:
         """Apply an operation, and if it is this host's and moves a memory, also in the local space of the memory. A
-        memory that was changed there since it was appended stays there as well: a change that was acknowledged is not
+        memory that was changed there since it was appended stays there as well, so that no acknowledged change is
         lost."""
         operation, memory_id = entry.operation, memory_id_of(entry.operation.change) or ""
         local = self._local(edits, operation) if entry.by == self.member else None
@@ -613,7 +613,7 @@ def _load(source: sqlite3.Connection, content: bytes, mark: LaneMark) -> None:
 
 
 def _first_append(bodies: dict[str, bytes]) -> dict[str, NewEntry]:
-    """Take as many entries out of those that wait as are not too large for one append."""
+    """Remove from the waiting entries as many as fit into one append, and return them."""
     some: dict[str, NewEntry] = {}
     room = MAX_APPEND_BYTES
     while bodies and len(next(iter(bodies.values()))) <= room:

@@ -39,8 +39,7 @@ ANSWER_S: Final = 3.0
 """The time that a write waits for the journal. After a timeout the journal is searched for the entries before a
 retry."""
 SILENT_S: Final = 10.0
-"""The time for which a journal has to be unreachable before answers say so. A server that restarts is not worth a
-notice."""
+"""The time that a journal must be unreachable before answers say so: a restarted server needs no notice."""
 MOVED_AT_ONCE: Final = 50
 
 T = TypeVar("T")
@@ -52,7 +51,7 @@ Connection: TypeAlias = "tuple[Journal, str]"
 
 
 class NoJournal:
-    """Stands in for a journal that cannot be connected: every request fails with the reason."""
+    """Replaces a journal that cannot be connected: every request fails with the reason."""
 
     def __init__(self, error: RemembrancerError) -> None:
         self._error = error
@@ -292,9 +291,8 @@ class SharedLanes:
         return await self._describe(DescribeLanes(), context)
 
     def _import(self, lane: SharedLane, project: ProjectRef, memory: PortableMemory) -> Operation:
-        """Return the operation that imports a memory into a lane, with this host as the member who made the changes
-        before that, except those that already name one. A memory that already exists stays as it is, so the import can
-        be repeated.
+        """Return the operation that imports a memory into a lane, with this host as the author of all earlier changes
+        that name no member. A memory that already exists stays as it is, so the import can be repeated.
 
         The history from its session is left out, since others may not see it. The user's memories come with their full
         history; two machines may have the same text, which then becomes one memory, without the history of one of them.

@@ -55,7 +55,7 @@ class HomeSpaces:
     """The records of a home, in its one database. The database is opened at once and, if that fails, retried. A project
     gets its space on first use; a shared project is also read from its lane.
 
-    A database that existed once and is now missing or empty is not recreated: writes wait until somebody decides.
+    A database that existed once and is now missing or empty is not recreated: writes wait until the user decides.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class HomeSpaces:
         self._unusable = None
 
     def _failed(self, error: RemembrancerError) -> None:
-        if isinstance(error, StorageFull):  # for all of it; a write may well have room in the queue
+        if isinstance(error, StorageFull):  # a write may still fit into the queue
             error = RecordsUnusable(error.message)
         logger.error("the records cannot be opened", extra={"code": error.code, "reason": error.message})
         if self._database is not None:
@@ -239,8 +239,7 @@ class HomeSpaces:
         return self._open.get(project.id)
 
     async def project(self, project: ProjectRef) -> Records:
-        """Return the records of a project, making its space if needed. Raises `InvalidInput` for what is not a
-        project's id."""
+        """Return the records of a project, making its space if needed. Raises `InvalidInput` if its id is not valid."""
         records = self._open.get(project.id)
         if records is None:
             check_project_id(project.id)
@@ -297,7 +296,7 @@ class HomeSpaces:
 
 
 def _refuse_if_lost(path: Path) -> None:
-    """Raises `RecordsUnusable` if a database is missing or empty that existed once."""
+    """Raises `RecordsUnusable` if a database that existed once is missing or empty."""
     if was_made(path) and is_empty(path):
         raise RecordsUnusable(
             f"{path} is missing or empty, although it had memories: 'remembrancer doctor --repair' restores its last "

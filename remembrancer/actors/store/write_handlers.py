@@ -88,7 +88,7 @@ class WriteHandlers(Handlers):
     async def submit(self, request: Submit, _: RequestContext | None = None) -> Applied:
         """Apply one operation; raises the error if it is refused."""
         operation, quotes = request.operation, request.quotes
-        if quotes:  # before the memory, by which they are recognised: a caller who gets an error erases again
+        if quotes:  # before the memory, so that a caller who gets an error can erase again
             await self._committer.run(USER, partial(self._files.drop_quotes, quotes, operation.project.id))
         reply = await self._apply(operation)
         if isinstance(reply, RemembrancerError):
@@ -183,9 +183,9 @@ class WriteHandlers(Handlers):
 
 
 def _independent(operations: Sequence[Operation]) -> list[Operation]:
-    """Return the first operations of which no two change the same memory, since one may move it to another space.
-    The same id in two projects may be two memories. The end of a session is not put together with operations before
-    it, which may create its project's space."""
+    """Return the first operations of which no two change the same memory, since one may move it to another space. The
+    same id in two projects may be two memories. The end of a session is not combined with operations before it, which
+    may create its project's space."""
     run: list[Operation] = []
     touched: set[tuple[str, str]] = set()
     for operation in operations:
@@ -198,7 +198,7 @@ def _independent(operations: Sequence[Operation]) -> list[Operation]:
 
 
 class Forwarded(FileLocked, code=FileLocked.code):
-    """The operation is still to be applied on the thread of a shared lane."""
+    """The operation has yet to be applied on the thread of a shared lane."""
 
     def __init__(self, lane: Records, operation: Operation) -> None:
         super().__init__("the shared memories have just been opened: try again in a moment")
@@ -219,7 +219,7 @@ class MemoryWriter:
         its earlier answer.
 
         An operation that cannot be applied changes nothing and does not affect the others. The memory of each is looked
-        for within the transaction, in the lanes that its project sees. What belongs to a shared lane is `Forwarded`.
+        for within the transaction, in the lanes that its project sees. Operations on a shared lane are `Forwarded`.
         Raises the errors of the database if it can be neither read nor written.
         """
         changed: set[Records] = set()

@@ -26,7 +26,7 @@ MOST_EDGES: Final = 20_000
 NAMED_TOGETHER: Final = 16
 """If a memory names more entities than this, the rest are connected only with its first."""
 _CLOSED: Final = "s.status != 'active' AND coalesce(s.ended_at, s.last_active_at)"
-"""A session that is not active; its end, which is compared, stands last."""
+"""SQL: a session is not active and has ended, followed by a comparison with the time of its end."""
 INCOMING: Final = 50
 """The limit on the incoming links shown for a memory."""
 
@@ -291,7 +291,7 @@ _DECODERS: Final[dict[str, Callable[[Any], object]]] = {
     "entities": msgspec.json.Decoder(tuple[EntityRef, ...]).decode,
     "is_replaced": bool,
 }
-"""Decoders of the columns that are made here."""
+"""Decoders of the computed columns."""
 
 
 def _wanted(request: ReadMemories) -> tuple[list[str], list[object]]:

@@ -43,7 +43,7 @@ from remembrancer.protocol.writes import MENTIONED_WITH, HistoryEntry
 LAST: Final = 1e12
 LAST_NUMBER: Final = 2**62
 LINKS: Final = 2
-"""The number of relations for each requested entity, on average."""
+"""The average number of relations per requested entity."""
 UNSEEN: Final = f"""SELECT a.number FROM {APART}
    WHERE a.space = @SPACE AND (a.forgotten_at IS NOT NULL OR a.scope = 'session')
     AND (a.forgotten_at IS NOT NULL OR NOT {shown_to("a", "?1")})"""  # noqa: S608 - fixed
@@ -106,7 +106,7 @@ def _activity(records: Reader, request: ReadActivity) -> ActivityRead:
 def _with_undo(
     connection: sqlite3.Connection, changes: Sequence[tuple[int, MemoryChanged]], request: ReadActivity
 ) -> tuple[MemoryChanged, ...]:
-    """Changes, each with the space of its memory, as changes that say whether they are undone, and what undoes them."""
+    """Add to changes, each paired with its memory's space, whether they are undone and what undoes them."""
     undone = dict[tuple[int, str], set[int]]()
     undo = dict[tuple[int, str, int], int]()
     for space, memory_id in dict.fromkeys((space, each.memory_id) for space, each in changes):
@@ -132,8 +132,8 @@ def _with_undo(
 def _last_undoable(
     space: SqliteEdits, memory_id: str, history: Sequence[HistoryEntry], viewer: ReadActivity
 ) -> tuple[int, int]:
-    """The version of the change of a memory that an undo takes back, and the present version. Both are 0 if it is
-    undone with a change of another memory, or if the undo is refused in this project."""
+    """The version that an undo of a memory would take back, and the current version. Both are 0 if that would undo a
+    change of another memory, or is refused in this project."""
     memory = space.memory(memory_id)
     try:
         found = None if memory is None else next_undo(space, memory, history, viewer.session_id)
@@ -231,8 +231,8 @@ WAITING: Final = """l.relation IN ('contradicts', 'similar_to')
        WHERE s.target = a.number AND t.target = b.number AND relation = 'derived_from'))
    AND (l.relation = 'contradicts' OR NOT EXISTS (SELECT 1 FROM memory_links AS s
        WHERE s.source IN (a.number, b.number) AND s.relation = 'derived_from'))"""
-"""The pairs that await a decision: no link settles them, and no summary has both. Nobody has to decide that a summary
-says nearly the same as another memory."""
+"""The pairs that await a decision: no link settles them, and no summary covers both. A summary that resembles another
+memory needs no decision."""
 
 
 def _pairs(records: Reader, request: FindPairs) -> PairsRead:
@@ -254,7 +254,7 @@ def _pairs(records: Reader, request: FindPairs) -> PairsRead:
         for older, newer, relation, strength in rows
         if older in listed and newer in listed
     ]
-    # "Sample 1 was dry", "sample 2 was dry" and so on are no repetitions; of two such texts, one may replace the other.
+    # "Sample 1 was dry", "sample 2 was dry" and so on are not repetitions, but one such text may replace another.
     numbered = {
         (each.older.id, each.newer.id)
         for each in waiting
@@ -312,4 +312,4 @@ BROWSER_READS: Final[dict[type, Callable[[Reader, Any], Any]]] = {
     FindPairs: _pairs,
     ReadGraph: _graph,
 }
-"""The answer to each request, for the viewer of a reader."""
+"""The functions that answer the memory browser's requests."""

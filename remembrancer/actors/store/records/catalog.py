@@ -54,9 +54,9 @@ class Catalog:
         return [ProjectRef(*row) for row in self._read("SELECT id, path FROM projects ORDER BY last_used_at DESC")]
 
     def former_place(self, project: ProjectRef) -> str:
-        """Return the directory in which a project probably was before: it is gone and has memories, and it is the same
-        one, before `git init`, or if the project has no memories, has its name or lay beside it. Empty if there is
-        none. Reads the disk."""
+        """Return the probable former directory of a project: one that is gone, has memories, and is either the same
+        directory before `git init` or, if the project has no memories, one of the same name or parent. Empty if there
+        is none. Reads the disk."""
         rows = self._read(
             """SELECT id, path FROM projects WHERE id IN (
                    SELECT name FROM spaces JOIN tallies ON space = number WHERE count AND NOT forgotten
@@ -68,7 +68,7 @@ class Catalog:
         def is_near(place: Path) -> bool:
             return place == here or (not has_memories and (place.name == here.name or place.parent == here.parent))
 
-        # Of the other projects, only those near are looked for on the disk: every context asks this.
+        # Only nearby projects are looked up on the disk, since every request for context gets here.
         near = [place for each in known if is_near(place := Path(directory_of(each.path))) and is_gone(each)]
         return str(min(near, key=lambda each: (each != here, each.name != here.name), default=""))
 

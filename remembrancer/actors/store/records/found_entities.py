@@ -26,7 +26,7 @@ COMMON: Final = 1 / 3
 MENTIONS: Final = "mentions"
 """The relation of a memory to an entity that was found in it."""
 FOUND_ORDINAL: Final = -1
-"""The ordinal of such an edge among those of its memory. Given edges never have it."""
+"""The ordinal of an edge that was found. Edges given by clients never have it."""
 
 
 def find_names(database: SqliteFile, now: float) -> bool:

@@ -135,8 +135,8 @@ OF_RUN: Final = f"FROM history INDEXED BY history_by_run WHERE space = @SPACE AN
 
 
 def of_import(run_id: str) -> str:
-    """Select the versions with which an import brought memories. `run_id` is a placeholder or a column. It reads the
-    whole history."""
+    """Return SQL that selects the versions created by an import. `run_id` is a placeholder or a column. Scans the
+    history."""
     return f"""FROM history WHERE space = @SPACE AND instr(details, '"imported":"' || {run_id} || '"')"""
 
 
@@ -161,8 +161,8 @@ _COPIES: Final = f"""SELECT id, scope FROM memories AS m
 def read_copies(
     query: Query, memory_id: str, content: str, session_id: str | None, limit: int = -1
 ) -> dict[str, Scope]:
-    """Return the other memories that say the same (`spellings`), are not forgotten and may be seen by the session
-    (None: anybody), each with its scope: those of exactly this text first, then the oldest, at most `limit`."""
+    """Return up to `limit` other unforgotten memories with the same text (see `spellings`) that the session may see
+    (None: any), each with its scope; those spelled exactly alike come first, then the oldest."""
     digests = map(digest_of, spellings(content))
     return dict(query(_COPIES, (*digests, memory_id, session_id, content, limit)))
 
@@ -204,8 +204,8 @@ def read_related(query: Query, numbers: Sequence[int], session_id: str) -> list[
 def read_portable(
     query: Query, memory_id: str, session_id: str | None, project_id: str | None = None
 ) -> PortableMemory | None:
-    """Return a memory with its history and links, forgotten or not; None if there is none that the session may see. For
-    a session, only versions and links to memories that it may see; for None all, also links whose other end is not here
+    """Return a memory with its history and links, forgotten or not; None if there is none that the session may see. A
+    session gets the versions and links that it may see; None gets all, including links whose other end is not here
     yet."""
     found = read_memory(query, memory_id)
     if found is None or not is_visible(found.now, session_id):

@@ -1,7 +1,7 @@
 """The rules of promotion: moving a memory to its project, to the user and back; proposals, observations and the log.
 
-A move has steps in two spaces, in one transaction: one hands over the memory, the other stores it together with the
-operation, and the first deletes it.
+A move is one transaction over two spaces: the source hands over the memory, the target stores it together with the
+operation, and the source deletes it.
 """
 
 from collections.abc import Sequence
@@ -152,7 +152,7 @@ def memory_to_move(writer: Writer) -> PortableMemory:
         if memory.now.kind == SESSION_RECORD:
             raise InvalidInput(f"{memory.id} is the record of a session in its project", field="memory_id")
     elif memory.source_project != operation.project.id:
-        taken = "came from another project, which alone can take it back"
+        taken = "came from another project, and only that project can take it back"
         came = taken if memory.source_project else "never was in a project"
         raise InvalidInput(f"{memory.id} is one of the user's memories and {came}", field="target_scope")
     portable = writer.space.portable(memory.id)
@@ -175,8 +175,9 @@ def return_move(writer: Writer) -> PromotedResult:
 
 def receive_move(writer: Writer, memory: PortableMemory, proposal: Sequence[object] | None = None) -> PromotedResult:
     """In the target lane: store the memory as a new version, which keeps its `proposal`. The user's lane records that
-    it was observed in its project; a project's lane, if it was the user's, that it is not to be promoted again, unless
-    the session's own move is undone. Raises `InvalidInput` if a memory with its id already exists."""
+    it was observed in its project. A project's lane records that a memory taken back from the user is not to be
+    promoted again, unless this undoes the session's own move. Raises `InvalidInput` if a memory with its id already
+    exists."""
     change, present = _promotion(writer), writer.space.memory(memory.id)
     if present is not None and present.id == memory.id:
         raise InvalidInput(f"a memory with the id {memory.id} already exists", field="memory_id")
@@ -247,7 +248,7 @@ def let_go(writer: Writer, memory: PortableMemory) -> ImportedResult:
 
 
 def is_unchanged(writer: Writer, memory: PortableMemory) -> bool:
-    """True if a memory is still here as it was given to another lane."""
+    """True if a memory is still here, and has not changed since it was handed to another lane."""
     here = writer.space.memory(memory.id)
     given = (memory.id, memory.version, memory.updated_at)
     return here is not None and (here.id, here.version, here.updated_at) == given

@@ -81,20 +81,20 @@ SUPERSEDES: Final = "supersedes"
 CONTRADICTS: Final = "contradicts"
 SUPERSEDED: Final = "superseded"
 INVALIDATED: Final = "invalidated"
-"""The names of changes in the history that end a validity."""
+"""`SUPERSEDED` and `INVALIDATED` are the changes that end a validity."""
 SUPERSEDING_UNDONE: Final = "superseding_undone"
 BOTH_HOLD: Final = "both hold"
 STORING_UNDONE: Final = "its storing was undone"
 FORMER_WORDS: Final = 8
-"""The number of words that an answer gives of a text that was replaced as a whole."""
+"""The number of words that an answer quotes from a text that was replaced as a whole."""
 
 Targets = list[tuple[LinkRef, Memory]]
 """Requested links, each with its target."""
 
 
 def apply_rule(writer: Writer) -> Result:
-    """Change the space as the rule of the operation's change says, and return the result. `InvalidInput` or `NotFound`
-    refuse the operation; nothing has been written then."""
+    """Apply an operation to the space and return the result. Raises `InvalidInput` or `NotFound`, before anything is
+    written, if the operation is refused."""
     change = writer.operation.change
     if type(change) not in RULES:
         raise InvalidInput(f"a {type(change).__name__} does not change records")
@@ -124,8 +124,8 @@ def used_by(change: Change) -> tuple[str, ...]:
 
 
 def _store(writer: Writer, change: StoreMemory) -> Result:
-    """Store a memory, which may supersede another. If the text exists already, its memory is merged with the new
-    fields."""
+    """Store a memory, which may supersede another. If its text is already stored, the new fields are merged into that
+    memory."""
     if writer.space.erased_at(change.memory_id) is not None:
         raise InvalidInput(f"{change.memory_id} was erased for good, and is not stored again", field="memory_id")
     replaced = (change.supersedes,) if isinstance(change.supersedes, str) else change.supersedes or ()
@@ -264,7 +264,7 @@ def _forget(writer: Writer, change: ForgetMemory) -> ForgottenResult:
 
 def _restore(writer: Writer, change: RestoreMemory) -> RestoredResult:
     """Restore a forgotten memory, or return to an earlier version. If the memory is neither forgotten nor invalidated,
-    take back that another one replaces it, and renew a refused proposal to promote it to the user."""
+    undo its replacement by another, and renew a refused proposal to promote it to the user."""
     memory = writer.memory(change.memory_id)
     is_whole = not memory.now.forgotten and memory.now.invalid_reason is None
     if change.version is None and is_whole:
@@ -293,7 +293,7 @@ def _restore(writer: Writer, change: RestoreMemory) -> RestoredResult:
 
 
 def _replacing(writer: Writer, memory: Memory) -> list[Link]:
-    """The links of the memories that replace one, or probably do, as far as the session sees them."""
+    """The links from memories that replace this one, or probably do, and that the session may see."""
     return [
         link
         for link in writer.space.links(memory.id)
@@ -303,8 +303,8 @@ def _replacing(writer: Writer, memory: Memory) -> list[Link]:
 
 
 class NextUndo(NamedTuple):
-    """The change that an undo takes back: the last one that stands of this memory, which is `after` without it. None if
-    nothing is left to undo. `replaced`: what the same operation replaced is taken back with it."""
+    """The change that an undo takes back: `last`, the last change of the memory still in effect (None: there is none).
+    The memory becomes `after`, and the changes in `replaced`, made by the same operation, are taken back with it."""
 
     memory: Memory
     last: HistoryEntry | None
@@ -313,9 +313,9 @@ class NextUndo(NamedTuple):
 
 
 def next_undo(space: SqliteEdits, memory: Memory, history: Sequence[HistoryEntry], session_id: str | None) -> NextUndo:
-    """The change that an undo of a memory with this history takes back: its last one, or, if it has replaced another
-    memory since, that. Without an earlier version, the memory is forgotten. Raises `InvalidInput` if the replaced
-    memory has been changed since, or the version before is no longer kept."""
+    """The change that an undo of a memory with this history takes back: its last one, or a later replacement of another
+    memory by it. A memory without an earlier version is forgotten. Raises `InvalidInput` if the replaced memory has
+    been changed since, or the previous version is no longer kept."""
     changes = standing(history)
     if not changes:
         return NextUndo(memory, None, memory.now)
@@ -330,7 +330,7 @@ def next_undo(space: SqliteEdits, memory: Memory, history: Sequence[HistoryEntry
 
 
 def _without_last(memory: Memory, history: Sequence[HistoryEntry]) -> NextUndo:
-    """The last change that stands, of those that a history has, and the memory without it."""
+    """The last change in a history that is still in effect, and the memory without it."""
     last = standing(history)[-1]
     before = {entry.version: entry.record for entry in history if entry.version < last.version}
     if before and last.version - 1 not in before:
@@ -339,9 +339,9 @@ def _without_last(memory: Memory, history: Sequence[HistoryEntry]) -> NextUndo:
 
 
 def _undo_change(writer: Writer, change: UndoChange) -> RestoredResult:
-    """Undo the last change of a memory, or of one that it has replaced since. The version that this makes names the one
-    that it goes back to, even if nothing differs. A move between lanes is undone by a move; one that is found here came
-    from elsewhere meanwhile."""
+    """Undo the last change of a memory, or of one that it has replaced since. The new version names the version it
+    returns to, even if nothing differs. A move between lanes is undone by another move; one found here came from
+    elsewhere meanwhile."""
     asked = writer.memory(change.memory_id)
     if change.version not in (None, asked.version):
         raise InvalidInput(f"{asked.id} {CHANGED_SINCE}", field="version")
@@ -409,7 +409,7 @@ def _valid_until_before(writer: Writer, memory_id: str) -> float | None:
 
 
 def _earlier(writer: Writer, memory: Memory, version: int | None) -> MemoryVersion:
-    """An earlier version of a memory. Raises `InvalidInput` if none was given, or the session may see no such one."""
+    """An earlier version of a memory. Raises `InvalidInput` if none was given, or the session may not see it."""
     operation, scope, source = writer.operation, memory.now.scope, memory.source_project
     known = {
         entry.version: entry.record
@@ -498,8 +498,8 @@ def _targets(
             target = writer.memory(link.target)
         except NotFound as error:
             raise InvalidInput(
-                f"there is no memory {link.target} beside this one to link to: both must be of one project (or its "
-                "sessions), or both the user's, so first move the one of a project to the user",
+                f"this memory cannot be linked to {link.target}: both must belong to one project (or its "
+                "sessions), or both to the user, so promote the project's memory to the user first",
                 field=field,
                 remedy="promote_memory",
             ) from error
@@ -515,7 +515,7 @@ def _check_may_supersede(source_id: str, scope: Scope, target: Memory, field: st
     """Raises `InvalidInput` if a session's private memory would end the validity of one that other sessions see."""
     if scope == "session" and target.now.scope != "session":
         raise InvalidInput(
-            f"{source_id} is this session's alone and cannot supersede {target.id}, which other sessions see: "
+            f"{source_id} belongs to this session only and cannot supersede {target.id}, which other sessions see: "
             "promote it to the project first",
             field=field,
             remedy="promote_memory",
@@ -523,9 +523,9 @@ def _check_may_supersede(source_id: str, scope: Scope, target: Memory, field: st
 
 
 def _add_links(writer: Writer, source: Memory, links: Targets, reason: str | None = None) -> bool:
-    """Add links; True if one is new or has another strength. A superseding link ends the validity of its target, if
-    that is open. This makes a version of the target, with the reason. The link itself makes a version of its source
-    only if it settles that both hold, of a pair that was waiting for a decision."""
+    """Add links; True if one is new or has another strength. A superseding link ends an open validity of its target, in
+    a new version with the reason. The source gets a new version only if the link settles that both memories of an
+    undecided pair hold."""
     changed = False
     for link, target in links:
         present = writer.link(source.id, target.id, link.relation)
@@ -550,8 +550,8 @@ def _add_links(writer: Writer, source: Memory, links: Targets, reason: str | Non
 
 
 def _take_doubts(writer: Writer, *pairs: tuple[str, str]) -> list[tuple[str, str, float]]:
-    """Remove the links that say that one of a pair probably replaces the other. Returns them for the history, so that
-    an undo brings them back."""
+    """Remove the links by which one memory of a pair probably replaces the other. Returns them for the history, so that
+    an undo can restore them."""
     doubts = [doubt for pair in pairs if (doubt := writer.link(*pair, CONTRADICTS)) is not None]
     for doubt in doubts:
         writer.space.unlink(doubt)
@@ -635,7 +635,7 @@ def _erase(writer: Writer, change: EraseMemory) -> ErasedResult:
     if record is not None and record.id != memory.id and _says_any(space, record, quotes):
         quoting.append(record)
     for gone in (*quoting, memory):
-        if not gone.now.forgotten:  # activates the memories that it stood for, and forgets its summaries
+        if not gone.now.forgotten:  # activates the memories that it covered, and forgets its summaries
             writer.revise(gone, msgspec.structs.replace(gone.now, forgotten=True), "forgotten")
         space.delete(gone.id)
         space.erase_traces(gone.id)

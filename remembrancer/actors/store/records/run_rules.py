@@ -58,7 +58,7 @@ def apply_run(writer: Writer, change: ApplyRun) -> RunResult:
     skipped: list[Skipped] = []
     passed_over: set[str] = set()
     for edit in change.edits:
-        missing = next((each for each in _hangs_on(edit) if each in passed_over), None)
+        missing = next((each for each in _prerequisites_of(edit) if each in passed_over), None)
         if undone_at is not None and not isinstance(edit, CloseSession):
             obstacle: str | None = RUN_UNDONE
         else:
@@ -71,7 +71,7 @@ def apply_run(writer: Writer, change: ApplyRun) -> RunResult:
 
 
 def begin_run(writer: Writer, run_id: str, kind: str, session_id: str) -> None:
-    """Note that a run changes the space, with its first part."""
+    """Record a run in the space, with its first part."""
     writer.space.execute(
         "INSERT OR IGNORE INTO runs (space, run_id, kind, session_id, began_at) VALUES (@SPACE, ?, ?, ?, ?)",
         (run_id, kind, session_id, writer.at),
@@ -213,7 +213,7 @@ def _subject_of(edit: RunEdit) -> str:
     return next((getattr(edit, name) for name in names if hasattr(edit, name)), "")
 
 
-def _hangs_on(edit: RunEdit) -> tuple[str | None, ...]:
+def _prerequisites_of(edit: RunEdit) -> tuple[str | None, ...]:
     """The memories on which an edit depends: if one is skipped, so is the edit."""
     match edit:
         case ReviseMemory(only_with=other):

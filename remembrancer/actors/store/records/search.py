@@ -96,12 +96,12 @@ class SqliteSearch(SqliteWords):
         counted: Mapping[Phrase, int] | None = None,
         numbers: Sequence[int] = (),
     ) -> Hits:
-        """Return the best `limit` memories with any of the phrases (at least one), best first. A phrase given several
-        times counts as often. `counted` has the number of memories with some of the phrases, if these are so many that
-        scoring all would be slow. `numbers` are all that pass the filters, if they are few. For one space only."""
+        """Return the best `limit` memories with any of the phrases (at least one), best first. A repeated phrase counts
+        each time. `counted` has the number of memories with some of the phrases, if there are so many that scoring all
+        would be slow. `numbers` are all that pass the filters, if they are few. For one space only."""
 
         def hits(match: str, most: int = 2 * limit) -> Hits:
-            """Only the best `most` are looked up among the memories, unless too few of these pass the filters."""
+            """Filter only the best `most`, unless too few of these pass."""
             condition, arguments = condition_of(filters)
             among = (min(numbers), max(numbers), json_list(numbers)) if numbers else ()
             rows = self._file.read(
@@ -160,8 +160,8 @@ class SqliteSearch(SqliteWords):
 
     def top(self, filters: Filters, order: Order, limit: int) -> list[int]:
         """Return the first `limit` memories that pass the filters: the most important, the latest, the most recently
-        valid, or the next due; of forgotten memories alone, "latest" are those forgotten last. Ties go to later events,
-        and then to later storage."""
+        valid, or the next due; if only forgotten memories are wanted, "latest" are those forgotten last. Ties go to
+        later events, and then to memories stored later."""
         condition, arguments = condition_of(filters)
         if order == "due":
             condition += " AND m.kind = 'open_end' AND m.done = 0 AND m.forgotten_at IS NULL"
@@ -252,7 +252,7 @@ class SqliteSearch(SqliteWords):
         return found
 
     def follow(self, memory_ids: Sequence[str], session_id: str, depth: int, limit: int) -> dict[int, LinkedMemory]:
-        """Return the memories of these ids and those related to them, by number, up to `depth` links away and at most
+        """Return the memories with these ids and those related to them, by number, up to `depth` links away and at most
         `limit`, nearest first. Only memories that the session may see and that are not forgotten."""
         with self._file.reading() as query:
             known = [memory for each in memory_ids if (memory := read_memory(query, each)) is not None]
@@ -285,7 +285,7 @@ class SqliteSearch(SqliteWords):
             }
 
     def merged_into(self, memory_ids: Sequence[str]) -> dict[str, str]:
-        """Return, for those of the memories that were merged into another, the other's id, in this space or another."""
+        """Map the ids of memories that were merged into another, in any space, to the other's id."""
         rows = self._file.read(
             f"""SELECT memory_id, merged_into FROM promotion_log
                 WHERE space = @SPACE AND memory_id IN {AMONG} AND merged_into IS NOT NULL
@@ -335,7 +335,7 @@ class SqliteSearch(SqliteWords):
                 FROM entities AS e WHERE e.space = @SPACE ORDER BY 2 DESC, 1 LIMIT ?2""",  # noqa: S608
             (session_id, limit),
         )
-        return [*tags, *(each for each in entities if each[1])]  # no name of another session's alone
+        return [*tags, *(each for each in entities if each[1])]  # no name that only other sessions use
 
     def counts(self, session_id: str | None) -> Counts:
         """Count everything; of session memories only those of `session_id` (None: all)."""
@@ -472,8 +472,8 @@ def hits_of_rare(
     most: int = ROWS,
     wide: int = WIDE_ROWS,
 ) -> Hits:
-    """Return the hits of texts with the rarer phrases, if these are enough, and else of all. `hits` searches for an
-    expression; `counted` has the number of texts with some of the phrases."""
+    """Return the hits of texts with the rarer phrases, if there are enough of them, or else of all texts. `hits`
+    searches for an expression; `counted` has the number of texts with some of the phrases."""
     times = Counter(phrases)
     others = [phrase for phrase in times if phrase not in counted]
     counts = words.frequencies([[phrase] for phrase in others])

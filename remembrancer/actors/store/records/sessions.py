@@ -62,8 +62,8 @@ CANDIDATES: Final = 100
 """The number of topics before those of the same name are merged."""
 EARLIER: Final = 3
 """The number of earlier sessions that are described."""
-LEFT: Final = 3
-"""The number of memories named for each of them."""
+EARLIER_MEMORIES: Final = 3
+"""The number of memories named for each earlier session."""
 BEGINNING: Final = 400
 """The number of characters shown of a memory without a summary."""
 
@@ -80,8 +80,8 @@ _LATEST: Final = " UNION ALL ".join(
 
 def describe_session(query: Query, spaces: Spaces, users: Collection[int], session_id: str) -> SessionDescription:
     """Describe the work of a session, from its memories in all of these spaces, forgotten ones included (but not in its
-    topics). `users` are the spaces with the user's memories. The registry and earlier sessions are the project's, since
-    the user's space has those of all projects."""
+    topics). `users` are the spaces with the user's memories. The registry and earlier sessions are read from the
+    project's space, since the user's has those of all projects."""
     entries = query(
         spaces.for_each(f"SELECT {_COLUMNS} FROM sessions WHERE space = @SPACE AND session_id = ?1"),  # noqa: S608
         (session_id,),
@@ -161,7 +161,7 @@ def _left(query: Query, session_id: str) -> tuple[str, ...]:
            WHERE space = @SPACE AND session_id = ? AND scope = 'project' AND status = 'active'
            AND forgotten_at IS NULL AND kind != ?
            ORDER BY importance DESC, number DESC LIMIT ?""",
-        (BEGINNING, session_id, SESSION_RECORD, LEFT),
+        (BEGINNING, session_id, SESSION_RECORD, EARLIER_MEMORIES),
     )
     return tuple(row[0] for row in rows)
 

@@ -1,8 +1,8 @@
 """Spaces of a database: each reads only its own rows, and writes go through one of them.
 
-A statement says `space = @SPACE` for its space, which becomes `IN` if several are read together. The number is inserted
-into the statement, as it is into the names of a space's full-text tables (`words_@SPACE`), which cannot be arguments.
-SQLite refuses a statement with a leftover `@SPACE`: full-text tables are queried one at a time, or by `for_each`.
+A statement selects its space with `space = @SPACE`, which becomes `IN` if several are read together. The number is
+inserted into the statement, since the names of a space's full-text tables (`words_@SPACE`) cannot be arguments. SQLite
+refuses a statement with a leftover `@SPACE`: full-text tables are queried one at a time, or by `for_each`.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ Arguments = Sequence[object] | Mapping[str, object]
 
 
 def _of_spaces(*numbers: int) -> tuple[str, str]:
-    """Return the text in a statement that stands for its space, and the text that makes it apply to these."""
+    """Return the text that selects a statement's space, and its replacement for these spaces."""
     if len(numbers) == 1:
         return "@SPACE", str(numbers[0])
     return "= @SPACE", f"IN ({', '.join(map(str, numbers))})"

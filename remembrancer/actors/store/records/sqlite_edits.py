@@ -72,8 +72,8 @@ class SqliteEdits(SpaceConnection):
         self.now = now
 
     def record_result(self, operation: Operation, result: Result) -> None:
-        """Record the result of an operation, which answers repetitions of it. It is kept for the full time from now on,
-        however long the operation waited in the write queue, since its client may repeat it."""
+        """Record the result of an operation, to answer repetitions of it. It is kept for the full time from now,
+        however long the operation waited in the write queue."""
         self.execute(
             "INSERT OR REPLACE INTO applied_operations VALUES (@SPACE, ?, ?, ?)",
             (operation.operation_id, _encode_result(result), max(self.now, operation.requested_at)),
@@ -81,7 +81,7 @@ class SqliteEdits(SpaceConnection):
 
     def count_accesses(self, numbers: Sequence[int], at: float) -> None:
         """Count an access to each memory (twice in the list counts twice)."""
-        self.execute(  # one statement for all, so that readers have the interpreter meanwhile
+        self.execute(  # one statement for all, so that readers can use the interpreter meanwhile
             """UPDATE memories SET access_count = access_count + shown.count, last_accessed_at = ? FROM (
                    SELECT value AS memory, count(*) AS count FROM json_each(?) GROUP BY value) AS shown
                WHERE number = shown.memory""",
@@ -198,7 +198,7 @@ class SqliteEdits(SpaceConnection):
         self.execute("INSERT OR REPLACE INTO erased VALUES (@SPACE, ?, ?)", (memory_id, at))
 
     def forget_promotion(self, memory_id: str) -> None:
-        """Delete what the log says of a memory, and where it was observed."""
+        """Delete a memory's promotions from the log, and its observations."""
         for statement in _OF_PROMOTION:
             self.execute(statement, (memory_id,))
 
@@ -234,7 +234,7 @@ class SqliteEdits(SpaceConnection):
         self._add_tags(number, memory.tags)
         self._link_entities(number, memory.related_entities, at)
         if comes_whole:
-            self.drop_history(memory.id)  # of an earlier stay here: its own tells that, or was told elsewhere
+            self.drop_history(memory.id)  # from when it was here before: its own history includes that
             self.executemany(
                 "INSERT OR IGNORE INTO awaited_links VALUES (?, ?, ?, ?, ?)",
                 [(number, link.target, link.relation, link.strength, link.created_at) for link in memory.links],
@@ -272,7 +272,7 @@ class SqliteEdits(SpaceConnection):
         is deleted."""
         after, at = entry.record, entry.changed_at
         columns = columns_of(after, fields) | {"version": entry.version}
-        if fields and (fields != ("status",) or after.forgotten == before.now.forgotten):  # hidden, it is unchanged
+        if fields and (fields != ("status",) or after.forgotten == before.now.forgotten):  # hiding is no update
             columns["updated_at"] = at
         if after.occurred_at != before.now.occurred_at:
             columns["occurred_at"] = after.occurred_at
@@ -333,8 +333,8 @@ class SqliteEdits(SpaceConnection):
         self.remove_unlinked(entity for (entity,) in rows.fetchall())
 
     def _add_entry(self, memory_id: str, entry: HistoryEntry) -> None:
-        """Add a history entry, unless it exists because the memory was here before. It is no older than the one before
-        it: in a shared lane, changes are requested by several clocks."""
+        """Add a history entry, unless it exists because the memory was here before. Its time is at least that of the
+        previous entry, since the clocks of a shared lane's hosts differ."""
         record = entry.record
         self.execute(  # `+`, since for the largest value alone SQLite would go through the index by time
             """INSERT OR IGNORE INTO history (space, memory_id, version, change, changed_at, session_id, operation_id,
@@ -427,8 +427,8 @@ class SqliteEdits(SpaceConnection):
         self.executemany("DELETE FROM names_@SPACE WHERE rowid = ?", gone)
 
     def _link_entities(self, memory: int, entities: Sequence[EntityRef], at: float) -> None:
-        """Add the edges of a memory to its entities, and new entities, as of a time. Between two entities there is the
-        edge that names both; the others are mentioned with the first one."""
+        """Add the edges of a memory to its entities, and new entities, as of a time. An entity with a subject gets an
+        edge from it; the others are mentioned with the first one."""
         numbers = [self.number_of_entity(entity, at) for entity in entities]
         named: dict[str, int] = {}
         for entity, number in zip(entities, numbers, strict=True):
@@ -496,7 +496,7 @@ class ArrivingEdits(SqliteEdits):
         self._let_links_wait(number)
         entities = read_entities(self.query, number)
         former = self.query("DELETE FROM memory_entities WHERE memory = ? RETURNING entity", (number,))
-        self.drop_history(memory_id)  # of an earlier stay here: its own tells that
+        self.drop_history(memory_id)  # from when it was here before: its own history includes that
         source.execute(
             "UPDATE OR REPLACE history SET space = ? WHERE space = @SPACE AND memory_id = ?", (self.number, memory_id)
         )
@@ -534,12 +534,12 @@ class ArrivingEdits(SqliteEdits):
 
 LOGS: Final = ("history", "erased", "applied_operations", "promotion_log")
 WITH_SESSIONS: Final = (*LOGS, "sessions", "turns", "tool_calls")
-"""The tables whose rows may go along when a space is merged into another one, besides the memories."""
+"""The tables, besides memories, whose rows may move when a space is merged into another one."""
 
 
 def merge(source: SqliteEdits, target: int, tables: Sequence[str] = WITH_SESSIONS) -> None:
-    """Move the memories of a space, with the rows of these tables, into another one, in which what is there already
-    stays, and delete the space. Inside a transaction."""
+    """Move the memories of a space, with the rows of these tables, into another one, which keeps what it has, and
+    delete the space. Inside a transaction."""
     arriving = ArrivingEdits(source, target)
     for number, memory_id in source.query(
         """SELECT number, id FROM memories WHERE space = @SPACE
@@ -548,7 +548,7 @@ def merge(source: SqliteEdits, target: int, tables: Sequence[str] = WITH_SESSION
         (target,),
     ):
         arriving.take_over(number, memory_id)
-    here = "SELECT id FROM memories WHERE space = ?"  # what is left has another history there
+    here = "SELECT id FROM memories WHERE space = ?"  # memories not moved have another history there
     source.execute(f"DELETE FROM history WHERE space = @SPACE AND memory_id IN ({here})", (target,))  # noqa: S608
     for table in tables:
         source.execute(f"UPDATE OR IGNORE {table} SET space = ? WHERE space = @SPACE", (target,))  # noqa: S608
@@ -556,6 +556,6 @@ def merge(source: SqliteEdits, target: int, tables: Sequence[str] = WITH_SESSION
 
 
 def read_applied(query: Query, operation_id: str) -> Applied | None:
-    """The answer to an operation that was applied; None when it has not been. Raises `ValueError` for a damaged one."""
+    """The answer to an operation; None if it has not been applied. Raises `ValueError` if the answer is damaged."""
     rows = query("SELECT result FROM applied_operations WHERE space = @SPACE AND operation_id = ?", (operation_id,))
     return Applied(operation_id, _decode_result(rows[0][0]), replayed=True) if rows else None

@@ -32,15 +32,14 @@ from remembrancer.protocol.paths import problem_of
 LOG_LIMIT_BYTES: Final = 4 * 1024 * 1024
 """The size to which the write-ahead log is truncated after a checkpoint."""
 BUSY_TIMEOUT_S: Final = 0.2
-"""The time that a connection waits for another program's lock (we have one writer): less than a client's write may
-take, and little enough for the event loop."""
+"""The time that a connection waits for another program's lock (we have one writer): short enough for a client's write
+and for the event loop."""
 CACHE_KIB: Final = 32_768
-"""The page cache of a connection. It fits ten thousand memories with their graph: a walk of one hop takes 4.0 ms, and
-5.5 with a quarter of it."""
+"""The page cache of a connection, which holds ten thousand memories with their graph."""
 HEAP_LIMIT_BYTES: Final = 192 * 1024 * 1024
 """The limit for the caches of all connections in the process; above it, SQLite releases pages."""
 STATEMENTS: Final = 256
-"""The number of prepared statements that a connection keeps; each length of a value list makes one."""
+"""The number of prepared statements that a connection keeps; each length of a value list needs its own."""
 
 DAMAGED: Final = (sqlite3.DatabaseError, UnicodeDecodeError)
 """The errors that opening a damaged file may raise: SQLite quotes the damage, which may not be UTF-8."""
@@ -65,7 +64,7 @@ AMONG: Final = "(SELECT value FROM json_each(?))"
 
 
 def as_json(value: object) -> str:
-    """Return a value as a column or an argument has it."""
+    """Encode a value for a JSON column or argument."""
     return _encode_json(value).decode()
 
 
@@ -95,9 +94,9 @@ class SqliteFile:
         self.path = path
         self._pool = threading.Condition()
         self._idle: list[sqlite3.Connection] = []
-        """The reading connections that no thread uses now."""
-        self._lent = 0
-        """The number of the others."""
+        """The idle reading connections."""
+        self._in_use = 0
+        """The number of reading connections in use."""
         self._closed = False
         self.writing = threading.RLock()
         """Held during a transaction: shared lanes are written by their own threads."""
@@ -160,8 +159,8 @@ class SqliteFile:
     def _empty_whole_log(self) -> None:
         if not self.empty_log():
             raise FileLocked(
-                f"words of what was deleted are still in the log of {self.path}, because it is being read or written "
-                "(a copy or an export takes a while): they are deleted as soon as that has ended"
+                f"deleted words are still in the log of {self.path}, because it is being read or written "
+                "(a copy or an export takes a while): they are removed as soon as that ends"
             )
 
     def _has_any(self, texts: Sequence[str]) -> bool:
@@ -172,7 +171,7 @@ class SqliteFile:
         """Close all connections once the running queries have finished. May be called twice."""
         self._closed = True
         with self._pool:
-            self._pool.wait_for(lambda: not self._lent)
+            self._pool.wait_for(lambda: not self._in_use)
             while self._idle:
                 self._idle.pop().close()
         with self.writing:
@@ -194,7 +193,7 @@ class SqliteFile:
                 if not self._idle and self.is_replaced:  # a new connection would create an empty file without tables
                     raise self._replaced()
                 connection = self._idle.pop() if self._idle else _connect(self.path)
-                self._lent += 1
+                self._in_use += 1
             try:
                 connection.execute("BEGIN")
                 try:
@@ -204,11 +203,11 @@ class SqliteFile:
             finally:
                 with self._pool:
                     self._idle.append(connection)
-                    self._lent -= 1
+                    self._in_use -= 1
                     self._pool.notify_all()
         except sqlite3.Error as error:
             raise self._noted(as_error(self.path, error)) from error
-        except (ValueError, TypeError) as error:  # the latter of NULL where damage has left no value
+        except (ValueError, TypeError) as error:  # the latter for NULL in place of a damaged value
             raise self._noted(unusable(self.path, error)) from error
 
     def _noted(self, error: RemembrancerError) -> RemembrancerError:
@@ -286,7 +285,8 @@ def unusable(path: Path, error: Exception) -> RecordsUnusable:
 
 
 def as_error(path: Path, error: sqlite3.Error | UnicodeDecodeError, *, is_opening: bool = False) -> RemembrancerError:
-    """Convert an SQLite error into one of ours. A file that cannot be opened, for no other reason, is damaged."""
+    """Convert an SQLite error into one of ours. A file that cannot be opened counts as damaged if SQLite gives no other
+    reason."""
     code = getattr(error, "sqlite_errorcode", 0)
     if code & PRIMARY_CODE in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return FileLocked(f"another program has locked {path}: end that program, or wait")

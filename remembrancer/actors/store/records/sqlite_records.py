@@ -1,4 +1,4 @@
-"""The records of one space of the database: the writing of operations, joined with the parts that read."""
+"""The records of one space of the database: writes operations, and combines the parts that read."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Reader(SqliteSearch, SqliteBackground):
 
     @staticmethod
     def of(spaces: Sequence[Records], database: SqliteFile | None = None) -> Reader:
-        """Return a reader of these spaces, narrowest first. `database` is theirs; it is required if there are none."""
+        """Return a reader of these spaces, narrowest first. `database` is only required if there are none."""
         file, numbers = database or spaces[0]._file.file, [each.space for each in spaces]
         return Reader(Spaces(file, numbers), frozenset(each.space for each in spaces if each.is_users))
 
@@ -130,7 +130,7 @@ class Records(Reader, EmbeddedTexts):
 
     @property
     def time(self) -> float:
-        """The time by which the background work of the space is due."""
+        """The current time for the background work of the space."""
         return self._clock()
 
     @property
@@ -198,8 +198,8 @@ class Records(Reader, EmbeddedTexts):
 
     def touch(self, numbers: Sequence[int], at: float, session_id: str = "", used: Sequence[str] = ()) -> None:
         """Count an access to each memory (twice in the list counts twice), and record the session of each used one.
-        `used` are ids; those that are not here, or that the session may not see, are skipped. An archived memory
-        becomes active by an access: a version of its own, which belongs to no operation."""
+        `used` are ids; those that are not here, or that the session may not see, are skipped. An access makes an
+        archived memory active, in a new version that belongs to no operation."""
         with self._edits(durable=False) as edits:
             edits.note_use(used, session_id)
             edits.count_accesses(numbers, at)

@@ -113,7 +113,7 @@ class NearDuplicate(NamedTuple):
 
 
 Outcome = Applied | RemembrancerError
-"""What an operation has done, or why it was refused."""
+"""The answer to an operation, or the error that refused it."""
 
 
 class RankingFacts(msgspec.Struct, frozen=True, gc=False):
@@ -142,7 +142,8 @@ class Neighbours:
 
 
 class TextToEmbed(msgspec.Struct, frozen=True, gc=False):
-    """A memory's text without vectors, and its SHA-256. `is_alone`: workers have died while processing it."""
+    """A text to embed, and its SHA-256. `is_alone`: it is embedded alone, since workers have died while processing
+    it."""
 
     number: int
     content: str

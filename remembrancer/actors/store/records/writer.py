@@ -43,7 +43,7 @@ memories do not count, nor do a session's private memories that stand for memori
 RECORD_IMPORTANCE: Final = 0.6
 RECORD_CONFIDENCE: Final = 0.8
 MOST_ALIKE: Final = 5
-"""The number of memories with the text of a store that are compared with it: the oldest ones."""
+"""The number of memories with the same text, oldest first, that are compared with a new one."""
 NAMED_FILES: Final = 8
 """The number of files in the text of a session's record; the others are in its structured part."""
 
@@ -95,8 +95,8 @@ class Writer:
         return memory
 
     def known_as(self, change: StoreMemory, session_id: str | None = None) -> Memory | None:
-        """The memory that says the same in the same scope as a store and that the session (by default the operation's)
-        can see, if there is one. With other metadata, which may name a file, the text has to be exactly the same."""
+        """The memory with the text of a new one, in any of its `spellings`, and its scope that the session (by default
+        the operation's) can see, if any. If their metadata, which may name a file, differ, the texts must be equal."""
         session_id = self.operation.session_id if session_id is None else session_id
         for memory_id, scope in read_copies(self.space.query, "", change.content, session_id, MOST_ALIKE).items():
             if scope == change.scope and (scope != "session" or session_id == change.session_id):

@@ -33,12 +33,12 @@ from remembrancer.protocol.work import CALIBRATED, CosineScale
 
 CANDIDATES: Final = 50
 """The number of memories from each search, in each scope."""
-TOLD_NEXT_TO: Final = 10
+EXPANDED: Final = 10
 """The number of best hits by meaning, and of best hits by words, whose neighbours become candidates too."""
 FIRST_SEARCH: Final = 2 * CANDIDATES
 """The number of memories in the first search, as some may not pass the filters."""
 FEW: Final = 1000
-"""The number of a session's own memories up to which they have candidates of their own."""
+"""A session with at most this many memories of its own gets separate candidates from them."""
 
 
 Matches = NDArray[np.bool_]
@@ -63,7 +63,7 @@ class Rows:
     context_cosine: Column
     """The mean cosine of a turn and its neighbours."""
     words: Matches
-    """The question's units that each contains."""
+    """The question's units that each candidate contains."""
     context_words: Matches
     """The question's units that a turn and its neighbours contain together."""
     has_context: NDArray[np.bool_]
@@ -140,7 +140,7 @@ def find_words(view: View, question: Question) -> Searches:
 def find_candidates(view: View, question: Question, searches: Searches) -> tuple[Rows, Strategy]:
     """Return the candidates of each side of each space that pass the filters, with all ranking data, and the strategy
     that found them. Adds a notice if only a part was searched by vectors. `searches` is the result of `find_words`,
-    which is left aside if only vectors were requested and there are some."""
+    which is ignored if only vectors were requested and there are some."""
     begun, vector = {space: each for space, each in searches.items() if each.sides}, question.vector
     near: dict[int, Nearest] = {}
     hits: dict[int, Sequence[Hits]] = {}
@@ -159,7 +159,7 @@ def find_candidates(view: View, question: Question, searches: Searches) -> tuple
     if missing := {ref for each in found for ref in each if ref not in numbers}:
         facts |= view.ranking_facts(missing, question.filters)
     wanted = {ref: facts[ref] for each in found for ref in each if ref in facts}
-    first = [ref for each in found for ref in sorted(each, key=lambda ref: (-each[ref], ref))[:TOLD_NEXT_TO]]
+    first = [ref for each in found for ref in sorted(each, key=lambda ref: (-each[ref], ref))[:EXPANDED]]
     bm25 = {ref: score for sides in hits.values() for side in sides for ref, score in side.items()}
     rows = describe(view, question, searches, wanted, bm25, first)
     with_rows = {known.space for known in rows.facts}

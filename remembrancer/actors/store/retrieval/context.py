@@ -1,8 +1,8 @@
 """The memories that a session should know for its task: all that are valid if they fit, or else the most important.
 
-Memories that apply to every task (conventions, decisions, preferences) are given with every task, those that a search
-for the task finds first; similarity selects among the rest. A context leaves out expired and replaced memories, and
-memories that were merged or summarised into another that the session may see; closed open ends are only named.
+Memories that apply to every task (conventions, decisions, preferences) are always included, those found by a search for
+the task first; similarity selects among the rest. A context leaves out expired and replaced memories, and memories that
+were merged or summarised into another that the session may see; closed open ends are only named.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ FOUND: Final = 40
 LOADED_AT_ONCE: Final = 64
 SUBJECTS: Final = 24
 LEAST_OF_SUBJECT: Final = 2
-"""The number of memories that a subject needs to be named."""
+"""The minimum number of memories of a named subject."""
 CLOSED_NAMED_S: Final = 14 * 86_400.0
 """The time after closing for which an open end is still named."""
 T = TypeVar("T")
@@ -143,7 +143,7 @@ class Gathering:
             return ()
         uses: Counter[str] = Counter()
         names: dict[str, str] = {}
-        for name, count in self.view.reader.uses(self.request.session_id, 2 * SUBJECTS):  # spellings of a name
+        for name, count in self.view.reader.uses(self.request.session_id, 2 * SUBJECTS):  # spellings
             key = name_key(name)
             names.setdefault(key, name)
             uses[key] = max(uses[key], count)
@@ -173,7 +173,7 @@ class Gathering:
             if each.type == "episodic" or text not in texts:
                 once.append(each)
             texts.add(text)
-        # A summary of what is probably replaced does not stand for its sources, until that is settled.
+        # A summary does not represent its sources while one of them is probably replaced.
         sources = {each.id: each for each in once if each.status == "consolidated"}
         outdated = {name for name, each in sources.items() if each.possibly_superseded_by}
         apart = {

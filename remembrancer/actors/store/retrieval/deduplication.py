@@ -35,17 +35,17 @@ COMPARED_CHARACTERS: Final = 2000
 NEW_S: Final = 60.0
 """The age up to which a memory without a vector is compared by its words with those that it may replace."""
 CLOSE: Final = 0.5
-"""A later memory that probably replaces an earlier one, and has at least this share of its score, precedes it. A
-question about something that only the earlier one covers is answered by that one. What the later one loses by being
-probably replaced itself does not count: then the last of a chain is the answer, and the first is the least."""
+"""A later memory that probably replaces an earlier one precedes it if it has at least this share of its score;
+otherwise the question is about something that only the earlier one covers. A later memory that is itself probably
+replaced is compared by its score before that, so that a chain is shown last memory first."""
 
 Scored = Sequence[tuple[Ref, Scores]]
 """Candidates, best first."""
 
 
 class Ranking(NamedTuple):
-    """Candidates, best first, of which the first `answering` may answer; those after them are only there if a request
-    asks for what was left out. `below` counts these. `vectors` are the means of the candidates' passages, if known."""
+    """Candidates, best first. The first `answering` may be in the answer; the `below` others are included only if a
+    request asks for what was left out. `vectors` are the means of the candidates' passages, if known."""
 
     scored: Scored
     strategy: Strategy
@@ -152,9 +152,9 @@ def replaced_by_new(entries: Sequence[Entry], now: float) -> list[Entry]:
 
 
 def replaced_last(entries: Sequence[Entry]) -> list[Entry]:
-    """Move each entry that others supersede right behind these, and one that others probably supersede if these answer
-    well enough (`CLOSE`); otherwise these come right behind it. The successor gets the scores of the entry that it
-    replaces, if they are better: it is the valid answer to the same questions."""
+    """Move each superseded entry right behind those that supersede it. Do the same if they only probably supersede it,
+    but score well enough (`CLOSE`); otherwise move them right behind it. The successor gets the scores of the entry
+    that it replaces, if they are better: it is the valid answer to the same questions."""
     known = {entry.record.id: entry for entry in entries}
     ordered: dict[str, Entry] = {}
     waiting: set[str] = set()
@@ -184,8 +184,8 @@ def replaced_last(entries: Sequence[Entry]) -> list[Entry]:
 
 def _replacing(view: View, loaded: Sequence[Entry], ranked: Scored) -> Scored:
     """Return the missing memories that replace these according to links, each with its own scores, or with those of the
-    replaced memory if it was no candidate; one that only probably replaces it is `UNRANKED` then. Also return summaries
-    of two or more of them, with the best of their scores."""
+    replaced memory if it was not a candidate (`UNRANKED` if it only probably replaces that memory). Also return
+    summaries of two or more of them, with the best of their scores."""
     known = {entry.ref: entry for entry in loaded}
     behind = [ref for ref, entry in known.items() if entry.record.status == "consolidated" and entry.is_current]
     found: dict[Ref, Scores] = {}
@@ -241,10 +241,10 @@ def strength_of(record: MemoryRecord | PortableMemory, now: float) -> float:
 def each_once(entries: Sequence[Entry]) -> list[Entry]:
     """Sort the entries by final score, without duplicates. Pure.
 
-    One of several duplicates represents all, with the scores of the first; of equal scores, the most recently updated
-    is first. Within one scope the first is kept; for several scopes see `_is_kept`. A summary replaces its sources if
-    two or more are found. Otherwise a derived memory is left out if one of its sources comes before it, since the
-    source fits the question better (unless the memory represents others).
+    One of several duplicates represents all, with the scores of the first; ties go to the most recently updated. Within
+    one scope the first is kept; for several scopes see `_is_kept`. A summary replaces its sources if two or more are
+    found. Otherwise a derived memory is left out if one of its sources comes before it, since the source fits the
+    question better (unless the memory represents others).
     """
     ordered = _summed_up(sorted(entries, key=lambda entry: (-entry.scores.final, -entry.record.updated_at)))
     cosines = _cosines(ordered)
@@ -271,8 +271,8 @@ def each_once(entries: Sequence[Entry]) -> list[Entry]:
 
 def _summed_up(ordered: Sequence[Entry]) -> list[Entry]:
     """Replace several sources of a summary by the summary, at the rank of the first one. A summary with a source that
-    is probably replaced stands for none, until that is settled. If all of its sources are there, it is left out, and
-    the first one gets its scores if they are better."""
+    is probably replaced replaces none. If all of its sources are present, it is left out, and the first one gets its
+    scores if they are better."""
     hidden = {each.record.id: each for each in ordered if each.record.status == "consolidated" and each.is_current}
     left: set[str] = set()
     best: dict[str, Scores] = {}
@@ -311,8 +311,8 @@ def _standing_for(ordered: Sequence[Entry], place: int, members: Sequence[int]) 
 
 
 def _is_kept(earlier: Entry, later: Entry) -> bool:
-    """True if the earlier of two duplicates is kept. Within one scope it is. Of two scopes the broader one's is kept,
-    unless the other is more than twice as strong; if both are records of one memory, unless the other was updated
+    """True if the earlier of two duplicates is kept. Within one scope it always is. Of two scopes, the broader one's
+    entry is kept, unless the other is more than twice as strong or, if both are records of one memory, was updated
     later."""
     one, other = earlier.record, later.record
     if one.scope == other.scope and one.id != other.id:

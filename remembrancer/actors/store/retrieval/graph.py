@@ -24,8 +24,8 @@ from remembrancer.protocol.runs import Topic
 from remembrancer.protocol.writes import DESCRIBED_AS, MENTIONED_WITH
 
 MOST_ROWS, LEAST_ROWS = 1000, 50
-"""The most rows of `memory_entities` that are read for all entities of a step, and the fewest for each; those of hubs
-are then read only in part."""
+"""The maximum number of rows of `memory_entities` read for all entities of a step, and the minimum for each entity.
+Hubs are read only in part."""
 MOST_EDGES: Final = 200
 """The number of edges in one answer, best supported first."""
 MOST_FACTS: Final = 1000
@@ -34,7 +34,7 @@ PAGERANK_SEEDS: Final = 20
 MOST_COUNTED: Final = 1000
 """The limit on counting each kind of edge at a memory where a walk starts."""
 LEAST_SHARE: Final = 0.03
-"""The least share of the walk that counts. Memories with less depend on names that many memories have, such as the
+"""The minimum share of the walk that counts. Smaller ones come from names that many memories have, such as the
 speakers' names."""
 LEAST_RECEIVED: Final = 1e-9
 """Anything less is rounding error."""
@@ -157,7 +157,7 @@ class Graph:
         self._space_of: dict[int, int] = {}
         self._numbers: defaultdict[Node, list[int]] = defaultdict(list)
         self._looked_up: set[str] = set()
-        """The keys of which all spellings are known."""
+        """The keys whose spellings are all known."""
         self._names: dict[Node, str] = {}
         self._relationships: dict[str, str] = {}
         self._relationship_keys: dict[str, str] = {}
@@ -197,7 +197,7 @@ class Graph:
         return self._meet(rows)
 
     def _found(self, condition: str, argument: object) -> list[Node]:
-        """Return the visible nodes of a condition, in the order of their keys."""
+        """Return the visible nodes that meet a condition, in the order of their keys."""
         rows = self._read(
             f"{_ENTITIES} WHERE e.space = @SPACE AND {condition} AND {IS_VISIBLE} ORDER BY e.key, e.number",
             (argument, self._session_id),
@@ -244,8 +244,8 @@ class Graph:
     def edges(
         self, nodes: Sequence[Node], *, direction: Direction = "both", relationships: Collection[str] | None = None
     ) -> Expansion:
-        """Return the edges of these nodes; of relationships with these keys, or of all. Best supported first, and
-        incomplete if there are very many."""
+        """Return the edges of these nodes (only of relationships with these keys, if given), best supported first.
+        Incomplete if there are very many."""
         groups = list(self._by_space(self._numbers_of(nodes)))
         rows: list[Any] = []
         cut = False
@@ -308,7 +308,7 @@ class Graph:
     # Memories of nodes and edges.
 
     def facts(self, edges: Collection[Edge]) -> dict[Edge, list[Fact]]:
-        """Return the unforgotten memories that state each of these edges (to mention both ends is not enough): valid
+        """Return the unforgotten memories that state each of these edges (mentioning both ends is not enough): valid
         ones first, then newest first. Incomplete if there are very many."""
         pairs = {
             (subject, target)
@@ -360,8 +360,8 @@ class Graph:
         self, nodes: Collection[Node], filters: Filters, limit: int, relationships: Collection[str] | None = None
     ) -> dict[int, RankingFacts]:
         """Return, of the memories that pass the filters and name these nodes, the `limit` most important and the
-        `limit` latest of each space; with `relationships` (as `name_key`s) only those that name them so. Of a hub's
-        memories only the newest are read."""
+        `limit` latest of each space; with `relationships` (as `name_key`s) only those that name them by one of these.
+        Of a hub's memories only the newest are read."""
         found: dict[int, RankingFacts] = {}
         for numbers in self._by_space(self._numbers_of(nodes)):
             spellings = self._spellings("entity", "relationship", numbers, relationships)
@@ -430,8 +430,8 @@ class Graph:
 
         The walk starts at the most relevant memories with edges, weighted by relevance. A memory's rank is the share
         that it receives from others, divided by the largest share of any but the best seed: its own seed repeats its
-        relevance, and the flow between the best seed and its entities says nothing new. All ranks are lower the less
-        relevant the best seed is than the best candidate, and the more memories share the connecting entities.
+        relevance, and the flow between the best seed and its entities says nothing new. Ranks decrease if the best seed
+        is less relevant than the best candidate, and if more memories share the connecting entities.
         """
         first = sorted(filter(is_memory, relevance), key=lambda key: (-relevance[key], key))[:PAGERANK_SEEDS]
         around = self.look(dict.fromkeys(first, MOST_COUNTED))
@@ -494,5 +494,5 @@ class Graph:
 
 
 def _share(entities: int) -> int:
-    """Return the number of rows that are read of each of some entities."""
+    """Return the number of rows to read for each of this many entities."""
     return max(LEAST_ROWS, MOST_ROWS // max(1, entities))

@@ -30,7 +30,7 @@ CONNECTED: Final = 100
 STALE_WORTH: Final = 0.5
 """The fraction of an entity's nearness that remains if only forgotten memories connect it."""
 LONE_WORTH: Final = 0.8
-"""The worth of a memory with a single nearest entity, as a fraction of the worth with any number of them."""
+"""The worth of a memory with a single nearest entity, as a fraction of that with many."""
 
 
 class Reached(NamedTuple):
@@ -65,7 +65,8 @@ class Walk:
 
 
 def walk(starts: Iterable[Node], expand: Callable[[Sequence[Node]], Expansion], depth: int, widest: int) -> Walk:
-    """Walk breadth first from `starts` for `depth` hops; the `widest` best connected nodes of each level lead on."""
+    """Walk breadth first from `starts` for `depth` hops; it continues from the `widest` best connected nodes of each
+    level."""
     reached = {start: Reached(0) for start in starts}
     rows: dict[Hashable, Sighting] = {}
     frontier = list(reached)
@@ -214,8 +215,8 @@ def search_graph(request: SearchGraph, view: View, now: float) -> GraphFound:
 
 
 def _overview(request: SearchGraph, graph: Graph, view: View, wanted: frozenset[str] | None) -> GraphFound:
-    """Return the project's best connected entities with their relationships, and total counts. No memories. Statements
-    of the user's memories about these entities are included; the user's other entities are not."""
+    """Return the project's best connected entities with their relationships, and total counts, but no memories.
+    Statements of the user's memories about these entities are included; the user's other entities are not."""
     project = [records.space for records in view.records if not records.is_users]
     if not project:
         return GraphFound(())

@@ -105,7 +105,7 @@ def _phrases(groups: Sequence[Sequence[Phrase]], quoted: Sequence[Phrase]) -> tu
 
 
 def phrases_and_units(query: str) -> tuple[tuple[Phrase, ...], list[tuple[Phrase, ...]]]:
-    """Return `phrases_of` a question, to which a short one adds itself as one phrase, and its units.
+    """Return `phrases_of` a question (a short question is itself a phrase, too), and its units.
 
     A unit is a word in any of its forms, a whole name in any of its spellings, or a pair of letters in scripts without
     spaces (in Japanese without kana pairs that are function words). The index only knows English endings, so in other
@@ -188,7 +188,7 @@ def _piece(written: str, ignored: frozenset[str]) -> tuple[_Piece | None, list[s
 def _worthiest(quoted: Sequence[Phrase], pieces: Sequence[_Piece]) -> list[tuple[Phrase, ...]]:
     """Return the groups of a long question that fit into `MAX_TERMS`, most valuable first.
 
-    Quoted phrases come first, then names, starting from both ends of the text, since a question stands before or after
+    Quoted phrases come first, then names, starting from both ends of the text, since the question comes before or after
     pasted text. If there are many names, each gets fewer spellings, so that other words get up to half of the places,
     longest first, since these are rare.
     """

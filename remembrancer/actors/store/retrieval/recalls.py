@@ -52,11 +52,11 @@ from remembrancer.protocol.wire import Notice
 MOST_OF_A_TIME: Final = 200
 """The number of memories that are ranked for a question about everything of a time, most important first."""
 ANSWERS_BY_TIME: Final = 0.9
-"""The probability that a memory of the requested kind and time answers: in three invented weeks, 24 of 27 did."""
+"""The probability that a memory of the requested kind and time answers the question."""
 BROUGHT: Final = 10
 """The number of memories that PageRank adds to the candidates."""
 ROUNDED: Final = 9
-"""The decimals kept of a score; more are rounding errors, which would put equal scores in an order."""
+"""The number of decimals kept of a score; the rest are rounding errors, which would order equal scores."""
 FORMULAS: Final = {"pagerank": PAGERANK, "composite": COMPOSITE}
 """The rankings by a formula instead of fitted weights."""
 TRUSTED_SIZE: Final = 10
@@ -188,7 +188,7 @@ def columns(question: Question, searches: Searches, rows: Rows) -> Candidates:
     facts: list[RankingFacts] = rows.facts.tolist()
     numbered, windows, asked_at = question.numbered, question.windows, question.asked.asked_at
     happened_at = [each.happened_at for each in facts]
-    # Events stay as they were.
+    # Events are not replaced.
     may_be_replaced = np.array([each.type != "episodic" or each.kind == "decision" for each in facts])
     is_rule = np.array([each.kind in RULES for each in facts])
     covered = coverage(rows.words, weights)
@@ -235,7 +235,7 @@ def _comparable(bm25: Column, spaces: NDArray[np.int64], sizes: Mapping[int, int
 
 
 def _likeness(question: Question, rows: Rows, may_be_replaced: NDArray[np.bool_], is_rule: NDArray[np.bool_]) -> Column:
-    """Return the cosines between facts, where one may have been replaced by another: no rule replaces a fact."""
+    """Return the cosines between facts that may replace one another; a rule never replaces a fact."""
     facts = np.flatnonzero(may_be_replaced & ~np.isnan(rows.cosine))
     if not len(facts) or question.windows:  # facts from a named time are not outdated
         return np.zeros((0, 0))

@@ -26,7 +26,7 @@ from remembrancer.protocol.wire import Notice
 Ref = int
 """A memory of a view: its number in the database; or a chunk of notes."""
 HAPPENED: Final = 50
-"""The number of memories of a time, most important first, in each space."""
+"""The limit on memories of a time window in each space, most important first."""
 PROJECTS: Final[frozenset[Scope]] = frozenset({"session", "project"})
 
 
@@ -53,9 +53,9 @@ class View:
         self.reader = Reader.of(self.records, database)
         """Runs the queries that cover all spaces at once."""
         self.model = next((each.vectors.model for each in self.sources.values() if each.vectors is not None), None)
-        """The model whose vectors are searched; None: none."""
+        """The model whose vectors are searched, if any."""
         self.notices: list[Notice] = []
-        """The caveats of what was searched here."""
+        """Caveats about the search."""
 
     def ranking_facts(self, refs: Iterable[Ref], filters: Filters) -> dict[Ref, RankingFacts]:
         """Return the ranking facts of those memories that pass the filters."""

@@ -26,14 +26,13 @@ from remembrancer.protocol.work import CosineScale
 
 logger = logging.getLogger(__name__)
 SEARCH_EFFORT: Final = 150
-"""HNSW's ef_search. Among 100,000 mixtures of two real vectors it finds 99.0 % of the true nearest ten in 2 ms; 100
-finds 98.6 % in 1.2 ms."""
+"""HNSW's ef_search, which finds 99 % of the true nearest ten among 100,000 vectors in 2 ms."""
 SEARCH_S: Final = 1.0
-"""The time that a search on a server may take, since a client waits for it while words could have answered."""
+"""The time limit of a search on a server, since a client is waiting that could be answered by words alone."""
 UPKEEP_S: Final = 10.0
-"""The time that other requests to a server may take."""
+"""The time limit of other requests to a server."""
 REACH_S: Final = 2.0
-"""The time within which a server must answer at all."""
+"""The time limit for connecting to a server."""
 LIST_PAGE: Final = 500
 MARK: Final = "server.id"
 """The file that identifies a home, kept with the data that can be rebuilt."""
@@ -45,7 +44,7 @@ DELETED_AT_ONCE: Final = 1000
 PROBES: Final = 16
 ITSELF_COSINE: Final = 0.99
 FEW: Final = 5000
-"""The number of allowed memories up to which they are compared one by one."""
+"""The maximum number of allowed memories that are compared one by one."""
 DEEPEST: Final = 3200
 """The limit on the depth of a search, if many of the nearest passages are not allowed."""
 
@@ -129,8 +128,8 @@ class Chroma:
 
 
 class ChromaVectors(ExactVectors):
-    """The vectors of one large space: searched in a collection, which has all passages but the newest, and in memory
-    once that has failed. A collection that disagrees with the records is rebuilt. Methods block, and raise
+    """The vectors of one large space: searched in a collection, which has all passages but the newest, or in memory if
+    that has failed. A collection that disagrees with the records is rebuilt. Methods block, and raise
     `ChromaUnavailable`, apart from searches."""
 
     def __init__(
@@ -210,14 +209,15 @@ class ChromaVectors(ExactVectors):
                 (ids,) = collection.query(query_embeddings=query[None], n_results=depth, include=[])["ids"]
             passages = self.records.passages(self.model, numbers=[*map(int, ids)])
             found = [*beside.items(), *_compared(passages, query, limit, allowed).items()]
-            best = dict(sorted(found, key=lambda pair: pair[1]))  # of a memory that is in both the better one
+            best = dict(sorted(found, key=lambda pair: pair[1]))  # if a memory is in both, the better one
             nearest = dict(sorted(best.items(), key=lambda pair: -pair[1])[:limit])
             if len(nearest) == limit or len(ids) < depth or depth >= DEEPEST:
                 return nearest
             depth = min(4 * depth, DEEPEST)
 
     def _agrees(self) -> bool:
-        """True if the records have all that is in the collection, and it finds some: Chroma stores the two apart."""
+        """True if the records have all passages of the collection, and its index finds some: Chroma stores the index
+        apart."""
         if len(np.setdiff1d(self._numbers, self.records.passage_numbers(self.model))):
             return False
         numbers = self._numbers[:: max(1, len(self._numbers) // PROBES)].tolist()
@@ -239,7 +239,7 @@ def _embedded(folder: Path) -> Any:
     import chromadb
     from chromadb.api.shared_system_client import SharedSystemClient
 
-    SharedSystemClient.clear_system_cache()  # otherwise one that could not be opened would be tried again
+    SharedSystemClient.clear_system_cache()  # otherwise Chroma would reuse one that failed to open
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     settings = chromadb.Settings(anonymized_telemetry=False, is_persistent=True, persist_directory=str(folder))
     client = chromadb.PersistentClient(str(folder), settings=settings)

@@ -58,13 +58,13 @@ from remembrancer.protocol.work import (
 SAVE_BATCH: Final = 64
 """The number of memories whose vectors are saved in one transaction, few enough not to delay a client's write."""
 BURST_S: Final = 0.03
-"""After a client's request, no texts are handed out for this long: more requests may follow, and they come first."""
+"""The time without texts handed out after a client's request, since more requests may follow, which come first."""
 LONGEST_HOLD_S: Final = 2.0
 """The time after which texts are handed out even if clients keep asking."""
 AGAIN_S: Final = 5.0
 """The time after which failed work is tried again."""
 IN_USE_S: Final = 4.0
-"""The time for which the vectors of a replaced model stay: longer than a recall that began with them takes."""
+"""The time for which the vectors of a replaced model are kept: longer than a recall that uses them takes."""
 PRUNE_BATCH: Final = 200
 """The number of unneeded models' passages that are deleted in one transaction."""
 RETRY_S: Final = 1.0
@@ -90,8 +90,8 @@ logger = logging.getLogger(__name__)
 
 class EmbeddingScheduler:
     """Has workers embed the stored texts, and saves the vectors. `router_of` returns the socket that a worker is
-    connected to. The model in the settings is `configured`; `fallbacks` stand in for a model on another machine.
-    `open_all` opens the other embedded texts besides memories, which otherwise open on demand."""
+    connected to. The model in the settings is `configured`; `fallbacks` replace a model on another machine. `open_all`
+    opens the embedded texts other than memories, which otherwise open on demand."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class EmbeddingScheduler:
         self._saved = asyncio.Event()
         """Set after each save, and then replaced."""
         self._to_try_again: set[str] = set()
-        """The keys of models whose dead letters get another chance, since a worker or texts have come."""
+        """The keys of models whose dead letters get another chance, since workers or texts were added."""
         self._configured = configured
         self._state = ModelState.read(files.catalog.models(), configured)
         self._stored: ModelState | None = None
@@ -137,7 +137,7 @@ class EmbeddingScheduler:
         self._is_pruned = False
         """True if there are no vectors of other models than those in use."""
         self._models: list[Model] = []
-        """The models in use, the one first that is active or will be."""
+        """The models in use. The first one is or will be active."""
         self._decide(self._state)
 
     async def run(self) -> None:
@@ -230,7 +230,7 @@ class EmbeddingScheduler:
         return has_none and time.monotonic() < self._expected_until
 
     def _pending(self, model: Model) -> int:
-        """Return the number of texts that wait for vectors of a model: all, while nobody has identified it."""
+        """Return the number of texts that wait for vectors of a model: all, while no worker has identified it."""
         return sum(self._read_each(lambda texts: texts.missing(model.key)))
 
     def _is_whole(self, model: Model) -> bool:
@@ -297,8 +297,8 @@ class EmbeddingScheduler:
 
     async def _carry_out(self) -> None:
         """Store what was decided, let the chosen model take over once it may, and delete other models' vectors. These
-        stay until the decision is stored, since a store that is killed before goes on with the previous one, and until
-        the recalls that search them have been answered."""
+        stay until the decision is stored, since a store that is killed before continues with the previous one, and
+        until the recalls that search them have been answered."""
         keys, self._to_try_again = self._to_try_again, set()
         for key in keys:
             await self._write_each(partial(EmbeddedTexts.try_again, model=key, now=time.time()))
@@ -382,7 +382,7 @@ class EmbeddingScheduler:
         self._lose(worker)
 
     def lose(self, worker: Peer) -> None:
-        """Handle the loss of a worker, or of its credibility. Its texts go to another."""
+        """Handle a worker that is lost or cannot be trusted. Its texts go to another."""
         self._lose(worker)
         self._failures.pop(worker.incarnation, None)
 

@@ -14,8 +14,8 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from remembrancer.actors.store.records.types import EmbeddedMemory, FailedText, TextToEmbed
 
 HAND_BYTES: Final = 80_000
-"""The limit on text given to a worker at a time, besides one memory of any length: 10 s of work on the slowest
-plausible machine, and about 1 s on a laptop, much longer than the store takes to hand out more."""
+"""The limit on the total size of the texts that a worker holds (a single one may be longer): 10 s of work on the
+slowest plausible machine, and about 1 s on a laptop, much longer than the store takes to hand out more."""
 Worker = TypeVar("Worker", bound=Hashable)
 
 
@@ -32,7 +32,8 @@ class _WorkerState:
     model: str
     credit: int
     held: dict[EmbeddingJob, float] = field(default_factory=dict)
-    """The sizes of its texts in bytes, in the order in which they were handed out. A suspected text fills a hand."""
+    """The sizes of its texts in bytes, in the order in which they were handed out. A suspected text has infinite
+    size."""
 
     @property
     def room(self) -> int:

@@ -25,9 +25,9 @@ class Model(msgspec.Struct, frozen=True):
 
 
 class ModelState(msgspec.Struct, frozen=True):
-    """The decisions about models. `configured` is the choice in the settings at that time; a changed setting takes
-    effect. `chosen` makes the vectors from now on, and `active` answers until those are complete (None: there is none
-    yet). `known` are the models that workers have identified."""
+    """The decisions about models. `configured` is the choice in the settings at that time, by which a changed setting
+    is noticed. `chosen` makes the vectors from now on, and `active` answers until those are complete (None: there is
+    none yet). `known` are the models that workers have identified."""
 
     configured: ModelChoice
     chosen: ModelChoice
@@ -36,7 +36,7 @@ class ModelState(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, written: bytes | None, configured: ModelChoice) -> ModelState:
-        """Return the state of a store that starts with these settings and finds the state `written` last."""
+        """Return the state that was last `written`, updated to these settings."""
         try:
             state = cls(configured, configured) if written is None else _decode_state(written)
         except ValueError:  # of another release: workers will identify the models

@@ -11,9 +11,9 @@ from remembrancer.protocol.consolidation import FindNear, Material, ReadMemories
 from remembrancer.protocol.reads import Filters
 
 LOOKED_AT: Final = 16
-"""The number of memories considered near one: itself, and others."""
+"""The number of nearest memories compared with each one, including itself."""
 SLACK: Final = 0.1
-"""The margin on the least cosine, since passages are searched but means count, which may be nearer than any passage."""
+"""The margin on the minimum cosine: passages are searched, but the means that count may be nearer than any of them."""
 LEAST_HITS: Final = 32
 
 

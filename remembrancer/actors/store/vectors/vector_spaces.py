@@ -29,14 +29,14 @@ from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.work import CALIBRATED, CosineScale, ModelIdentity
 
 TOGETHER_S: Final = 0.1
-"""The time within which several wakes are followed together."""
+"""Wakes within this time are handled together."""
 CHECK_INTERVAL_S: Final = 2.0
 """The time between two checks of Chroma and of pending near-duplicates."""
 IDLE_S: Final = 600.0
 """The time after their last search at which vectors are freed."""
 COMPARED_AT_ONCE: Final = 16
-"""The number of passages compared in one batch, during which recalls are late. Progress is stored after each batch;
-after a crash the rest is compared again."""
+"""The number of passages compared in one batch, which delays recalls. Progress is stored after each batch; after a
+crash the rest is compared again."""
 REACH_AGAIN_S: Final = 4.0
 """The delay before Chroma is tried again after a failure."""
 NOT_INSTALLED: Final = "chroma_url is set, but Chroma is not installed: install the extra chroma"
@@ -75,7 +75,7 @@ class VectorSpaces:
         self._spaces: dict[tuple[str, str], ExactVectors] = {}
         """The vectors by name of the texts and model."""
         self._uncompared: set[str] = set()
-        """The names of the texts that may have later passages."""
+        """The names of the texts that may have passages not yet compared."""
         self._chroma: Chroma | None = None
         self._reach_at = 0.0
         self._wake = asyncio.Event()
@@ -229,7 +229,7 @@ class VectorSpaces:
                 moved.scale = self._scales.get(model.key, CALIBRATED)
                 self._spaces[texts.name, model.key] = moved
 
-    # On the thread, which alone may use Chroma, apart from searches. Any of these may raise `ChromaUnavailable`.
+    # On the only thread that may use Chroma, apart from searches. Any of these may raise `ChromaUnavailable`.
 
     def _move(self, texts: EmbeddedTexts, model: ModelIdentity) -> ChromaVectors:
         name = f"{texts.name}.{model.key}"
