@@ -26,7 +26,7 @@ from bench.harness import Figure, print_figures
 from bench.memorycode import Rule, rules_of
 from remembrancer.actors.embedder.engine import Engine
 from remembrancer.actors.embedder.workers import load_engine
-from remembrancer.actors.store.vectors.near_duplicates import LOOKED_AT
+from remembrancer.actors.store.vectors.near_duplicates import NEAREST
 from remembrancer.config.settings import Settings
 from remembrancer.memory.replacement import (
     FEATURES,
@@ -179,7 +179,7 @@ def judged(haystack: Haystack, engine: Engine) -> Judged | None:
     for place, item in enumerate(haystack.items):
         having.update(texts[place].keys)
         frequencies = dict(having)
-        near = set(np.argsort(-cosines[place])[:LOOKED_AT].tolist())
+        near = set(np.argsort(-cosines[place])[:NEAREST].tolist())
         for other, earlier in enumerate(haystack.items[:place]):
             pair, cosine = (earlier.key, item.key), float(cosines[place, other])
             is_replaced = pair in haystack.replaced

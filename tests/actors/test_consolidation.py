@@ -52,7 +52,7 @@ from tests.patience import PATIENCE_S, until
 from tests.spaces import connect_space
 
 T = TypeVar("T")
-LOOKS_OFTEN = {"remembrancer.actors.store.job_finder.LOOK_S": 0.1}
+LOOKS_OFTEN = {"remembrancer.actors.store.job_finder.CHECK_INTERVAL_S": 0.1}
 CONVENTION = "every public function of the billing service carries a docstring with its units and errors"
 SAME = CONVENTION.replace("carries", "always carries")
 

@@ -216,7 +216,7 @@ class Host:
 
 @pytest.fixture
 async def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[Host]]:
-    monkeypatch.setattr(lane_follower, "AGAIN_S", 0.0)
+    monkeypatch.setattr(lane_follower, "UNREACHABLE_RETRY_S", 0.0)
     server = InProcessServer()
     await InProcessJournal(server).create(LANE)
     made = [Host(tmp_path / name, server, of) for name, of in (("here", PROJECT), ("there", OTHER_PROJECT))]

@@ -106,7 +106,7 @@ async def test_a_large_file_moves_to_chroma_and_wholly_back(library: Library) ->
 async def test_a_chroma_that_breaks_is_made_anew_while_searches_go_on(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vector_spaces, "REACH_AGAIN_S", 0.0)
+    monkeypatch.setattr(vector_spaces, "CHROMA_RETRY_S", 0.0)
     library.embed(*chronicle(0, 21))
     async with library.tended(20) as spaces:
         await until(lambda: library.is_in_chroma(spaces))
@@ -186,7 +186,7 @@ def server(shared_server: ChromaProcess) -> ChromaProcess:
 @pytest.fixture
 async def rig(home: Path, server: ChromaProcess) -> AsyncIterator[StoreRig]:
     settings = Settings(chroma_url=server.url, exact_search_passages=0)
-    looks_often = {f"{vector_spaces.__name__}.{name}": 0.1 for name in ("CHECK_INTERVAL_S", "REACH_AGAIN_S")}
+    looks_often = {f"{vector_spaces.__name__}.{name}": 0.1 for name in ("CHECK_INTERVAL_S", "CHROMA_RETRY_S")}
     async with store_rig(home, settings=settings, constants=looks_often) as made:
         yield made
 

@@ -118,10 +118,10 @@ class Host:
 
     def keep(self) -> None:
         """Remove what was erased from the journal, by a snapshot."""
-        self._hosts.run(self.follower.keep())
+        self._hosts.run(self.follower.compact())
 
     def keep_soon(self) -> None:
-        self._hosts.run(self.follower._keep_soon())
+        self._hosts.run(self.follower._compact_if_due())
 
     def write_snapshot(self, *, purge: bool = False) -> None:
         """Put the lane as it is here into the journal; `purge` what is before."""

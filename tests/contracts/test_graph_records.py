@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from remembrancer.actors.store.records import found_entities
 from remembrancer.actors.store.records.found_entities import FEW
 from remembrancer.actors.store.records.types import Filters, Phrase
-from remembrancer.actors.store.retrieval.graph import MOST_ROWS, Expansion, Graph, Node, Summary
+from remembrancer.actors.store.retrieval.graph import MAX_ROWS, Expansion, Graph, Node, Summary
 from remembrancer.protocol.reads import Direction
 from remembrancer.protocol.writes import EraseMemory, ForgetMemory, LinkRef, UpdateMemory
 from tests.contracts.records_rig import RecordsRig, entities
@@ -126,7 +126,7 @@ def test_a_hubs_edges_are_bounded_and_it_says_so(rig: RecordsRig) -> None:
 
 def test_the_memories_of_other_sessions_hide_nothing_of_a_hub(rig: RecordsRig) -> None:
     shown = rig.say("shown", "Hub", "Spoke")
-    say_many(rig, (("Hub", f"Other{n}") for n in range(MOST_ROWS + 100)), **THEIRS)
+    say_many(rig, (("Hub", f"Other{n}") for n in range(MAX_ROWS + 100)), **THEIRS)
     graph = graph_of(rig)
     (hub,) = graph.named("Hub")
     found: Expansion = graph.edges([hub])

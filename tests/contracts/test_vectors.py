@@ -16,7 +16,7 @@ from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import MAX_ATTEMPTS, FailedText, PassageVectors, Vectors
 from remembrancer.actors.store.vectors import exact_vectors
-from remembrancer.actors.store.vectors.chroma import ADDED_AT_ONCE, Chroma, ChromaUnavailable, ChromaVectors
+from remembrancer.actors.store.vectors.chroma import ADD_BATCH, Chroma, ChromaUnavailable, ChromaVectors
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
 from remembrancer.actors.store.vectors.near_duplicates import compared
 from remembrancer.protocol.work import CALIBRATED
@@ -279,11 +279,11 @@ def put(chroma: Chroma, numbers: Sequence[int], vectors: Vectors, name: str = NA
 
 
 def test_a_stop_does_not_wait_for_a_filling_and_the_next_start_goes_on(exact: Library, chroma: Chroma) -> None:
-    exact.add(unit(3 * ADDED_AT_ONCE))
+    exact.add(unit(3 * ADD_BATCH))
     goes_on = iter([True, False])
     vectors = moved(exact.records, chroma, lambda: next(goes_on))
-    assert held(chroma) == exact.rows().numbers[:ADDED_AT_ONCE]
-    assert (vectors.is_behind, vectors.newest().numbers) == (True, exact.rows().numbers[ADDED_AT_ONCE:])
+    assert held(chroma) == exact.rows().numbers[:ADD_BATCH]
+    assert (vectors.is_behind, vectors.newest().numbers) == (True, exact.rows().numbers[ADD_BATCH:])
     vectors = moved(exact.records, chroma, iter([True, True, False]).__next__)
     assert held(chroma) == exact.rows().numbers
     assert (vectors.is_behind, vectors.newest().numbers) == (False, [])

@@ -243,7 +243,7 @@ def test_what_is_moved_to_the_user_is_merged_with_what_he_has_or_can_be_replaced
     old = shell.json("add", "We deploy on Tuesdays")["memory_id"]
     new = ("add", "We deploy on Mondays", "--user", "--supersedes", old)
     refused = shell(*new, status=exit_codes.USAGE)
-    assert "move the one of a project to the user" in refused
+    assert "promote the project's memory to the user first" in refused
     assert "'remembrancer edit ID --to project' or '--to user'" in refused
     shell("edit", old, "--to", "user")
     shell(*new)

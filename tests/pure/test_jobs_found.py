@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from remembrancer.actors.store.job_finder import FORGOTTEN_S, RETRY_S, Attempts, SessionWatch, jobs_of
+from remembrancer.actors.store.job_finder import ABANDONED_AFTER_S, RETRY_S, Attempts, SessionWatch, jobs_of
 from remembrancer.actors.store.records.types import MAX_ATTEMPTS, EmbeddedMemory, FailedText, TextToEmbed, WaitingWork
 from remembrancer.actors.store.vectors.leases import HAND_BYTES, EmbeddingJob, Leases
 from remembrancer.actors.store.vectors.models import Model, ModelState
@@ -103,7 +103,7 @@ def test_a_job_that_is_still_due_comes_again_after_longer_and_longer_pauses(dies
 GRACE_S = 120.0
 WALL = 1_700_000_000.0
 KEY = (PROJECT.id, SESSION)
-AGES_S = FORGOTTEN_S * 2
+AGES_S = ABANDONED_AFTER_S * 2
 
 
 @pytest.mark.parametrize(
@@ -113,10 +113,10 @@ AGES_S = FORGOTTEN_S * 2
         pytest.param([1000.0], 1000.1 + GRACE_S, 0.0, True, id="for longer than the grace time"),
         pytest.param([0.0, 100.0], 150.0, 0.0, False, id="it came back in time"),
         pytest.param([0.0, 200.0], 201.0, AGES_S, False, id="it begins again after a silence"),
-        pytest.param([0.0], 1.0, 100 * FORGOTTEN_S, False, id="the clock of the wall jumps ahead"),
-        pytest.param([], 0.0, FORGOTTEN_S, False, id="never connected"),
-        pytest.param([], 0.0, FORGOTTEN_S + 1.0, True, id="never connected for more than a day"),
-        pytest.param([], 0.0, -10 * FORGOTTEN_S, False, id="the clock was set back"),
+        pytest.param([0.0], 1.0, 100 * ABANDONED_AFTER_S, False, id="the clock of the wall jumps ahead"),
+        pytest.param([], 0.0, ABANDONED_AFTER_S, False, id="never connected"),
+        pytest.param([], 0.0, ABANDONED_AFTER_S + 1.0, True, id="never connected for more than a day"),
+        pytest.param([], 0.0, -10 * ABANDONED_AFTER_S, False, id="the clock was set back"),
         pytest.param(range(0, 360_000, 3600), 356_405.0, AGES_S, False, id="connected, however long"),
     ],
 )

@@ -57,8 +57,7 @@ from remembrancer.protocol.writes import ProjectRef
 
 IN_USE_S: Final = 120.0
 """A tree is kept indexed for this time after a request, even without a session in its project."""
-AT_ONCE: Final = 200
-"""Memories that are read in one step, which takes a few milliseconds."""
+READ_BATCH: Final = 200
 SYSTEM_DIRECTORIES: Final = tuple(map(Path, ("/boot", "/etc", "/private/etc", "/proc", "/root", "/sys")))
 """Directories in which nothing is indexed, except the user's own home."""
 
@@ -129,8 +128,8 @@ class CodeHandlers(Handlers):
         def look() -> Iterator[StaleMemory]:
             of_nobody = Filters("")  # without a session
             numbers = (records.matching(of_nobody, EVERY) or []) if roots else []
-            for start in range(0, len(numbers), AT_ONCE):
-                for each in records.load(numbers[start : start + AT_ONCE], of_nobody).values():
+            for start in range(0, len(numbers), READ_BATCH):
+                for each in records.load(numbers[start : start + READ_BATCH], of_nobody).values():
                     is_past = each.kind == SESSION_RECORD or each.superseded_by
                     if not is_past and (gone := _gone_file(each.content, each.source.file, roots)):
                         yield StaleMemory(each.id, each.content, f"gone: {gone}")

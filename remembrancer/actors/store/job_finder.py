@@ -25,18 +25,16 @@ from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.session_life import EndSession
 from remembrancer.protocol.writes import Applied, ImportMemory, Operation, ProjectRef, Submit, SubmitBatch
 
-LOOK_S: Final = 1.0
-"""The time between two checks for changes."""
+CHECK_INTERVAL_S: Final = 1.0
 AGAIN_S: Final = 30.0
 """The pause after a failure to read a file or to write a session's end."""
-FORGOTTEN_S: Final = 86_400.0
+ABANDONED_AFTER_S: Final = 86_400.0
 """The idle time after which a session that has not been seen since the store started is over."""
 MAINTENANCE_SESSIONS: Final = 10
 """The number of sessions after which a project's maintenance is due."""
 MAINTENANCE_S: Final = 7 * 86_400.0
 """The time after which maintenance is due in any case."""
-PROMOTED_TOGETHER: Final = 100
-"""The number of memories in one job."""
+PROMOTIONS_PER_JOB: Final = 100
 
 RETRY_S: Final = (0.0, 5.0, 15.0, 60.0, 300.0, 900.0)
 """The pauses before a job is handed out again, by the number of attempts; the last one repeats."""
@@ -162,7 +160,7 @@ class JobFinder:
         """Look for work, at most once a second, until cancelled."""
         while True:
             await self.look()
-            await anyio.sleep(LOOK_S)
+            await anyio.sleep(CHECK_INTERVAL_S)
 
     async def look(self) -> None:
         """Read changed spaces, and check for due jobs."""
@@ -173,7 +171,7 @@ class JobFinder:
             await self._count_accesses()  # accesses before a session's end count when the end is processed
         for records in changed:
             spaces[records].writes = records.writes
-            read = partial(records.waiting_work, AT_ONCE_SCORE, PROMOTED_TOGETHER)
+            read = partial(records.waiting_work, AT_ONCE_SCORE, PROMOTIONS_PER_JOB)
             try:
                 spaces[records].project = self._project_of(records)
                 spaces[records].work = await self._readers.in_background(read)
@@ -243,5 +241,5 @@ class SessionWatch:
         return [
             key
             for key, at in active_at.items()
-            if (now - self._seen_at[key] > self._grace_s if key in self._seen_at else wall_now - at > FORGOTTEN_S)
+            if (now - self._seen_at[key] > self._grace_s if key in self._seen_at else wall_now - at > ABANDONED_AFTER_S)
         ]

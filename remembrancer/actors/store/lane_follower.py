@@ -19,18 +19,15 @@ from remembrancer.protocol.errors import EntryDamaged, InternalError, InvalidInp
 
 LATE_S: Final = 60.0
 """The time after which any host removes erased memories from the journal, instead of the one that wrote last."""
-PAUSE_S: Final = 10.0
-"""The time after which that is tried again."""
-AGAIN_S: Final = 2.0
-"""The time after which a journal that was unreachable is read again."""
+COMPACTION_RETRY_S: Final = 10.0
+UNREACHABLE_RETRY_S: Final = 2.0
 logger = logging.getLogger(__name__)
 
 
 class LaneFollower:
     """Follows an open lane.
 
-    `on_taken` is called when a snapshot has been loaded. `scrub` removes the remains of erased memories from every
-    space.
+    `scrub` removes the remains of erased memories from every space.
     """
 
     def __init__(
@@ -38,13 +35,13 @@ class LaneFollower:
         lane: SharedLane,
         committer: Committer,
         clock: Callable[[], float],
-        on_taken: Callable[[], None],
+        on_snapshot_loaded: Callable[[], None],
         scrub: Callable[[Sequence[str]], Coroutine[Any, Any, None]],
     ) -> None:
         self.lane = lane
         self._committer = committer
         self._clock = clock
-        self._on_taken = on_taken
+        self._on_snapshot_loaded = on_snapshot_loaded
         self._scrub = scrub
         self._following: asyncio.Task[None] | None = None
         self._one_at_a_time = asyncio.Lock()
@@ -72,7 +69,7 @@ class LaneFollower:
                 async with aclosing(lane.journal.watch(lane.name)) as hints:  # type: ignore[type-var]
                     async for _ in hints:
                         await self.catch_up()
-                        await self._keep_soon()
+                        await self._compact_if_due()
                 continue
             except RemembrancerError as error:
                 reason = error
@@ -83,7 +80,7 @@ class LaneFollower:
                 logger.warning("a shared lane is not followed", extra={"lane": lane.name, "reason": reason.message})
             # The latest reason: a server that went away may come back and refuse this host.
             lane.silent = self._clock() if lane.silent is None else lane.silent[0], reason
-            await asyncio.sleep(AGAIN_S)
+            await asyncio.sleep(UNREACHABLE_RETRY_S)
 
     async def catch_up(self) -> None:
         """Apply the entries of others. A host that has nothing yet, or has missed entries, loads a snapshot first.
@@ -115,8 +112,8 @@ class LaneFollower:
                 return
         self.lane.erased.difference_update(erased)  # not before: it may be interrupted
 
-    async def _keep_soon(self) -> None:
-        """Call `keep`; wait first if it has failed, or if another host wrote last and should do so."""
+    async def _compact_if_due(self) -> None:
+        """Call `compact`; wait first if it has failed, or if another host wrote last and should do so."""
         now = time.monotonic()
         if self.lane.erased_at <= self._purged:
             self._due_at = None
@@ -126,13 +123,13 @@ class LaneFollower:
         if now < self._due_at:
             return
         try:
-            await self.keep()
+            await self.compact()
         except RemembrancerError as error:  # for example a full journal: entries of others are still read
-            self._due_at = now + PAUSE_S
+            self._due_at = now + COMPACTION_RETRY_S
             name = self.lane.name
             logger.warning("the journal still quotes erased memories", extra={"lane": name, "reason": error.message})
 
-    async def keep(self) -> None:
+    async def compact(self) -> None:
         """Write a snapshot that quotes no erased memory, unless there is one, and delete all entries and snapshots
         before it. A snapshot of release 0.2.0 is replaced. Does nothing if no memory was erased since. If it fails, the
         call can be repeated."""
@@ -177,7 +174,7 @@ class LaneFollower:
             except (EntryDamaged, KeyMissing, InvalidInput) as error:
                 logger.warning("a snapshot is not taken", extra={"lane": lane.name, "reason": error.message})
             else:
-                self._on_taken()
+                self._on_snapshot_loaded()
                 logger.info("a snapshot was taken", extra={"lane": lane.name, "position": snapshot.mark.position})
                 return True
         return False

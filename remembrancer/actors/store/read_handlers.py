@@ -62,13 +62,11 @@ from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.work import ChooseModel, ModelProgress
 from remembrancer.protocol.writes import NearMemory, ProjectRef
 
-LOADED_AT_ONCE: Final = 32
-"""The number of memories of a list that are read together."""
+LOAD_BATCH: Final = 32
 
 CANDIDATE_WORDS: Final = 8
 """The number of words that tell memories with similar ids apart."""
-DOUBTS: Final = 20
-"""The number of doubtful pairs in the description of a store."""
+MAX_DOUBTFUL_PAIRS: Final = 20
 
 CANNOT_BE_READ: Final = (RecordsUnusable, FileLocked)
 Found = TypeVar("Found", Recalled, GraphFound)
@@ -229,7 +227,9 @@ class ReadHandlers(Handlers):
 
     def _description(self, request: DescribeStore, view: View) -> StoreDescription:
         started_at, stored = view.reader.session_start(request.session_id)
-        doubts: PairsRead = browse(FindPairs(request.project, request.session_id, DOUBTS, alike=False), view)
+        doubts: PairsRead = browse(
+            FindPairs(request.project, request.session_id, MAX_DOUBTFUL_PAIRS, alike=False), view
+        )
         return StoreDescription(
             counts=view.reader.counts(request.session_id),
             embedding=self._scheduler.summary(),
@@ -285,7 +285,7 @@ def list_memories(request: ListMemories, view: View) -> Memories[ListedMemory]:
     if request.all_or_none and view.reader.matching(request.filters, request.limit) is None:
         return Memories((), more=True)
     refs = view.reader.top(request.filters, request.order, request.offset + request.limit)[request.offset :]
-    pages = (refs[begin : begin + LOADED_AT_ONCE] for begin in range(0, len(refs), LOADED_AT_ONCE))
+    pages = (refs[begin : begin + LOAD_BATCH] for begin in range(0, len(refs), LOAD_BATCH))
     loaded = ((page, view.load(page, request.filters)) for page in pages)
     memories, cut = first_that_fit(
         ListedMemory(**found[ref].listed()) for page, found in loaded for ref in page if ref in found

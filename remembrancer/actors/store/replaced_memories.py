@@ -23,9 +23,9 @@ from remembrancer.memory.wording import same_in_words
 from remembrancer.protocol.kinds import OPEN_END, SESSION_KINDS, SESSION_RECORD
 from remembrancer.protocol.writes import Applied, NearMemory, Operation, StoredResult, UpdateMemory, memory_id_of
 
-STORED: Final = 1024
+MAX_REMEMBERED: Final = 1024
 """The number of memories whose storing session is remembered, and of sessions with pending reports."""
-UNTOLD: Final = 3
+MAX_PENDING_REPORTS: Final = 3
 """The number of pending reports for one session. Further pairs wait in Review."""
 
 
@@ -96,11 +96,11 @@ class ReplacedMemories:
                 self._untold[session_id] = [each for each in pending if each.memory_id != changed]
             if isinstance(operation.change, UpdateMemory):
                 self._changed_by[operation.change.memory_id] = operation.session_id
-                _keep_last(self._changed_by, STORED)
+                _keep_last(self._changed_by, MAX_REMEMBERED)
             if isinstance(reply, Applied) and isinstance(reply.result, StoredResult):
                 if not (reply.replayed or reply.result.already_known):
                     self._stored_by[reply.result.memory_id] = operation.session_id
-                    _keep_last(self._stored_by, STORED)
+                    _keep_last(self._stored_by, MAX_REMEMBERED)
                 near = tuple(self._untold.pop(operation.session_id, ()))
                 reply = msgspec.structs.replace(reply, near=near)
         return reply
@@ -114,9 +114,9 @@ class ReplacedMemories:
                 if session_id is None or session_id == self._changed_by.get(each.earlier.id):
                     continue  # already told, or the session is unknown
                 near = self._untold.setdefault(session_id, [])
-                if len(near) < UNTOLD:
+                if len(near) < MAX_PENDING_REPORTS:
                     near.append(NearMemory(each.earlier.id, each.earlier.content, each.later.id))
-            _keep_last(self._untold, STORED)
+            _keep_last(self._untold, MAX_REMEMBERED)
 
 
 def probability_by_words(later: MemoryRecord, earlier: MemoryRecord) -> float:

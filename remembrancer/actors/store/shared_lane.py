@@ -104,7 +104,7 @@ NEWER: Final = (
     "another member of this shared lane has a newer release, whose entries this one cannot read: install it here, too; "
     "earlier changes can be read"
 )
-LEFT: Final = "this machine no longer shares these memories: changes are made in its own copy"
+NO_LONGER_SHARED: Final = "this machine no longer shares these memories: changes are made in its own copy"
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
@@ -405,7 +405,7 @@ class SharedLane(Records):
             edits.execute("DELETE FROM shares WHERE lane = ?", (self.name,))
             merge(edits, own.space, LOGS)  # the sessions are those of all machines
         own.note_commit()
-        self.problem = JournalAway(LEFT)
+        self.problem = JournalAway(NO_LONGER_SHARED)
 
     def _exchange(self, own: Mapping[str, NewEntry]) -> dict[str, Outcome]:
         """Append this host's entries, by the ids of their operations, and apply all entries of the journal, at least up

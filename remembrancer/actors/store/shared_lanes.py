@@ -107,7 +107,7 @@ class SharedLanes:
         """Remove erased memories from the journals; later if one cannot be reached."""
         for opened in list(self._open.values()):
             with suppress(RemembrancerError):  # `LaneFollower` tries again
-                await opened.keep()
+                await opened.compact()
 
     def notices(self, project_id: str) -> tuple[Notice, ...]:
         """Return the notice that an answer may lack memories stored by others, if it may."""

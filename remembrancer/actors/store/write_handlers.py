@@ -58,7 +58,7 @@ SHARED_WITH_OTHERS: Final = (
     "in the project, as a new memory"
 )
 NOT_OPEN: Final = FileLocked("the project is being opened: try again in a moment")
-MOST_COPIES: Final = 5
+MAX_COPIES: Final = 5
 """The number of copies that the answer to a store names: an event may have been stored a hundred times."""
 _PLACES: Final = """SELECT space FROM memories WHERE space = @SPACE AND id = ?1
     UNION SELECT m.space FROM aliases AS a CROSS JOIN memories AS m ON m.number = a.memory
@@ -333,7 +333,7 @@ def _with_copies(connection: sqlite3.Connection, seen: Lanes, operation: Operati
     memory_id = outcome.result.memory_id
     query = SpaceConnection(connection, *{each.space for each in seen.values()}).query
     with contextlib.suppress(sqlite3.Error):
-        copies = tuple(read_copies(query, memory_id, change.content, operation.session_id, MOST_COPIES))
+        copies = tuple(read_copies(query, memory_id, change.content, operation.session_id, MAX_COPIES))
         result = msgspec.structs.replace(outcome.result, duplicates=copies)
         short_ids = read_short_forms(query, (memory_id, *copies))
         return msgspec.structs.replace(outcome, result=result, short_ids=short_ids)

@@ -21,14 +21,13 @@ from remembrancer.protocol.reads import Memories, Proposal, Surroundings
 from remembrancer.protocol.runs import LoggedPromotion, Prune
 from remembrancer.protocol.writes import EntityRef, MemoryLink
 
-MOST_EDGES: Final = 20_000
+MAX_EDGES: Final = 20_000
 """The limit on edges in an answer: a few hundred kilobytes, and more than finding communities needs."""
 NAMED_TOGETHER: Final = 16
 """If a memory names more entities than this, the rest are connected only with its first."""
 _CLOSED: Final = "s.status != 'active' AND coalesce(s.ended_at, s.last_active_at)"
 """SQL: a session is not active and has ended, followed by a comparison with the time of its end."""
-INCOMING: Final = 50
-"""The limit on the incoming links shown for a memory."""
+MAX_INCOMING_LINKS: Final = 50
 
 
 class SqliteBackground:
@@ -39,7 +38,7 @@ class SqliteBackground:
     def materials(self, request: ReadMemories, model: str | None = None) -> Memories[Material]:
         """Return a page of unforgotten memories for the consolidator, with vectors of `model`. `request.project` is
         ignored."""
-        limit = max(1, min(request.limit, MOST_AT_ONCE))
+        limit = max(1, min(request.limit, MAX_PAGE))
         clauses, arguments = _wanted(request)
         with self._file.reading() as query:
             rows = query(
@@ -73,7 +72,7 @@ class SqliteBackground:
                SELECT (SELECT name FROM entities WHERE space = @SPACE AND key = one ORDER BY number LIMIT 1),
                    (SELECT name FROM entities WHERE space = @SPACE AND key = other ORDER BY number LIMIT 1), said
                FROM pairs ORDER BY said DESC, one, other""",
-            (NAMED_TOGETHER, MOST_EDGES),
+            (NAMED_TOGETHER, MAX_EDGES),
         )
         return tuple(rows)
 
@@ -157,7 +156,7 @@ class SqliteBackground:
                    AND o.forgotten_at IS NULL
                    AND {shown_to("o", "ifnull(?, o.session_id)")}
                    ORDER BY l.strength DESC, o.number, l.relation LIMIT ?""",  # noqa: S608 - fixed
-                (memory_id, session_id, INCOMING),
+                (memory_id, session_id, MAX_INCOMING_LINKS),
             )
             promotions = query(
                 """SELECT memory_id, kind, from_scope, to_scope, reason, source_session, score, merged_into, run_id,
@@ -186,8 +185,7 @@ class SqliteBackground:
             )
 
 
-MOST_PROPOSALS: Final = 50
-"""The number of proposals in one answer."""
+MAX_PROPOSALS: Final = 50
 
 
 def _read_proposals(query: Query, memory_id: str | None = None) -> tuple[Proposal, ...]:
@@ -202,7 +200,7 @@ def _read_proposals(query: Query, memory_id: str | None = None) -> tuple[Proposa
             FROM proposals AS p CROSS JOIN memories AS m ON m.space = @SPACE AND m.id = p.memory_id
             WHERE p.space = @SPACE AND {which}
             ORDER BY m.kind = 'preference' DESC, p.score DESC, m.number LIMIT ?""",  # noqa: S608 - fixed clauses
-        (*(() if memory_id is None else (memory_id,)), MOST_PROPOSALS),
+        (*(() if memory_id is None else (memory_id,)), MAX_PROPOSALS),
     )
     return tuple(Proposal(*row) for row in rows)
 
@@ -265,7 +263,7 @@ def prune(execute: Callable[[str, Sequence[object]], sqlite3.Cursor], edit: Prun
     return removed
 
 
-MOST_AT_ONCE: Final = 1000
+MAX_PAGE: Final = 1000
 """The limit on memories in a page, whatever the request: a page with vectors is then a few megabytes."""
 _COLUMNS: Final = {name: f"m.{name}" for name in Material.__struct_fields__ if name not in {*NO_COLUMNS, "vector"}} | {
     "number": "m.number",

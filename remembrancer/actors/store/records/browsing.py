@@ -42,8 +42,7 @@ from remembrancer.protocol.writes import MENTIONED_WITH, HistoryEntry
 
 LAST: Final = 1e12
 LAST_NUMBER: Final = 2**62
-LINKS: Final = 2
-"""The average number of relations per requested entity."""
+LINKS_PER_ENTITY: Final = 2
 UNSEEN: Final = f"""SELECT a.number FROM {APART}
    WHERE a.space = @SPACE AND (a.forgotten_at IS NOT NULL OR a.scope = 'session')
     AND (a.forgotten_at IS NOT NULL OR NOT {shown_to("a", "?1")})"""  # noqa: S608 - fixed
@@ -288,7 +287,7 @@ def _graph(records: Reader, request: ReadGraph) -> GraphRead:
                 AND m.memory NOT IN ({UNSEEN})), '')
             FROM best AS l CROSS JOIN entities AS b ON b.number = l.subject
             CROSS JOIN entities AS e ON e.number = l.entity""",  # noqa: S608 - fixed
-        (request.session_id, LINKS * request.limit),
+        (request.session_id, LINKS_PER_ENTITY * request.limit),
     )
     relations: dict[tuple[str, str], tuple[int, str]] = {}
     for source, target, memories, relation in links:

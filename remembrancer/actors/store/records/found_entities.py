@@ -14,7 +14,7 @@ from remembrancer.memory.names import name_key
 from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.writes import MENTIONED_WITH, EntityRef
 
-AT_ONCE: Final = 20
+BATCH: Final = 20
 """The number of memories in one transaction: a few milliseconds."""
 ENOUGH: Final = 3
 """The number of memories that make a capitalised word a name, in a space with at least twice `SMALL` memories."""
@@ -38,7 +38,7 @@ def find_names(database: SqliteFile, now: float) -> bool:
         noted = connection.execute(
             """SELECT n.memory, m.space, m.content, m.kind FROM names_to_find AS n
                CROSS JOIN memories AS m ON m.number = n.memory ORDER BY n.memory LIMIT ?""",
-            (AT_ONCE,),
+            (BATCH,),
         ).fetchall()
         touched: dict[tuple[int, str], None] = {}
         for memory, space, content, kind in noted:
@@ -51,7 +51,7 @@ def find_names(database: SqliteFile, now: float) -> bool:
                 connection.execute("INSERT OR REPLACE INTO found_names VALUES (?, ?, ?, ?, ?)", row)
         for space, key in touched:
             _link(SqliteEdits(connection, space, now), key)
-    return len(noted) == AT_ONCE
+    return len(noted) == BATCH
 
 
 def _link(edits: SqliteEdits, key: str) -> None:

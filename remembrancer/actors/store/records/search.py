@@ -50,7 +50,7 @@ SCOPE_COLUMN: Final = 3
 _decode_numbers: Final = msgspec.json.Decoder(list[int]).decode
 
 
-MOST_AT_ONCE: Final = 400
+MAX_SELECTS: Final = 400
 """The number of groups of words in one statement; SQLite allows 500 SELECTs (SQLITE_MAX_COMPOUND_SELECT)."""
 
 
@@ -73,8 +73,8 @@ class SqliteWords:
         """Return a value of the rows with each group of phrases."""
         select = f"SELECT {value} FROM {self._words} WHERE {self._words} MATCH ?"  # noqa: S608 - our names
         found: list[Any] = []
-        for start in range(0, len(groups), MOST_AT_ONCE):
-            some = [expression_of(group) for group in groups[start : start + MOST_AT_ONCE]]
+        for start in range(0, len(groups), MAX_SELECTS):
+            some = [expression_of(group) for group in groups[start : start + MAX_SELECTS]]
             found += (each for (each,) in self._file.read(" UNION ALL ".join([select] * len(some)), some))
         return found
 

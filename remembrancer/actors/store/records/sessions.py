@@ -22,7 +22,7 @@ _COLUMNS: Final = f"""session_id, started_at, last_active_at, status, ended_at, 
 """The columns of a `SessionEntry`. Its summary is the text of its record."""
 FILE_ARGUMENTS: Final = ("file_path", "notebook_path", "path")
 """The arguments that name a file in a client's own tools."""
-MOST_FILES: Final = 50
+MAX_FILES: Final = 50
 
 
 def session_record_of(query: Query, session_id: str) -> Memory | None:
@@ -39,7 +39,7 @@ def files_worked_on(query: Query, session_id: str, root: str) -> tuple[str, ...]
                SELECT json_extract(arguments, '$.' || name.value) AS file
                FROM tool_calls, json_each(?) AS name WHERE space = @SPACE AND session_id = ?)
            WHERE typeof(file) = 'text' AND file != '' GROUP BY file ORDER BY 2 DESC, 1 LIMIT ?""",
-        (as_json(FILE_ARGUMENTS), session_id, MOST_FILES),
+        (as_json(FILE_ARGUMENTS), session_id, MAX_FILES),
     )
     inside = root.removesuffix(".git").rstrip("/") + "/"
     return tuple(dict.fromkeys(file.removeprefix(inside) for file, _ in used))

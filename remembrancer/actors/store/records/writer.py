@@ -42,7 +42,7 @@ _SUMMED_UP_IN: Final = f"""SELECT 1 FROM memories AS m JOIN memory_links AS l ON
 memories do not count, nor do a session's private memories that stand for memories visible to others."""
 RECORD_IMPORTANCE: Final = 0.6
 RECORD_CONFIDENCE: Final = 0.8
-MOST_ALIKE: Final = 5
+MAX_COMPARED: Final = 5
 """The number of memories with the same text, oldest first, that are compared with a new one."""
 NAMED_FILES: Final = 8
 """The number of files in the text of a session's record; the others are in its structured part."""
@@ -95,10 +95,10 @@ class Writer:
         return memory
 
     def known_as(self, change: StoreMemory, session_id: str | None = None) -> Memory | None:
-        """The memory with the text of a new one, in any of its `spellings`, and its scope that the session (by default
-        the operation's) can see, if any. If their metadata, which may name a file, differ, the texts must be equal."""
+        """The memory that says the same as a new one in the same scope, and that the session (by default the
+        operation's) can see, if any. If their metadata, which may name a file, differ, the texts must be equal."""
         session_id = self.operation.session_id if session_id is None else session_id
-        for memory_id, scope in read_copies(self.space.query, "", change.content, session_id, MOST_ALIKE).items():
+        for memory_id, scope in read_copies(self.space.query, "", change.content, session_id, MAX_COMPARED).items():
             if scope == change.scope and (scope != "session" or session_id == change.session_id):
                 memory = self.space.memory(memory_id)
                 if memory is None or not says_the_same(memory.now, memory.created_at, change, self.at):

@@ -35,14 +35,12 @@ from remembrancer.protocol.reads import (
     Scores,
 )
 
-MOST: Final = 600
+MAX_CONSIDERED: Final = 600
 """The number of memories considered; more never fit."""
-FOUND: Final = 40
-"""The limit on memories from a search for the task."""
+MAX_SEARCH_RESULTS: Final = 40
 LOADED_AT_ONCE: Final = 64
 SUBJECTS: Final = 24
-LEAST_OF_SUBJECT: Final = 2
-"""The minimum number of memories of a named subject."""
+MIN_SUBJECT_MEMORIES: Final = 2
 CLOSED_NAMED_S: Final = 14 * 86_400.0
 """The time after closing for which an open end is still named."""
 T = TypeVar("T")
@@ -101,9 +99,9 @@ class Gathering:
         filters = Filters(self.request.session_id, kinds=kinds)
         room = self.request.tokens * CHARACTERS_A_TOKEN  # more than this is not read
         found: list[RecalledMemory] = []
-        if or_none and self.view.reader.matching(filters, MOST) is None:
+        if or_none and self.view.reader.matching(filters, MAX_CONSIDERED) is None:
             return [], False
-        refs = self.view.reader.top(filters, order, MOST + 1)
+        refs = self.view.reader.top(filters, order, MAX_CONSIDERED + 1)
         for start in range(0, len(refs), LOADED_AT_ONCE):
             if sum(len(each.content) for each in found) > room:
                 return self._once(found), False
@@ -111,12 +109,12 @@ class Gathering:
             known = self.view.load(page, filters)
             shown = [self._shown(known[ref]) for ref in page if ref in known]
             found += [each for each in shown if self._is_wanted(each)]
-        return self._once(found), len(refs) <= MOST
+        return self._once(found), len(refs) <= MAX_CONSIDERED
 
     def _from_files(self) -> list[RecalledMemory]:
         """Return the project's memories whose source is one of the open files."""
         files, filters = self.files, Filters(self.request.session_id, ("project",))
-        refs = self.view.reader.from_files(files.names(), filters, FOUND)
+        refs = self.view.reader.from_files(files.names(), filters, MAX_SEARCH_RESULTS)
         found = [self._shown(each) for each in self.view.load(refs, filters).values()]
         return self._once(each for each in found if self._is_wanted(each) and files.is_source(each.source.file))
 
@@ -130,7 +128,7 @@ class Gathering:
             session_id=self.request.session_id,
             query=words,
             strategy="hybrid" if self.request.task else "keyword",
-            limit=FOUND,
+            limit=MAX_SEARCH_RESULTS,
             is_task=True,
         )
         task = self.request.task  # without the names of files
@@ -147,7 +145,7 @@ class Gathering:
             key = name_key(name)
             names.setdefault(key, name)
             uses[key] = max(uses[key], count)
-        return tuple((names[key], count) for key, count in uses.most_common(SUBJECTS) if count >= LEAST_OF_SUBJECT)
+        return tuple((names[key], count) for key, count in uses.most_common(SUBJECTS) if count >= MIN_SUBJECT_MEMORIES)
 
     def _is_wanted(self, memory: ListedMemory) -> bool:
         """True if a memory belongs in this context."""

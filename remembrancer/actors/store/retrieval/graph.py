@@ -23,20 +23,20 @@ from remembrancer.protocol.reads import Direction, Fact
 from remembrancer.protocol.runs import Topic
 from remembrancer.protocol.writes import DESCRIBED_AS, MENTIONED_WITH
 
-MOST_ROWS, LEAST_ROWS = 1000, 50
+MAX_ROWS, MIN_ROWS = 1000, 50
 """The maximum number of rows of `memory_entities` read for all entities of a step, and the minimum for each entity.
 Hubs are read only in part."""
-MOST_EDGES: Final = 200
+MAX_EDGES: Final = 200
 """The number of edges in one answer, best supported first."""
-MOST_FACTS: Final = 1000
+MAX_FACTS: Final = 1000
 """The number of memories in one answer about the sources of edges."""
 PAGERANK_SEEDS: Final = 20
-MOST_COUNTED: Final = 1000
+MAX_COUNTED: Final = 1000
 """The limit on counting each kind of edge at a memory where a walk starts."""
-LEAST_SHARE: Final = 0.03
+MIN_SHARE: Final = 0.03
 """The minimum share of the walk that counts. Smaller ones come from names that many memories have, such as the
 speakers' names."""
-LEAST_RECEIVED: Final = 1e-9
+MIN_RECEIVED: Final = 1e-9
 """Anything less is rounding error."""
 IS_APART: Final = "a.number = {}.memory AND (a.forgotten_at IS NOT NULL OR a.scope = 'session')"
 """A memory that is not in this index is unforgotten and visible to all users of the space, so a short lookup suffices
@@ -281,7 +281,7 @@ class Graph:
             cut = cut or sum(stated for *_, stated in of_one) >= most
             rows += ((*edge, live, stated - live) for *edge, live, stated in of_one)
         rows.sort(key=lambda row: (-row[3], -row[4], row[:3]))
-        return rows[:MOST_EDGES], cut or len(rows) > MOST_EDGES
+        return rows[:MAX_EDGES], cut or len(rows) > MAX_EDGES
 
     def _edge(self, subject: int, relationship: str, target: int) -> Edge:
         return Edge(self._nodes[subject], self._relationship_key(relationship), self._nodes[target])
@@ -324,7 +324,7 @@ class Graph:
                 CROSS JOIN memories AS m ON m.number = s.memory
                 WHERE s.edge != ? AND m.forgotten_at IS NULL AND {visible()}
                 ORDER BY m.valid_until IS NOT NULL AND m.valid_until <= ?, m.number DESC LIMIT ?""",  # noqa: S608
-            (json_list(sorted(pairs)), MENTIONED_WITH, self._session_id, self._now, MOST_FACTS),
+            (json_list(sorted(pairs)), MENTIONED_WITH, self._session_id, self._now, MAX_FACTS),
         )
         found: defaultdict[Edge, list[Fact]] = defaultdict(list)
         for subject, relationship, target, memory_id, start, end, reason, weight in rows:
@@ -434,7 +434,7 @@ class Graph:
         is less relevant than the best candidate, and if more memories share the connecting entities.
         """
         first = sorted(filter(is_memory, relevance), key=lambda key: (-relevance[key], key))[:PAGERANK_SEEDS]
-        around = self.look(dict.fromkeys(first, MOST_COUNTED))
+        around = self.look(dict.fromkeys(first, MAX_COUNTED))
         # A memory that names everything says little about each.
         seeds: dict[int | str, float] = {
             key: relevance[key] ** 2 / math.sqrt(degree)
@@ -449,11 +449,11 @@ class Graph:
         received = {
             node: got
             for node, rank in ranks.items()
-            if not isinstance(node, str) and (got := rank - own * seeds.get(node, 0.0)) > LEAST_RECEIVED
+            if not isinstance(node, str) and (got := rank - own * seeds.get(node, 0.0)) > MIN_RECEIVED
         }
         most = max((got for node, got in received.items() if node != best), default=0.0)
         trust = max(relevance[key] for key in first if key in seeds) / max(relevance.values())
-        return {node: trust * min(1.0, got / max(most, LEAST_SHARE)) for node, got in received.items()} if most else {}
+        return {node: trust * min(1.0, got / max(most, MIN_SHARE)) for node, got in received.items()} if most else {}
 
     def summary(self, spaces: Sequence[int], relationships: Collection[str] | None, limit: int) -> Summary:
         """Summarise the graph of some spaces (of relationships with these keys, or of all), with its `limit` best
@@ -495,4 +495,4 @@ class Graph:
 
 def _share(entities: int) -> int:
     """Return the number of rows to read for each of this many entities."""
-    return max(LEAST_ROWS, MOST_ROWS // max(1, entities))
+    return max(MIN_ROWS, MAX_ROWS // max(1, entities))

@@ -320,9 +320,9 @@ def _memories(
     return tuple(memories.values())
 
 
-MOST_WORDS: Final = 4
+MAX_WORDS: Final = 4
 """The number of words, separated by spaces, that a name in a text may have."""
-MOST_PARTS: Final = 8
+MAX_PARTS: Final = 8
 """The number of runs of letters and digits that a name may have: `src/app/main.py` is one word with four."""
 LONGEST_TEXT: Final = 100
 """The number of parts of a text that are read; names after them are left to the other searches."""
@@ -354,8 +354,8 @@ def mentions_in(text: str) -> list[Mention]:
     return [
         Mention(begin, end, key)
         for begin in range(len(parts))
-        for end in range(begin + 1, min(begin + MOST_PARTS, len(parts)) + 1)
-        if parts[end - 1][1] - parts[begin][1] < MOST_WORDS
+        for end in range(begin + 1, min(begin + MAX_PARTS, len(parts)) + 1)
+        if parts[end - 1][1] - parts[begin][1] < MAX_WORDS
         and not all(part in ENGLISH_STOP_WORDS for part, _ in parts[begin:end])
         and (key := name_key("".join(part for part, _ in parts[begin:end])))
     ]
@@ -373,7 +373,7 @@ def longest(mentions: Iterable[Mention], known: Container[str]) -> list[Mention]
     return sorted(chosen, key=lambda each: each.begin)
 
 
-MOST_STARTS: Final = 20
+MAX_STARTS: Final = 20
 """The number of nodes at which a walk begins."""
 SUGGESTIONS: Final = 5
 
@@ -383,7 +383,7 @@ def find(graph: Graph, name: str) -> list[Node]:
     with the same name in another spelling."""
     exact, spelled = graph.named(name), graph.keyed([name_key(name)])
     alike = [node for node in spelled if graph.name(node).casefold() == name.casefold()] if exact else spelled
-    return list(dict.fromkeys([*exact, *alike]))[:MOST_STARTS]
+    return list(dict.fromkeys([*exact, *alike]))[:MAX_STARTS]
 
 
 def suggest(graph: Graph, name: str) -> tuple[str, ...]:
@@ -397,4 +397,4 @@ def named_in(graph: Graph, text: str) -> list[Node]:
     mentions = mentions_in(text)
     nodes = graph.keyed(list(dict.fromkeys(mention.key for mention in mentions)))
     keys = {mention.key for mention in longest(mentions, {node.key for node in nodes})}
-    return [node for node in nodes if node.key in keys][:MOST_STARTS]
+    return [node for node in nodes if node.key in keys][:MAX_STARTS]

@@ -49,13 +49,12 @@ from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.reads import Recall, Recalled, Scores, Strategy
 from remembrancer.protocol.wire import Notice
 
-MOST_OF_A_TIME: Final = 200
+MAX_OF_PERIOD: Final = 200
 """The number of memories that are ranked for a question about everything of a time, most important first."""
 ANSWERS_BY_TIME: Final = 0.9
 """The probability that a memory of the requested kind and time answers the question."""
-BROUGHT: Final = 10
-"""The number of memories that PageRank adds to the candidates."""
-ROUNDED: Final = 9
+PAGERANK_CANDIDATES: Final = 10
+DECIMALS: Final = 9
 """The number of decimals kept of a score; the rest are rounding errors, which would order equal scores."""
 FORMULAS: Final = {"pagerank": PAGERANK, "composite": COMPOSITE}
 """The rankings by a formula instead of fitted weights."""
@@ -108,7 +107,7 @@ def rank(request: Recall, view: View, question: Question, searches: Searches, no
     rows, strategy = gather(request, view, question, searches, now)
     weighed = weigh_rows(request, view, question, searches, rows, strategy)
     by_formula = strategy == "graph" or request.ranking != "fitted"
-    probabilities, finals = weighed.probabilities, weighed.scores.round(ROUNDED)
+    probabilities, finals = weighed.probabilities, weighed.scores.round(DECIMALS)
     shares, refs = weighed.shares.round(3).tolist(), rows.refs.tolist()
     answering = len(rows)
     if not request.is_task:
@@ -156,7 +155,7 @@ def gather(request: Recall, view: View, question: Question, searches: Searches, 
             most = max(near.values())
             near = {ref: each / most for ref, each in near.items()}
         others = sorted(near.keys() - set(rows.refs.tolist()), key=lambda ref: (-near[ref], ref))
-        rows = rows.followed_by(described(view.ranking_facts(others[:BROUGHT], question.filters)))
+        rows = rows.followed_by(described(view.ranking_facts(others[:PAGERANK_CANDIDATES], question.filters)))
     if request.about and (ref := view.reader.number_of(request.about)) is not None:  # if it passes the filters
         rows = rows.followed_by(described(view.ranking_facts([ref], question.filters)))
     return replace(rows, graph=np.array([near.get(ref, 0.0) for ref in rows.refs.tolist()])), strategy
@@ -260,7 +259,7 @@ def _of_period(request: Recall, view: View, question: Question, searches: Search
     facts = view.ranking_facts(within, question.filters)
     happened = [(ref, each) for ref, each in facts.items() if each.kind != SESSION_RECORD]
     happened.sort(key=lambda item: (item[1].kind not in kinds, -item[1].importance, -item[1].happened_at))
-    rows = describe(view, question, searches, dict(happened[:MOST_OF_A_TIME]))
+    rows = describe(view, question, searches, dict(happened[:MAX_OF_PERIOD]))
     strategy: Strategy = "keyword" if question.vector is None else "hybrid"
     weighed = weigh_rows(request, view, question, searches, rows, strategy)
     asked_for = [not kinds or each.kind in kinds for each in rows.facts]

@@ -31,21 +31,20 @@ SEARCH_S: Final = 1.0
 """The time limit of a search on a server, since a client is waiting that could be answered by words alone."""
 UPKEEP_S: Final = 10.0
 """The time limit of other requests to a server."""
-REACH_S: Final = 2.0
-"""The time limit for connecting to a server."""
+CONNECT_TIMEOUT_S: Final = 2.0
 LIST_PAGE: Final = 500
 MARK: Final = "server.id"
 """The file that identifies a home, kept with the data that can be rebuilt."""
 TOKEN_BYTES: Final = 16_384
-ADDED_AT_ONCE: Final = 64
+ADD_BATCH: Final = 64
 """The size of a batch: Chroma answers no search while it adds passages, some 40 ms at 100,000 passages."""
-DELETED_AT_ONCE: Final = 1000
+DELETE_BATCH: Final = 1000
 """Chroma refuses batches above its own limit (5,461 with this SQLite)."""
 PROBES: Final = 16
 ITSELF_COSINE: Final = 0.99
 FEW: Final = 5000
 """The maximum number of allowed memories that are compared one by one."""
-DEEPEST: Final = 3200
+MAX_DEPTH: Final = 3200
 """The limit on the depth of a search, if many of the nearest passages are not allowed."""
 
 
@@ -162,14 +161,14 @@ class ChromaVectors(ExactVectors):
         """Bring the collection up to date with the records, while `goes_on` returns True. Blocks for minutes."""
         extent, recorded = self.records.extent(self.model), self.records.passage_numbers(self.model)
         missing, gone = np.setdiff1d(recorded, self._numbers), np.setdiff1d(self._numbers, recorded)
-        for start in range(0, len(gone), DELETED_AT_ONCE):
+        for start in range(0, len(gone), DELETE_BATCH):
             with self._guard():
-                self._upkeep.delete(ids=[str(number) for number in gone[start : start + DELETED_AT_ONCE]])
+                self._upkeep.delete(ids=[str(number) for number in gone[start : start + DELETE_BATCH]])
         self._numbers = np.intersect1d(self._numbers, recorded)
-        for start in range(0, len(missing), ADDED_AT_ONCE):
+        for start in range(0, len(missing), ADD_BATCH):
             if not goes_on():
                 return
-            added = self.records.passages(numbers=missing[start : start + ADDED_AT_ONCE].tolist())
+            added = self.records.passages(numbers=missing[start : start + ADD_BATCH].tolist())
             if added.numbers:
                 with self._guard():
                     self._upkeep.upsert(ids=[str(number) for number in added.numbers], embeddings=added.vectors)
@@ -211,9 +210,9 @@ class ChromaVectors(ExactVectors):
             found = [*beside.items(), *_compared(passages, query, limit, allowed).items()]
             best = dict(sorted(found, key=lambda pair: pair[1]))  # if a memory is in both, the better one
             nearest = dict(sorted(best.items(), key=lambda pair: -pair[1])[:limit])
-            if len(nearest) == limit or len(ids) < depth or depth >= DEEPEST:
+            if len(nearest) == limit or len(ids) < depth or depth >= MAX_DEPTH:
                 return nearest
-            depth = min(4 * depth, DEEPEST)
+            depth = min(4 * depth, MAX_DEPTH)
 
     def _agrees(self) -> bool:
         """True if the records have all passages of the collection, and its index finds some: Chroma stores the index
@@ -254,13 +253,13 @@ def _connected(server: Server) -> list[Any]:
 
     # Chroma's client has no timeout, and sends a request while it is being created.
     headers = server.headers()
-    httpx.get(f"{server.url}/api/v2/heartbeat", headers=headers, timeout=REACH_S).raise_for_status()
+    httpx.get(f"{server.url}/api/v2/heartbeat", headers=headers, timeout=CONNECT_TIMEOUT_S).raise_for_status()
     clients = []
     for timeout_s in (UPKEEP_S, SEARCH_S):
         settings = chromadb.Settings(anonymized_telemetry=False)
         clients.append(chromadb.HttpClient(server.url, headers=dict(headers), settings=settings))
         for session in _sessions(clients[-1]):  # there is no setting for it
-            session.timeout = httpx.Timeout(timeout_s, connect=REACH_S)
+            session.timeout = httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
     return clients
 
 

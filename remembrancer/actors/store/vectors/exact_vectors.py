@@ -22,7 +22,7 @@ from remembrancer.protocol.work import CALIBRATED, CosineScale
 Nearest = dict[int, float]
 """Memories with the cosine of each one's best passage, nearest first."""
 
-READ_AT_ONCE: Final = 4096
+READ_BATCH: Final = 4096
 """The number of passages read from the records in one query: 6 MB at 384 dimensions."""
 BY_THEMSELVES: Final = 8
 """If the allowed passages are fewer than one in this number, only they are compared."""
@@ -85,7 +85,7 @@ class ExactVectors:
                 return held
             present = self.records.extent(self.model)
             if present != held.extent:
-                while (new := self.records.passages(self.model, after=held.last, limit=READ_AT_ONCE)).numbers:
+                while (new := self.records.passages(self.model, after=held.last, limit=READ_BATCH)).numbers:
                     held = held.with_more(new)
                 if held.extent != present:  # some are gone, as numbers are never reused
                     held = held.among(self.records.passage_numbers(self.model))

@@ -10,11 +10,11 @@ from remembrancer.memory.ranking import NEAR_DUPLICATE_COSINE, on_the_scale
 from remembrancer.protocol.consolidation import FindNear, Material, ReadMemories
 from remembrancer.protocol.reads import Filters
 
-LOOKED_AT: Final = 16
+NEAREST: Final = 16
 """The number of nearest memories compared with each one, including itself."""
 SLACK: Final = 0.1
 """The margin on the minimum cosine: passages are searched, but the means that count may be nearer than any of them."""
-LEAST_HITS: Final = 32
+MIN_HITS: Final = 32
 
 
 def compared(vectors: ExactVectors, passages: PassageVectors) -> tuple[list[NearDuplicate], list[NearDuplicate]]:
@@ -25,7 +25,7 @@ def compared(vectors: ExactVectors, passages: PassageVectors) -> tuple[list[Near
     if not own:
         return [], []
     rows = passages.vectors[own]
-    nearest = vectors.nearest_each(rows, LOOKED_AT)
+    nearest = vectors.nearest_each(rows, NEAREST)
     alike = {memory for near in nearest for memory, cosine in near.items() if cosine >= NEAR_DUPLICATE_COSINE}
     others = vectors.of_memories(sorted(alike))
     openings = {
@@ -55,7 +55,7 @@ def find_near(
     if not asked:
         return ((),) * len(request.numbers)
     filters = Filters("", scopes=("user" if request.project is None else "project",))
-    nearest = vectors.nearest_each(queries, max(LEAST_HITS, 4 * request.limit), records.matching(filters, EVERY) or ())
+    nearest = vectors.nearest_each(queries, max(MIN_HITS, 4 * request.limit), records.matching(filters, EVERY) or ())
     least = request.min_cosine - SLACK
     found = {memory for near in nearest for memory, cosine in near.items() if cosine >= least}
     memories, means = mean_vectors(vectors.of_memories(sorted(found)))

@@ -37,8 +37,7 @@ IDLE_S: Final = 600.0
 COMPARED_AT_ONCE: Final = 16
 """The number of passages compared in one batch, which delays recalls. Progress is stored after each batch; after a
 crash the rest is compared again."""
-REACH_AGAIN_S: Final = 4.0
-"""The delay before Chroma is tried again after a failure."""
+CHROMA_RETRY_S: Final = 4.0
 NOT_INSTALLED: Final = "chroma_url is set, but Chroma is not installed: install the extra chroma"
 
 T = TypeVar("T")
@@ -212,7 +211,7 @@ class VectorSpaces:
         except (ChromaUnavailable, OSError) as error:
             logger.warning("the vectors of large files are searched in memory", extra={"reason": str(error)})
             self.error = str(error)
-            self._reach_at = time.monotonic() + REACH_AGAIN_S
+            self._reach_at = time.monotonic() + CHROMA_RETRY_S
             self._spaces = {place: each for place, each in self._spaces.items() if not isinstance(each, ChromaVectors)}
             await self._on_thread(self._close_chroma if self._server else self._delete_chroma)
         else:
