@@ -29,11 +29,11 @@ from remembrancer.actors.embedder.workers import load_engine
 from remembrancer.actors.store.vectors.near_duplicates import NEAREST
 from remembrancer.config.settings import Settings
 from remembrancer.memory.replacement import (
+    COMPARED_CHARACTERS,
     FEATURES,
     LEAST_COSINE,
     POSSIBLE,
     PROBABLE,
-    READ,
     REPLACED,
     TextPair,
     read,
@@ -171,7 +171,7 @@ def judged(haystack: Haystack, engine: Engine) -> Judged | None:
     """Return the pairs of a haystack, as a store compares them; None if there are none."""
     if len(haystack.items) < 2:
         return None
-    vectors = engine.embed_passages([each.text[:READ] for each in haystack.items])
+    vectors = engine.embed_passages([each.text[:COMPARED_CHARACTERS] for each in haystack.items])
     cosines = vectors @ vectors.T
     texts = [read(each.text) for each in haystack.items]
     having: Counter[str] = Counter()

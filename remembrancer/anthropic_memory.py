@@ -23,11 +23,11 @@ _END_S: Final = 5.0
 
 
 class MemoryTool(BetaAbstractMemoryTool):  # type: ignore[misc]  # 3,000 modules that mypy would read
-    """A session with the runtime of this machine, which is started where none is up; `close` ends it.
+    """A session with this machine's runtime, which is started if none is up; `close` ends it.
 
     `/memories` is the user's memory, `/memories/repo` that of the `project` (a directory; the working directory by
     default), `/memories/session` this object's own. `home` replaces this user's home. A refused command raises the
-    SDK's `ToolError`, a runtime that cannot be reached `ConnectionError`.
+    SDK's `ToolError`, an unreachable runtime `ConnectionError`.
     """
 
     def __init__(self, project: str | os.PathLike[str] = ".", *, home: str | os.PathLike[str] | None = None) -> None:
@@ -49,7 +49,6 @@ class MemoryTool(BetaAbstractMemoryTool):  # type: ignore[misc]  # 3,000 modules
         self._bridge.stdin.write(b'{"jsonrpc": "2.0", "method": "notifications/initialized"}\n')
 
     def execute(self, command: BetaMemoryTool20250818Command) -> str:
-        """Carry out a command, whichever it is."""
         arguments = {name: value for name, value in command.to_dict().items() if value is not None}
         result = self._ask("tools/call", {"name": "memory", "arguments": arguments})
         text: str = result["content"][0]["text"]

@@ -61,7 +61,7 @@ FORMER = {
     "claude-plugin-path": "setup --plugin-path",
     **{name: f"admin {name}" for name in ("queue", "maintain", "scale", "embedder", "projects", "completion")},
 }
-"""The names in release 0.2.0, which are accepted for one more release, and the present ones."""
+"""The command names of release 0.2.0, accepted for one more release, and their replacements."""
 MEANT = {
     **{"recall": "search", "find": "search", "query": "search", "ls": "list", "get": "show", "cat": "show"},
     **{"remember": "add", "store": "add", "update": "edit", "rm": "forget", "remove": "forget", "browser": "ui"},
@@ -69,7 +69,7 @@ MEANT = {
     **{"correct": "edit", "change": "edit", "replace": "edit", "due": "list --open", "todo": "list --open"},
     **{"stop": "down", "start": "up", "settings": "config", "serve": "up", "install": "setup", "upgrade": "doctor"},
 }
-"""Names of commands in other programs, and ours."""
+"""The names of other programs' commands, and ours."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -157,7 +157,7 @@ def _is_backup(arguments: list[str]) -> bool:
 
 
 def _renamed(arguments: list[str]) -> list[str]:
-    """The arguments with the present name of a command, after a note about it on stderr."""
+    """Replace a former command name in the arguments, and print a note about it on stderr."""
     former, rest = arguments[0], arguments[1:]
     present = FORMER.get(former, "backup restore")
     if former == "promote":

@@ -23,13 +23,12 @@ from remembrancer.memory.tokens import estimate_tokens, truncate
 from remembrancer.protocol.kinds import Kind
 from remembrancer.protocol.reads import RecalledMemory
 
-BEARING: Final[frozenset[Kind]] = frozenset({"convention", "decision", "preference", "procedure"})
-"""The kinds of memories that can be relevant to an action."""
-READ: Final = 600
+RELEVANT_KINDS: Final[frozenset[Kind]] = frozenset({"convention", "decision", "preference", "procedure"})
+SEARCHED: Final = 600
 """The number of characters of a command or an edit that are searched for."""
 MOST: Final = 2
 LEAST_PROBABILITY: Final = 0.38
-"""The least probability for showing a memory: of the actions with no relevant memory, one in forty exceeded it."""
+"""Memories below it are not shown; one in forty actions without a relevant memory exceeded it."""
 WEIGHTS: Final = {"words": 0.718, "cosine": 8.548, "denied": 2.398, "share": -11.932, "length": -2.23}
 """`words` is the number of words that an action shares with a memory, weighted by rarity; `share` is their share of the
 memory's words; `denied` is 1 if one of them is rare, new in this project and denied by the memory."""
@@ -37,14 +36,14 @@ INTERCEPT: Final = 3.167
 MOST_OF_WORDS, MOST_SHARE = 12.0, 0.15
 RARE: Final = 2.0
 RAREST: Final = 3.95
-"""The rarity of a word that occurs in only one memory, however many were found."""
+"""The rarity of a word in only one of the candidates, however many there are."""
 OF_FORM: Final = 0.6
-"""The probability of a rule about the form of names that the edit makes."""
+"""The probability assigned to a naming rule that the edit falls under."""
 TOKENS_OF_FACT: Final = 39
 UNSEEN: Final = 20
-"""Actions without any word that are added to the count, so that a few say little about which words are common."""
+"""Empty actions added to the count, so that a few real ones do not decide which words are common."""
 MOST_PAST: Final = 500
-"""The number of actions from which common words are learned; then the counts are halved."""
+"""The counts are halved after this number of actions."""
 
 _COMMON: Final = frozenset(
     terms_in("""
@@ -67,7 +66,7 @@ _GONE: Final = re.compile(
     re.IGNORECASE,
 )
 AFTER_DENIAL, BEFORE_GONE = 5, 6
-"""The number of words of a clause that a denial covers."""
+"""The number of words that a denial covers: after "never", and before "removed"."""
 _CONSTRUCTS: Final = {
     "function": re.compile(r"\b(?:def|fn|func|function)\b|=>"),
     "argument": re.compile(r"\b(?:def|fn|func|function)\s+\w+\(\s*\w"),
@@ -78,7 +77,7 @@ _CONSTRUCTS: Final = {
     "import": re.compile(r"^\s*(?:import|from|use|#include)\b", re.MULTILINE),
     "comment": re.compile(r"\n.*\S.*\n.*\S"),
 }
-"""The parts of code that rules of form are about, with a pattern for an edit that makes one."""
+"""The parts of code that naming and style rules are about, each with a pattern for edits that create one."""
 
 
 @dataclass
@@ -111,16 +110,16 @@ class Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
 
     @property
     def query(self) -> str:
-        """The words of the search."""
-        return (self.command or f"{self.path}\n{self.new}")[:READ]
+        return (self.command or f"{self.path}\n{self.new}")[:SEARCHED]
 
     @cached_property
     def terms(self) -> frozenset[str]:
         """The stems of the words that it adds, and of those in the path."""
         if self.command:
-            return terms_of(self.command[:READ])
+            return terms_of(self.command[:SEARCHED])
         had = set(words_in(self.old))
-        return terms_of(f"{self.path} {' '.join(each for each in words_in(self.new[: 4 * READ]) if each not in had)}")
+        added = " ".join(word for word in words_in(self.new[: 4 * SEARCHED]) if word not in had)
+        return terms_of(f"{self.path} {added}")
 
     @cached_property
     def constructs(self) -> frozenset[str]:
@@ -136,8 +135,8 @@ def terms_of(text: str) -> frozenset[str]:
 def bearing_on(
     action: Action, candidates: Sequence[RecalledMemory], past: PastActions, given: Iterable[str], now: float
 ) -> list[RecalledMemory]:
-    """The memories to show before an action, the most probable first, among those that a search for it found: none that
-    was `given` (whole ids or their ends), or is probably replaced, and of two rules about one form the later."""
+    """The candidates to show before an action, the most probable first. Leaves out memories that were `given` (whole
+    ids or their ends) or are probably replaced, and the earlier of two rules about one form."""
     terms = {each.id: terms_of(each.content) for each in candidates}
     having = Counter(term for each in terms.values() for term in each)
     scale = RAREST / math.log(len(candidates) + 2)
@@ -146,7 +145,7 @@ def bearing_on(
     latest: dict[tuple[str, str], RecalledMemory] = {}
     chances: dict[str, float] = {}
     may_bear = [each for each in candidates if _may_bear(each, now)]
-    forms = {each.id: forms_of(each.content) for each in candidates if each.kind in BEARING}
+    forms = {each.id: forms_of(each.content) for each in candidates if each.kind in RELEVANT_KINDS}
     for each in sorted(candidates, key=lambda each: each.happened_at):
         latest |= dict.fromkeys(forms.get(each.id, ()), each)
     for each in may_bear:
@@ -164,7 +163,7 @@ def bearing_on(
 
 def _may_bear(memory: RecalledMemory, now: float) -> bool:
     is_past = memory.status == "archived" or memory.forgotten or memory.expired or has_ended(memory.valid_until, now)
-    return memory.kind in BEARING and not (is_past or memory.superseded_by or memory.possibly_superseded_by)
+    return memory.kind in RELEVANT_KINDS and not (is_past or memory.superseded_by or memory.possibly_superseded_by)
 
 
 def _probability(
@@ -198,7 +197,7 @@ def says_never(content: str) -> bool:
 
 
 def fact_of(memory: RecalledMemory, terms: frozenset[str]) -> str:
-    """The part of a memory that is about these terms: all of it, or the sentences from the best one on."""
+    """The part of a memory that is about these terms: all of it, or its sentences from the best one onwards."""
     text = " ".join(memory.content.split())
     if estimate_tokens(text) <= TOKENS_OF_FACT:
         return text

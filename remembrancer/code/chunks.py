@@ -14,13 +14,11 @@ if TYPE_CHECKING:
     import tree_sitter
 
 MOST_LINES: Final = 80
-"""Lines of one chunk. A longer function makes several chunks, a longer class one for each member."""
+"""The maximum lines of a chunk. A longer function is split; a longer class gets one chunk per member."""
 MOST_CHARACTERS: Final = 8000
 LEAST_LINES: Final = 2
-DEEPEST: Final = 12
-"""Levels of nested definitions that are looked into."""
-SIGNATURE: Final = 300
-"""Characters of a signature."""
+MAX_DEPTH: Final = 12
+SIGNATURE_CHARACTERS: Final = 300
 
 _FUNCTION: Final = "function"
 _KINDS: Final = {
@@ -57,7 +55,7 @@ _AROUND: Final = """
 _THROUGH: Final = frozenset(_AROUND.split())
 """Nodes that may contain definitions."""
 _BODIES: Final = frozenset({"class_body", "enum_class_body", "function_body", "field_declaration_list"})
-"""Nodes that are bodies although the grammar does not name the field."""
+"""Bodies that the grammar does not mark with the field `body`."""
 _TYPES: Final = {"struct_type": "struct", "interface_type": "interface"}
 _IN_PARTS: Final = frozenset({"haskell", "elixir"})
 """Languages in which a function may have several consecutive definitions."""
@@ -136,7 +134,7 @@ class Source:
             definition = self._definition(child, child)
             if definition is not None:
                 found.append(definition)
-            elif child.type in _THROUGH and depth < DEEPEST:
+            elif child.type in _THROUGH and depth < MAX_DEPTH:
                 inner = self.definitions(child, depth + 1)
                 if len(inner) == 1 and child.type not in ("ERROR", "block", "declaration_list", "do_block"):
                     inner = [inner[0]._replace(node=child)]
@@ -216,7 +214,7 @@ class Source:
         kind = "method" if definition.kind == _FUNCTION and "." in name else definition.kind
         signature, head = self._head(definition, start)
         is_long = end - start >= MOST_LINES // 2
-        if kind in OPEN and (is_long or kind == "module") and depth < DEEPEST:
+        if kind in OPEN and (is_long or kind == "module") and depth < MAX_DEPTH:
             body = body_of(definition.inner) or definition.inner
             members = self.definitions(body)
             if members:
@@ -247,13 +245,13 @@ class Source:
         start: int = node.start_point.row
         before = node.prev_named_sibling
         while before is None and node.parent is not None and node.parent.start_byte == node.start_byte:
-            node = node.parent  # the first in its body: the comment stands before the body
+            node = node.parent  # the first in its body: its comment precedes the body
             before = node.prev_named_sibling
         while before is not None and self._is_comment(before) and before.start_point.row >= first:
             most_between = 1 + self._lines[before.start_point.row].lstrip().startswith("/**")
             if before.end_point.row < start - most_between - (before.end_point.column == 0):
                 break
-            if self._lines[before.start_point.row][: before.start_point.column].strip():  # behind other code
+            if self._lines[before.start_point.row][: before.start_point.column].strip():  # after code on the same line
                 break
             start = before.start_point.row
             before = before.prev_named_sibling
@@ -269,7 +267,7 @@ class Source:
         inner = definition.inner
         body = body_of(inner)
         first = definition.node.start_byte
-        end = body.start_byte if body is not None else min(inner.end_byte, first + SIGNATURE)
+        end = body.start_byte if body is not None else min(inner.end_byte, first + SIGNATURE_CHARACTERS)
         before = body.prev_named_sibling if body is not None else None
         while before is not None and before.type == "comment" and before.start_byte > first:
             end, before = before.start_byte, before.prev_named_sibling
@@ -284,7 +282,7 @@ class Source:
             if opening.type in ("string", "comment", "block_comment", "line_comment"):
                 docstring = self._text(opening)
         comment = "\n".join(self._lines[start : definition.node.start_point.row])
-        short = " ".join(signature.split()).rstrip(" {:=")[:SIGNATURE]
+        short = " ".join(signature.split()).rstrip(" {:=")[:SIGNATURE_CHARACTERS]
         return short, f"{comment}\n{short}\n{docstring}"
 
     def _name(self, node: tree_sitter.Node) -> str:
@@ -329,13 +327,13 @@ class Source:
 
 
 def body_of(node: tree_sitter.Node) -> tree_sitter.Node | None:
-    """The part of a definition after its signature; None where the grammar does not show it."""
+    """The part of a definition after its signature; None if the grammar does not mark it."""
     body = node.child_by_field_name("body")
     return body or next((child for child in node.named_children if child.type in _BODIES), None)
 
 
 def cut_by_lines(text: str) -> list[Chunk]:
-    """The chunks of a text without a grammar, cut before unindented lines after a blank one."""
+    """The chunks of a text without a grammar, cut at unindented lines that follow a blank one."""
     lines = text.split("\n")
     starts = [0]
     for at in range(1, len(lines)):
@@ -355,13 +353,13 @@ def cut_by_lines(text: str) -> list[Chunk]:
             name = "" if found is None else found["name"].rstrip(":.-")
             word = "" if found is None else found["kind"].lower()
             kind = "block" if not word else word if word in _TYPES_IN_LINES else _FUNCTION
-            signature = "" if found is None else " ".join(found.string.split())[:SIGNATURE].rstrip(" {:=")
+            signature = "" if found is None else " ".join(found.string.split())[:SIGNATURE_CHARACTERS].rstrip(" {:=")
             chunks.append(Chunk(start + 1, end + 1, kind, name, signature, "\n".join(piece)))
     return chunks
 
 
 def _portions(lines: Sequence[str], start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Lines in portions of the size of a chunk, divided at a blank line if there is one in the last third."""
+    """Lines in portions of a chunk's size, split at a blank line if there is one in the last third."""
     size = sum(map(len, lines[start : end + 1])) + end - start
     if start <= end < start + MOST_LINES and size <= MOST_CHARACTERS:
         yield start, end

@@ -1,4 +1,4 @@
-"""Searches an index of code. FTS5 says how often each chunk has a term; the ranking is in `code.ranking`."""
+"""Searches an index of code. FTS5 counts the terms in each chunk; `code.ranking` ranks the chunks."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from remembrancer.code.words import last_part, names_in, question_words, terms_o
 from remembrancer.protocol.code import CodeChunk
 
 MOST_DEFINITIONS: Final = 200
-"""Chunks defining one name that are considered."""
+"""The maximum number of definitions of one name that are considered."""
 
 
 class CodeSearch:
-    """Searches one index. It reads its figures of all chunks again once the index has changed."""
+    """Searches one index. It rereads its statistics of all chunks after the index has changed."""
 
     def __init__(self) -> None:
         self._loaded = _NOTHING
@@ -58,7 +58,7 @@ def _definitions(connection: sqlite3.Connection, name: str, loaded: _Loaded) -> 
 
 
 class _Loaded(NamedTuple):
-    """The searchable chunks of an index after so many changes, in the order of their numbers."""
+    """The searchable chunks of an index, ordered by number, as of this count of its changes."""
 
     changes: int
     numbers: NDArray[np.int64]

@@ -1,9 +1,9 @@
 """The process that reads and cuts files of code, and lists the terms of their chunks.
 
-Its input may kill it: a grammar may crash, loop, or exhaust the memory, and Python cannot stop it. So the system kills
-it after the processor time that a file is given. `python -P -m remembrancer.code.reader` answers a `ReadFiles` on
-standard input with an empty line once it has started, and with a line, a `ReadFile` in JSON, for each file. The first
-file without a line has killed it.
+Its input may kill it: a grammar may crash, loop, or exhaust the memory, and Python cannot stop it. So the operating
+system kills it when a file has used up its processor time. `python -P -m remembrancer.code.reader` answers a
+`ReadFiles` on standard input with an empty line once it has started, and then with one `ReadFile` in JSON per line and
+file. The first file without a line is the one that killed it.
 """
 
 import os
@@ -27,13 +27,11 @@ from remembrancer.protocol.system import limit_memory
 DEADLINE_S: Final = 10
 """Seconds of processor time for reading, parsing and counting one file."""
 LONGEST_S: Final = 300
-"""Wall-clock seconds for a file that takes no processor time, as on a disk that does not answer."""
-MOST_MEMORY: Final = 1024**3
-"""Bytes of address space."""
+"""Wall-clock seconds for a file that takes no processor time, such as one on a disk that does not respond."""
+ADDRESS_SPACE_BYTES: Final = 1024**3
 OF_NAME, OF_FILE, OF_DIRECTORY = 2, 3, 2
 """The weights of a term in these fields, relative to 1 in the text and in the head of a chunk."""
-MOST_COUNT: Final = 255
-"""Occurrences of a term in a chunk that are counted."""
+MAX_TERM_COUNT: Final = 255
 
 
 class ReadFiles(msgspec.Struct, frozen=True, array_like=True):
@@ -88,7 +86,7 @@ def read_file(root: str, file: SourceFile, *, is_plain: bool = False) -> ReadFil
         for word, count in words.items():
             for term in terms_of(word):
                 counts[term] += count
-        terms = " ".join(f"{term}^{min(count, MOST_COUNT)}" for term, count in counts.items())
+        terms = " ".join(f"{term}^{min(count, MAX_TERM_COUNT)}" for term, count in counts.items())
         place = (chunk.start_line, chunk.end_line, chunk.kind, chunk.name, counts.total())
         chunks.append(ReadChunk(*place, _deflated(chunk.text), _deflated(terms)))
     return ReadFile(file.path, file.mtime_ns, file.size, language, tuple(chunks), skipped)
@@ -125,6 +123,6 @@ if __name__ == "__main__":
     os.nice(5)
     for each in (signal.SIGPROF, signal.SIGALRM):
         signal.signal(each, signal.SIG_DFL)
-    limit_memory(MOST_MEMORY)
+    limit_memory(ADDRESS_SPACE_BYTES)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     answer(requests.decode(sys.stdin.buffer.read()), sys.stdout.buffer)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 MAX_BYTES: Final = 1024 * 1024
 LONGEST_LINE: Final = 5000
-"""Characters: nobody writes a longer line by hand."""
+"""A file with a longer line, in characters, was not written by hand."""
 IGNORE_FILES: Final = (".gitignore", ".ignore")
 FOREIGN: Final = frozenset(
     {"node_modules", "bower_components", "vendor", "third_party", "thirdparty", "site-packages", "__pycache__"}
@@ -45,7 +45,7 @@ class Unreadable(Exception):
 
 
 class Tree:
-    """The files below a root. `exclude` has patterns as in `.gitignore`; `skipped` counts what was left out, by the
+    """The files below a root. `exclude` has patterns as in `.gitignore`; `skipped` counts the files left out, by
     reason."""
 
     def __init__(self, root: str, exclude: Sequence[str] = ()) -> None:
@@ -139,7 +139,7 @@ def _is_ignored(path: str, specs: list[tuple[str, pathspec.GitIgnoreSpec]]) -> b
 
 
 def read_source(root: str, path: str) -> str:
-    """The text of a file in any encoding. Raises `Unreadable`, also for text that nobody wrote, and `OSError`."""
+    """The text of a file in any encoding. Raises `Unreadable`, also for generated text, and `OSError`."""
     whole = f"{root}/{path}"
     if os.path.realpath(whole) != whole:
         raise Unreadable("link")

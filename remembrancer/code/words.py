@@ -9,7 +9,7 @@ from typing import Final
 from remembrancer.memory.wording import stem
 
 LONGEST: Final = 64
-"""Characters of a word that is kept: a longer one is data."""
+"""Longer words, in characters, are taken for data and left out."""
 SIGILS: Final = "_$@"
 words_in: Final = re.compile(r"\w+").findall
 """The words in a text, as they are written."""
@@ -40,8 +40,8 @@ def terms_in(text: str) -> Iterator[str]:
 
 
 def question_words(question: str) -> list[str]:
-    """The words of a question that say something, as written; all of them if none does."""
-    from remembrancer.memory.stop_words import stop_words_of  # what reads code asks nothing, and starts sooner
+    """The words of a question except stop words, as written; all of them if no other is left."""
+    from remembrancer.memory.stop_words import stop_words_of  # the reader process does not need it, and starts faster
 
     words = words_in(question)
     silent = stop_words_of(question)

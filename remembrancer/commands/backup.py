@@ -1,8 +1,8 @@
 """`remembrancer backup` and `backup restore`: everything that cannot be rebuilt, as SQLite files in one tar archive.
 
 It is compressed, since gzip's checksum shows damage. A restore unpacks and checks the whole archive beside the home's
-files while it holds the home's locks, and then replaces one file after the other. Each is whole at any moment, so a
-restore that was killed can be repeated, or not.
+files while it holds the home's locks, and then replaces one file after the other. Each file is intact at every moment,
+so a killed restore can be repeated or left as it is.
 """
 
 import gzip
@@ -43,7 +43,7 @@ from remembrancer.protocol.paths import RuntimePaths, sync_directory
 
 MANIFEST: Final = "manifest.json"
 SEAL: Final = "manifest.sha256"
-"""In backups of earlier releases, which need not be compressed: the checksums of the files, and that of these."""
+"""In backups of earlier releases, which may be uncompressed: the checksums of the files, and a checksum of those."""
 CHUNK_BYTES: Final = 1024 * 1024
 COMPRESSION_LEVEL: Final = 1
 """Most of the data are vectors, which hardly compress at any level."""
@@ -56,10 +56,10 @@ FORMER_FILES: Final = re.compile(
 )
 """The names of further files in a backup of release 0.2.0."""
 LEFT_OUT: Final = ("config.toml", "sharing", "keys", "tokens.json", "vectors", "hooks", "shown.db", "logs")
-"""The files and directories of a home that no backup has."""
+"""The files and directories of a home that no backup contains."""
 STAGING: Final = "restore.staging"
 LOCK_WAIT_S: Final = 3.0
-"""The time to wait for locks: a status holds one briefly, and processes of a crashed runtime are about to end."""
+"""The time to wait for locks: `status` holds one briefly, and a crashed runtime takes a moment to end."""
 _UNREADABLE: Final = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile)
 
 
@@ -85,7 +85,7 @@ def read_archive(path: Path, target: Path | None = None) -> str:
                     for member in archive:
                         is_known = member.name in (MANIFEST, SEAL, *SCHEMAS) or FORMER_FILES.fullmatch(member.name)
                         if not (member.isreg() and is_known) or member.name in names:
-                            raise FileUnusable(f"{path} is not a backup: it has {member.name!r}")
+                            raise FileUnusable(f"{path} is not a backup: it contains {member.name!r}")
                         names.add(member.name)
                         made_at = max(made_at, member.mtime)
                         if target is not None:
@@ -117,7 +117,7 @@ def read_archive(path: Path, target: Path | None = None) -> str:
     flag("--force", help="Replace the file."),
 )
 def create(file: str | None, force: bool) -> Report:
-    """Write all memories, their history and vectors, and the write queue into one file, also while the runtime works.
+    """Write all memories, their history and vectors, and the write queue into one file, also while the runtime is up.
     Keys (keys/, sharing/), logs and shown.db are not in it."""
     os.umask(PRIVATE_UMASK)
     if file is not None and not Path(file).suffix:  # a word that was meant as a command, such as `list`
@@ -138,7 +138,7 @@ def create(file: str | None, force: bool) -> Report:
 
 def back_up(paths: RuntimePaths, target: Path, *, force: bool) -> tuple[int, int]:
     """Write the backup of a home and read it back. Returns the numbers of its memories and of its queued writes. Raises
-    as `new_file` and `copy_database`, and `FileUnusable` if there is nothing to back up."""
+    the errors of `new_file` and `copy_database`, and `FileUnusable` if there is nothing to back up."""
     with (
         new_file(target, force=force) as file,
         TemporaryDirectory(prefix="remembrancer-backup-", dir=target.parent) as directory,
@@ -258,8 +258,8 @@ def _digest(path: Path) -> str:
 
 
 def put_in_place(path: Path, fresh: Path, aside: Path) -> None:
-    """Replace a database that nobody has open by a file, or by nothing if there is no such file. The old one is kept,
-    with its log. After a kill, either of them is in its place."""
+    """Replace a database that no process has open with the file `fresh`, or remove it if there is no such file. The old
+    one is kept as `aside`, with its log. A kill leaves one of the two in place."""
     for suffix in ("-journal", "-shm", "-wal", ""):
         there = path.with_name(f"{path.name}{suffix}")
         if there.exists():

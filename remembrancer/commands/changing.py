@@ -1,4 +1,4 @@
-"""The commands that change memories in a shell, and take changes back."""
+"""The shell commands that change memories and undo changes."""
 
 import re
 import sys
@@ -36,10 +36,10 @@ from remembrancer.protocol.session_life import SHELL_SESSION
 RUN: Final = "run:"
 """The prefix of a run's id."""
 ERASED: Final = "no memory with the id"
-"""Part of the error message for the id of an erased memory, and not for an ending that no id has."""
+"""Part of the error for the whole id of an erased memory, but not of that for an ending that matches no id."""
 NAMED: Final = 80
-"""The number of characters of a memory that the message about its change shows."""
-UNCHANGED: Final = "Nothing was changed: it is like that already."
+"""The number of characters of a memory that the message about its change quotes."""
+UNCHANGED: Final = "Nothing was changed: it is already like that."
 
 
 def due_date(text: str) -> str:
@@ -71,7 +71,7 @@ def due_date(text: str) -> str:
 
 
 def _check_together(text: Sequence[str], *, is_edit: bool) -> None:
-    """Raises `UsageError` if words of a text may belong to the value of an option before them, which has no quotes."""
+    """Raises `UsageError` if words of a text may belong to the unquoted value of an option before them."""
     words = click.get_current_context().meta["arguments"]
     begins = next((place for place in range(len(words)) if words[place : place + len(text)] == tuple(text)), -1)
     is_behind_option = any(word.startswith("-") for word in words[max(0, begins - 2) : max(0, begins)])
@@ -84,7 +84,7 @@ def _check_together(text: Sequence[str], *, is_edit: bool) -> None:
 
 
 def past_day(text: str) -> str:
-    """Parse a day that has begun, as the log takes it."""
+    """Parse today or a past day, in any form that `log` accepts."""
     from remembrancer.toolsets.memory.day_log import day_of
 
     return f"{datetime.fromtimestamp(day_of(text, time.time()).start):%Y-%m-%d}"
@@ -144,8 +144,8 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
     known = "Already remembered" if answer.get("already_known") else "Remembered"
     owner = "all your projects" if where.user else f"the project {where.places[0].label}"
     if answer.get("scope") == "session":
-        here = "the shell in this project alone, until you forget it"
-        owner = f"{where.session} alone, until 30 days after its end" if where.session else here
+        here = "the shell in this project only, until you forget it"
+        owner = f"{where.session} only, until 30 days after its end" if where.session else here
     ids = answer["ids"] if "ids" in answer else [answer["memory_id"]]
     due_date = given["due"] or answer.get("due")
     due = f", {_due_in_words(due_date)}" if due_date else ""
@@ -174,8 +174,8 @@ def _due_in_words(due: str) -> str:
         type=click.Choice(("project", "user")),
         help="Move a memory from its session to the project, or from the project to the user, or back.",
     ),
-    flag("--replaced", "pair", flag_value="supersedes", help="Settle a pair of list --review: the newer one holds."),
-    flag("--both", "pair", flag_value="related_to", help="Settle such a pair: both are true."),
+    flag("--replaced", "pair", flag_value="supersedes", help="Settle a pair of list --review: the newer one is true."),
+    flag("--both", "pair", flag_value="related_to", help="Settle a pair of list --review: both are true."),
     option("--supersedes", type=memory_id, metavar="ID", help="A memory that this one replaces from now on."),
     *FIELDS,
     REASON,
@@ -200,7 +200,7 @@ def edit(
     content = content if not text else " ".join(text) if text != ("-",) else _input_text()
     changes = without_none({"content": content, "done": done if done or reopen else None, **given})
     if sum((pair is not None, to is not None, bool(changes))) > 1:
-        raise click.UsageError("--to, --replaced and --both stand alone: make other changes on their own")
+        raise click.UsageError("--to, --replaced and --both cannot be combined with other changes")
     if pair is not None:
         return _settle(where, memory, pair, reason)
     if to is not None:
@@ -464,9 +464,9 @@ def undo_run(where: Where, run_id: str) -> Report:
 
 
 def _last_change(where: Where, yes: bool) -> tuple[str, int | None]:
-    """The memory of the last change here that is not undone, with the version of which an undo takes it back, or the
-    run of a later import, once the person has agreed. Raises `MemoryUnavailable` if a later change may be missing from
-    the log, such as one that is queued."""
+    """The memory of the last change here that is not undone, and the version to give to an undo; or the run of a later
+    import. Asks the person first. Raises `MemoryUnavailable` if a later change may be missing from the log, such as one
+    that is queued."""
     answer, warnings = log_of(where, begins=0.0)
     lacking = next((text for text, code in warnings.items() if code == "partial_results"), None)
     if lacking is not None:
@@ -521,7 +521,7 @@ def _effect_of(answer: Answer, after: Answer) -> str:
 
 
 def _name_of(where: Where, memory: str, answer: Answer) -> str:
-    """The beginning of a changed memory's text, quoted; its id if the change is queued, or the store is away since."""
+    """The beginning of a changed memory's text, quoted; its id if the change is queued, or the store went away."""
     if "queued" not in warnings_of(answer).values():
         with suppress(MemoryUnavailable):
             return f"“{excerpt(where.ask('get_memory', memory_id=memory)['content'], NAMED)}”"

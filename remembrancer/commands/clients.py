@@ -36,7 +36,7 @@ HOOK_TIMEOUT_S: Final = 10
 TOOL_EVENTS: Final = ("PreToolUse", "PostToolUse", "PostToolUseFailure")
 COMMAND: Final = "remembrancer"
 _YAML_COMMENT: Final = re.compile(r"(?:^|\s)#")
-"""Also matches inside a string: leaving one file too many alone is the safer error."""
+"""Also matches inside a string: leaving a file alone needlessly is the safer error."""
 _BLOCK: Final = re.compile(r"\n*<!-- remembrancer -->.*?<!-- /remembrancer -->\n?", re.DOTALL)
 RULES: Final = """<!-- remembrancer -->
 Long-term memory is served by the MCP server `remembrancer`. Call `recall_memories` before a decision that may have been
@@ -137,7 +137,6 @@ class Client(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def clients() -> tuple[Client, ...]:
-    """All known clients."""
     text = Path(__file__).with_suffix(".toml").read_bytes()
     return msgspec.toml.decode(text, type=dict[Literal["clients"], tuple[Client, ...]])["clients"]
 
@@ -160,7 +159,7 @@ def own_command(program: str, interpreter: str, environ: Mapping[str, str]) -> t
     return (interpreter, "-P", "-m", COMMAND, "mcp")
 
 
-# --- what a file should say ---
+# --- the contents of files ---
 
 
 def make_entry(client: Client, command: tuple[str, ...], environ: Mapping[str, str]) -> Json:
@@ -206,18 +205,18 @@ def our_entries(client: Client, place: ClientFile, around: ClientEnvironment) ->
     content = _parsed(place, read_text(place.path))
     lists = [content.get(place.key)]
     projects = content.get("projects")
-    if client.name == "claude-code" and isinstance(projects, Mapping):  # those of this user in this project
+    if client.name == "claude-code" and isinstance(projects, Mapping):  # this user's servers in this project
         own = projects.get(str(around.project))
         lists.append(own.get(place.key) if isinstance(own, Mapping) else None)
     servers = [item for entries in lists if isinstance(entries, Mapping) for item in entries.items()]
     return [(name, entry) for name, entry in servers if isinstance(entry, Mapping) and is_ours(client, entry)]
 
 
-# --- a changed text; without what is `wanted`, ours is removed, and a text that held nothing else becomes empty ---
+# --- changing a text: if nothing is `wanted`, our part is removed, and a text without anything else becomes empty ---
 
 
 def merge_entry(client: Client, place: ClientFile, text: str, wanted: Json | None) -> str:
-    """The text with our entry. Other members of the entry stay, and its arguments if it starts the same command. Raises
+    """The text with our entry. Keeps the entry's other members, and its arguments if it starts the same command. Raises
     `FileRefused` if the file cannot be changed safely, or an entry of this name starts something else."""
     content = _parsed(place, text)
     present = _member(content, place).get(COMMAND)
@@ -233,7 +232,7 @@ def merge_entry(client: Client, place: ClientFile, text: str, wanted: Json | Non
 
 
 def merge_hooks(client: Client, place: ClientFile, text: str, wanted: Mapping[str, Json] | None) -> str:
-    """The text with our command for each event, in the place of earlier ones. Raises `FileRefused`."""
+    """The text with our command for each event instead of earlier ones. Raises `FileRefused`."""
     content = _parsed(place, text)
     events: Json = {}
     for event in {**_member(content, place), **(wanted or {})}:
@@ -316,7 +315,7 @@ def _toml(text: str, key: str, servers: Json | None) -> str:
     if servers is None:
         del file[key]
     written = tomlkit.dumps(file)
-    # Before a table, tomlkit adds a blank line, which stays when the last table is deleted.
+    # tomlkit adds a blank line before a table, which remains when the last table is deleted.
     return written if text.endswith("\n\n") else f"{written.rstrip()}\n"
 
 
@@ -343,7 +342,7 @@ def _parsed(place: ClientFile, text: str) -> Json:
 def read_text(path: Path) -> str:
     """The content of a file with its own line ends; empty if it does not exist. Raises `FileRefused`."""
     try:
-        return path.read_bytes().decode("utf-8-sig")  # some editors begin a file with a mark
+        return path.read_bytes().decode("utf-8-sig")  # some editors add a byte order mark
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except (OSError, UnicodeDecodeError) as error:
@@ -352,7 +351,7 @@ def read_text(path: Path) -> str:
 
 def write_text(place: ClientFile, text: str) -> None:
     """Replace the content of a file, as a whole or not at all; an empty text deletes it. The target of a symbolic link
-    is replaced, the file keeps its mode, and a new one of a user is private. Raises `FileRefused`."""
+    is replaced, the file keeps its mode, and a new one for the user's scope is private. Raises `FileRefused`."""
     real = Path(os.path.realpath(place.path))
     try:
         if not text:

@@ -96,7 +96,7 @@ def import_settings(file: Path, other: Path) -> Report:
     """Write the settings in a file of another format to `config.toml`. Raises `ValueError` if that file cannot be read,
     a value is not allowed, or there is a `config.toml` already."""
     if file.exists():
-        raise ValueError(f"{file} is there already: move it away, or change it with --set")
+        raise ValueError(f"{file} already exists: move it away, or change it with --set")
     imported = read_other_format(other, read_settings_text(other))
     if isinstance(named := imported.settings.get(DB_PATH), str):
         imported.settings[DB_PATH] = str(beside(other, named))
@@ -135,7 +135,6 @@ def as_object(home: Home, configuration: Configuration) -> dict[str, Any]:
 
 
 def as_lines(home: Home, configuration: Configuration, *, shows_all: bool) -> list[Line]:
-    """The lines for a person."""
     lines: list[Line] = [f"home    {home.directory}  ({home.named_by})"]
     if home.in_memory:
         lines.append(f"        in RAM, instead of {home.on_disk}: it is deleted when the runtime ends")
@@ -156,7 +155,7 @@ def as_lines(home: Home, configuration: Configuration, *, shows_all: bool) -> li
 
 
 def _listed(configuration: Configuration) -> list[tuple[str, object]]:
-    """All settings, and the constants that were given by another server's name."""
+    """All settings, and the constants that were set under another server's names."""
     names = [name for name in Settings.__struct_fields__ if name in SETTABLE or name in configuration.origins]
     return [(name, getattr(configuration.settings, name)) for name in names]
 

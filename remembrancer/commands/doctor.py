@@ -93,7 +93,7 @@ class Examination:
     runtime: RuntimeStatus | None = None
 
     def run(self) -> dict[str, Finding]:
-        """Run all checks. A check that fails itself is reported, and the others continue."""
+        """Run all checks. A check that raises an error is reported, and the others still run."""
         findings = {}
         for name, check in CHECKS.items():
             try:
@@ -137,7 +137,7 @@ def doctor(shows_all: bool, repair: bool, delete_old_files: bool) -> Report:
 
 
 def worst(statuses: Iterable[CheckStatus]) -> CheckStatus:
-    """The worst status of all; `ok` of none."""
+    """The worst of the statuses; `ok` if there are none."""
     return max(statuses, key=list(MARKS).index, default="ok")
 
 
@@ -192,11 +192,11 @@ def check_configuration(at: Examination) -> Finding:
 
 
 def check_model(at: Examination) -> Finding:
-    """Check that the weights are present and are the pinned ones (loading verifies that), and that the vectors are
-    theirs."""
+    """Check that the weights are present and are the pinned ones (loading verifies that), and that they made the
+    vectors."""
     if at.settings is None:
         return Finding("warning", "not checked: fix the configuration first")
-    # imports numpy, which the other checks do without
+    # imports numpy, which the other checks do not need
     from remembrancer.actors.embedder.workers import load_engine
     from remembrancer.actors.store.vectors.models import ModelState
 
@@ -258,7 +258,7 @@ def file_system(path: Path) -> str:
     """The type of the file system that holds a path, as the system names it; empty if unknown."""
     real = Path(os.path.realpath(path))
     holding = [partition for partition in psutil.disk_partitions(all=True) if real.is_relative_to(partition.mountpoint)]
-    holding.sort(key=lambda partition: len(Path(partition.mountpoint).parts))  # of two at the same place, the later
+    holding.sort(key=lambda partition: len(Path(partition.mountpoint).parts))  # of two mounts at one point, the later
     return str(holding[-1].fstype) if holding else ""
 
 
@@ -269,13 +269,13 @@ def check_files(at: Examination) -> Finding:
     details = few([f"set aside: {path}" for path in aside])
     had_memories = was_made(at.paths.database) or at.paths.catalog.exists()
     is_lost = had_memories and is_empty(at.paths.database)
-    if is_lost and not is_old(at.paths):  # the next start makes that of an old home
+    if is_lost and not is_old(at.paths):  # the next start creates it for an old home
         text = f"{at.paths.database} is missing or empty, although it had memories"
         advice = "'remembrancer doctor --repair' restores the last copy, 'remembrancer backup restore' a backup"
         return Finding("problem", text, advice, details)
     if aside:
         advice = "check their contents, restore a backup of lost memories, and delete them"
-        files = [path for path in aside if not path.name.endswith(("-wal", "-shm"))]  # SQLite's, of one of them
+        files = [path for path in aside if not path.name.endswith(("-wal", "-shm"))]  # parts of a listed database
         return Finding("warning", f"{count(len(files), 'damaged file')} set aside, and replaced", advice, details)
     return Finding("ok", "no file is missing or was set aside")
 
@@ -421,7 +421,7 @@ def check_clients(at: Examination) -> Finding:
                 checked.append(("problem", f"{which} starts {command}, which does not exist"))
             elif unknown := unknown_toolsets(str(environ.get(TOOLSETS_VARIABLE, ""))):
                 checked.append(("warning", f"{which}: {TOOLSETS_VARIABLE}: {'; '.join(unknown)}"))
-            elif "/" not in command and not client.has_path and place.scope == "user":  # a project's is for everybody
+            elif "/" not in command and not client.has_path and place.scope == "user":  # a project's is shared
                 by_name = f"{which} starts {command} by name, and may not find it when started from an icon"
                 checked.append(("warning", by_name))
             else:
@@ -473,7 +473,7 @@ CHECKS: Final[dict[str, Callable[[Examination], Finding]]] = {
     "write queue": check_queue,
     "clients": check_clients,
 }
-"""In an order in which each check explains the ones after it."""
+"""Ordered so that causes come before their consequences."""
 
 
 def few(lines: Sequence[str]) -> tuple[str, ...]:

@@ -65,7 +65,7 @@ def embedder(
         raise click.UsageError("give one of --connect, --invite, --list and --revoke")
     if connect is not None:
         if key_file is None:
-            made = "'remembrancer admin embedder --invite FILE' makes there"
+            made = "'remembrancer admin embedder --invite FILE' creates on that host"
             raise click.UsageError(f"--connect needs --key-file FILE, which {made}")
         return _work(_endpoint(connect), Invitation.read(Path(key_file)), threads)
     keys = WorkerKeys(paths_here().keys)
@@ -110,7 +110,7 @@ def _invite(keys: WorkerKeys, file: Path, name: str | None) -> Report:
 
 def _work(endpoint: str, invitation: Invitation, threads: int | None) -> int:
     """Work until stopped, with the model in the key file."""
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # it counts the worker's threads
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # else the tokenizer ignores the number of threads
     logging.basicConfig(level=logging.ERROR, format="%(levelname)s %(message)s", stream=sys.stderr)
     choice = invitation.choice
     settings = msgspec.structs.replace(load_settings(os.environ), engine=choice.engine, model=choice.model)

@@ -38,7 +38,7 @@ from remembrancer.memory.text import count
     flag("--force", help="Replace the file."),
 )
 def export(file: str | None, project: Sequence[str], markdown: bool, force: bool) -> Report | int:
-    """Write memories with their history as JSON Lines, also while the runtime works. docs/backup.md describes the
+    """Write memories with their history as JSON Lines, even while the runtime is running. docs/backup.md describes the
     format; 'remembrancer backup import' reads it."""
     os.umask(PRIVATE_UMASK)
     to_stdout = file == "-"

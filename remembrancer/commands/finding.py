@@ -55,17 +55,17 @@ BEST: Final = 5
 MARKED_PAIRS: Final = 100
 """The number of pairs in review that a search marks; all of them would take a noticeable time."""
 MARKED: Final = 60
-"""The number of characters of a memory that the mark of the one that it replaces shows."""
+"""The number of characters that a "replaced by" mark quotes of the newer memory."""
 LONGEST: Final = 500
 """The number of characters of a memory that a list shows at a terminal; `show` shows all, and so does a pipe."""
 LEAD: Final = 40
-"""The number of characters before a difference that a history shows of a long text at a terminal."""
+"""The number of characters that a history at a terminal shows of a long text before its first difference."""
 LONGEST_PLACE: Final = 30
 """The longest id or path, in characters, that a list shows in a column beside the texts."""
 MOST_LISTED: Final = 1000
 """The maximum number of memories that `list_memories` lists."""
 NAMED: Final = 200
-"""The number of a project's sessions, the latest ones, that are named by their clients."""
+"""The number of a project's latest sessions that are named by their clients."""
 NEVER: Final = "9999-12-31"
 TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 """A time in an answer of a tool."""
@@ -169,8 +169,8 @@ def search(
     sources: Sequence[str],
     **given: Any,
 ) -> Report:
-    """Find memories by meaning and words, best first. Exit status 1: nothing was found. A note on standard
-    error says if no result seems to answer the question, or is from the time that it names."""
+    """Find memories by meaning and words, best first. Exit status 1: nothing was found. A note on standard error says
+    so if no result seems to answer the question, or none is from the time that it names."""
     if not query and not is_open:
         raise click.UsageError("give a question, or words")
     if (not query or asks_for_open_ends(" ".join(query))) and not (given["kind"] or sources):
@@ -198,7 +198,7 @@ def search(
     most = len(memories) if shows_all else min(BEST, len(memories))
     others = (len(memories) if is_whole else min(total, number)) - most
     weaker = f"{count(others, 'weaker result')}: --all shows them" if others > 0 and not as_json else ""
-    may_answer = any(memory.get("answers") != "hardly" for memory in memories)  # always after a search by words only
+    may_answer = any(memory.get("answers") != "hardly" for memory in memories)  # always after a search by words
     nearest = "" if warnings or is_open or may_answer else "Perhaps nothing here answers this; the nearest:"
     windows = time_windows(" ".join(query), time.time(), None)
     if windows and not nearest and not any(_may_be_from(windows, memory) for memory in memories):
@@ -295,7 +295,7 @@ def _read_notes(where: Where) -> tuple[bool, dict[str, str]]:
     tree = working_tree_of(Path(where.places[0].directory))
     are_there = has_files(Path(workspace_root(str(tree), settings)), settings)
     try:
-        if not (are_there or where.first().call("memory_status")["totalFiles"]):  # those read may be gone by now
+        if not (are_there or where.first().call("memory_status")["totalFiles"]):  # read files may be gone by now
             return False, {}
         with said_when_slow("Reading the notes"):
             where.first().call("memory_sync")
@@ -313,7 +313,7 @@ def _gather(where: Where, tool: str, arguments: Answer) -> tuple[list[Answer], d
     warnings: dict[str, str] = {}
     total = 0
     for place, conversation in where.conversations():
-        if place is not where.places[0]:  # which has had the user's memories, and each answer counts as a use
+        if place is not where.places[0]:  # the first returned the user's memories, and each answer counts as a use
             rest = [scope for scope in arguments.get("scope") or SCOPES if scope != "user"]
             if not rest:
                 break
@@ -431,7 +431,7 @@ def _may_be_from(windows: Sequence[TimeWindow], memory: Answer) -> bool:
 
 
 def _day(memory: Answer) -> str:
-    """The day by which lists are ordered and filtered: that of the event that a memory describes, or of its storing."""
+    """The day by which lists are ordered and filtered: a memory's event, or else its storing."""
     return local_time(_happened(memory).removesuffix("T00:00:00Z"))[:10]
 
 
@@ -465,7 +465,7 @@ def _waiting(where: Where) -> Report:
             newer = {"newer_id": short(pair.newer.id), "newer": pair.newer.content}
             older = {"older_id": short(pair.older.id), "older": pair.older.content}
             listed.append(("contradictions" if pair.relation == "contradicts" else "alike", newer | older))
-        for name, item in listed:  # those of the user are named in every project
+        for name, item in listed:  # the user's are listed in every project
             waiting[name].setdefault(tuple(item.values()), item | own)
     facts: Answer = {name: list(items.values()) for name, items in waiting.items()}
     if not any(facts.values()):
@@ -482,7 +482,7 @@ def _waiting(where: Where) -> Report:
             for row in facts[name]
         ]
     how = "'remembrancer edit ID' decides: --to user or --to project for a proposal, --replaced or --both for a pair."
-    notes = [f"{count(more, 'further pair')} {'waits' if more == 1 else 'wait'} behind these."] if more else []
+    notes = [f"{count(more, 'further pair')} {'is' if more == 1 else 'are'} not listed."] if more else []
     piped = ["\t".join((bare, text, why)) for text, why, bare in rows]
     at_terminal = [(excerpt(text, LONGEST), excerpt(why, LONGEST), bare) for text, why, bare in rows]
     return Report(facts | {"more": more}, [Rows(("memory", "why", "id"), at_terminal), how], notes=notes, piped=piped)
@@ -534,7 +534,7 @@ def clients_of(where: Where) -> dict[str, str]:
     from remembrancer.protocol.browsing import ListSessions
 
     clients: dict[str, str] = {}
-    with suppress(RemembrancerError):  # the ids are shown then
+    with suppress(RemembrancerError):  # then the ids are shown
         for place in where.places:
             sessions = ask_store(ListSessions(place.project, SHELL_SESSION, limit=NAMED))
             clients |= {session.session_id: client_title(session.client) for session in sessions if session.client}
@@ -713,7 +713,7 @@ def minute(at: str) -> str:
 
 
 def local_time(text: str) -> str:
-    """A time of an answer as the clock here shows it. Another text, such as a day, stays as it is."""
+    """A time from an answer, in local time. Another text, such as a day, stays as it is."""
     with suppress(OverflowError):  # at the end of the calendar
         return minute(text) if TIME.fullmatch(text) else text
     return text
@@ -738,7 +738,7 @@ def log(where: Where, day: Sequence[str]) -> Report:
     archived."""
     from remembrancer.toolsets.memory.day_log import IMPORT_UNDONE, dates_of, day_of
 
-    period = day_of(" ".join(day) or "today", time.time())  # in the time zone here
+    period = day_of(" ".join(day) or "today", time.time())  # in the local time zone
     answer, warnings = log_of(where, begins=period.start, ends=period.end, include_archived=True)
     dates = dates_of(period.start, period.end)
     undone = Counter(entry["at"] for entry in answer["changes"] if entry["did"] == IMPORT_UNDONE)

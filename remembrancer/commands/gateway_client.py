@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 PROTOCOL = "2025-11-25"
 LOOK_S = 0.02
 LEAST_START_S = 0.25
-"""The least time that a runtime takes to start. A caller with less time does not wait for it."""
+"""A runtime takes at least this long to start. A caller with less time does not wait for it."""
 
 
 def reach(starter: Starter, until: float) -> socket.socket | None:
-    """A connection to the gateway by `until` (of `time.monotonic`), or None; the starter may know why. Starts a runtime
-    if none is up, even if that is too late for this caller."""
+    """Connect to the gateway by `until` (of `time.monotonic`); None if that fails, and `starter` may know why. Starts a
+    runtime if none is up, even if that is too late for this caller."""
     while (link := starter.dial()) is None:
         now = time.monotonic()
         starter.tend(now)
@@ -49,7 +49,7 @@ def pause(seconds: float) -> None:
 
 
 class GatewayClient:
-    """A session on one connection. Faults and refusals are an `OSError` with the reason."""
+    """A session on one connection. Faults and refusals raise an `OSError` with the reason."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class GatewayClient:
                     raise ConnectionError(message["error"]["message"])
                 answer: Message = message["result"]["structuredContent"]
                 if until is not None:
-                    _remaining_s(until)  # it may have arrived while this process had no processor
+                    _remaining_s(until)  # it may have arrived while this process was not scheduled
                 return answer
 
     def close(self) -> None:

@@ -1,8 +1,7 @@
 """Reads a whole home for commands: its projects, a copy, an export, the state of its files.
 
-It reads one snapshot of the records, beside a running store or without one. Unless they say otherwise, its functions
-raise `SchemaTooNew`, `SchemaTooOld`, `RecordsUnusable`, `FileLocked` or `StorageFull` if a file of the home cannot be
-read.
+It reads one snapshot of the records, with or without a running store. Unless they say otherwise, its functions raise
+`SchemaTooNew`, `SchemaTooOld`, `RecordsUnusable`, `FileLocked` or `StorageFull` if a file of the home cannot be read.
 """
 
 import json
@@ -141,7 +140,7 @@ def _refuse_older(paths: RuntimePaths) -> None:
 
 
 def known_projects(paths: RuntimePaths) -> list[KnownProject]:
-    """The projects that have memories, the last used first."""
+    """The projects that have memories, the most recently used first."""
     with _records(paths, leaves_no_log=True) as file:
         rows = [] if file is None else file.rows(PROJECTS)
     return [
@@ -232,7 +231,7 @@ def export_records(paths: RuntimePaths, projects: Collection[str], output: IO[by
         try:
             (total,) = file.rows(counted, (exported,))[0]
             with (
-                # Its own buffer: on a full disk, closing fails as the write did, and has to do so here.
+                # Its own buffer: on a full disk closing fails like the write, and must do so inside this `try`.
                 open(output.fileno(), "wb", closefd=False) as buffered,
                 tracked(lines, "Exporting", len(wanted) + total) as taken,
             ):

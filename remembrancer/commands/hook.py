@@ -1,9 +1,9 @@
 """`remembrancer hook`: records an event of a client's session, and gives the assistant context from memory.
 
-A client waits for its hooks, so this module uses little of the standard library and nothing else. The record is one
-small file in a private directory of the home with what the client has given, which the gateway understands later. It
-survives the end of every process, but not a power failure within the next seconds. No failure may disturb the session:
-the exit status is 0, and a line on standard error describes the problem.
+A client waits for its hooks, so this module uses little of the standard library and nothing else. The record is a small
+file with the client's input in a private directory of the home; the gateway interprets it later. It survives the end of
+every process, but not a power failure within the next seconds. No failure may disturb the session: the exit status is
+0, and a line on standard error describes the problem.
 
 The format of the input is Claude Code's (https://code.claude.com/docs/en/hooks), which Codex, VS Code and Qwen Code
 share. Gemini CLI (https://geminicli.com/docs/hooks/reference) and Cursor (https://cursor.com/docs/hooks) have names of
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 SESSION_START, PROMPT, TOOL_BEGINS = "SessionStart", "UserPromptSubmit", "PreToolUse"
 COMPACTIONS = ("PreCompact", "PostCompact")
 NOT_RECORDED = (TOOL_BEGINS, "PreCompact")
-"""The events of which only the end is recorded."""
+"""These events are not recorded, only the ones that mark their end."""
 LONG_MEMBERS = frozenset({"prompt", "last_assistant_message", "prompt_response", "text", "compact_summary"})
 LONG_MEMBER_BYTES, MEMBER_BYTES = 32 * 1024, 2 * 1024
 """The bytes that are kept of a turn, and of any other member of the input; the rest is cut, with a note."""
 STRING_LIMITS = (2000, 1500, 1000, 500, 100)
-"""Limits for the length of each text in a structured member: the first with which all of them fit is used."""
+"""Limits on the length of each text in a structured member: the first that makes all of them fit is used."""
 LONGEST_LIST = 50
 LARGEST_INTEGER = 2**63 - 1
 AGAIN = b"again"
@@ -49,7 +49,7 @@ INPUT_BYTES = 16 * 1024 * 1024
 INPUT_WAIT_S = 2.0
 """The time to wait for the input, and the number of bytes read from it."""
 MAX_WAITING_EVENTS = 5000
-"""The most events that wait for a gateway. Beyond that none is recorded."""
+"""The maximum number of events that wait for a gateway; further ones are not recorded."""
 MAX_NOTES = 1000
 """The number of notes on what sessions were given."""
 DEFAULT_TOKENS = 6000
@@ -63,7 +63,7 @@ STARTING = 4
 prompt's context is requested: the assistant's own tools wait for the runtime as well."""
 MOST_WAIT_S = 10.0
 DEFAULT_ACTION_WAIT_S = 0.15
-"""The time limit for memories about a command or an edit, from the hook's question on."""
+"""The time limit for memories about a command or an edit, from the hook's request."""
 TOLD_BEFORE_TOOLS = ("claude-code", "codex", "vscode", "qwen-code")
 """The clients that accept context with a tool call; Codex does not support `ask`."""
 NO_ASK = ("codex",)
@@ -110,7 +110,7 @@ class Session:
 
     def leave(self, event: str, given: Mapping[str, Any]) -> None:
         """Leave an event for the gateway, with the client's input. Raises `OSError` if it cannot be written, too many
-        wait already, others may write there, or there is no home."""
+        wait already, other users may write there, or there is no home."""
         if self.places.on_disk != self.places.home and not os.path.isdir(self.places.home):
             raise FileNotFoundError("the memory is in RAM, and no runtime is up")
         _make_private(self._spool)
@@ -309,8 +309,8 @@ def _give_context(name: str, event: str, text: str, session: Session, *, is_due:
 
 
 def _give_before_action(name: str, called: Given, session: Session) -> None:
-    """Print relevant memories about a command or an edit that this session was not given before an action: as context,
-    or as a question to the user."""
+    """Before a command or an edit, print the relevant memories that this session was not given yet: as context, or as a
+    question to the user."""
     from remembrancer.commands.hook_actions import action_of
 
     action = action_of(called) if session.client in TOLD_BEFORE_TOOLS else None
@@ -330,7 +330,7 @@ def _give_before_action(name: str, called: Given, session: Session) -> None:
 
 
 def _print(output: Mapping[str, Any]) -> None:
-    """Print what a client accepts. Only then are the memories in it given. Raises `OSError` if nobody reads it."""
+    """Print the output for a client; its memories count as given only then. Raises `OSError` if nobody reads it."""
     _write_all(1, json.dumps(output) + "\n")
 
 
@@ -490,7 +490,7 @@ def _answer(
 
 
 def _make_private(directory: str) -> None:
-    """Make a directory for this user alone, and the home if necessary: a hook may be the first to need it."""
+    """Make a directory that only this user can access, and the home if a hook is the first to need it."""
     try:
         os.mkdir(directory, 0o700)
     except FileExistsError:

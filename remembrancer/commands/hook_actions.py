@@ -25,10 +25,10 @@ _LOOKING_WORDS = """
 LOOKING, LOOKING_WORDS = frozenset(_LOOKING.split()), frozenset(_LOOKING_WORDS.split())
 """Programs that only read, and subcommands of other programs that only read."""
 SENDING = frozenset("XdFToO-")
-"""The letters of curl's options with which it may do more than print an answer, also among others as in `-sXPOST`; of
-long options every one may."""
+"""The letters of curl options that may do more than print a response, also combined as in `-sXPOST`; any long option
+may."""
 LONGEST_ACTION, LONGEST_PATH = 8000, 4000
-"""The number of characters that are used of each text, and of a path, from its end."""
+"""The number of characters used of each text, from its start, and of a path, from its end."""
 
 
 def action_of(called: Mapping[str, Any]) -> dict[str, str] | None:

@@ -71,7 +71,7 @@ class Contents(msgspec.Struct):
     place or id with the reason."""
     imported: int = 0
     ticked: int = 0
-    """The number of items of Markdown lists that are done, and are left out."""
+    """The number of ticked Markdown list items, which are left out."""
     cut_after: int | None = None
     """The number of the last whole line, if the one with the totals does not follow it."""
 
@@ -289,8 +289,8 @@ def lines_of_notes(places: Sequence[Path], project: ProjectRef, scope: Scope) ->
 
 
 def _read_details(file: Path, projects: dict[str, ProjectLine], details: dict[str, dict[str, Any]]) -> None:
-    """Add the projects, and the details of memories, in the file beside an export's Markdown; nothing if it is of
-    another program, or not there. Raises `FileUnusable` if a line cannot be read."""
+    """Add the projects, and the details of memories, in the file beside an export's Markdown; nothing if it is another
+    program's, or missing. Raises `FileUnusable` if a line cannot be read."""
     header, *lines = (file.read_bytes() if file.is_file() else b"").splitlines() or [b""]
     try:
         decode_header(header)

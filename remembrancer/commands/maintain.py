@@ -24,7 +24,7 @@ USER: Final = "the user"
 Owner = ProjectRef | None
 """A project, or the user's own memories."""
 OwnedPart = tuple[Owner, Owner]
-"""A place, and what is maintained of it: its own memories, or those that it shares (by the id of the lane)."""
+"""A place, and the part of it to maintain: its own memories, or those that it shares (by the lane's id)."""
 
 
 class Visit(msgspec.Struct, frozen=True):
@@ -94,7 +94,7 @@ def _lines(visits: list[Visit], *, dry_run: bool, is_whole: bool) -> list[str]:
         counts = [f"{report.examined:,} examined"]
         done = [(report.of(sort).count, sort) for sort in SORTS if sort in report.done]
         counts += [f"{number:,} {sort if number != 1 else sort.removesuffix('s')}" for number, sort in done]
-        what = ", what is shared" if visit.shared else ""
+        what = ", its shared memories" if visit.shared else ""
         name = USER if place is None else directory_of(place.path)
         lines.append(f"{name}{what}: {', '.join(counts)}")
         lines += [f"  {line}" for line in _memory_lines(place, report)]

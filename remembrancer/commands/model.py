@@ -79,7 +79,6 @@ def _choice(engine: str, model: str | None) -> ModelChoice:
 
 
 def describe(model: ModelProgress) -> str:
-    """A line about one model."""
     role = {"active": "in use", "next": "to follow", "fallback": "fallback"}[model.role]
     parts = [f"{role:<10} {model.choice.model} by {model.choice.engine}"]
     if model.dimensions:

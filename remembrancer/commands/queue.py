@@ -20,8 +20,7 @@ from remembrancer.memory.text import count
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.writes import Operation, StoreMemory
 
-SHOWN: Final = 60
-"""The most characters of a content that a line shows."""
+TEXT_CHARACTERS: Final = 60
 _operation = msgspec.msgpack.Decoder(Operation)
 _json = msgspec.json.Encoder()
 
@@ -68,7 +67,7 @@ def _about(write: QueuedRow) -> str:
     change = operation.change
     name = type(change).__name__
     about = change.content if isinstance(change, StoreMemory) else write.memory_id
-    return excerpt(f"{name} {about}", SHOWN)
+    return excerpt(f"{name} {about}", TEXT_CHARACTERS)
 
 
 def _place(write: QueuedRow) -> str:

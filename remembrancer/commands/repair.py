@@ -21,13 +21,12 @@ from remembrancer.protocol.errors import FileUnusable
 from remembrancer.protocol.paths import RuntimePaths
 
 NAMED = "memories"
-"""The table whose lost rows are named one by one; for the others their number is given."""
+"""The table whose lost rows are listed by id; those of other tables are only counted."""
 MOST_NAMED: Final = 20
 """The number of memories from a copy that are named to a person."""
 
 
 def lines_of(repaired: Mapping[str, Any]) -> Iterator[str]:
-    """The outcome for a person."""
     yield f"{repaired['path']} is repaired: {repaired['rows']:,} rows could be read"
     if ids := repaired["as_of_copy"]:
         when = datetime.fromtimestamp(made_at(Path(repaired["copy"])), UTC)
@@ -57,9 +56,9 @@ def repair_home(paths: RuntimePaths) -> dict[str, Any] | None:
 
 
 def repair(path: Path, now: float) -> dict[str, Any]:
-    """Replace a damaged or missing file by a sound one, while no process has it open. After a kill, either of them is
-    in place. Returns the outcome as `doctor --json` prints it: `lost` and `as_of_copy` (from `copy`) are ids of
-    memories, `other_rows` counts those of other tables, and `incomplete` names the tables that may lack more."""
+    """Replace a damaged or missing file with a sound one, while no process has it open. A kill leaves one of the two in
+    place. Returns the outcome as `doctor --json` prints it: `lost` and `as_of_copy` (from `copy`) are ids of memories,
+    `other_rows` counts those of other tables, and `incomplete` names the tables that may lack more."""
     copy = next((copy for copy in daily_copies(path) if damage_of(copy) is None), None)
     fresh = path.with_name(f"{path.name}.repaired")
     try:

@@ -37,7 +37,7 @@ from remembrancer.protocol.store_client import StoreAway, StoreClient
 from remembrancer.protocol.wire import Request
 
 CONNECT_S: Final = 10.0
-"""The time to wait for the launcher's socket. It takes the lock before it listens, on a busy machine by seconds."""
+"""The time to wait for the launcher's socket. On a busy machine it holds the lock for seconds before it listens."""
 ANSWER_S: Final = 3.0
 """The time to wait for its answer. A status takes 0.5 s if a process hangs."""
 STORE_BUDGET_S: Final = 30.0
@@ -96,7 +96,7 @@ def look(paths: RuntimePaths) -> RuntimeStatus | Problem | None:
 
 
 def end_runtime(paths: RuntimePaths, within_s: float) -> bool:
-    """Stop the runtime of a home in order, whatever its release. Returns False if one is still up after that time.
+    """Stop the runtime of a home cleanly, whatever its release. Returns False if one is still up after that time.
     Raises as `is_up`."""
     give_up_at = time.monotonic() + within_s
     if is_up(paths) and (pid := _launcher(paths)) is not None:
@@ -110,7 +110,7 @@ def end_runtime(paths: RuntimePaths, within_s: float) -> bool:
 
 
 def _launcher(paths: RuntimePaths) -> int | None:
-    """The process that holds the lock of the home: by its record, or else by its own word."""
+    """The process that holds the lock of the home: as recorded in the lock, or else as it answers itself."""
     pid = read_record(paths)
     if pid is not None and _has_open(pid, paths.runtime_lock):
         return pid
@@ -120,13 +120,13 @@ def _launcher(paths: RuntimePaths) -> int | None:
 
 
 def _has_open(pid: int, path: Path) -> bool:
-    """True if that process has the file open. The launcher alone keeps its home's lock open, and its record may be that
-    of an earlier one."""
+    """True if that process has the file open. Only the launcher keeps its home's lock open; the recorded process may be
+    an earlier one."""
     import psutil  # costs 20 ms, which only `down` needs
 
     try:
         return any(file.path == os.path.realpath(path) for file in psutil.Process(pid).open_files())
-    except (psutil.Error, ValueError, OverflowError):  # it has ended, or is another user's, or there is none such
+    except (psutil.Error, ValueError, OverflowError):  # it has ended, belongs to another user, or never existed
         return False
 
 
@@ -156,9 +156,9 @@ async def request_store(
     slow: str = "Waiting for the memory",
 ) -> T:
     """The store's answer, waited for while the store is away. Starts a runtime if none is up, which ends by itself,
-    like that of a session. `answer_s` limits the time of the store's work. `slow` is shown at a terminal if that takes
-    more than a second. The question must be idempotent, since it may be repeated. Raises `MemoryUnavailable` if no
-    store came within the budget, and the error with which a store refuses."""
+    like a session's. `answer_s` limits the time of the store's work. `slow` is shown at a terminal if that takes more
+    than a second. The question must be idempotent, since it may be repeated. Raises `MemoryUnavailable` if no store
+    came within the budget, and the error with which a store refuses."""
     from remembrancer.commands.terminal import said_when_slow
 
     places = find_places(environ)

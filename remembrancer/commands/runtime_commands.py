@@ -92,7 +92,7 @@ def _detach() -> Callable[[], None]:
         os.close(writer)
         if os.read(reader, 1):
             os._exit(exit_codes.OK)
-        os._exit(max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), exit_codes.OK))  # by a signal: tried again
+        os._exit(max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), exit_codes.OK))  # if killed: retried
     os.close(reader)
     os.setsid()
 
@@ -119,7 +119,7 @@ def _check_free(host: str, port: int) -> None:
     except OSError as error:
         reason = "the port is in use" if error.errno == errno.EADDRINUSE else error.strerror or error
         raise InvalidInput(
-            f"HTTP cannot be served at {host}, port {port}: {reason}. --http takes another one"
+            f"HTTP cannot be served at {host}, port {port}: {reason}. Choose another one with --http"
         ) from error
 
 
@@ -150,7 +150,7 @@ def _load_configuration(embedders: int | None, address: tuple[str, int] | None) 
 
 
 def _say_how_to_connect(home: Home, address: tuple[str, int] | None) -> None:
-    """Print how clients connect, who may do so from now on. `address` is the requested HTTP address."""
+    """Print how clients connect, which they can from now on. `address` is the requested HTTP address."""
     is_named = home.named_by in HOME_VARIABLES
     beside = f" and REMEMBRANCER_HOME={home.on_disk} in its environment" if is_named else ""
     setting = f"-e REMEMBRANCER_HOME={home.on_disk} " if is_named else ""
@@ -168,8 +168,8 @@ def _say_how_to_connect(home: Home, address: tuple[str, int] | None) -> None:
 
 @command()
 def down() -> Report:
-    """Stop the runtime of this home, in order. What was acknowledged is kept."""
-    from remembrancer.commands.terminal import said_when_slow  # takes 50 ms, which `up` does without
+    """Stop the runtime of this home cleanly. Acknowledged writes are kept."""
+    from remembrancer.commands.terminal import said_when_slow  # takes 50 ms, and `up` does not need it
 
     paths = paths_here()
     if not is_up(paths):

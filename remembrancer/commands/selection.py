@@ -1,5 +1,5 @@
-"""The projects that a command line selects, and the conversations with the gateway in which a command uses the tools of
-sessions there."""
+"""The projects that a command line selects, and the connections to the gateway over which a command calls the tools of
+sessions in them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ARGUMENTS: Final = {
     **{"content": "the text", "add": "a tag", "remove": "a tag", "tags": "a tag", "limit": "-n", "add_links": "it"},
     **{name: f"--{name}" for name in ("due", "importance", "kind", "reason", "summary", "supersedes", "version")},
 }
-"""The words of a shell for the arguments of tools."""
+"""The shell's words for the arguments of tools."""
 REMEDIES: Final = {
     "allow_secrets": "--allow-secrets stores it nevertheless",
     "kind": "--kind open_end makes it one",
@@ -54,7 +54,7 @@ REMEDIES: Final = {
     "forget_memory": "'remembrancer forget ID'",
     "promote_memory": "'remembrancer edit ID --to project' or '--to user'",
 }
-"""The option or command of a shell for an argument or a tool that helps."""
+"""The shell's option or command for an argument or a tool that a message recommends."""
 Answer = dict[str, Any]
 
 
@@ -120,7 +120,7 @@ class Where:
         return (known_places() if self.all_projects else []) or [Place(str(directory.absolute()))]
 
     def conversations(self) -> Iterator[tuple[Place, GatewayConnection]]:
-        """Each place with a conversation in it, which stays open until `close`."""
+        """Each place with a connection for it, which stays open until `close`."""
         for place in self.places:
             if place not in self._open:
                 self._open[place] = GatewayConnection(place, self.session or SHELL_SESSION)
@@ -148,16 +148,16 @@ class Where:
 
     @property
     def repeated(self) -> str:
-        """The options with which a further command finds the same memories."""
+        """The options with which another command finds the same memories."""
         named = "" if self.project is None else f" --project {shlex.quote(self.project)}"
         return " --all-projects" if self.all_projects else named
 
     def undo(self, memory: str) -> str:
-        """The command that takes the last change of a memory back."""
+        """The command that undoes a memory's last change."""
         return f"'remembrancer undo {short(memory)}{self.repeated}'"
 
     def check_session(self) -> None:
-        """Raises `InvalidInput` if a session is named of which nothing is known in the selected places."""
+        """Raises `InvalidInput` if the named session is unknown in the selected places."""
         if (session := self.session) is None:
             return
         from remembrancer.commands.runtime_client import ask_store
@@ -314,7 +314,6 @@ def memory_command(
 
 
 def without_none(fields: Answer) -> Answer:
-    """The fields that are not None."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -324,7 +323,7 @@ def warnings_of(answer: Answer) -> dict[str, str]:
 
 
 def as_notes(warnings: dict[str, str]) -> Sequence[str]:
-    """The warnings as lines, without the codes that programs get; that a change is queued is in its report."""
+    """The warnings as lines, without their codes. A change's report says itself that it is queued."""
     return [re.sub(r" \(\w+\)$", "", message) for message, code in warnings.items() if code != "queued"]
 
 

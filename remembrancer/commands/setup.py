@@ -139,7 +139,7 @@ def setup(
 
 
 class SetupOutcome(msgspec.Struct, frozen=True):
-    """The change of one file as it was made. `paste` is the text for a change by hand, if it was refused."""
+    """The outcome of one edit. `paste` is the text to add by hand if the edit was refused."""
 
     client: str
     scope: ClientScope
@@ -159,7 +159,7 @@ class FileEdit(NamedTuple):
 
     @property
     def document(self) -> str:
-        """A whole file with nothing else."""
+        """The text of a file with only this edit."""
         return self.merge("").rstrip()
 
 
@@ -180,7 +180,7 @@ def _edits(
 
 
 def _carry_out(edit: FileEdit, action: Literal["add", "remove"]) -> SetupOutcome:
-    """Change the file; a refusal if that cannot be done safely."""
+    """Change the file, or report why that cannot be done safely."""
     client, place, what, merge = edit
     about = (client.name, place.scope, str(place.path))
     try:

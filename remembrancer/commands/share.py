@@ -47,7 +47,7 @@ MACHINE: Final = argument("name", metavar="NAME", help="A name for the machine, 
         multiple=True,
         metavar="HOST[:PORT]",
         help="The name or address at which the machines reach the server; give three for three servers (default: this "
-        "machine alone, to try it).",
+        "machine only, to try it).",
     ),
     option("--out", default="remembrancer-server", metavar="DIR", type=_absolute, help="A new directory for it."),
 )
@@ -64,7 +64,7 @@ def server_config(host: Sequence[str], out: Path) -> Report:
             name, port = None, PORT
         if not name or parts.path or not re.fullmatch(r"[A-Za-z0-9.:-]+", name):
             raise InvalidInput(
-                f"--host wants a name or an address like home.lan or 192.168.1.7:4222, not {named[:80]!r}"
+                f"--host needs a name or an address like home.lan or 192.168.1.7:4222, not {named[:80]!r}"
             )
         addresses.append(Address(name, port))
     if out.exists():
@@ -158,7 +158,7 @@ async def leave(user: bool, dry_run: bool, yes: bool) -> Report:
 async def status() -> Report:
     """Show what is shared, and the members. Exit status 3: a journal has a problem."""
     sharing = _sharing()
-    local = await request_store(DescribeLanes()) if is_up(paths_here()) else ()  # looking starts none
+    local = await request_store(DescribeLanes()) if is_up(paths_here()) else ()  # does not start a runtime
     lanes = await look_at_lanes(sharing, local)
     is_well = not any("problem" in about or "stopped" in about for about in lanes)
     lines = list(map(_lane_line, lanes)) or "Nothing is shared here."
@@ -260,8 +260,7 @@ def _whose(*, is_users: bool) -> tuple[ProjectRef | None, str]:
 
 
 def _lane(sharing: Sharing, named: str | None, *, is_users: bool) -> Membership:
-    """The lane to use, of projects or of the user alone. The user's own lane is never used by default: it has to be
-    requested."""
+    """The lane to use: a project's, or only if requested, the user's own."""
     lanes = [member for member in sharing.memberships() if member.is_users == is_users]
     meant = [member for member in lanes if named is None or named in (member.lane, member.title)]
     if len(meant) == 1:
@@ -294,8 +293,7 @@ def _invitation(named: str) -> str:
 async def look_at_lanes(sharing: Sharing, local: Iterable[LaneState]) -> list[dict[str, Any]]:
     """Each lane that the home is a member of, as in `share status --json`, according to the store and the server.
     `stopped` says why nothing is exchanged, `problem` why the server does not answer, and `code` is the first error.
-    `invited` are machines that have not joined yet, as far as this home has invited them.
-    """
+    `invited` are the machines that this home has invited and that have not joined yet."""
     from remembrancer.journal.sharing import has_joined
 
     lanes, administration = [], sharing.administration
@@ -328,7 +326,7 @@ def _lane_line(about: dict[str, Any]) -> str:
     lines = [f"{about['title']} ({about['lane']}), here as {about['member']}: {state}"]
     if "project" in about:
         is_users = about.get("user", False)
-        whose = "your scope user, on your machines alone" if is_users else directory_of(about["project"])
+        whose = "your scope user, on your machines only" if is_users else directory_of(about["project"])
         lines.append(f"  {whose}, applied up to {about['position']}")
     if "stopped" in about:
         lines.append(f"  nothing is exchanged: {about['stopped']}")

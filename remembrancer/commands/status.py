@@ -120,7 +120,6 @@ def lines_of(status: RuntimeStatus, problems: tuple[Problem, ...]) -> list[Line]
 
 
 def _work(status: RuntimeStatus) -> list[str]:
-    """The work of the processes, in lines."""
     lines = ["Embedders, consolidator and indexer are stopped until they are needed."] if status.is_resting else []
     if status.store is not None:
         counts, embedding = status.store.counts, status.store.embedding

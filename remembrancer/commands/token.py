@@ -105,8 +105,8 @@ def _line(grant: Grant, now: float) -> str:
 
 @command(WHERE[0], flag("--print", "prints", help="Print the link instead of opening it."))
 def ui(project: str | None, prints: bool) -> Report:
-    """Open the memory browser: see, correct and undo what is remembered. It is served to this machine alone, and signs
-    you in by a link that works once, within 10 minutes."""
+    """Open the memory browser: see, correct and undo what is remembered. It is served only to this machine, and signs
+    you in with a link that works once, within 10 minutes."""
     place = Where(project).places[0]
     url = GatewayConnection(place).call("open_browser")["url"]
     home = paths_here().home

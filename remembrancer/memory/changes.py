@@ -100,7 +100,7 @@ def updated(before: MemoryVersion, change: UpdateMemory) -> MemoryVersion:
     Raises `InvalidInput` if a passage does not occur exactly once in the text, an object becomes too large, there are
     too many tags or entities, the scope does not allow the kind, or the validity would end before it begins.
     """
-    closes = bool(change.done) and kind_of(before) == OPEN_END  # it may become a fact by that
+    closes = bool(change.done) and kind_of(before) == OPEN_END  # which may make it a fact
     sets_state = change.due is not None or (change.done is not None and not closes)
     if sets_state and (change.kind or kind_of(before)) != OPEN_END:
         name, can = ("done", "be done") if change.due is None else ("due", "have a due date")
@@ -177,9 +177,9 @@ class Undoing(NamedTuple):
 
 
 def undoing(history: Iterable[HistoryEntry]) -> Undoing:
-    """Tell the changes that were undone from those that stand; both without those that nobody made. A change says which
-    version its undoing went back to; a move between lanes is undone by a move, and the undo of the storing by
-    restoring the memory."""
+    """Separate the changes that were undone from those in effect, leaving out changes that nobody made. An undo names
+    the version that it went back to. A move between lanes is undone by another move, and the undo of the storing by a
+    restore."""
     changes: list[HistoryEntry] = []
     undone = set[int]()
     standing_at: dict[int, list[HistoryEntry]] = {}
@@ -215,8 +215,7 @@ def taken_back(now: MemoryVersion, before: MemoryVersion | None, reason: str) ->
 
 
 SAME_EVENT_S: Final = DAY_S
-"""Two event memories with the same words are about one event if they are at most this far apart: on another day it is
-another event."""
+"""Two event memories with the same words are about one event if they are at most this far apart."""
 
 
 def says_the_same(known: MemoryVersion, created_at: float, again: StoreMemory, now: float) -> bool:
@@ -244,8 +243,7 @@ def joined(known: MemoryVersion, again: StoreMemory) -> MemoryVersion:
     return changed(known, values)
 
 
-INVALIDATED: Final = "invalidated"
-"""The default reason."""
+DEFAULT_REASON: Final = "invalidated"
 
 
 def invalidated(before: MemoryVersion, reason: str | None, at: float) -> MemoryVersion:
@@ -253,7 +251,7 @@ def invalidated(before: MemoryVersion, reason: str | None, at: float) -> MemoryV
     ends = at if before.valid_from is None else max(at, before.valid_from)
     if before.valid_until is not None:
         ends = min(ends, before.valid_until)
-    reason = reason or before.invalid_reason or INVALIDATED
+    reason = reason or before.invalid_reason or DEFAULT_REASON
     return msgspec.structs.replace(before, valid_until=ends, invalid_reason=reason)
 
 
@@ -279,7 +277,7 @@ def check_remembered(memory_id: str, snapshot: MemoryVersion) -> None:
 
 def _check_validity(after: MemoryVersion, field: str) -> None:
     if after.valid_from is not None and after.valid_until is not None and after.valid_from >= after.valid_until:
-        message = "valid_until must be later than valid_from, also where the memory has the other already: give both"
+        message = "valid_until must be later than valid_from; give both if the memory already has the other one"
         raise InvalidInput(message, field=field)
 
 

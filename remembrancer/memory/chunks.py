@@ -1,4 +1,4 @@
-"""Cuts Markdown into overlapping chunks for search, between headings and blocks, or at the lines of too long a block.
+"""Cuts Markdown into overlapping chunks for search, between headings and blocks, or between the lines of a long block.
 
 A chunk is a range of the original text, so its lines can be shown and opened. Blocks are those of CommonMark with
 tables, as parsed by markdown-it-py; front matter is one more block.
@@ -57,7 +57,7 @@ def chunks_of(
         ValueError: `tokens` is too small, or `overlap` is more than half of it.
     """
     if tokens < LEAST_CHUNK_TOKENS or not 0 <= overlap <= tokens // 2:
-        raise ValueError(f"a chunk has {LEAST_CHUNK_TOKENS} tokens at least, and an overlap of half of that at most")
+        raise ValueError(f"a chunk needs at least {LEAST_CHUNK_TOKENS} tokens, and its overlap at most half as many")
     if blocks is None:
         blocks = _blocks_of(text, line_starts(text)) if at_blocks else ()
     return list(_Cutter(text, tokens, overlap, blocks).chunks())
@@ -220,8 +220,8 @@ class _Cutter:
 
 
 def shown_chunk(text: str, begin: int) -> str:
-    """A chunk as it is shown: the headings above it, then its own text, which begins at `begin`. Headings with which it
-    begins itself are left out, and so is front matter, unless it has nothing else."""
+    """A chunk as it is shown: the headings above it, then its own text, which begins at `begin`. Headings that the
+    chunk begins with are not repeated; front matter is left out unless there is nothing else."""
     front = _FRONT_MATTER.match(text, begin)
     own = (text[front.end() :].lstrip() if front else "") or text[begin:]
     own_titles = set()
@@ -237,7 +237,7 @@ def shown_chunk(text: str, begin: int) -> str:
 
 @cache
 def _parser() -> MarkdownIt:
-    from markdown_it import MarkdownIt  # a process that only serves memories does without it
+    from markdown_it import MarkdownIt  # a process that only serves memories does not need it
 
     parser = MarkdownIt("commonmark").enable("table").disable("reference")
     parser.core.ruler.enableOnly(["normalize", "block"])

@@ -21,7 +21,7 @@ HEADINGS: Final = 50
 INDEX_SHARE, INDEX = 1 / 6, 150
 """The tokens reserved for the index if not all memories fit."""
 LONGEST_SHARE, LEAST_LONGEST = 1 / 6, 64
-"""The most tokens for one memory if not all memories fit."""
+"""The maximum tokens for one memory if not all memories fit."""
 
 M = TypeVar("M", bound=ListedMemory)
 
@@ -40,7 +40,7 @@ class Choice:
 @dataclass(frozen=True, slots=True)
 class Chosen:
     """The chosen memories in order. `left_out`: there are others, or some were cut; `replaced`: those left out because
-    some of these probably replace them."""
+    chosen ones probably replace them."""
 
     given: tuple[RecalledMemory, ...]
     left_out: bool

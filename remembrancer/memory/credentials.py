@@ -250,7 +250,7 @@ def masked(text: str) -> str:
 
 
 def masked_value(value: Any) -> Any:
-    """The same for every text in a value. A member's name is checked together with its text, since it may be a
+    """`masked` for every text in a value. A member's name is checked together with its text, since it may be a
     label."""
     match value:
         case str():
@@ -273,7 +273,7 @@ def _masked_member(name: str, value: Any) -> Any:
 
 LABELLED: Final = (("content", "summary"), ("summary", "content"))
 VALUE_WORDS: Final = 3
-"""A text of more words (than "it is frosch2217") is not a value with the other text as its label."""
+"""A text with more words than "it is frosch2217" is not taken for a value whose label is the other text."""
 
 
 def refuse_credentials(change: Change) -> None:

@@ -59,7 +59,6 @@ def memory_strength(
 
 
 def strength_of(memory: Material, now: float) -> float:
-    """`memory_strength` of a memory."""
     return memory_strength(
         memory.importance, memory.confidence, memory.access_count, memory.last_accessed_at, memory.scope, now
     )
@@ -72,7 +71,7 @@ def is_stale(status: Status, last_accessed_at: float, access_count: int, now: fl
 
 def is_event(memory: Material) -> bool:
     """True if a memory is about an event, which fades. Lasting facts do not, nor does the fix of an error, which may
-    come again."""
+    recur."""
     return memory.type == "episodic" and memory.kind != "error_fix"
 
 
@@ -98,7 +97,6 @@ def should_delete(memory: Material, now: float) -> bool:
 
 
 def has_ended(valid_until: float | None, now: float) -> bool:
-    """True if the validity has ended."""
     return valid_until is not None and valid_until <= now
 
 

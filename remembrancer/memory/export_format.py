@@ -47,7 +47,7 @@ class MemoryLine(msgspec.Struct, frozen=True, tag="memory", tag_field="line", fo
 
 
 class EndLine(msgspec.Struct, frozen=True, tag="end", tag_field="line", forbid_unknown_fields=True):
-    """The last line, with the number of each kind of line. Release 0.2.0 wrote lines of sessions, and needs the
+    """The last line, with the number of each kind of line. Release 0.2.0 wrote lines for sessions, and requires their
     number."""
 
     projects: int

@@ -241,5 +241,5 @@ RULES: Final[dict[Sort, Rule]] = {
     "name": _clean_named,
     "time": lambda value, row: check_time(value, row.name),
 }
-"""The functions that clean a given value, or check an imported one, by its type. Each raises `InvalidInput` for what
-the type alone allows."""
+"""The functions that clean a given value, or check an imported one, by its type. Each raises `InvalidInput` for values
+that the type alone would allow."""

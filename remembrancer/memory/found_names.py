@@ -14,10 +14,8 @@ from remembrancer.memory.stop_words import language_of, stop_words_of
 
 READ: Final = 8000
 """The number of characters of a text that are read: a longer one is a document, which mentions everything."""
-MOST: Final = 24
-"""The number of names taken from one text."""
-LONGEST: Final = 80
-"""The longest name, in characters."""
+MOST_NAMES: Final = 24
+LONGEST_NAME: Final = 80
 SHORTEST: Final = 3
 SHORTEST_CAMEL: Final = 5
 """Shorter words are units: kWh, GHz, MiB."""
@@ -80,9 +78,9 @@ def found_names(text: str, *, is_entity: bool = False) -> tuple[FoundName, ...]:
     names: dict[str, FoundName] = {}
     for name, kind, is_certain in (*_described(read, is_entity), *_by_form(read), *_by_capitals(read)):
         key = name_key(name)
-        if len(key) >= SHORTEST and len(name) <= LONGEST and not key.isdigit() and key not in NO_NAMES:
+        if len(key) >= SHORTEST and len(name) <= LONGEST_NAME and not key.isdigit() and key not in NO_NAMES:
             names.setdefault(key, FoundName(name, kind, is_certain))
-        if len(names) == MOST:
+        if len(names) == MOST_NAMES:
             break
     return tuple(names.values())
 

@@ -1,7 +1,7 @@
 """Memories as Markdown files: an export that people can read, and notes that become memories. Pure.
 
-The memories of a project that are of one kind are in one file. A comment before each text has its other fields as JSON.
-The fields that only programs read (histories) are in `details.jsonl`, so that an import loses nothing.
+Each file has a project's memories of one kind. A comment before each text has its other fields as JSON. The fields that
+only programs read (histories) are in `details.jsonl`, so that an import loses nothing.
 """
 
 import re
@@ -27,7 +27,7 @@ _UNREAD: Final = ("history", "promotion_chain", "accessed_in")
 _MARK: Final = re.compile(r"^<!-- memory (\{.*) -->\n", re.MULTILINE)
 _LIKE_MARK: Final = re.compile(r"^<(\\*!-- memory \{)", re.MULTILINE)
 _ESCAPED: Final = re.compile(r"^<\\(\\*!-- memory \{)", re.MULTILINE)
-"""Lines of a content that look like a mark have a backslash more in the file."""
+"""Lines of a content that look like a mark get an extra backslash in the file."""
 _FRONT: Final = re.compile(r"---\n(.*?\n)---\n(.*)", re.DOTALL)
 _LINK: Final = re.compile(r"\s*[-*] \[[^\]]*\]\([^):]*\.md\)")
 """A list item that links to another note."""
@@ -41,7 +41,7 @@ _KIND_OF_TITLE: Final[dict[str, Kind]] = {
 }
 """The words that name a kind in a heading."""
 _ITEM: Final = re.compile(r"^[-*] +", re.MULTILINE)
-"""The marker of an item that is in no other item."""
+"""The marker of a top-level item."""
 _decode_fields: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -63,12 +63,12 @@ def details_of(memory: PortableMemory) -> dict[str, Any]:
 
 
 def read_file(text: str, details: Mapping[str, Mapping[str, Any]]) -> tuple[str, list[MemoryLine]]:
-    """The text of a file before the memories that an export has written, and these. `details` has `details_of` by id.
+    """The text of a file before its first exported memory, and the exported memories. `details` has `details_of` by id.
 
     Raises:
         InvalidInput: the fields of a memory cannot be read.
     """
-    if not _MARK.search(text):  # a note, or an export that an editor has given the line ends of Windows
+    if not _MARK.search(text):  # a note, or an export that an editor saved with Windows line ends
         text = text.replace("\r\n", "\n")
     notes, *parts = _MARK.split(text)
     lines = []
@@ -95,12 +95,12 @@ def sections_of(
 ) -> tuple[list[PortableMemory], int]:
     """The sections of a note as memories, each with its headings, as if stored at `at` (seconds since the epoch).
 
-    A heading such as "TODO" or "Decision" gives its section a kind. A list of decisions, conventions or preferences is
-    a memory for each, and a list of open ends one for each that is not ticked, with the due date that it names; the
-    number of ticked ones is returned beside the memories. A date at the start of a section, its heading or an item, or
-    in brackets at the end, is when it happened. The same section of the same file always gives the same memory.
-    Front matter (Claude Code's has a `description`) is skipped, and so are headings without text and lists of links to
-    other notes, such as an index in `MEMORY.md`.
+    A heading such as "TODO" or "Decision" gives its section a kind. Each item in a list of decisions, conventions or
+    preferences becomes a memory, and so does each unticked one in a list of open ends, with the due date that it names;
+    the number of ticked ones is returned as well. A date at the start of a section, its heading or an item, or in
+    brackets at the end, is when it happened. The same section of the same file always gives the same memory. Front
+    matter (Claude Code's has a `description`) is skipped, and so are headings without text and lists of links to other
+    notes, such as an index in `MEMORY.md`.
     """
     front = _FRONT.fullmatch(text)
     body = front[2] if front else text
@@ -149,7 +149,7 @@ def sections_of(
 
 
 def _day_of(text: str, at: float) -> float | None:
-    """The start of the day that a text is dated, in seconds since the epoch; None without one, or if it is after
+    """The start of the day on which a text is dated, in seconds since the epoch; None without one, or if it is after
     `at`."""
     with suppress(ValueError):  # no such day
         if dated := _DATED.match(text):

@@ -31,8 +31,8 @@ _RESERVED_BYTES: Final = len(_BEGIN.format(items="", at="2026-11-27T12:00:00Z", 
 
 
 class Kept(NamedTuple):
-    """A block as it stands in a file: its text, the time when it was written (seconds), and the items that a person has
-    changed or added since."""
+    """A block in a file: its text, the time when it was written (seconds), and the items that a person has changed or
+    added since."""
 
     text: str
     at: float
@@ -40,8 +40,8 @@ class Kept(NamedTuple):
 
 
 def size_of(text: str, around: str = "") -> int:
-    """The size of a file with this block and the text around it, in bytes. Each line counts at least as much as makes
-    `MOST_LINES` fill `MOST_BYTES`."""
+    """The size of a file with this block and the text around it, in bytes. Each line counts at least `MOST_BYTES /
+    MOST_LINES`."""
     lines = len(text.splitlines()) + len(around.splitlines()) + _RESERVED
     in_mark = _ITEM_DIGEST * len(items_in(text))
     own = len(text.encode()) + len(around.encode())
@@ -65,8 +65,8 @@ def kept_in(content: str) -> Kept | None:
 
 
 def with_block(content: str, text: str, at: float, taken: Container[str] = ()) -> str:
-    """A file's content with this block in the place of the one it has, or at its end; unchanged if the text is the
-    same. A person's edits of the former block come after it, except those `taken`, which their memories now have."""
+    """A file's content with its block replaced by this one, or with this one at its end; unchanged if the text is the
+    same. A person's edits of the former block come after it, except those `taken` into their memories."""
     text = f"{text.strip()}\n".replace("<!--", "<\\!--")  # no memory can end the block
     kept = kept_in(content)
     if kept is not None and kept.text == text:

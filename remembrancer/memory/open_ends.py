@@ -65,11 +65,11 @@ def is_list_of_open_ends(text: str) -> bool:
 
 
 def open_ends_in(text: str) -> tuple[str, ...]:
-    """The open ends that a text lists, each followed by what the heading says about all of them, in brackets.
+    """The open ends that a text lists, each followed, in brackets, by the heading's remark about all of them.
 
     Items are marked by dashes or numbers; without marks, they are separated by semicolons, if a heading announces open
-    ends and no item has several sentences; after "Open:" only from three on. A text that is not a list is one open
-    end, without its heading.
+    ends and no item has several sentences; after "Open:" only if there are three or more. A text that is not a list is
+    one open end, without its heading.
     """
     heading = _HEADING.match(text)
     rest = text[heading.end() :] if heading else text

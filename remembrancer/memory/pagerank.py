@@ -29,7 +29,7 @@ def personal_pagerank(
     """PageRank personalized by the weights of `seeds`, where it was computed. `known` is not queried again.
 
     `look` returns the surroundings of nodes in an undirected graph: the neighbours of each node whose degree is at most
-    the given number. Of a node with a higher degree, at least that many edges are counted.
+    the given number. For a node with a higher degree, at least that many edges are counted.
 
     Forward push (Andersen, Chung and Lang, 2006) in `ROUNDS` rounds: a node keeps half of what it receives, and passes
     the other half on to its neighbours in equal parts, if each part is at least `precision`. So at most 1 / ((1 -

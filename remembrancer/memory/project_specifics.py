@@ -33,8 +33,7 @@ PRODUCTS: Final = _LISTS["products"]
 _COMMON: Final = EVERYWHERE | PRODUCTS
 
 SOURCE_DIRECTORIES: Final = _LISTS["source_directories"]
-"""Directories at the start of a path, which are more likely than an alternative; not `client`, since `client/server` is
-common."""
+"""Words that begin a path rather than an alternative (`and/or`); not `client`, since `client/server` is common."""
 
 _WITH_DIRECTORIES: Final = re.compile(
     r"(?<![\w@.~/\\-])(?:[A-Za-z]:[/\\]|~(?!/\.)[/\\]|\.{1,2}[/\\]|[/\\])?[\w@.-]+(?:[/\\][\w@.-]+)+[/\\]?"

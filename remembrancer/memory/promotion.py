@@ -38,10 +38,9 @@ FOR_KIND: Final[dict[Kind, float]] = {
 }
 DIGITS: Final = 9
 """The number of digits to which sums are rounded, so that 0.4 + 0.3 + 0.1 + 0.05 reaches a threshold of 0.85."""
-MOST_BESIDE: Final = MOST_FOR_USE + max(FOR_KIND.values()) + FOR_VECTORS
-"""The most that use, kind and vectors can add to a score."""
+MAX_BONUS: Final = MOST_FOR_USE + max(FOR_KIND.values()) + FOR_VECTORS
 COUNTED_USES: Final = math.ceil(10 ** (2 * MOST_FOR_USE)) - 1
-"""The number of sessions from which on more use does not raise the score."""
+"""Use in more sessions than this does not raise the score."""
 SPEAKING_KINDS: Final[tuple[Kind, ...]] = ("preference",)
 """The kinds that are about the user."""
 _WISH: Final = re.compile(

@@ -22,7 +22,7 @@ from remembrancer.protocol.reads import ProfileName
 from remembrancer.protocol.work import CALIBRATED, CosineScale
 
 LEAST_SPAN: Final = 0.05
-"""The least difference between the cosines of related and unrelated texts, for models that hardly distinguish them."""
+"""The minimum distance between the cosines of related and unrelated texts, for models that hardly separate them."""
 NEAR_DUPLICATE_COSINE: Final = 0.95
 DEFAULT_MODEL: Final = "default"
 """The key in the file for the weights of models without their own."""
@@ -87,7 +87,6 @@ def fitted_for(model: str | None) -> Fitted:
 COMPOSITE: Final = {"meaning": 0.30, "bm25": 0.30, "importance": 0.20, "recency": 0.20}
 """The ranking `composite`: relevance is the mean of scaled cosine and scaled BM25."""
 PAGERANK: Final = {"meaning": 0.40, "bm25": 0.15, "graph": 0.45}
-"""The ranking `pagerank`."""
 CONNECTED: Final = {"graph": 0.5, "meaning": 0.25, "bm25": 0.25}
 """The ranking by connection to the entities in the query."""
 
@@ -104,8 +103,8 @@ def column_of(weights: Mapping[str, float]) -> Column:
 
 JOINED: Final = NAMES.index("joined")
 LIFTED_TO: Final = 0.8
-"""The share of the best own score up to which the links of a memory can lift it, so that memories which match by
-themselves come first."""
+"""A memory's links can raise its score to at most this share of the best score without links, so that direct matches
+come first."""
 
 
 def scored(rows: Column, weights: Column) -> tuple[Column, Column]:

@@ -1,5 +1,5 @@
-"""The words for the probability that a memory answers a query, and the memories that a prompt needs. Pure; without
-numpy, which the gateway need not load."""
+"""The words for the probability that a memory answers a query, and the memories that a prompt needs. Pure, and without
+numpy, so that the gateway need not load it."""
 
 import math
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from remembrancer.protocol.reads import RecalledMemory
 
 LIKELY: Final = 0.6
 PERHAPS: Final = 0.2
-"""The probabilities from which on a memory is called a likely or a possible answer."""
+"""The minimum probabilities of a likely and of a possible answer."""
 
 
 def is_given_whole(memory: RecalledMemory) -> bool:
@@ -20,7 +20,7 @@ def is_given_whole(memory: RecalledMemory) -> bool:
 
 LEAST_FOR_PROMPT: Final = 0.35
 MOST_FOR_PROMPT: Final = 2
-"""The least probability that a prompt needs a memory that is shown with it, and the largest number of these."""
+"""The minimum probability that a prompt needs a memory, and the maximum number of memories shown with it."""
 COSINE, RELEVANCE, RULE, INTERCEPT = 10.0, 0.62, 2.34, -6.8
 """The weights of a logistic regression on the cosine, the logit of the relevance, and 1 for a rule of work: a prompt
 is not a question, and seldom resembles the rules that it has to follow."""

@@ -28,32 +28,31 @@ from remembrancer.protocol.kinds import RULES_OF_WORK
 from remembrancer.protocol.reads import ListedMemory
 
 PROBABLE: Final = 0.25
-"""From this probability on the session is notified, and a recall marks the memory. Of the marks, four in five are right
-also for pairs by other authors than those of the fitting data."""
+"""The session is notified and a recall marks the memory at this probability and above. Four in five such marks are right,
+also for pairs by authors outside the fitting data."""
 REPLACED: Final = 0.5
-"""From this probability on, every list marks a memory, and contexts show its successor instead: nobody looks for what a
-context leaves out."""
+"""At this probability and above every list marks a memory, and contexts show only its successor. It is higher, since
+nobody notices what a context leaves out."""
 LONG_EARLIER, LONG_LATER = 25, 35
 LONG_SHARE: Final = 0.5
-"""The factor for a text of more words than that, which says several things: it replaces an earlier text as a whole half
-as often."""
+"""The factor for a text with more words than that: it says several things, and replaces a whole earlier text half as
+often."""
 POSSIBLE: Final = 0.08
-"""From this probability on a pair is put into Review for a person."""
+"""At this probability and above a pair is put into Review for a person."""
 POSSIBLE_ON_ONE_DAY: Final = 0.033
-"""The same for two texts of one day: they usually both hold, but not so seldom that nobody should be asked."""
+"""The same for two texts of one day: usually both hold, but not so reliably that nobody need be asked."""
 LEAST_COSINE: Final = 0.4
 """Texts with a lower cosine are not compared."""
 NOTHING_SHARED, ALL_SHARED, MOST_BY_WORDS = 0.19, 1.13, 0.8
-"""The estimate of a cosine by words: for texts without common words, what the share of these adds, and at most."""
-READ: Final = 2000
-"""The number of characters of a text whose words are compared."""
+"""The estimate of a cosine by words: its value without common words, the gain if all are shared, and its maximum."""
+COMPARED_CHARACTERS: Final = 2000
 SAME_DAY_S: Final = 12 * 3600.0
 HEAD: Final = 4
 """The number of words that introduce the subject of a text."""
 NUMBERED: Final = 2
 """The number of words before the number that says which thing of a sort a text is about."""
 LEAST_FRAME: Final = 0.5
-"""The least similarity of two sequences of words that have a frame in common."""
+"""The minimum similarity of two sequences of words that have a frame in common."""
 FEW: Final = 60
 """Rarity is computed as if there were at least this many memories."""
 
@@ -99,7 +98,7 @@ _SORT: Final = re.compile(
     r"\b(?:abstract|async|component|constant|global|helper|hook|internal|local|private|protected|public|static|test) $",
     re.IGNORECASE,
 )
-"""The word before a part that says that a rule is about some of them only."""
+"""A word before a part of code that limits a rule to some of them ("private methods")."""
 _HOW: Final = re.compile(r"\b(start|begin|prefix|end|suffix|digit|string|\w*case)", re.IGNORECASE)
 _SAME: Final = {"begin": "start", "prefix": "start", "suffix": "end"}
 _FORMS: Final = re.compile(
@@ -142,7 +141,7 @@ class Read(NamedTuple):
 def read(text: str) -> Read:
     """The words of a text, as `probability` compares them."""
     takes_back = bool(_TAKING_BACK.match(text))
-    text = without_preface(text[:READ])
+    text = without_preface(text[:COMPARED_CHARACTERS])
     quoted = {each.strip().casefold() for each in _QUOTED.findall(text)}
     order: list[str] = []
     names: set[str] = set()
@@ -337,16 +336,16 @@ def _rivals(pair: TextPair) -> float:
 
 
 def _two_things(pair: TextPair) -> float:
-    """1 if two texts with a common frame of words are about two things of one sort: they have other words at two or
-    more places, names or numbers at the first of them unless they begin with it ("web-1 has 4 cores", "web-2 has 8
-    cores"); or only the number at the beginning is another, and a value after it is the same ("sample 1 has 200 nm",
-    "sample 3 has 200 nm")."""
+    """1 if two texts with a common frame of words are about two things of one sort: they differ at two or more places,
+    by names or numbers at the first of them unless they begin with it ("web-1 has 4 cores", "web-2 has 8 cores"); or
+    only the number at the beginning differs, and a value after it is the same ("sample 1 has 200 nm", "sample 3 has 200
+    nm")."""
     one, other = pair.earlier.sequence, pair.later.sequence
     matcher = SequenceMatcher(None, one, other, autojunk=False)
     if min(matcher.real_quick_ratio(), matcher.quick_ratio()) < LEAST_FRAME or matcher.ratio() < LEAST_FRAME:
         return 0.0
     values = pair.earlier.values | pair.later.values
-    values |= frozenset(map(stem, values))  # as they stand in a sequence
+    values |= frozenset(map(stem, values))  # in the form that they have in a sequence
     slots: list[tuple[int, int, int, int]] = []
     for change, begins, ends, later_begins, later_ends in matcher.get_opcodes():
         if change == "replace" and slots and one[slots[-1][1] : begins] in RANGE:
@@ -366,7 +365,7 @@ def _two_things(pair: TextPair) -> float:
 @lru_cache(maxsize=1024)
 def are_two_things(earlier: str, later: str) -> bool:
     """True if two similar texts are about two things: each has its own number, piece of code or quoted word ("sample 1
-    was dry", "sample 2 was dry"), or what `_two_things` says. Cached, because Review asks for up to 500 pairs each time
+    was dry", "sample 2 was dry"), or `_two_things` says so. Cached, because Review asks for up to 500 pairs each time
     that it is opened."""
     pair = TextPair(read(earlier), read(later), cosine=1.0, apart_s=0.0)
     return bool(pair.both_have(lambda text: text.literals) or _two_things(pair))
@@ -440,7 +439,7 @@ def probability(pair: TextPair) -> float:
 
 
 def least_to_ask(pair: TextPair) -> float:
-    """The probability from which on a pair is put into Review."""
+    """The minimum probability for putting a pair into Review."""
     return POSSIBLE_ON_ONE_DAY if _same_day(pair) else POSSIBLE
 
 

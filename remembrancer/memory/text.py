@@ -17,8 +17,8 @@ from remembrancer.protocol.errors import InvalidInput
 _REFUSED: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
 """Categories that names may not contain: controls, surrogates, and separators of lines and paragraphs."""
 _UNSEEN: Final = frozenset("\u061c\u200b\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff")
-"""Controls of the direction of writing, and characters of zero width: with them, names can look alike or read as
-others. The joiners (U+200C, U+200D) are allowed, because several scripts and emoji need them."""
+"""Bidirectional controls and zero-width characters: with them, names can look alike or read as others. The joiners
+(U+200C, U+200D) are allowed, because several scripts and emoji need them."""
 _SHOWN: Final = 60
 
 
@@ -111,7 +111,7 @@ MAX_OBJECT_BYTES: Final = 65_536
 MAX_OBJECT_DEPTH: Final = 8
 MAX_KEY: Final = 200
 MAX_EXACT: Final = 2**53
-"""The largest integer up to which JSON represents every one exactly."""
+"""JSON represents all integers up to this one exactly."""
 
 
 def clean_object(given: dict[str, Any], *, field: str) -> dict[str, Any] | None:
@@ -176,7 +176,7 @@ _KEYCAP: Final = "\ufe0f\u20e3"
 
 
 def _harmless(match: re.Match[str]) -> str:
-    """The replacement of invisible characters in a row."""
+    """The replacement for a run of invisible characters."""
     hidden, text, (start, end) = match[0], match.string, match.span()
     may_join = text[start - 1 : start] >= _FIRST_JOINED or text[start : end + 1] == _KEYCAP
     kept = _JOINED.match(hidden) if may_join else None
@@ -199,11 +199,11 @@ def printable(text: str) -> str:
 
 
 NAMELESS: Final = "A session"
-"""Stands in place of the name of a client that gives none."""
+"""The name for a client that gives none."""
 
 
 def client_title(client: str) -> str:
-    """The name of a client for a person: `claude-code` is `Claude Code`. A client whose author has left the library's
+    """The name of a client for a person: `claude-code` is `Claude Code`. A client that has kept its library's default
     name is `NAMELESS`."""
     if client.lower() in ("mcp", "mcp-client"):
         return NAMELESS

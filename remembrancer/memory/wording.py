@@ -12,14 +12,14 @@ from typing import Final
 from remembrancer.memory.lexicon import word_lists
 
 _END_MARKS: Final = ".!…;,。！｡；，۔।"
-"""Without a question mark: a question differs from the statement."""
+"""Not the question mark: a question differs from the statement."""
 _BLANKS: Final = re.compile(r"[^\S\r\n]+")
 _SUFFIXES: Final = (("ies", "y"), ("ing", ""), ("ed", ""), ("es", ""), ("s", ""))
 _NO_SUFFIX: Final = ("ss", "us", "is", "eed")
 _SHORTEST_STEM: Final = 3
 _VOWELS: Final = frozenset("aeiouy")
 LONG_WORD: Final = 8
-"""The length from which on a word also loses endings such as `-ation`."""
+"""Words of at least this length also lose endings such as `-ation`."""
 _SHORTEST_ROOT: Final = 4
 _ENDINGS: Final = (
     *("izations", "ization", "isation", "ifications", "ification", "ations", "ation", "izing", "izers", "izer", "ized"),
@@ -42,7 +42,7 @@ NUMBERS: Final = {
     "eight": "8", "nine": "9", "ten": "10", "eleven": "11", "twelve": "12",
 }  # fmt: skip
 _CONTRACTED: Final = {"ca": "can", "wo": "will", "sha": "shall"}
-"""Verbs as they stand before "n't"."""
+"""The stems that remain of verbs before "n't"."""
 PREPOSITIONS: Final = _LISTS["prepositions"]
 _INSIGNIFICANT: Final = ARTICLES | _LISTS["insignificant"]
 _AROUND: Final = "'\"`´“”„‘’«»()[]{},;:!…"
@@ -57,7 +57,7 @@ def normalised(text: str) -> str:
     joined = " ".join(folded.split())
     joined = joined.rstrip(" .!") or joined  # some write a blank before these
     bare = joined.rstrip(_END_MARKS)
-    return bare if bare and bare[-1] != " " else joined  # another sign by itself is what the text is about
+    return bare if bare and bare[-1] != " " else joined  # a mark by itself is part of the content
 
 
 def spellings(text: str) -> tuple[str, ...]:

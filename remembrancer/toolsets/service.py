@@ -16,7 +16,7 @@ from remembrancer.protocol.wire import Notice, Request
 from remembrancer.protocol.writes import Applied, ErasedResult, Operation, ProjectRef
 
 WHOLE: Final = frozenset({"no_entity", "graph_cut", "answer_cut", "embedding_starting"})
-"""Codes of warnings that do not mark an answer as degraded: nothing is wrong, or something is only not ready yet."""
+"""Codes of warnings that do not mark an answer as degraded: nothing is wrong, or something is just not ready yet."""
 T = TypeVar("T")
 
 
@@ -129,7 +129,7 @@ class MemoryService(Protocol):
         memories of the answer in their order, for the log, if some had only one line."""
 
     def is_first_data_for(self, caller: Caller) -> bool:
-        """True once for each connection, whose client has to be told that memories are data."""
+        """True once per connection: its client must be told that memories are data."""
 
     async def look(self, seen_by: ProjectRef | None) -> tuple[tuple[Problem, ...], RuntimeStatus | None]:
         """The problems of the runtime for a project (None: all), and its state, if the launcher answers."""

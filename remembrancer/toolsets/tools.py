@@ -111,7 +111,7 @@ class Call:
 
     async def ask(self, question: Request[R], *, is_search: bool = False) -> R:
         """The store's answer, or an earlier one to the same question, as `MemoryService.ask`. `is_search`: the answer
-        is degraded also if something was not searched."""
+        is also degraded if something was not searched."""
         asked = await self.service.ask(question, self.received_at)
         self.notices += asked.notices
         self.is_old |= asked.is_old
@@ -201,7 +201,7 @@ class Tool(Generic[T]):
     """True if the ids in its answers are whole, for programs that store them."""
 
     async def answer(self, call: Call, arguments: T) -> Answer:
-        """Run the handler. All answers leave through here: no text in them can control a terminal, imitate a frame of a
+        """Run the handler. All answers pass through here: no text in them can control a terminal, imitate a frame of a
         conversation or hide other text, and the first one with stored content says that it is data."""
         try:
             arguments = await _with_whole_ids(call, arguments)
@@ -244,8 +244,8 @@ class Tool(Generic[T]):
 
 
 def _as_listed(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A schema without bounds, which an error states, with its `listed` values alone, and with no fields of objects in
-    lists: their description refers to others."""
+    """A schema without bounds, which errors state, with only its `listed` values, and without the fields of objects in
+    lists, whose description refers to other fields."""
     nested = {"properties": {name: _as_listed(each) for name, each in schema.get("properties", {}).items()}}
     left_out = ("enum", "minimum", "maximum", "minItems", "maxItems", "format", LISTED)
     listed = {name: value for name, value in schema.items() if name not in left_out}

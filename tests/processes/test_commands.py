@@ -224,7 +224,7 @@ def test_a_configuration_of_another_server_is_imported_once(home: Path) -> None:
     assert (said["settings"]["embedders"]["value"], said["settings"]["notes"]["value"]) == (3, False)
     assert said["problems"] == []
     again = config("--import", str(other))
-    assert (again.returncode, "is there already" in again.stderr) == (exit_codes.CONFIGURATION, True)
+    assert (again.returncode, "already exists" in again.stderr) == (exit_codes.CONFIGURATION, True)
     (home / "config.toml").unlink()
     other.write_text('{"embedders": "many"}')
     assert "expected a whole number, got text" in config("--import", str(other)).stderr

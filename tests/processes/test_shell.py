@@ -99,7 +99,7 @@ def test_a_memory_is_stored_found_corrected_and_the_correction_undone(shell: She
     assert f"remembrancer undo {memory_id}" in shown
     assert "We deploy on Wednesdays" in shell("show", memory_id)
     assert "Restored: " in shell("restore", memory_id, "--version", "1")
-    assert "it is like that already" in shell("restore", memory_id, "--version", "1")
+    assert "it is already like that" in shell("restore", memory_id, "--version", "1")
     assert "We deploy on Tuesdays" in shell("show", memory_id)
     shell("edit", memory_id, "We deploy\n\non", "Mondays")
     assert "→ We deploy on Mondays" in shell("show", memory_id, "--history")
@@ -118,7 +118,7 @@ def test_a_memory_is_stored_found_corrected_and_the_correction_undone(shell: She
     assert shell.json("tag", memory_id, "weekly", "--remove", "ops")["tags"] == ["weekly"]
     assert "no longer" not in shell("tag", memory_id, "sea", "--remove", "tea")
     assert ", no longer sea:" in shell("tag", memory_id, "--remove", "sea", "--remove", "tea")
-    assert shell("tag", memory_id, "weekly") == "Nothing was changed: it is like that already. Tags: weekly\n"
+    assert shell("tag", memory_id, "weekly") == "Nothing was changed: it is already like that. Tags: weekly\n"
     shell("edit", memory_id, "--to", "user")
     assert shell.json("show", memory_id)["scope"] == "user"
     shell("forget", memory_id, "--reason", "moved")
@@ -483,13 +483,13 @@ def test_a_note_of_a_session_is_said_to_be_kept_for_it_alone(shell: Shell) -> No
             return str((await client.call("store_memory", content="The quay is icy", scope="session"))["memory_id"])
 
     added = shell.run("add", "Remember to buy milk", "--kind", "scratchpad")
-    assert "Remembered for the shell in this project alone, until you forget it: Remember to buy" in added.stdout
+    assert "Remembered for the shell in this project only, until you forget it: Remember to buy" in added.stdout
     assert added.stderr == ""
     assert "Remember to buy milk" in shell("list")
     own = asyncio.run(session_memory())
     of_session = ("--session", "session:one")
     kept = shell("add", "Remember to buy tea", "--kind", "scratchpad", *of_session)
-    assert "Remembered for session:one alone, until 30 days after its end: " in kept
+    assert "Remembered for session:one only, until 30 days after its end: " in kept
     moved = shell("edit", own, "--to", "project", *of_session)
     assert moved == "Moved to the project: “The quay is icy”\n", "an undo would be refused"
     for looks in (("list",), ("search", "milk")):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from remembrancer.actors.store.retrieval.graph import Edge, Expansion, Node, Sighting
 from remembrancer.actors.store.retrieval.graph_search import Reached, connection, longest, mentions_in, walk
-from remembrancer.memory.found_names import MOST, READ, found_names, is_proper
+from remembrancer.memory.found_names import MOST_NAMES, READ, found_names, is_proper
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.reads import Direction
 from tests.cases import cases
@@ -186,7 +186,7 @@ def test_a_capital_letter_makes_a_possible_name_within_a_sentence_and_an_entity_
     assert certain("billing relay: copies the outbox to the broker", is_entity=True) == ["billing relay"]
     assert certain("billing relay: copies the outbox to the broker") == []
     assert certain("auth_service, AuthService and authService") == ["auth_service"]
-    assert len(found_names(" ".join(f"name_{number}" for number in range(100)))) == MOST
+    assert len(found_names(" ".join(f"name_{number}" for number in range(100)))) == MOST_NAMES
 
 
 @pytest.mark.parametrize("piece", ["x", "a-", "x_", "[("])

@@ -226,7 +226,7 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Rememb
     ("place", "error", "status", "done"),
     [
         (LANE, ConsolidatorUnavailable("it is at work"), exit_codes.REFUSED, ["/work/a", "/work/b", "the user"]),
-        (YARD, InvalidInput("nobody has that"), exit_codes.USAGE, ["/work/a", "/work/a, what is shared"]),
+        (YARD, InvalidInput("nobody has that"), exit_codes.USAGE, ["/work/a", "/work/a, its shared memories"]),
     ],
 )
 def test_a_refusal_is_said_behind_what_was_done(

@@ -91,8 +91,8 @@ async def read_log(
     include_forgotten: bool = False,
     include_archived: bool = False,
 ) -> Answer:
-    """The log of a day (default: today), or from `begins` to `ends` (default: now), in seconds since the epoch. Of a
-    change, `undo_at` is the version of the memory of which an undo takes it back."""
+    """The log of a day (default: today), or from `begins` to `ends` (default: now), in seconds since the epoch. A
+    change's `undo_at` is the version of the memory to give to an undo."""
     now = call.received_at
     period = day_of(given(day, "today"), now) if begins is None else TimeWindow(begins, ends or now, 0)
     changes, imports = await read_day(

@@ -105,7 +105,6 @@ TextChange = tuple[ListedMemory | None, str | None]
 
 
 def kind_of_file(name: str) -> Kind:
-    """The kind of the memories in a file of that name."""
     return _GROUPS.get(name, ("fact",))[0]
 
 

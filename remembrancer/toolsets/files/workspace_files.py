@@ -46,7 +46,7 @@ LINK_ELSEWHERE: Final = "a link to a file that is not a note"
 NOT_ORDINARY: Final = "not an ordinary file"
 """The reasons why a file is not a note."""
 MOST_SKIPPED: Final = 100
-"""The most skipped files that are listed."""
+"""The maximum number of skipped files listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ def _vscode_projects() -> list[Path]:
 
 
 def _folder_of(place: Path) -> Path | None:
-    """The directory that VS Code had opened where it keeps these memories of a project; None for several at once."""
+    """The directory that VS Code had open for this folder of memories; None if it had several open."""
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
         address = urlsplit(json.loads((place.parents[3] / "workspace.json").read_bytes())["folder"])
         return Path(unquote(address.path)) if address.scheme == "file" else None
@@ -225,7 +225,7 @@ def is_of_workspace(directory: str, transcript: Path, root: Path) -> bool:
 
 
 def scan(root: Path, settings: Settings) -> tuple[list[FoundFile], dict[str, str]]:
-    """The files of a workspace by path, each once, whatever its names, and the skipped ones with the reason."""
+    """The files of a workspace by path, each once, however many names it has, and the skipped ones with the reason."""
     found: dict[tuple[int, int], FoundFile] = {}
     skipped: dict[str, str] = {}
     places = places_of(settings, root)

@@ -29,8 +29,7 @@ from remembrancer.toolsets.memory.fields import cleaned
 from remembrancer.toolsets.memory.store_memory import STATED
 from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
 
-MOST: Final = 100
-"""Entities in one answer."""
+MOST_ENTITIES: Final = 100
 _DIRECTIONS: Final[dict[str, Direction]] = {
     **{"out": "outgoing", "in": "incoming", "both": "both"},
     **{"outgoing": "outgoing", "incoming": "incoming"},  # as `search_knowledge_graph` has them
@@ -68,7 +67,6 @@ def unknown_entity(given: str, field: str) -> NotFound:
 
 
 def entity_of(entity: GraphEntity) -> dict[str, Any]:
-    """An entity with its description."""
     fields = {"id": id_of(entity.name, entity.type), "name": entity.name, "entity_type": entity.type}
     return fields | non_empty(description=description_in(entity))
 
@@ -169,7 +167,7 @@ async def get_related(
     """Walk breadth first from the entity. Relations that are no longer valid are marked, and followed last."""
     name, kind = parse_entity_id(entity_id, field="entity_id")
     question = msgspec.structs.replace(
-        look_up(call, name, kind), depth=depth, direction=_DIRECTIONS[direction], limit=MOST
+        look_up(call, name, kind), depth=depth, direction=_DIRECTIONS[direction], limit=MOST_ENTITIES
     )
     found = await call.ask(question)
     if not found.entities:
@@ -182,8 +180,8 @@ async def get_related(
         for edge in entity.relationships
         if shown.issuperset(ends := _ends(entity, edge))
     }
-    if found.entities_traversed > MOST:
-        call.warn("more_entities", f"Only the nearest {MOST} are shown: there are more within that depth.")
+    if found.entities_traversed > MOST_ENTITIES:
+        call.warn("more_entities", f"Only the nearest {MOST_ENTITIES} are shown: there are more within that depth.")
     return {
         "entity": entity_of(first),
         "related": [entity_of(other) | {"distance": other.distance} for other in others],

@@ -20,8 +20,8 @@ OLD_CHARACTERS: Final = 1000
 SETTLED: Final = {"if_replaced": "forget_memory(id)", "if_both_hold": "restore_memory(id)"}
 SUPERSEDED: Final = {"if_wrong": "restore_memory(superseded id)"}
 ENDED: Final = ("valid_until", "invalid_reason", "superseded_by", "possibly_superseded_by")
-MOST_LINES, MOST_BESIDE_LIKELY = 5, 2
-"""The most memories with a line where the caller names no limit: usually, and beside a likely answer."""
+MOST_LINES, MOST_LINES_IF_LIKELY = 5, 2
+"""The maximum number of one-line memories if the caller sets no limit: usually, and with a likely answer."""
 WORDS_OF_LINE: Final = 14
 VALIDITY: Final = ("valid_from", "valid_until", "invalid_reason")
 """The fields that say when a memory is valid, and why it no longer is."""
@@ -64,10 +64,10 @@ def _value(name: str, value: Any) -> Any:
 def with_lines(
     memories: Sequence[RecalledMemory], limit: int | None, seen: Container[str] = ()
 ) -> list[RecalledMemory]:
-    """The memories that are likely or possible answers, and the first others (at most `limit`), in their order; of
-    these, only the nearest of all may be one that the session has `seen`."""
+    """The memories that are likely or possible answers, and the first others (at most `limit`), in their order. Without
+    a limit, those others that the session has `seen` are left out, unless nearest of all."""
     is_answered = any(each.scores.relevance >= LIKELY for each in memories)
-    most_lines = limit or (MOST_BESIDE_LIKELY if is_answered else MOST_LINES)
+    most_lines = limit or (MOST_LINES_IF_LIKELY if is_answered else MOST_LINES)
     others = [each for each in memories if not is_given_whole(each)]
     others = [each for each in others if each is memories[0] or limit or each.id not in seen]
     lines = {id(each) for each in others[:most_lines]}
@@ -75,7 +75,7 @@ def with_lines(
 
 
 def line_of(memory: RecalledMemory, terms: frozenset[str]) -> Answer:
-    """The first words of an unlikely answer, from the sentence on that shares most terms with the query."""
+    """The first words of an unlikely answer, starting at the sentence that shares most terms with the query."""
     matching = from_best_sentence(without_preface(memory.content), lambda each: len(terms_of(each) & terms))
     return {**_place_of(memory), "content": first_words(matching, WORDS_OF_LINE), **_unusual(memory)}
 
@@ -139,7 +139,7 @@ def standing_of(memory: ListedMemory) -> Answer:
 
 
 def state_of(memory: PortableMemory | MemoryVersion | ListedMemory) -> Answer:
-    """The state of an open end, its due date, and from the day after it on that it is overdue."""
+    """The state of an open end, its due date, and from the next day, that it is overdue."""
     if memory.kind != OPEN_END:
         return {}
     is_late = memory.due is not None and not memory.done and iso(memory.due)[:10] < f"{datetime.now():%Y-%m-%d}"

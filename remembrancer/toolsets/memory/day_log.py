@@ -20,7 +20,7 @@ from remembrancer.protocol.runs import IMPORT
 from remembrancer.toolsets.tools import DATA, Answer, Call, cut_notice, short_forms_of
 
 MOST: Final = 1000
-"""The number of a day's changes that are read; the latest ones."""
+"""The number of a day's latest changes that are read."""
 TEXT: Final = 160
 """The number of characters shown of a memory where not all texts fit."""
 WHOLE: Final = 2000
@@ -56,7 +56,7 @@ async def read_day(
     """The changes that sessions and people made on a day, in order, and its imports. A session's own memory is in it if
     it was promoted.
 
-    Of a memory that has been forgotten since, only the forgetting is listed, without its content, unless
+    For a memory that has since been forgotten, only the forgetting is listed, without its content, unless
     `with_forgotten`. `with_archived` adds what maintenance has archived, `with_undone` changes that were undone, with
     their undoing.
     """
@@ -104,8 +104,8 @@ def dates_of(begins: float, ends: float) -> str:
 
 async def day_block(call: Call, text: str, max_tokens: int) -> Answer:
     """The log of a day as one block of Markdown within a budget of tokens: a line for each memory, in the order of the
-    first changes; of a longer period, a list for each day. Texts have the last state of that day, and are whole if they
-    fit; except on a small day, memories that the session knows are named by their first words."""
+    first changes; for a longer period, a list per day. Texts are as of the end of that day, and whole if they fit;
+    except on a small day, memories that the session knows are named by their first words."""
     day = day_of(text, call.received_at)
     changes, _ = await read_day(call, day)
     ids = await short_forms_of(call, dict.fromkeys(each.memory_id for each in changes))
@@ -147,7 +147,7 @@ async def day_block(call: Call, text: str, max_tokens: int) -> Answer:
 
 
 def _entry(changes: Sequence[MemoryChanged], name: str, longest: int) -> str:
-    """The line for the changes of one memory on a day. With `longest` 0 the text is known, and only named."""
+    """The line for the changes of one memory on a day. With `longest` 0, a known text is only named."""
     last = changes[-1]
     text = " ".join(last.begins.split())
     text = text[:longest] if longest else first_words(without_preface(text), NAMED_WORDS)

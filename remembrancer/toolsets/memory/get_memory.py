@@ -47,8 +47,8 @@ async def get_memory(call: Call, memory_id: str, version: Version | None = None,
 
 
 def short(details: Answer) -> Answer:
-    """The answer without details, contradictions that are hardly probable, empty fields, and fields with their usual
-    value. Its history has days; a line without `change` is an update."""
+    """The answer without details, improbable contradictions, empty fields, and fields with their usual value. Its
+    history has days; a line without `change` is an update."""
     telling = {name: [each for each in details[name] if not _is_doubtful(each)] for name in LINKS if name in details}
     answer = non_empty(**{name: value for name, value in (details | telling).items() if name not in DETAIL})
     if details.get("embedded") is False:

@@ -44,7 +44,7 @@ class GetMemoryContextArguments(msgspec.Struct, frozen=True, forbid_unknown_fiel
     unseen: bool = False
     action: Action | None = None
     given: list[str] | None = None
-    """The memories that a hook has printed for the session. It may give up, so no other ones count as shown."""
+    """The memories that a hook has printed. It may give up on an answer, so only these count as shown."""
 
 
 @tool(
@@ -55,7 +55,7 @@ class GetMemoryContextArguments(msgspec.Struct, frozen=True, forbid_unknown_fiel
     unlisted=("files_in_context", "max_tokens", "sections", "detail", "unseen", "action", "given"),
 )
 async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -> Answer:
-    """The block and its contents. The memories in it count as accessed, unless these are all: nothing chose them."""
+    """The block and its contents. The memories in it count as accessed, unless all are in it: then none was chosen."""
     caller, service = call.caller, call.service
     if arguments.action is not None:
         return await action_block(call, arguments.action, arguments.given or ())

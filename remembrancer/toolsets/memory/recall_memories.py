@@ -55,14 +55,14 @@ AND_STANDING: Final = "Memories without “answers” hold for every task."
 LEAST_ROOM: Final = 10
 """A smaller `limit` leaves no room for memories that hold for every task."""
 STANDING_TOKENS: Final = 800
-"""The most tokens of memories that hold for every task in one answer."""
+"""The maximum tokens in one answer for memories that hold for every task."""
 MANY: Final = 100
 MOST_NEAR: Final = 5
 """If more than `MANY` memories hold for every task, an answer has at most this number of them."""
 CODE: Final = "code"
 """The source that is searched and shown alongside the others: places in the project's code."""
 CODE_SHARE: Final = 3
-"""Code gets at most this fraction (one in so many) of `max_tokens`."""
+"""Code gets at most one part in this many of `max_tokens`."""
 NOTHING: Final = Recalled((), 0, 0, "hybrid", 0.0)
 
 
@@ -92,9 +92,9 @@ class RecallMemoriesArguments(GivenFilters, frozen=True, forbid_unknown_fields=T
     unlisted=tuple(name for name in RecallMemoriesArguments.__struct_fields__ if name != "query"),
 )
 async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Answer:
-    """The likely and possible answers in full, or else the nearest memory, unless the session has seen it; one line for
-    it then, and for others that the session has not seen, or has stored and that have half of the query's words. All
-    are in full with `detail`, and with a ranking by name and in a degraded answer, where nothing is judged."""
+    """The likely and possible answers in full, or else the nearest memory, unless the session has seen it. It then gets
+    one line, like others that the session has not seen, or has stored and that have half of the query's words. All are
+    in full with `detail`, with a named ranking, and in a degraded answer; the last two judge nothing."""
     started = time.perf_counter()
     root = workspace_root(call.caller.directory, call.service.settings)
     request = to_recall(arguments, call.caller.project, call.caller.session_id, root)
@@ -125,7 +125,7 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
         full = open_ends | given_whole(memories, with_nearest=is_news)
         is_answered = asks_for_all or any(each.scores.relevance >= LIKELY for each in memories)
         is_narrowed = request.filters != Filters(request.session_id) or arguments.max_tokens is not None
-        has_room = given(arguments.limit, LEAST_ROOM) >= LEAST_ROOM  # who asks for a few is given no more
+        has_room = given(arguments.limit, LEAST_ROOM) >= LEAST_ROOM  # a caller that asks for a few gets no more
         if has_room and not (is_answered or is_narrowed):
             standing = {each.id: each for each in await _standing(recalled.memories, call) if each.id not in full}
     ranked = {each.id for each in memories}
@@ -181,8 +181,8 @@ def given_whole(memories: Sequence[RecalledMemory], *, with_nearest: bool) -> se
 
 
 async def _standing(nearest: Sequence[RecalledMemory], call: Call) -> list[ListedMemory]:
-    """The memories that hold for every task and that the session has not seen, the nearest first (of many, only those):
-    a query that nothing likely answers may be a task, and no convention looks like the tasks for which it holds."""
+    """The memories that hold for every task and that the session has not seen, the nearest first (of many, only the
+    nearest): a query without a likely answer may be a task, and conventions do not resemble the tasks they govern."""
     session_id, project = call.caller.session_id, call.caller.project
     scopes: tuple[Scope, ...] = ("project", "user")
     request = ListMemories(
@@ -261,7 +261,7 @@ def to_recall(arguments: RecallMemoriesArguments, project: ProjectRef, session_i
 
 
 def hint_for(request: Recall, recalled: Recalled) -> str | None:
-    """A hint how to find more than this query did; None if it found something."""
+    """A hint on how to find more than this query did; None if it found something."""
     if recalled.memories:
         return None
     says = "Nothing is close enough to the query." if recalled.below_threshold else "Nothing was found."

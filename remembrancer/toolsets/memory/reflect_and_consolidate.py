@@ -59,8 +59,8 @@ async def reflect_and_consolidate(
 
 
 async def _undo(call: Call, run_id: str) -> Answer:
-    """Undo the changes of a run in the project, of an import in its sessions, and to the user's memories: an operation
-    for each, since they may lie in different lanes, which have transactions of their own."""
+    """Undo the changes of a run in the project, of an import in its sessions, and to the user's memories: one operation
+    each, since they may be in different lanes, which have separate transactions."""
     unknown: NotFound | None = None
     results = []
     parts: dict[str, UndoRun] = {"": UndoRun(run_id, "project")}

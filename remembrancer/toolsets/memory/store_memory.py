@@ -140,7 +140,7 @@ def changes_of(
 
 
 def _together(answers: Sequence[Answer]) -> Answer:
-    """One answer for several memories: their ids, what all the answers have alike, and the memories with a remark."""
+    """One answer for several memories: their ids, the fields that all answers share, and the memories with a remark."""
     ids = [answer["memory_id"] for answer in answers if "memory_id" in answer]
     alike = {name: value for name, value in answers[0].items() if all(each.get(name) == value for each in answers)}
     alike.pop("memory_id", None)
@@ -157,7 +157,7 @@ async def _store(call: Call, arguments: MemoryArguments, change: StoreMemory, pa
     result = await call.write(change, StoredResult, part=part, allow_secrets=arguments.allow_secrets is True)
     answer: Answer = {"memory_id": result.memory_id}
     if change.scope != given_scope:
-        text = f"A {change.kind} is for its session alone: it has the scope session, not {given_scope}."
+        text = f"A {change.kind} belongs to its session only: it has the scope session, not {given_scope}."
         call.warn("scope_changed", text)
     if change.kind != (arguments.kind or change.kind):
         call.warn("kind_changed", BECOMES_OPEN)

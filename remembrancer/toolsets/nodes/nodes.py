@@ -90,7 +90,7 @@ async def recall(
     tags: Annotated[tuple[str, ...], Meta(description="Any of these")] = (),
     limit: Annotated[int, Meta(ge=1, le=50)] = 10,
 ) -> Answer:
-    """The best nodes for the query with any of the tags, or the newest; only valid ones: a node could not show that."""
+    """The best nodes for the query with any of the tags, or the newest; only valid ones, as nodes do not show that."""
     tags = clean_tags(tags)
     project, session_id = call.caller.project, call.caller.session_id
     found: tuple[ListedMemory, ...]

@@ -13,7 +13,7 @@ from remembrancer.actors.store.records.sessions import open_sessions
 from remembrancer.actors.store.records.space import Space, shown_to
 from remembrancer.actors.store.records.sqlite_file import Query, decode_names, json_list
 from remembrancer.actors.store.records.types import WaitingWork
-from remembrancer.memory.promotion import CONFIDENCE_SHARE, COUNTED_USES, DIGITS, IMPORTANCE_SHARE, MOST_BESIDE
+from remembrancer.memory.promotion import CONFIDENCE_SHARE, COUNTED_USES, DIGITS, IMPORTANCE_SHARE, MAX_BONUS
 from remembrancer.memory.replacement import REPLACED
 from remembrancer.protocol.consolidation import Material, Promotable, ReadMemories
 from remembrancer.protocol.kinds import SESSION_RECORD
@@ -103,7 +103,7 @@ class SqliteBackground:
                    AND m.forgotten_at IS NULL
                    AND m.kind NOT IN ('scratchpad', 'tool_outcome')
                    AND round(m.importance * ? + m.confidence * ?, ?) >= ? ORDER BY m.number DESC LIMIT ?""",
-                (COUNTED_USES, IMPORTANCE_SHARE, CONFIDENCE_SHARE, DIGITS, round(score - MOST_BESIDE, DIGITS), limit),
+                (COUNTED_USES, IMPORTANCE_SHARE, CONFIDENCE_SHARE, DIGITS, round(score - MAX_BONUS, DIGITS), limit),
             )
             oldest = query(
                 """SELECT created_at FROM memories WHERE space = @SPACE AND forgotten_at IS NULL
