@@ -352,7 +352,7 @@ def check_copies(at: Examination) -> Finding:
     """Check that the file of memories has a recent daily copy."""
     kept = at.settings.backup_copies if at.settings is not None else None
     if kept == 0:
-        return Finding("ok", "none is made")
+        return Finding("ok", "none are made")
     path, now = at.paths.database, time.time()
     copies = daily_copies(path)
     if not copies:

@@ -100,7 +100,7 @@ def _edge(text: str, edge: Callable[[TimeWindow], float]) -> str:
         if len(text) > len("2026-02-20"):
             return iso(moment.timestamp())
         start, end = (moment + timedelta(days=days) for days in (0, 1))
-        return iso(edge(TimeWindow(start.timestamp(), end.timestamp(), 0)))  # also in the future, unlike a phrase
+        return iso(edge(TimeWindow(start.timestamp(), end.timestamp(), 0)))  # may be in the future, unlike a phrase
     for phrase in (text, f"on {text}", f"in {text}"):
         for window in time_windows(phrase, now, None):
             return iso(edge(window))

@@ -53,7 +53,7 @@ MAX_WAITING_EVENTS = 5000
 MAX_NOTES = 1000
 """The number of notes on what sessions were given."""
 DEFAULT_TOKENS = 6000
-"""The tool's own default, of which it uses less if not everything fits."""
+"""The tool's default. A different length is passed on to it."""
 LEAST_TOKENS, MOST_TOKENS = 100, 8000
 """The limits of the tool."""
 DEFAULT_WAIT_S, LATER_WAIT_S = 1.5, 0.3
@@ -304,7 +304,7 @@ def _give_context(name: str, event: str, text: str, session: Session, *, is_due:
     if block:  # none if the session has seen all already
         specific = {"hookSpecificOutput": {"hookEventName": name, "additionalContext": block}}
         _print({"continue": True, "additional_context": block} if session.client == CURSOR else specific)
-    session.note("given", " ".join([*had, *new]).encode())  # also of an empty memory, which is reported once
+    session.note("given", " ".join([*had, *new]).encode())  # even for an empty memory, to report it only once
     _report_given(session, event, new, text, is_all=not answer["truncated"])
 
 

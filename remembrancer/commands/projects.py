@@ -98,7 +98,7 @@ def list_projects() -> Report:
 
 def notice_of_move(directory: Path) -> str:
     """The advice if a directory may be the new place of a project that was moved; empty if nothing is missing, or if
-    the records cannot be read. A project with memories can only be what that directory was before `git init`."""
+    the records cannot be read. A project with memories counts only as what its directory was before `git init`."""
     with suppress(RemembrancerError):  # the caller reports it
         known = known_projects(paths_here())
         own_id, here = project_of(directory).id, str(directory.resolve())

@@ -32,7 +32,7 @@ _json = msgspec.json.Encoder()
 )
 def queue(what: str, ids: Sequence[str], drops_all: bool) -> Report:
     """Manage the write queue. Writes that were acknowledged while the store was away wait in it and are applied
-    automatically; those that the store rejects stay here. `drop` needs a runtime that is down."""
+    automatically; those that the store rejects stay here. `drop` works only while the runtime is down."""
     if what == "drop" and not (ids or drops_all):
         raise click.UsageError("drop deletes acknowledged writes: give their ids, or --all")
     paths = paths_here()

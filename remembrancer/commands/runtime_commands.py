@@ -49,7 +49,7 @@ ACTOR: Final[Command] = actor_command
         metavar="[HOST:]PORT",
         help="Serve MCP over HTTP as well (default: 127.0.0.1:8080).",
     ),
-    flag("--no-token", help="Let every program and user of this machine use HTTP this time."),
+    flag("--no-token", help="For this run, let every program and user on this machine use HTTP."),
     flag("--for-sessions", help="As a session starts it.", hidden=True),
     flag("--secrets-on-stdin", help="As a session starts it.", hidden=True),
 )

@@ -59,7 +59,7 @@ Answer = dict[str, Any]
 
 
 class Place(NamedTuple):
-    """A project by its directory, or one of the home's by its id and path as well, which is named in lists."""
+    """A project by its directory; one of the home's is known by its id (`name`) and path, and is named in lists."""
 
     directory: str
     name: str = ""

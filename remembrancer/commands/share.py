@@ -114,9 +114,8 @@ async def remove(name: str, lane: str | None, user: bool, yes: bool) -> Report:
     """Remove a machine, and seal new entries with a new key."""
     sharing = _sharing()
     shared = _lane(sharing, lane, is_users=user)
-    confirm(
-        f"{shared.title} will no longer admit {name}, which can only come back by a new invitation. Go on?", yes=yes
-    )
+    effect = f"{shared.title} will no longer admit {name}, which can only come back with a new invitation."
+    confirm(f"{effect} Continue?", yes=yes)
     await sharing.remove(shared.lane, name)
     await _rejoin(RejoinLane(shared.lane, has_new_key=True))  # when it answers, it seals with the new key
     line = (

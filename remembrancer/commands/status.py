@@ -164,7 +164,7 @@ def describe_remote(remote: RemoteEmbedders) -> str:
         done = f", {count(worker.embedded, 'text')} embedded" if worker.embedded else ""
         why = f" ({worker.error})" if worker.error and worker.state != "refused" else ""
         workers.append(f"{worker.name} {worker.state}{done}{why}")
-    return "; ".join(workers) or "none is invited"
+    return "; ".join(workers) or "none are invited"
 
 
 def duration(seconds: float) -> str:

@@ -116,8 +116,8 @@ def edited(text: str, content: str, mode: Literal["append", "replace"], heading:
         end = len(text)
         if parent is not None:
             level, title = min(headings[parent].level + 1, MAX_LEVEL), last
-            behind = (each for each in headings[parent + 1 :] if each.level < level)
-            end = next((starts[each.first] for each in behind), end)
+            later = (each for each in headings[parent + 1 :] if each.level < level)
+            end = next((starts[each.first] for each in later), end)
         block = f"{'#' * (level or 2)} {title}{newline}{newline}{block}"
         return Edited(_joined(text[:end], block, text[end:], newline), "", lines + 2)
     own = headings[index]

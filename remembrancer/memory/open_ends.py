@@ -100,8 +100,7 @@ def _marked(text: str) -> list[str]:
 
 def due_in(text: str, at: float) -> float | None:
     """The day in "due 2026-12-20", "by 20 December" or "before Friday", in seconds since the epoch; None without one.
-    `at` is the time of the text: a day of the week is the next one from then on, and a day without a year is the
-    nearest."""
+    `at` is the time of the text: a weekday is the next one from then, and a day without a year is the nearest."""
     for named in _DUE.finditer(text):
         from dateutil.parser import parse  # few texts name a day
 

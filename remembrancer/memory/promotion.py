@@ -158,8 +158,8 @@ def strongest(
 
 
 def merged_confidence(existing: float, target: Literal["project", "user"]) -> float:
-    """The confidence (at most 1) of a memory in the target scope after another one was merged into it, since it was
-    said twice."""
+    """The confidence (at most 1) of a memory in the target scope after another one was merged into it: higher, since it
+    was stated twice."""
     gain = USER_CONFIDENCE_GAIN if target == "user" else PROJECT_CONFIDENCE_GAIN
     return min(round(existing + gain, DIGITS), 1.0)
 

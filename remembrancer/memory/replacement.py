@@ -74,7 +74,7 @@ _FORMER: Final = re.compile(
 )
 """The words for the former state in a text: "moved from Redis to Valkey", "on Friday, not on Monday"."""
 _TAKING_BACK: Final = re.compile(r"\W*(?:correction|actually|scratch that|sorry|no,)", re.IGNORECASE)
-"""The first words of people who take back what they said before."""
+"""Opening words that retract an earlier statement."""
 _LISTS: Final = word_lists("replacement")
 _ASKING: Final = frozenset(map(stem, _LISTS["asking"]))
 """Words of requests, which say nothing about the subject."""
@@ -123,7 +123,7 @@ class Read(NamedTuple):
     former: frozenset[str]
     """The words for the former state, if the text is about a change or denies something."""
     takes_back: bool
-    """True if it begins by taking back what was said before."""
+    """True if it begins by retracting an earlier statement."""
     denials: int
     changes: bool
     adds: bool

@@ -59,7 +59,7 @@ def _ends_nothing(text: str, begin: int, match: re.Match[str]) -> bool:
 
 
 def from_best_sentence(text: str, score: Callable[[str], int]) -> str:
-    """The text on one line from its best sentence on, with "…" for those before it."""
+    """The text on one line from its best sentence onwards, with "…" for those before it."""
     sentences = split_sentences(text) or [""]
     scores = [score(each) for each in sentences]
     best = scores.index(max(scores))
@@ -117,7 +117,7 @@ LEAST_QUOTED: Final = 16
 
 
 def quotable(texts: Iterable[str]) -> tuple[str, ...]:
-    """The texts that prove that another text quotes one of these: each whole text, and its sentences unless they are so
+    """The texts that prove that another text quotes one of these: each whole text, and its sentences except those so
     short that they may match by chance."""
     quotations: dict[str, None] = {}
     for text in texts:

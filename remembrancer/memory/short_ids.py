@@ -1,4 +1,4 @@
-"""Short forms of memory ids: any beginning or ending of an id that is unique stands for it. Pure.
+"""Short forms of memory ids: any unique beginning or ending of an id. Pure.
 
 Ids of one day may begin alike, so the shortest unique ending is shown.
 """

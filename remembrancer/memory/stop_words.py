@@ -1,7 +1,6 @@
 """Stop words in the most common languages, and a guess at a text's language. Pure.
 
-Stop words of one language are names in another ("car", "die", "come"), so only those of its own language are removed
-from a query.
+Stop words of one language are names in another ("car", "die", "come"), so a query loses only those of its own language.
 """
 
 import re

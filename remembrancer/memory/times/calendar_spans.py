@@ -42,7 +42,7 @@ SEASONS: Final[Mapping[str, int]] = {"spring": 3, "summer": 6, "autumn": 9, "fal
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The time from `start` until `end`; `slack` is the least distance outside at which a time counts half."""
+    """The time from `start` until `end`; `slack` is the minimum distance outside at which a time counts half."""
 
     start: datetime
     end: datetime

@@ -16,7 +16,7 @@ LONGEST: Final = 200
 """In characters. A longer query asks for something specific."""
 
 KINDS_NAMED: Final = {word: cast(Kind, kind) for kind, words in word_lists("kinds").items() for word in words}
-"""The words that name a kind. "Event" is not among the twelve, and an outage is told together with its fix."""
+"""The words that name a kind. "Event" is not a kind, and an outage is stored with its fix."""
 _PAST: Final = word_lists("period_questions")["past"]
 """Words that ask about the past, or for a summary."""
 EMPTY: Final = word_lists("period_questions")["empty"] | COUNTS.keys() | UNITS.keys() | {f"{unit}s" for unit in UNITS}

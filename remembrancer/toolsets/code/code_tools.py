@@ -68,7 +68,7 @@ def _shown(chunk: CodeChunk, terms: Set[str], *, with_tree: bool) -> Answer:
 
 
 def excerpt(text: str, terms: Set[str]) -> str:
-    """The first lines of a chunk, and of a long one the lines around the one with the most terms."""
+    """The first lines of a chunk; for a long one, also the lines around the one with the most terms."""
     lines = [line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} …" for line in text.split("\n")]
     if len(lines) <= MOST_LINES:
         return "\n".join(lines)

@@ -108,7 +108,7 @@ def find_note(path: str | Path, root: str | Path, places: Sequence[str]) -> Real
 
 def open_directory(note: RealNote, *, make: bool = False) -> int:
     """The descriptor of a note's directory, opened without following links. `make`: create it if it is missing. Raises
-    `OSError`, also if a directory in its path has been replaced by a link."""
+    `OSError`, including if a directory in its path has been replaced by a link."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(note.directory, flags)
     for part in note.parts[:-1]:
@@ -126,7 +126,7 @@ def open_directory(note: RealNote, *, make: bool = False) -> int:
 
 def open_note(note: RealNote) -> int:
     """The descriptor of a note that is an ordinary file, opened for reading without following links. Raises `OSError`,
-    also if it has been replaced by something else."""
+    including if it has been replaced by something else."""
     directory = open_directory(note)
     try:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # not to wait for a pipe
@@ -178,7 +178,7 @@ def _own_directory() -> list[Path]:
 
 
 def _vscode_projects() -> list[Path]:
-    """The folders in which VS Code keeps memories of projects. Those of single conversations lie beside them."""
+    """The folders in which VS Code keeps memories of projects. Those of single conversations are next to them."""
     folder = f"workspaceStorage/*/GitHub.copilot-chat/{_VSCODE_MEMORIES}/repo"
     return sorted(place for data in _VSCODE_DATA for place in Path(data).expanduser().glob(folder))
 

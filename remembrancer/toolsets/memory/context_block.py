@@ -88,17 +88,17 @@ def build_block(
     that this one says nothing about the rest. Open ends that were due before `today` are overdue.
     """
     memories, ids = gathered.memories, gathered.short_ids
-    beside: list[str] = []
+    notices: list[str] = []
     if is_whole_memory and not away:
-        beside += [NOTES.format(counted(gathered.notes, "file of notes", "files of notes"))] if gathered.notes else []
-        beside += [MOVED.format(neutralised(shlex.quote(gathered.former_place)))] if gathered.former_place else []
+        notices += [NOTES.format(counted(gathered.notes, "file of notes", "files of notes"))] if gathered.notes else []
+        notices += [MOVED.format(neutralised(shlex.quote(gathered.former_place)))] if gathered.former_place else []
     left_out = {"what is probably replaced": gathered.replaced, "closed open ends": gathered.closed}
     included = list(memories)
     while included:
         is_whole = gathered.is_all and len(included) == len(memories)
         all_of_it = _but(ALL if is_whole_memory else ALL_OF_THIS, left_out, ids)
         closing = [] if away or is_addition else [all_of_it] if is_whole else [PART, *_index_of(gathered.subjects)]
-        closing += [] if is_addition else beside
+        closing += [] if is_addition else notices
         groups = _groups_of(included, ids, today)
         text = "\n\n".join([MARKED, *([AWAY] if away else []), *groups, " ".join(closing)]).rstrip()
         tokens = count(text)
@@ -111,7 +111,7 @@ def build_block(
     if included and (block := _cut_block(included[0], max_tokens, count, ids)):
         return block
     none = NOTHING_OF_THIS if not is_whole_memory else NOTHING_ELSE if any(left_out.values()) else NOTHING
-    unknown = " ".join([_but(none, left_out, ids), *beside])
+    unknown = " ".join([_but(none, left_out, ids), *notices])
     nothing = unknown if away is None else STARTING if away == "starting" else NOTHING_KNOWN
     is_full = bool(memories) or not (gathered.is_all or away)
     texts = (f"{TITLE}\n\n{NO_ROOM if is_full else nothing}", TITLE)

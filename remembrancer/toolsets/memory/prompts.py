@@ -64,7 +64,7 @@ TEXTS: Final = msgspec.toml.decode(Path(__file__).with_suffix(".toml").read_byte
 
 
 def prompts_for(tools: Tools) -> dict[str, Prompt]:
-    """The prompts of the toolset `memory`, or of the first one of these tools that has some; those for notes last."""
+    """The prompts of the toolset `memory`, or else of the first toolset that has any; those for notes come last."""
     families = [each.toolset for each in tools.values() if each.toolset in TEXTS.sets]
     chosen = min(families, key=lambda each: (each != "memory", each == NOTES), default=None)
     return {} if chosen is None else TEXTS.sets[chosen]

@@ -129,7 +129,7 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
         if has_room and not (is_answered or is_narrowed):
             standing = {each.id: each for each in await _standing(recalled.memories, call) if each.id not in full}
     ranked = {each.id for each in memories}
-    behind = [each for key, each in standing.items() if key not in ranked]
+    unranked = [each for key, each in standing.items() if key not in ranked]
 
     def entry_of(memory: RecalledMemory) -> Answer:
         if memory.id in full:
@@ -147,8 +147,8 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
     elif none_answers and not (is_unjudged or places):
         hint = NEAREST if memories else hint_for(request, recalled)
     answer: Answer = {
-        "memories": [*map(entry_of, memories), *map(standing_line, behind)],
-        "total_matched": max(total, len(memories) + len(behind)),
+        "memories": [*map(entry_of, memories), *map(standing_line, unranked)],
+        "total_matched": max(total, len(memories) + len(unranked)),
     }
     answer |= non_empty(
         code=places,

@@ -79,7 +79,7 @@ def session_summary(
     session_id: str, started_at: float, story: SessionDescription, served: tuple[int, int], counted_since: float
 ) -> str:
     """The memories that a session stored, changed and was shown. `served` is the number of queries and of distinct
-    memories from `counted_since` on, which is mentioned when the session is older."""
+    memories since `counted_since`, which is mentioned if the session is older."""
     queries, memories = served
     ended = "" if story.status == "active" else f" | {story.status}"
     since = f" (since {_minute(counted_since)})" if counted_since > started_at + 1.0 else ""

@@ -81,7 +81,7 @@ class StoreMemoryArguments(MemoryArguments, frozen=True, forbid_unknown_fields=T
 async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
     """Answers when the memory is durable; a retry, or the same text in the same scope, yields the same memory. A list
     of open ends is stored as separate memories. With `memories`, all are checked before the first is stored; one that
-    the store refuses is in the answer with its error, beside the ids of the others."""
+    the store refuses is in the answer with its error, next to the ids of the others."""
     session_id, limit = call.caller.session_id, call.service.settings.content_limit_bytes
     changes = changes_of(arguments, session_id, limit)
     stores: list[tuple[MemoryArguments, StoreMemory]] = []
@@ -117,8 +117,8 @@ async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
 def changes_of(
     arguments: StoreMemoryArguments, session_id: str, content_limit_bytes: int
 ) -> list[tuple[MemoryArguments, StoreMemory]]:
-    """The memories of a call, each with the change that it requests. A field beside `memories` applies to each of them
-    that lacks it. Raises `InvalidInput`."""
+    """The memories of a call, each with the change that it requests. A field given next to `memories` applies to each
+    of them that lacks it. Raises `InvalidInput`."""
     changes: list[tuple[MemoryArguments, StoreMemory]] = []
     if arguments.memories is None or arguments.content is not None:
         changes.append((arguments, to_change(arguments, session_id, content_limit_bytes)))
@@ -126,9 +126,9 @@ def changes_of(
         raise InvalidInput("memories must not be empty", field="memories")
     memories = arguments.memories or ()
     check_count(memories, field="memories", most=MOST_AT_ONCE)
-    beside = [name for name in MemoryArguments.__struct_fields__ if name != "content"]
+    shared = [name for name in MemoryArguments.__struct_fields__ if name != "content"]
     for place, memory in enumerate(memories):
-        unset = {name: getattr(arguments, name) for name in beside if getattr(memory, name) is None}
+        unset = {name: getattr(arguments, name) for name in shared if getattr(memory, name) is None}
         whole = msgspec.structs.replace(memory, **unset)
         try:
             changes.append((whole, to_change(whole, session_id, content_limit_bytes)))

@@ -78,7 +78,7 @@ async def update_memory(call: Call, arguments: UpdateMemoryArguments) -> Answer:
 
 
 def to_update(arguments: UpdateMemoryArguments, content_limit_bytes: int) -> UpdateMemory:
-    """The change that a call requests. Raises `InvalidInput`, also if nothing is to be changed."""
+    """The change that a call requests. Raises `InvalidInput`, including for a call that changes nothing."""
     memory_id = parse_memory_id(arguments.memory_id)
     content: str | TextEdit | None = arguments.content
     if isinstance(content, str):
