@@ -28,8 +28,8 @@ from remembrancer.protocol.kinds import RULES_OF_WORK
 from remembrancer.protocol.reads import ListedMemory
 
 PROBABLE: Final = 0.25
-"""The session is notified and a recall marks the memory at this probability and above. Four in five such marks are right,
-also for pairs by authors outside the fitting data."""
+"""The session is notified and a recall marks the memory at this probability and above. Four in five of these marks are
+right, also for pairs by authors outside the fitting data."""
 REPLACED: Final = 0.5
 """At this probability and above every list marks a memory, and contexts show only its successor. It is higher, since
 nobody notices what a context leaves out."""
