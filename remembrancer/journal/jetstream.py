@@ -295,7 +295,7 @@ class JetStreamJournal(Journal):
     # The lane on the server
 
     async def _verified(self, lane: str, mark: LaneMark) -> str:
-        """The identity of a lane's journal, in which this connection has found a mark. Raises `JournalChanged`."""
+        """The identity of a lane's journal, once this connection has found a mark in it. Raises `JournalChanged`."""
         async with self._connected():
             if lane not in self._journals or mark.journal not in ("", self._journals[lane]):
                 with suppress(Trimmed, EntryDamaged):  # later entries do not matter
@@ -445,7 +445,7 @@ def _know_encrypted(client: Client) -> None:
 
 
 async def _close(client: Client) -> None:
-    """Close a connection, unless another task does. If TLS was refused, this would wait for ever."""
+    """Close a connection, unless another task does. The time limit is for refused TLS, where the close hangs."""
     try:
         async with asyncio.timeout(CLOSE_S):
             await client.close()
@@ -485,7 +485,7 @@ def _subject(message: Msg) -> str:
 
 
 def _check(answer: Mapping[str, Any]) -> None:
-    """Raises our error for one of JetStream's."""
+    """Raises our equivalent of an error of JetStream's."""
     if "error" not in answer:
         return
     code, message = answer["error"].get("err_code"), answer["error"].get("description", "")

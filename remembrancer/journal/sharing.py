@@ -1,7 +1,7 @@
 """The sharing state of a home: the lanes that it is a member of, and the administrator's keys of a server.
 
-It is in the home's directory `sharing` (mode 0700, files 0600): `administration.json` where a server was configured or
-is used, and `lanes/<lane>.json` for each membership. An invitation is a membership on one line.
+It is in the home's directory `sharing` (mode 0700, files 0600): `administration.json` if a server was configured here
+or is used, and `lanes/<lane>.json` for each membership. An invitation is a membership on one line.
 """
 
 import base64
@@ -78,7 +78,7 @@ class Administration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     certificate_key: str = ""
     members: dict[str, dict[str, Member]] = {}
     keyrings: dict[str, Keyring] = {}
-    """All keys of each lane with a new key: one may be in use that has not been delivered to every member."""
+    """All keys of each lane that got a new one, since a key in use may not have reached every member."""
 
 
 JOINED: Final = msgspec.msgpack.encode({"position": 0})
@@ -179,7 +179,7 @@ class Sharing:
     def administration(self) -> Administration | None:
         """The server for new lanes; None if `configure` has made none yet."""
         path = self._administration
-        # Release 0.2.0 could also use a PostgreSQL, and a server that admits everybody.
+        # Release 0.2.0 could also use a PostgreSQL database, and a server that admits everybody.
         if not (path.exists() and _read(path, _decode_any_administration).get("authority")):
             return None
         return _read(path, _decode_administration)
@@ -232,7 +232,8 @@ class Sharing:
             return membership
 
     async def invite(self, lane: str, member: str) -> str:
-        """An invitation for one more machine, on one line: a secret. Raises `InvalidInput` if the name is taken."""
+        """An invitation for one more machine: one line, to be kept secret. Raises `InvalidInput` if the name is
+        taken."""
         with self._deciding():
             administration, own = self._administrated(), self.membership(lane)
             if member in administration.members.get(lane, {}):
@@ -277,7 +278,7 @@ class Sharing:
             administration = msgspec.structs.replace(administration, authority=authority)
             self._write(self._administration, administration)
             remaining = {name: each for name, each in members.items() if name != member}
-            # With the permissions of the administration: no member may write the notices that deliver keys to others.
+            # With the administrator's permissions, since no member may write the notices that deliver keys to others.
             everything = Sealed(_connection(_everything(administration)), own.keyring)
             newer = Keyring.new(_all_keys(administration, own))
             administration = msgspec.structs.replace(administration, keyrings={**administration.keyrings, lane: newer})

@@ -63,7 +63,7 @@ logger = logging.getLogger(__name__)
 
 
 class StoreActor(Actor):
-    """Serves keyword reads and writes as soon as the records are open; vectors join once their index is open."""
+    """Serves writes and keyword searches once the records are open, and vector searches once their index is open."""
 
     def __init__(self, spec: LaunchSpec) -> None:
         super().__init__(spec)
@@ -141,7 +141,7 @@ class StoreActor(Actor):
             if settings.embedder_listen is not None:
                 tasks.start_soon(self._listen_for_workers, settings.embedder_listen)
             tasks.start_soon(self._work_in_background)
-            gc.freeze()  # modules stay for good: garbage collections need not traverse them
+            gc.freeze()  # modules are permanent, so garbage collections can skip them
             task_status.started()
             await anyio.sleep_forever()
 

@@ -93,7 +93,7 @@ class CodeHandlers(Handlers):
         return trees | by_request(self._search, self._list_stale)
 
     def keep_house(self) -> None:
-        """Request an index of each tree of the projects in use, even if its index was lost."""
+        """Request indexing of each tree of the projects in use, even if its index was lost."""
         now = time.monotonic()
         self._asked_at = {project: at for project, at in self._asked_at.items() if now - at < IN_USE_S}
         in_use = {tree.project_id for tree in self._indexer.work.trees if tree.kind == "notes"} | self._asked_at.keys()
@@ -290,7 +290,7 @@ class CodeHandlers(Handlers):
         return (described,)
 
     async def drop(self, project_id: str, tree_ids: Collection[str] | None = None) -> None:
-        """Take trees (None: all) off a project's list, and delete their indexes."""
+        """Remove trees (None: all) from a project's list, and delete their indexes."""
         async with self._listing:
             trees = self._of(project_id)
             gone = [tree for tree in trees.values() if tree_ids is None or tree.id in tree_ids]

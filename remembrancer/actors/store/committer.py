@@ -86,8 +86,8 @@ class Committer:
             writer.thread.shutdown()
 
     def _writer_of(self, name: str) -> _Writer:
-        """Return the writer of a space, a lane, a project's notes or an index. A shared lane, which may wait for a
-        journal, has its own, and so have notes; all indexes together have one, and all other records."""
+        """Return the writer of a space, a lane, a project's notes or an index. Each shared lane, which may wait for a
+        journal, and each project's notes have their own; all indexes share one, and so do all other records."""
         if self._closing:
             raise MemoryUnavailable(STOPPING)
         if name.endswith(INDEX):

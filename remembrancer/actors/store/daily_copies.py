@@ -90,7 +90,7 @@ class DailyCopies:
 
 def is_due(path: Path, now: float, age_s: float = DAY_S) -> bool:
     """True if a database has changed since its last copy, and that copy is `age_s` old at `now` (seconds since the
-    epoch), or from the future: the clock was ahead."""
+    epoch), or in the future, because the clock was ahead."""
     changed_at = max(
         (each.stat().st_mtime for each in (path, path.with_name(f"{path.name}-wal")) if _size(each)), default=None
     )

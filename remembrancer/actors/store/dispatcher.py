@@ -40,7 +40,7 @@ class RequestContext:
     peer: Peer
     envelope: Envelope
     notices: list[Notice] = field(default_factory=list)
-    """The caveats of the answer."""
+    """Caveats about the answer."""
 
     def remaining_s(self, margin_s: float = ANSWER_MARGIN_S) -> float:
         """Return the seconds until the deadline, less a margin for sending the answer."""

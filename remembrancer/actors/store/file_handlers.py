@@ -114,7 +114,7 @@ class FileHandlers(Handlers):
             raise unusable(path, error) from error
 
     async def keep_house(self) -> None:
-        """Check now and then whether there are files to read, and whether an index was deleted."""
+        """Check regularly whether there are files to read, and whether an index was deleted."""
         roots = [Path(tree.root) for tree in self._used_at]
         if roots and not self.has_files and (self._looking is None or self._looking.done()):
             # Not awaited, and on a thread of its own: the disk of a workspace may hang.
@@ -123,7 +123,7 @@ class FileHandlers(Handlers):
             self._looking.add_done_callback(self._note_look)
         for tree in list(self._used_at):
             index = await self._index_of(tree.project_id)  # which the indexer may have made
-            if index is not None and not self.has_files:  # those indexed may be gone, or no longer wanted
+            if index is not None and not self.has_files:  # indexed files may be gone, or no longer wanted
                 self.has_files = bool(await self._readers.in_background(partial(index.listed, tree.root, "", 1)))
         for index in list(self._files.indexes.values()):
             if index.file.damage or index.file.is_replaced:
@@ -330,7 +330,7 @@ def _shown(chunk: IndexedChunk, score: float, query: str) -> FoundChunk:
 
 
 def snippet_of(text: str, query: str) -> str:
-    """Return the text to show: a long one begins at or a little before the sentence with most words of the query."""
+    """Return the text to show. A long one begins at, or just before, the sentence with the most words of the query."""
     text = text.strip()
     if len(text) <= SNIPPET:
         return text

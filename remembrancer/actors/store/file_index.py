@@ -193,7 +193,7 @@ class FileMemories:
         return None if len(rows) > limit else [number for (number,) in rows]
 
     def top(self, filters: Filters, order: Order, limit: int) -> list[int]:
-        """Return the chunks of the most recently modified files, whatever the order."""
+        """Return the chunks of the most recently modified files, regardless of `order`."""
         if filters.tags:
             return []
         condition, arguments = self._condition(filters)

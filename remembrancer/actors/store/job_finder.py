@@ -80,7 +80,7 @@ class Attempts:
         self._made = {job.key: self._made[job.key] for job in due if job.key in self._made}
 
     def take(self, due: Sequence[Job], sort: JobSort, now: float) -> Job | None:
-        """Return the first of these jobs that is of this sort and does not pause."""
+        """Return the first of these jobs that is of this sort and is not paused."""
         for job in due:
             made, next_at = self._made.get(job.key, (0, now))
             if job.sort == sort and next_at <= now:
@@ -189,7 +189,7 @@ class JobFinder:
         await self._end_lost_sessions()
 
     def _project_of(self, records: Records) -> ProjectRef | None:
-        """Return the project of a space, for a shared lane with the lane's name as its id; None if it is the user's."""
+        """Return the project of a space (for a shared lane, with the lane's name as its id); None for the user's."""
         if records.is_users:
             return None
         project_id = self._files.sharer_of(records.name) or records.name

@@ -1,7 +1,7 @@
 """Follows the journal of a shared lane: applies the entries of others as they come, and removes erased memories.
 
 After an erasure the host that wrote last writes a snapshot of the lane, reads it back, and deletes all entries and
-snapshots before it. A host that has not read those entries, or joins, loads the snapshot and reads on from there.
+snapshots before it. A host that has not read those entries, or joins, loads the snapshot and continues from there.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ class LaneFollower:
         self._following: asyncio.Task[None] | None = None
         self._one_at_a_time = asyncio.Lock()
         self._purged = -1
-        """The newest erasure that the journal is known to no longer quote; -1 before the journal was checked."""
+        """The newest erasure known to be complete in the journal; -1 before the journal was checked."""
         self._due_at: float | None = None
         """The time at which this host removes erased memories from the journal, unless another one does."""
 
@@ -110,7 +110,7 @@ class LaneFollower:
             logger.warning("memories are not scrubbed yet", extra={"code": error.code, "reason": error.message})
             if error.retry_possible:
                 return
-        self.lane.erased.difference_update(erased)  # not before: it may be interrupted
+        self.lane.erased.difference_update(erased)  # only now: scrubbing may be interrupted
 
     async def _compact_if_due(self) -> None:
         """Call `compact`; wait first if it has failed, or if another host wrote last and should do so."""
@@ -181,5 +181,5 @@ class LaneFollower:
 
 
 def _clean(snapshots: Sequence[LaneSnapshot], erased_at: int) -> list[LaneSnapshot]:
-    """Return the snapshots that quote no erased memory and have the present form, newest first."""
+    """Return the snapshots that quote no erased memory and have the current form, newest first."""
     return [each for each in snapshots if each.mark.position >= erased_at and each.form == SNAPSHOT_FORM]

@@ -90,7 +90,7 @@ def _write(operation: Operation, change: WriteNote) -> NoteWritten:
 
     def edit(text: str, saved_at: float) -> Edited:
         done = edited(text, change.content, change.mode, change.heading)
-        if done.was_there and saved_at > operation.requested_at - REPEATED_S:  # written, and not recorded
+        if done.was_there and saved_at > operation.requested_at - REPEATED_S:  # written but not recorded
             return done._replace(text=text, replaced="")
         if change.expected and hashlib.sha256(text.encode()).hexdigest() != change.expected:
             message = f"{change.path} was saved by another program meanwhile: nothing was changed"
@@ -110,7 +110,7 @@ def _end(writer: Writer, result: NoteWritten) -> NoteWritten:
 
 @contextlib.contextmanager
 def _opened(note: RealNote) -> Iterator[int]:
-    """Open a note's directory, making it if needed, and yield its descriptor."""
+    """Open a note's directory, creating it if needed, and yield its descriptor."""
     descriptor = open_directory(note, make=True)
     try:
         yield descriptor

@@ -43,7 +43,7 @@ def is_old(paths: RuntimePaths) -> bool:
 
 
 def migrate_old_home(paths: RuntimePaths) -> None:
-    """Make the database of a home that has only old files, while nobody else has them open.
+    """Create the database of a home that has only old files, which nobody else may have open.
 
     Raises:
         RecordsUnusable, SchemaTooNew, SchemaTooOld: an old file is damaged, or of another release. As after every
@@ -66,7 +66,7 @@ def migrate_old_home(paths: RuntimePaths) -> None:
             raise disk_full(no_room, database)
         os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
         with closing(sqlite3.connect(fresh, isolation_level=None)) as connection:
-            connection.execute("PRAGMA journal_mode = MEMORY")  # a kill leaves nothing that is used
+            connection.execute("PRAGMA journal_mode = MEMORY")  # after a kill, this file is not used
             connection.execute("PRAGMA foreign_keys = ON")
             MEMORY.migrate(connection, None)
             with connection:

@@ -145,7 +145,7 @@ class ReadHandlers(Handlers):
 
     async def _gather_context(self, request: GatherContext, context: RequestContext) -> ContextGathered:
         model = self._scheduler.answering.key
-        # Preferences are the user's alone.
+        # Only the user has preferences.
         scopes: tuple[Scope, ...] = SCOPES if any(each != "preferences" for each in request.sections) else ("user",)
         view = await self._view(request.project, scopes, model)
         context.notices = view.notices

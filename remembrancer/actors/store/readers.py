@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 class Readers:
     """Runs reads on threads. Work that no client waits for has a thread of its own, so that it delays no recall.
-    Belongs to one event loop. A file that is closed lets a running query end, and refuses later ones."""
+    Belongs to one event loop. Closing a file waits for running queries; later ones are refused."""
 
     def __init__(self) -> None:
         self.threads: Executor = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="reader")

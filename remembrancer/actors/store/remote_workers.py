@@ -83,7 +83,7 @@ class NetworkRouter(Router[WorkerState]):
         self._end_context()
 
     def callback(self, _: str, key: bytes) -> bool:
-        """Answer ZAP's question whether the holder of that public key may connect."""
+        """Tell ZAP whether the holder of that public key may connect."""
         return self._allowed.find(key.decode()) is not None
 
     def _end_context(self) -> None:
@@ -223,7 +223,7 @@ class RemoteWorkers:
                 return
             try:
                 state = await router.ask(peer, AskWorker(), timeout_s=self._silence_s)
-            except PeerLost:  # only its texts were given to others
+            except PeerLost:  # only its texts went to others
                 pass
             except PeerUnavailable:
                 logger.warning("an embedder on another host is gone", extra={"worker": peer.name})

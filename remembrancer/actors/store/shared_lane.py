@@ -187,7 +187,7 @@ class SharedLane(Records):
 
     is_shared = True
     links_duplicates = False
-    """Links to near-duplicates affect what a change releases, so no host may add one on its own."""
+    """Links between near-duplicates affect which memories a change reactivates, so no host may add one on its own."""
 
     def __init__(
         self,
@@ -242,7 +242,7 @@ class SharedLane(Records):
                 outcomes = self._exchange(_first_append(bodies)) | outcomes
         except RemembrancerError as caught:
             error = caught
-            if isinstance(error, Trimmed):  # it waits until the snapshot is loaded
+            if isinstance(error, Trimmed):  # until the snapshot is loaded
                 error = JournalAway("changes by other machines are being read from a snapshot: try again in a moment")
             if isinstance(error, KeyMissing) and self.problem is None:
                 error = JournalAway(f"changes by other machines cannot be read yet: {error.message}")
@@ -316,8 +316,8 @@ class SharedLane(Records):
         self._exchange({about: _new_entry(about, _encode(entry))})
 
     def touch(self, numbers: Sequence[int], at: float, session_id: str = "", used: Sequence[str] = ()) -> None:
-        """As `Records.touch`, but an archived memory becomes active by an entry, on every host. Raises as `catch_up`
-        if the journal does not take it: the next access tries again."""
+        """As `Records.touch`, but an entry makes an archived memory active on every host. Raises as `catch_up` if the
+        journal does not take it: the next access tries again."""
         with self._edits(durable=False) as edits:
             edits.note_use(used, session_id)
             edits.count_accesses(numbers, at)
@@ -467,7 +467,7 @@ class SharedLane(Records):
         """Apply the entries of a page and store the mark after them, in one transaction. Return the outcomes of the
         operations; the applied ones that are not `own` are passed on.
 
-        A damaged entry is skipped: every host finds the same ones damaged, since they are as their author sealed them.
+        A damaged entry is skipped: every host finds the same ones damaged, since their author sealed them that way.
 
         Raises `SchemaTooNew` if a newer release wrote an entry, after those before it were applied.
         """
@@ -570,7 +570,7 @@ class SharedLane(Records):
                 edits.executemany("INSERT OR REPLACE INTO lane_erasures VALUES (@SPACE, ?, ?)", rows)
             return outcome
         for each in [memory_id] if memory_id is not None else _quoted_by(operation.change):
-            edits.execute(  # by a member that did not know of an erasure
+            edits.execute(  # by a member unaware of an erasure
                 "UPDATE lane_erasures SET position = ? WHERE space = @SPACE AND memory_id = ?", (position, each)
             )
         return outcome

@@ -110,7 +110,7 @@ class SharedLanes:
                 await opened.compact()
 
     def notices(self, project_id: str) -> tuple[Notice, ...]:
-        """Return the notice that an answer may lack memories stored by others, if it may."""
+        """Return a notice if an answer may lack memories stored by others."""
         lane = self._files.shared.get(project_id)
         if lane is None:
             return ()
@@ -221,7 +221,7 @@ class SharedLanes:
                 make = partial(self._made, request.lane, files.database, key, files.limits)
                 self._follow(await self._committer.run(request.lane, make))
             opened = self._open[request.lane]
-            await opened.catch_up()  # otherwise sharing is not started
+            await opened.catch_up()  # raises if sharing cannot start
             own = await self._own(project)
             await files.share(key, opened.lane)
             return await self._move_into(opened.lane, own, project or ProjectRef(USER, ""))
@@ -266,7 +266,7 @@ class SharedLanes:
             ids = await self._committer.run(lane.name, lane.shareable)
             if request.dry_run:
                 return lane.name, len(ids)
-            with suppress(RemembrancerError):  # if the others' latest entries cannot be read, go on without them
+            with suppress(RemembrancerError):  # continue without entries that cannot be read
                 await opened.catch_up()
             await self._committer.run(lane.name, partial(lane.leave, own))
             del self._files.shared[key]

@@ -108,7 +108,7 @@ class HomeSpaces:
 
     @property
     def user(self) -> Records:
-        """The records that take the user's memories: the user's shared lane, or else the user's own space. Raises as
+        """The records that store the user's memories: the user's shared lane, or else the user's own space. Raises as
         `database`."""
         return self.shared.get(USER) or self.user_file
 
@@ -121,7 +121,7 @@ class HomeSpaces:
 
     @property
     def is_opening(self) -> bool:
-        """True while the database of an older release is being upgraded, which answers do not wait for."""
+        """True while the database of an older release is being upgraded. Answers do not wait for that."""
         return self._database is None and self._reopening is not None and self._unusable is None
 
     async def wait_for_opening(self) -> SqliteFile:

@@ -114,7 +114,7 @@ class WriteHandlers(Handlers):
             run = _independent(left)
             left = left[len(run) :]
             with contextlib.suppress(RemembrancerError):  # reported by `_apply`
-                for operation in run:  # an opening in one of the tasks would let later operations go first
+                for operation in run:  # opening it in a task would let later operations go first
                     await self._open_for(operation)
             for operation, reply in zip(run, await asyncio.gather(*map(self._apply, run)), strict=True):
                 if isinstance(reply, Applied):
@@ -128,7 +128,7 @@ class WriteHandlers(Handlers):
         return BatchApplied(tuple(applied), rejected)
 
     async def _apply(self, operation: Operation) -> Outcome:
-        """Apply one operation, committed with those that wait as well, and return the reply."""
+        """Apply one operation, committed together with waiting ones, and return the reply."""
         change = operation.change
         try:
             project = await self._open_for(operation)
@@ -160,13 +160,13 @@ class WriteHandlers(Handlers):
             case StoredResult(already_known=False) | UpdatedResult(re_embedded=True) | RestoredResult(re_embedded=True):
                 self._scheduler.note_demand()
                 reply = msgspec.structs.replace(reply, embedding_error=self._scheduler.error)
-            case PromotedResult():  # its vectors move along, and are compared without being embedded again
+            case PromotedResult():  # its vectors move with it, and are compared without being embedded again
                 for lane in self._files.lanes_of(operation.project.id).values():
                     self._vectors.note_kept(lane.name)
         return reply
 
     async def _open_for(self, operation: Operation) -> Records | None:
-        """Return the open space of an operation's project, which is made if the operation needs it; None if there is
+        """Return the open space of an operation's project, which is created if the operation needs it; None if there is
         none."""
         await self._files.wait_for_opening()
         match operation.change:
@@ -249,8 +249,7 @@ class MemoryWriter:
         return _with_copies(connection, seen, operation, outcome)
 
     def with_copies(self, operation: Operation, outcome: Outcome) -> Outcome:
-        """Return the outcome of an operation that was forwarded, as `apply` returns that of others. Reads on the
-        calling thread."""
+        """Return the outcome of a forwarded operation in the form that `apply` returns. Reads on the calling thread."""
         with contextlib.suppress(RemembrancerError):
             seen = _seen_by(operation.project, self._files.lanes_of(operation.project.id))
             with self._files.database.reading() as connection:

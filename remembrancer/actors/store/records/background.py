@@ -243,7 +243,7 @@ _STALE: Final = (
         "sessions",
         "session_id",
         "runs_before",
-        # Also active ones: those of the user's space, and of other machines, are closed elsewhere.
+        # Includes active sessions: those of the user's space and of other machines are closed elsewhere.
         f"""SELECT session_id FROM sessions AS s
             WHERE s.space = @SPACE AND coalesce(s.ended_at, s.last_active_at) < ?{_NO_TRACE}""",  # noqa: S608 - our names
     ),

@@ -31,11 +31,11 @@ from remembrancer.protocol.writes import (
 )
 
 RELATED: Final = "related_to"
-"""The undirected relation: a link of one memory is a link of the other as well."""
+"""The undirected relation: a link of either memory is a link of both."""
 FULL_TEXT: Final = ("content", "tags", "summary")
 """The fields with a full-text column of their own. The words of other searched fields are in the column `parts`."""
 BEGINNING: Final = 300
-"""The number of characters from which a memory's language is detected."""
+"""The number of characters used to detect a memory's language."""
 STORED_FIELDS: Final = tuple(name for name in RecordedFields.__struct_fields__ if name != "related_entities")
 """The fields of a memory that have their own columns."""
 
@@ -113,7 +113,7 @@ def columns_of(memory: RecordedFields, fields: tuple[str, ...]) -> dict[str, obj
 
 
 def read_entities(query: Query, number: int) -> tuple[EntityRef, ...]:
-    """Return the entities that were given for a memory, in order."""
+    """Return the entities that a client gave for a memory, in order."""
     rows = query(
         """SELECT e.name, e.type, me.relationship, iif(me.edge = ?, '', coalesce(s.name, ''))
            FROM memory_entities AS me JOIN entities AS e ON e.number = me.entity
@@ -215,7 +215,7 @@ def read_portable(
         **now.recorded(),
         **{name: getattr(found, name) for name in KEPT},
         history=tuple(
-            _told(query, entry, session_id)
+            _redacted(query, entry, session_id)
             for entry in read_history(query, found.id)
             if is_version_visible(entry.record, now.scope, found.source_project, session_id, project_id)
         ),
@@ -227,7 +227,7 @@ def read_portable(
     )
 
 
-def _told(query: Query, entry: HistoryEntry, session_id: str | None) -> HistoryEntry:
+def _redacted(query: Query, entry: HistoryEntry, session_id: str | None) -> HistoryEntry:
     """Return a history entry without the id of the superseding memory, if the session may not see that memory."""
     by = entry.details.get("by")
     newer = read_memory(query, by) if session_id is not None and isinstance(by, str) else None

@@ -32,7 +32,7 @@ def snapshot_of(memory: PortableMemory) -> MemoryVersion:
 
 
 def step_of(memory_id: str, before: MemoryVersion, change: PromoteMemory, at: float, project: str | None) -> ChainLink:
-    """The entry that a promotion adds to a memory's promotion chain. `project` is the one that it leaves."""
+    """The entry that a promotion adds to a memory's promotion chain. `project` is the one that the memory leaves."""
     return ChainLink(
         scope=before.scope,
         memory_id=memory_id,
@@ -59,7 +59,7 @@ def log_entry(memory_id: str, before: MemoryVersion, change: PromoteMemory) -> L
 def join_promoted(
     writer: Writer, known: Memory, again: StoreMemory, before: MemoryVersion, change: PromoteMemory, project: str | None
 ) -> None:
-    """Merge a promoted memory into the one with the same text in the broader scope. `project` is the one that it
+    """Merge a promoted memory into the one with the same text in the broader scope. `project` is the project that it
     leaves."""
     step = msgspec.structs.replace(step_of(again.memory_id, before, change, writer.at, project), action="merged")
     chain = (*known.promotion_chain, step)
@@ -118,8 +118,7 @@ def proposal_of(space: SqliteEdits, memory_id: str) -> tuple[object, ...] | None
 
 
 def _propose_as_before(writer: Writer, memory: PortableMemory, change: PromoteMemory) -> None:
-    """Renew the proposal of a memory that returns from the user, and refuse it, unless a move that a session made is
-    undone."""
+    """Renew the proposal of a memory that returns from the user, and refuse it, unless a session's move is undone."""
     moves = [each for each in standing(memory.history) if each.change == "promoted" and each.record.scope == "user"]
     proposal = moves[-1].details.get("proposal") if moves else None
     is_refused = change.reason != MOVE_UNDONE or not (moves and moves[-1].session_id)
@@ -164,8 +163,8 @@ def memory_to_move(writer: Writer) -> PortableMemory:
 
 
 def return_move(writer: Writer) -> PromotedResult:
-    """In the user's shared lane: delete a memory that its project has taken back, with its history, which moved along.
-    So if the project erases it, other machines keep nothing of it. Raises `NotFound` if it is gone."""
+    """In the user's shared lane: delete a memory that its project has taken back, with its history, which has moved
+    with it. Other machines then keep nothing if the project erases it. Raises `NotFound` if it is gone."""
     change = _promotion(writer)
     memory = writer.memory(change.memory_id)
     writer.space.delete(memory.id)
@@ -240,7 +239,7 @@ def end_move(writer: Writer, result: PromotedResult) -> PromotedResult:
 
 def let_go(writer: Writer, memory: PortableMemory) -> ImportedResult:
     """In the source lane: delete a memory that another lane has stored, unless it was changed here since. Only the
-    versions from its session stay in the history: the others moved along, and continue there."""
+    versions from its session stay in the history: the others have moved with it, and continue there."""
     if is_unchanged(writer, memory):
         writer.space.delete(memory.id)
         writer.space.drop_history(memory.id)

@@ -24,7 +24,7 @@ class EmbeddedTexts:
     selects the relevant rows and passages. Errors are as in `Records`."""
 
     name: str
-    """A unique name: `user`, a project's id, the latter with `.files`, or `records` for all memories."""
+    """A unique name: `user`, a project's id, that id with `.files`, or `records` for all memories."""
     links_duplicates = True
     """True if near-duplicates are linked, so that looking for them is useful."""
     _table = "memories"
@@ -155,8 +155,8 @@ class EmbeddedTexts:
 
     def link_similar(self, links: Sequence[NearDuplicate]) -> None:
         """Store near-duplicates and contradictions. Pairs whose memory or passage is gone are skipped, and so are
-        contradictions between memories with another link that settles their relation, and those by a derived memory,
-        which repeats older ones."""
+        contradictions between memories with another link that settles their relation, and contradictions by a derived
+        memory, which repeats older ones."""
         with self._file.transaction(durable=False) as connection:
             for link in links:
                 known = [connection.execute("SELECT 1 FROM passages WHERE number = ?", (each,)) for each in link.seen]

@@ -1,7 +1,7 @@
 """The rules of operations: what each changes in one space, and its result.
 
 They depend only on the space and the operation, not on clocks or settings, so the same operations produce the same
-space on every host of a shared lane (where the limit of a session is checked before). An operation is refused before it
+space on every host of a shared lane (where a session's limit is checked beforehand). An operation is refused before it
 writes anything.
 """
 
@@ -144,7 +144,7 @@ def _store(writer: Writer, change: StoreMemory) -> Result:
         result = StoredResult(change.memory_id, change.type, change.scope, len(first.related_entities))
     else:
         result = _store_again(writer, change, known)
-    # The operation's session, which may differ from the memory's; only now, as the insert refuses an id that is taken.
+    # The operation's session, which may differ from the memory's. Only now, since the insert refuses a taken id.
     writer.note_active()
     if links or change.related:
         made = writer.memory(result.memory_id)
@@ -534,7 +534,7 @@ def _add_links(writer: Writer, source: Memory, links: Targets, reason: str | Non
         changed = True
         writer.space.put_link(source.id, target.id, link.relation, link.strength, writer.at)
         if present is None and link.relation == SUPERSEDES:
-            replaced = writer.memory(target.id)  # as earlier links have left it
+            replaced = writer.memory(target.id)  # including the effects of earlier links
             doubts = _take_doubts(writer, (target.id, source.id))  # the older one was thought to be replaced
             if replaced.now.valid_until is None:
                 after = msgspec.structs.replace(replaced.now, valid_until=writer.at)

@@ -292,7 +292,7 @@ def _undo_import(writer: Writer, change: UndoRun) -> UndoneResult:
             later = [each for each in standing(history) if each.version > brought]
             if any(each.session_id or "imported" in each.details for each in later):
                 skipped.append(Skipped(memory_id, f"it {CHANGED_SINCE}"))
-            else:  # what came later is background work
+            else:  # later versions are background work
                 after = msgspec.structs.replace(memory.now, forgotten=True, forgotten_reason=IMPORT_UNDONE)
                 writer.revise(memory, after, "forgotten", reason=IMPORT_UNDONE, as_of=0)
                 undone.append(memory_id)

@@ -54,7 +54,7 @@ def shown_to(alias: str = "m", session: str = "?") -> str:
 
 
 APART: Final = "memories AS a INDEXED BY memories_apart"
-"""The memories that are forgotten, no longer valid, or a session's own, by an index of few rows."""
+"""The memories that are forgotten, no longer valid, or a session's own, read through a small index."""
 NO_SPACE: Final = 0
 """A number that no space has."""
 

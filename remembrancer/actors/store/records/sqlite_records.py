@@ -111,7 +111,6 @@ class Records(Reader, EmbeddedTexts):
         self._clock = clock
         self.name = name
         self.space = space.number
-        """The number of the space."""
         self._limits = limits
 
     @property

@@ -46,7 +46,7 @@ Vectors = NDArray[np.float32]
 
 
 def is_memory(number: int) -> bool:
-    """True for the number of a memory, and not of a chunk of notes."""
+    """True if the number is a memory's, not that of a chunk of notes."""
     return number < FIRST_CHUNK
 
 
@@ -129,7 +129,6 @@ class RankingFacts(msgspec.Struct, frozen=True, gc=False):
     by_assistant: bool = False
     kind: Kind | None = None
     space: int = 0
-    """The number of the memory's space."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +187,6 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A link between two memories."""
-
     source: str
     target: str
     relation: str

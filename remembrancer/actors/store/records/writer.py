@@ -209,13 +209,12 @@ class Writer:
                 make_active(self.space, hidden, RELEASED, reason, self.at)
 
     def link(self, source: str, target: str, relation: str) -> Link | None:
-        """The link from one memory to another."""
         links = (link for link in self.space.links(source) if link.source == source and link.target == target)
         return next((link for link in links if link.relation == relation), None)
 
     def note_active(self, session_id: str | None = None) -> None:
         """Record that a session, by default the operation's, is active: a new one is registered, and an ended one is
-        reopened, but the way in which it ended is kept. Background work and shells have none."""
+        reopened, but the way in which it ended is kept. Background work and shells have no session."""
         session_id = self.operation.session_id if session_id is None else session_id
         if session_id not in ("", SHELL_SESSION):
             self.space.execute(

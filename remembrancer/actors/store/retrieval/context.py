@@ -148,7 +148,6 @@ class Gathering:
         return tuple((names[key], count) for key, count in uses.most_common(SUBJECTS) if count >= MIN_SUBJECT_MEMORIES)
 
     def _is_wanted(self, memory: ListedMemory) -> bool:
-        """True if a memory belongs in this context."""
         was_closed = memory.done and self.now - memory.updated_at > CLOSED_NAMED_S
         is_over = was_closed or memory.kind == SESSION_RECORD or has_ended(memory.valid_until, self.now)
         is_asked_for = section_of(memory, self.request.sections) is not None

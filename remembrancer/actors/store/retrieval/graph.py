@@ -177,7 +177,6 @@ class Graph:
         return self._found("e.name = ?", name)
 
     def keyed(self, keys: Collection[str]) -> list[Node]:
-        """Return the nodes with these keys."""
         self._looked_up.update(keys)
         return self._found(f"e.key IN {AMONG}", json_list(keys))
 

@@ -154,7 +154,7 @@ def near_memories(
     relationships: Collection[str] | None = None,
 ) -> dict[Ref, RankingFacts]:
     """Return memories that name the reached entities: of the nearest, the most important and the latest of each space.
-    Goes from level to level until there are `enough` memories in total."""
+    Proceeds level by level until there are `enough` memories in total."""
     found: dict[Ref, RankingFacts] = {}
     nodes = list(reached)[: WIDEST * HOPS]
     for distance in sorted({reached[node].distance for node in nodes}):

@@ -49,7 +49,6 @@ class View:
         self.sources = {each.texts.space: each for each in (*spaces, *([] if notes is None else [notes]))}
         """Sources by space number."""
         self.records = [each.texts for each in self.sources.values() if isinstance(each.texts, Records)]
-        """The records of the spaces."""
         self.reader = Reader.of(self.records, database)
         """Runs the queries that cover all spaces at once."""
         self.model = next((each.vectors.model for each in self.sources.values() if each.vectors is not None), None)

@@ -1,7 +1,7 @@
 """The vectors of large spaces in Chroma (HNSW, cosine), in the home or on a server: the extra `chroma`.
 
 A collection has the passages of one space under one model: only numbers and vectors, since metadata would double the
-time of a search. Importing chromadb takes most of a second, so that waits until `Chroma` opens.
+time of a search. Importing chromadb takes most of a second, so it waits until `Chroma` opens.
 """
 
 import contextlib
@@ -71,7 +71,7 @@ class Server(NamedTuple):
 
 
 class Chroma:
-    """The collections of one home, in `folder` or on a server, where their names have a prefix of the home's own.
+    """The collections of one home, in `folder` or on a server, where a prefix of their names identifies the home.
     Methods block, and raise `ChromaUnavailable`."""
 
     def __init__(self, folder: Path, server: Server | None = None) -> None:
@@ -269,8 +269,8 @@ def _sessions(client: Any) -> list[Any]:
 
 
 def _mark_of(folder: Path) -> str:
-    """Return the prefix of a home's collection names, which no other home and no copy on another host has. Removes what
-    an earlier Chroma in the home has left."""
+    """Return the prefix of a home's collection names, which is unique to the home and this host. Removes what an
+    earlier Chroma in the home has left."""
     path = folder / MARK
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -77,12 +77,12 @@ DEADLY_S: Final = 3600.0
 UNATTENDED_S: Final = 10.0
 """The time after the start, or after a worker's last message, during which a worker may still be starting."""
 STARTING_S: Final = 60.0
-"""The time that a worker has to start: loading a model takes seconds, and many on a busy machine."""
+"""The time that a worker has to start: loading a model takes seconds, and longer on a busy machine."""
 NO_WORKER: Final = "no embedder is running ('remembrancer admin scale embedder=1' starts one)"
 LENGTH_TOLERANCE: Final = 0.01
 """The tolerance on a unit vector's length, since another machine rounds float32 differently."""
 CACHED_QUERIES: Final = 1024
-"""1.5 MB at 384 dimensions."""
+"""The number of cached query vectors: 1.5 MB at 384 dimensions."""
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -350,7 +350,7 @@ class EmbeddingScheduler:
         self._demanded_at = time.monotonic()
 
     def hear(self, worker: Peer, state: WorkerState) -> None:
-        """Handle a worker's new state: whatever it held may go to others."""
+        """Handle a worker's new state: its former texts may go to others."""
         self._attended_at = time.monotonic()
         self.lose(worker)
         if state.error is not None and not state.is_leaving:
@@ -517,7 +517,7 @@ class EmbeddingScheduler:
             return
         except PeerUnavailable:
             if worker.key:
-                self._lose(worker)  # on another host: its connection may be what is gone
+                self._lose(worker)  # on another host: perhaps only its connection is gone
             else:
                 self._bury(worker, undelivered=job)
             return

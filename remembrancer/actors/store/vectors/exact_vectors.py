@@ -25,7 +25,7 @@ Nearest = dict[int, float]
 READ_BATCH: Final = 4096
 """The number of passages read from the records in one query: 6 MB at 384 dimensions."""
 BY_THEMSELVES: Final = 8
-"""If the allowed passages are fewer than one in this number, only they are compared."""
+"""If fewer than one in this many passages are allowed, only those are compared."""
 
 
 class ExactVectors:

@@ -40,7 +40,7 @@ class _WorkerState:
         return self.credit - len(self.held)
 
     def can_take(self, size_bytes: float) -> bool:
-        """True if it has credit, and the text fits; with nothing in hand it takes any size."""
+        """True if it has credit, and the text fits; while it holds none, any size fits."""
         return self.room > 0 and (not self.held or sum(self.held.values()) + size_bytes <= HAND_BYTES)
 
 
@@ -83,7 +83,7 @@ class Leases(Generic[Worker]):
         return len(self._workers[worker].held)
 
     def room(self, model: str) -> int:
-        """Return the number of texts that the workers of a model could take at most."""
+        """Return the maximum number of texts that the workers of a model can take."""
         return sum(max(0, state.room) for state in self._workers.values() if state.model == model)
 
     def hand_out(self, model: str, name: str, texts: Iterable[TextToEmbed]) -> list[tuple[Worker, TextToEmbed]]:
@@ -99,7 +99,7 @@ class Leases(Generic[Worker]):
             states = ((worker, state) for worker, state in self._workers.items() if state.model == model)
             able = [(worker, state) for worker, state in states if state.can_take(size_bytes)]
             if not able:
-                break  # a suspected text, and those after it, wait until a worker has nothing else in hand
+                break  # a suspected text, and those after it, wait until a worker holds no other
             worker, state = max(able, key=lambda each: each[1].room)
             state.held[job] = size_bytes
             handed.append((worker, text))

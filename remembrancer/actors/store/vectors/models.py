@@ -46,7 +46,7 @@ class ModelState(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(state.choosing(configured), configured=configured)
 
     def written(self) -> bytes:
-        """Encode the state for the records."""
+        """Encode the state for the catalogue."""
         return msgspec.msgpack.encode(self)
 
     def choosing(self, choice: ModelChoice | None) -> ModelState:

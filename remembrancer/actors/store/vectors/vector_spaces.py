@@ -115,8 +115,8 @@ class VectorSpaces:
             self.note_kept(texts.name)
 
     async def check_now(self, name: str, memory: int, threads: Executor) -> None:
-        """Find and store the near-duplicates of one memory at once. Uses other `threads` than the upkeep's own, which
-        may be busy for minutes."""
+        """Find and store the near-duplicates of one memory at once. Uses `threads`, since the upkeep's own may be busy
+        for minutes."""
         vectors = self.searchable(name)
         if vectors is not None and vectors.records.links_duplicates:
             await self._link(vectors, partial(vectors.records.passages, vectors.model, [memory]), threads)
@@ -197,8 +197,8 @@ class VectorSpaces:
     # --- Chroma.
 
     async def _tend(self) -> None:
-        """Keep Chroma up to date. After a fault it is given up for a while: in the home it is deleted, since its files
-        may be damaged, and on a server its data stays, since only the connection may have failed."""
+        """Keep Chroma up to date. After a fault it is unused for a while: in the home it is deleted, since its files
+        may be damaged; on a server its data stays, since only the connection may have failed."""
         if time.monotonic() < self._reach_at:
             return
         try:
@@ -243,8 +243,8 @@ class VectorSpaces:
         return self._chroma
 
     def _drop_left(self) -> None:
-        """Delete the collections of unneeded models and of files that are now searched in memory, since nothing erased
-        may stay there."""
+        """Delete the collections of unneeded models and of files that are now searched in memory, since erased content
+        must not remain there."""
         in_chroma = {
             f"{name}.{model}" for (name, model), each in self._spaces.items() if isinstance(each, ChromaVectors)
         }
