@@ -405,7 +405,7 @@ class JetStreamJournal(Journal):
             except msgspec.DecodeError as error:
                 raise JournalAway("the journal's answer is not JetStream's") from error
         if not lane:
-            raise JournalAway("the server answers, but its JetStream does not (yet): is it switched on?")
+            raise JournalAway("the server answers, but its JetStream does not (yet): is it enabled?")
         known = self._journals.pop(lane, "")
         if known not in ("", _identity(await self._info(lane))):
             raise JournalChanged.other()

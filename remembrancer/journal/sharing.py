@@ -29,7 +29,7 @@ from remembrancer.protocol.paths import read_file, write_whole
 PREFIX: Final = "remembrancer-join:"
 MAX_LINE: Final = 64 * 1024
 MAX_TITLE: Final = 200
-LOCKED_AGAIN_S: Final = 0.05
+LOCK_RETRY_S: Final = 0.05
 BY_DATABASE: Final = (
     "this release does not share through PostgreSQL: 'remembrancer share leave' keeps a copy of these memories here, "
     "and a NATS server shares them again ('docs/sharing.md')"
@@ -190,7 +190,7 @@ class Sharing:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with FileLock(self._directory / "administration.lock") as lock:
             while not lock.try_acquire():
-                time.sleep(LOCKED_AGAIN_S)
+                time.sleep(LOCK_RETRY_S)
             yield
 
     def configure(self, addresses: Sequence[Address]) -> dict[str, dict[str, str]]:

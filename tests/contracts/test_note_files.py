@@ -150,7 +150,7 @@ def test_what_leads_out_or_is_no_note_is_refused(work: Workspace, tmp_path: Path
         ("script.md", "a link to a file that is not a note"),
         ("pipe.md", "is not a file"),
         ("latin.md", "not UTF-8 (byte 3)"),
-        ("large.md", "begin another note"),
+        ("large.md", "start another note"),
     ):
         refusal = work.refused(name, "New.", path=f"memory/{name}")
         assert isinstance(refusal, InvalidInput)

@@ -55,7 +55,7 @@ class DailyCopies:
                 logger.error("the database is damaged", extra={"reason": error.message})
                 self._report(error)
             else:
-                logger.warning("no copy", extra={"code": error.code, "reason": error.message})
+                logger.warning("the daily copy was not made", extra={"code": error.code, "reason": error.message})
 
     def check(self) -> None:
         """Check the whole database. Raises `RecordsUnusable` if it is damaged."""

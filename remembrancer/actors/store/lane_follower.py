@@ -172,10 +172,10 @@ class LaneFollower:
                 content = await lane.journal.get_snapshot(lane.name, snapshot)
                 await self._committer.run(lane.name, partial(lane.take_in, content, snapshot.mark))
             except (EntryDamaged, KeyMissing, InvalidInput) as error:
-                logger.warning("a snapshot is not taken", extra={"lane": lane.name, "reason": error.message})
+                logger.warning("a snapshot was rejected", extra={"lane": lane.name, "reason": error.message})
             else:
                 self._on_snapshot_loaded()
-                logger.info("a snapshot was taken", extra={"lane": lane.name, "position": snapshot.mark.position})
+                logger.info("a snapshot was loaded", extra={"lane": lane.name, "position": snapshot.mark.position})
                 return True
         return False
 

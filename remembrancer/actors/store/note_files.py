@@ -138,7 +138,7 @@ def _read(directory: int, name: str) -> _Version:
         if not stat.S_ISREG(about.st_mode):
             raise InvalidInput(f"{name} is not a file", field="path")
         if about.st_size > MAX_FILE_BYTES:
-            raise InvalidInput(f"{name} would have more than {MAX_FILE_BYTES} bytes: begin another note", field="path")
+            raise InvalidInput(f"{name} would have more than {MAX_FILE_BYTES} bytes: start another note", field="path")
         return _Version(file.read(), stat.S_IMODE(about.st_mode), about.st_mtime)
 
 

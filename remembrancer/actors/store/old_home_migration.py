@@ -87,7 +87,7 @@ def migrate_old_home(paths: RuntimePaths) -> None:
     except OSError as error:
         if error.errno in NO_SPACE:
             raise disk_full(no_room, database) from error
-        raise FileUnusable(f"{database} cannot be made ({error}); the old files are unchanged") from error
+        raise FileUnusable(f"{database} cannot be created ({error}); the old files are unchanged") from error
     finally:
         for unfinished in (fresh, copy):
             delete_database(unfinished)

@@ -58,7 +58,7 @@ class ProjectMoves(Handlers):
                 await committer.run(new.id, partial(files.move, old.id, new, request.directory))
             finally:
                 for name in (old.id, new.id):
-                    files.let_go(name)
+                    files.close_space(name)
             await files.project(new)
             await self._code.drop(old.id)
             logger.info("a project was moved", extra={"project": old.id, "to": new.id, "memories": memories})

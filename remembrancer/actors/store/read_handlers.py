@@ -192,7 +192,7 @@ class ReadHandlers(Handlers):
             with anyio.CancelScope(deadline=answer_at):  # the search itself continues
                 comparing = asyncio.ensure_future(self._vectors.check_now(records.name, number, threads))
                 await asyncio.shield(comparing)
-            near = self._replaced.untold(request.session_id)
+            near = self._replaced.take_pending(request.session_id)
         similar = await self._readers.read(lambda: near_duplicates(view, ref, request.session_id))
         return EmbeddingState(embedded, similar, error, near)
 

@@ -26,7 +26,7 @@ from remembrancer.protocol.wire import Envelope
 from remembrancer.protocol.work import AskWorker, ModelIdentity, WorkerState, from_worker
 
 PING_S: Final = 1.0
-LISTEN_AGAIN_S: Final = 5.0
+LISTEN_RETRY_S: Final = 5.0
 MAX_CREDIT: Final = 256
 SHOWN_CHARACTERS: Final = 300
 """The length to which a worker's own text is cut before it is shown."""
@@ -134,7 +134,7 @@ class RemoteWorkers:
             except RemembrancerError as error:
                 self._error = error.message
                 logger.error("embedders on other hosts cannot connect", extra={"reason": error.message})
-                await anyio.sleep(LISTEN_AGAIN_S)
+                await anyio.sleep(LISTEN_RETRY_S)
             finally:
                 self.router = None
 

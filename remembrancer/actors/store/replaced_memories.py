@@ -49,7 +49,7 @@ class ReplacedMemories:
         self._changed_by: OrderedDict[str, str] = OrderedDict()
         """The session that last changed a memory. It has just read the memory, so it is not told that it is
         outdated."""
-        self._untold: OrderedDict[str, list[NearMemory]] = OrderedDict()
+        self._pending: OrderedDict[str, list[NearMemory]] = OrderedDict()
         self._lock = threading.Lock()
 
     def judge(self, records: Records, pairs: Sequence[NearDuplicate]) -> list[NearDuplicate]:
@@ -82,18 +82,18 @@ class ReplacedMemories:
             if each.probability >= (each.to_ask if best[each.later.number] is each else PROBABLE)
         ]
 
-    def untold(self, session_id: str) -> tuple[NearMemory, ...]:
+    def take_pending(self, session_id: str) -> tuple[NearMemory, ...]:
         """Return and remove a session's pending reports: the memories that its own memories probably replace."""
         with self._lock:
-            return tuple(self._untold.pop(session_id, ()))
+            return tuple(self._pending.pop(session_id, ()))
 
     def reply_to(self, operation: Operation, reply: Outcome) -> Outcome:
         """Return the outcome of an operation; that of a store includes its session's pending reports. Memories that
         have changed since are no longer reported."""
         changed = memory_id_of(operation.change)
         with self._lock:
-            for session_id, pending in self._untold.items():
-                self._untold[session_id] = [each for each in pending if each.memory_id != changed]
+            for session_id, pending in self._pending.items():
+                self._pending[session_id] = [each for each in pending if each.memory_id != changed]
             if isinstance(operation.change, UpdateMemory):
                 self._changed_by[operation.change.memory_id] = operation.session_id
                 _keep_last(self._changed_by, MAX_REMEMBERED)
@@ -101,7 +101,7 @@ class ReplacedMemories:
                 if not (reply.replayed or reply.result.already_known):
                     self._stored_by[reply.result.memory_id] = operation.session_id
                     _keep_last(self._stored_by, MAX_REMEMBERED)
-                near = tuple(self._untold.pop(operation.session_id, ()))
+                near = tuple(self._pending.pop(operation.session_id, ()))
                 reply = msgspec.structs.replace(reply, near=near)
         return reply
 
@@ -113,10 +113,10 @@ class ReplacedMemories:
                 session_id = self._stored_by.pop(each.later.id, None)
                 if session_id is None or session_id == self._changed_by.get(each.earlier.id):
                     continue  # already told, or the session is unknown
-                near = self._untold.setdefault(session_id, [])
+                near = self._pending.setdefault(session_id, [])
                 if len(near) < MAX_PENDING_REPORTS:
                     near.append(NearMemory(each.earlier.id, each.earlier.content, each.later.id))
-            _keep_last(self._untold, MAX_REMEMBERED)
+            _keep_last(self._pending, MAX_REMEMBERED)
 
 
 def probability_by_words(later: MemoryRecord, earlier: MemoryRecord) -> float:

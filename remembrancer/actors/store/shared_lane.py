@@ -21,9 +21,9 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 
 from remembrancer.actors.store.records.moves import (
+    delete_handed_over,
     end_move,
     is_unchanged,
-    let_go,
     memory_to_move,
     receive_move,
     return_move,
@@ -539,7 +539,7 @@ class SharedLane(Records):
         if taken_back is not None:
             writer.carry_out(partial(receive_move, memory=taken_back))
         elif isinstance(operation.change, ImportMemory):
-            writer.carry_out(partial(let_go, memory=operation.change.memory))
+            writer.carry_out(partial(delete_handed_over, memory=operation.change.memory))
         elif entry.memory is not None and isinstance(result, PromotedResult) and is_unchanged(writer, entry.memory):
             writer.carry_out(partial(end_move, result=result))
         return outcome

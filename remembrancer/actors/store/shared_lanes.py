@@ -18,7 +18,7 @@ import msgspec
 
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.dispatcher import Handler, RequestContext, by_request
-from remembrancer.actors.store.records.moves import let_go
+from remembrancer.actors.store.records.moves import delete_handed_over
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Limits, Records
 from remembrancer.actors.store.records.types import Outcome
@@ -40,7 +40,7 @@ ANSWER_S: Final = 3.0
 retry."""
 SILENT_S: Final = 10.0
 """The time that a journal must be unreachable before answers say so: a restarted server needs no notice."""
-MOVED_AT_ONCE: Final = 50
+MOVE_BATCH: Final = 50
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -232,8 +232,8 @@ class SharedLanes:
     async def _move_into(self, lane: SharedLane, own: Records, project: ProjectRef) -> MemoriesMoved:
         ids = await self._committer.run(own.name, own.shareable)
         moved, reasons = 0, list[str]()
-        for begin in range(0, len(ids), MOVED_AT_ONCE):
-            some = ids[begin : begin + MOVED_AT_ONCE]
+        for begin in range(0, len(ids), MOVE_BATCH):
+            some = ids[begin : begin + MOVE_BATCH]
             outcomes = await self._committer.run(lane.name, partial(self._move_some, lane, own, project, some))
             errors = [outcome for outcome in outcomes if isinstance(outcome, RemembrancerError)]
             for error in errors:
@@ -251,7 +251,7 @@ class SharedLanes:
         outcomes = lane.apply([self._import(lane, project, memory) for memory in given])
         for memory, other, outcome in zip(memories, given, outcomes, strict=True):
             if other.id != memory.id and not isinstance(outcome, RemembrancerError):
-                own.complete(self._import(lane, project, memory), partial(let_go, memory=memory))
+                own.complete(self._import(lane, project, memory), partial(delete_handed_over, memory=memory))
         return outcomes
 
     async def _leave(self, request: LeaveLane, _context: RequestContext) -> tuple[str, int]:

@@ -262,7 +262,7 @@ class HomeSpaces:
             connection.execute("UPDATE spaces SET name = ? WHERE name = ?", (new.id, old))
             self.catalog.move(connection, old, new, directory)
 
-    def let_go(self, name: str) -> None:
+    def close_space(self, name: str) -> None:
         """Forget an open space; the next use opens it again."""
         self._open.pop(name, None)
 

@@ -237,7 +237,7 @@ def end_move(writer: Writer, result: PromotedResult) -> PromotedResult:
     return result
 
 
-def let_go(writer: Writer, memory: PortableMemory) -> ImportedResult:
+def delete_handed_over(writer: Writer, memory: PortableMemory) -> ImportedResult:
     """In the source lane: delete a memory that another lane has stored, unless it was changed here since. Only the
     versions from its session stay in the history: the others have moved with it, and continue there."""
     if is_unchanged(writer, memory):

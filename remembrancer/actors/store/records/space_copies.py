@@ -43,7 +43,7 @@ _UNNAMED: Final = """DELETE FROM entities WHERE space = ?
     AND NOT EXISTS (SELECT 1 FROM memory_entities WHERE entity = number)
     AND NOT EXISTS (SELECT 1 FROM memory_entities WHERE subject = number)"""
 """Deletes the entities of a space that no memory names, which release 0.2.0 may have left."""
-AT_ONCE: Final = 2000
+ROW_BATCH: Final = 2000
 
 
 def take_in(connection: sqlite3.Connection, old: sqlite3.Connection, name: str) -> int:
@@ -85,7 +85,7 @@ def _copy(old: sqlite3.Connection, new: sqlite3.Connection, table: str, space: i
     places = ", ".join("?" * (len(names) + len(owner)))
     order = "number" if "number" in numbered else "sequence" if "sequence" in numbered else "1"
     rows = old.execute(f"SELECT {columns} FROM {table} ORDER BY {order}")  # noqa: S608 - our names
-    while some := rows.fetchmany(AT_ONCE):
+    while some := rows.fetchmany(ROW_BATCH):
         new.executemany(
             f"INSERT INTO {into} VALUES ({places})",  # noqa: S608 - our names
             [[*owner, *(_shifted(value, shift) for value, shift in zip(row, shifts, strict=True))] for row in some],

@@ -493,7 +493,7 @@ class ArrivingEdits(SqliteEdits):
         source = self._source
         source._drop_words(number)
         source.execute("DELETE FROM proposals WHERE space = @SPACE AND memory_id = ?", (memory_id,))
-        self._let_links_wait(number)
+        self._suspend_links(number)
         entities = read_entities(self.query, number)
         former = self.query("DELETE FROM memory_entities WHERE memory = ? RETURNING entity", (number,))
         self.drop_history(memory_id)  # from when it was here before: its own history includes that
@@ -508,8 +508,8 @@ class ArrivingEdits(SqliteEdits):
         self._link_awaited(number, memory_id)
         self._take_passages(number)
 
-    def _let_links_wait(self, number: int) -> None:
-        """Let the links of a memory wait until both ends are in one space again."""
+    def _suspend_links(self, number: int) -> None:
+        """Suspend the links of a memory until both ends are in one space again."""
         self.execute(
             """INSERT OR IGNORE INTO awaited_links SELECT l.source, t.id, l.relation, l.strength, l.created_at
                FROM memory_links AS l JOIN memories AS t ON t.number = l.target

@@ -38,7 +38,7 @@ from remembrancer.protocol.reads import (
 MAX_CONSIDERED: Final = 600
 """The number of memories considered; more never fit."""
 MAX_SEARCH_RESULTS: Final = 40
-LOADED_AT_ONCE: Final = 64
+LOAD_BATCH: Final = 64
 SUBJECTS: Final = 24
 MIN_SUBJECT_MEMORIES: Final = 2
 CLOSED_NAMED_S: Final = 14 * 86_400.0
@@ -102,10 +102,10 @@ class Gathering:
         if or_none and self.view.reader.matching(filters, MAX_CONSIDERED) is None:
             return [], False
         refs = self.view.reader.top(filters, order, MAX_CONSIDERED + 1)
-        for start in range(0, len(refs), LOADED_AT_ONCE):
+        for start in range(0, len(refs), LOAD_BATCH):
             if sum(len(each.content) for each in found) > room:
                 return self._once(found), False
-            page = refs[start : start + LOADED_AT_ONCE]
+            page = refs[start : start + LOAD_BATCH]
             known = self.view.load(page, filters)
             shown = [self._shown(known[ref]) for ref in page if ref in known]
             found += [each for each in shown if self._is_wanted(each)]

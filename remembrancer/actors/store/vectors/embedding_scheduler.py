@@ -333,7 +333,7 @@ class EmbeddingScheduler:
             try:
                 results.append(await self._committer.run(texts.name, partial(work, texts)))
             except RemembrancerError as error:
-                logger.warning("vectors wait", extra={"file": texts.name, "reason": error.message})
+                logger.warning("vectors are delayed", extra={"file": texts.name, "reason": error.message})
         return results
 
     # --- Workers.
@@ -498,7 +498,7 @@ class EmbeddingScheduler:
             try:
                 next_texts = await self._readers.read(ask)
             except RemembrancerError as error:
-                logger.warning("embedding waits", extra={"file": texts.name, "reason": error.message})
+                logger.warning("embedding is delayed", extra={"file": texts.name, "reason": error.message})
                 continue
             handed = self._leases.hand_out(key, texts.name, next_texts)
             for worker, text in handed:

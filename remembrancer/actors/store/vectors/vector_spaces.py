@@ -34,7 +34,7 @@ CHECK_INTERVAL_S: Final = 2.0
 """The time between two checks of Chroma and of pending near-duplicates."""
 IDLE_S: Final = 600.0
 """The time after their last search at which vectors are freed."""
-COMPARED_AT_ONCE: Final = 16
+COMPARE_BATCH: Final = 16
 """The number of passages compared in one batch, which delays recalls. Progress is stored after each batch; after a
 crash the rest is compared again."""
 CHROMA_RETRY_S: Final = 4.0
@@ -168,18 +168,18 @@ class VectorSpaces:
                     self._uncompared.add(name)
                     self._wake.set()
             except RemembrancerError as error:
-                logger.warning("near-duplicates wait", extra={"file": name, "reason": str(error)})
+                logger.warning("near-duplicates are delayed", extra={"file": name, "reason": str(error)})
                 self._uncompared.add(name)
 
     async def _compare(self, vectors: ExactVectors) -> bool:
         """Look for near-duplicates among the next passages not yet compared. Returns True if there may be more."""
         name, records = vectors.records.name, vectors.records
         after = await self._on_thread(partial(records.compared, vectors.model))
-        fresh = partial(records.passages, vectors.model, after=after, limit=COMPARED_AT_ONCE)
+        fresh = partial(records.passages, vectors.model, after=after, limit=COMPARE_BATCH)
         numbers = await self._link(vectors, fresh, self._thread)
         if numbers:
             await self._committer.run(name, partial(records.note_compared, vectors.model, numbers[-1]))
-        return len(numbers) == COMPARED_AT_ONCE
+        return len(numbers) == COMPARE_BATCH
 
     async def _link(self, vectors: ExactVectors, read: Callable[[], PassageVectors], threads: Executor) -> list[int]:
         """Store the near-duplicates of the passages that are read. Returns their numbers."""
@@ -206,7 +206,7 @@ class VectorSpaces:
                 try:
                     await self._tend_texts(texts, model)
                 except RemembrancerError as error:
-                    logger.warning("vectors wait", extra={"file": texts.name, "reason": error.message})
+                    logger.warning("vectors are delayed", extra={"file": texts.name, "reason": error.message})
             await self._on_thread(self._drop_left)
         except (ChromaUnavailable, OSError) as error:
             logger.warning("the vectors of large files are searched in memory", extra={"reason": str(error)})
