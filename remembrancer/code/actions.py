@@ -37,7 +37,7 @@ MOST_OF_WORDS, MOST_SHARE = 12.0, 0.15
 RARE: Final = 2.0
 RAREST: Final = 3.95
 """The rarity of a word in only one of the candidates, however many there are."""
-OF_FORM: Final = 0.6
+NAMING_PROBABILITY: Final = 0.6
 """The probability assigned to a naming rule that the edit falls under."""
 TOKENS_OF_FACT: Final = 39
 UNSEEN: Final = 20
@@ -132,7 +132,7 @@ def terms_of(text: str) -> frozenset[str]:
     return frozenset(each for each in terms_in(text) if len(each) > 1 and each not in _COMMON)
 
 
-def bearing_on(
+def relevant_to(
     action: Action, candidates: Sequence[RecalledMemory], past: PastActions, given: Iterable[str], now: float
 ) -> list[RecalledMemory]:
     """The candidates to show before an action, the most probable first. Leaves out memories that were `given` (whole
@@ -150,7 +150,7 @@ def bearing_on(
         latest |= dict.fromkeys(forms.get(each.id, ()), each)
     for each in may_bear:
         is_of_form = any(part.split()[-1] in action.constructs for part, _ in forms[each.id])
-        chances[each.id] = OF_FORM if is_of_form else _probability(each, terms[each.id], rarity, past)
+        chances[each.id] = NAMING_PROBABILITY if is_of_form else _probability(each, terms[each.id], rarity, past)
     sure = [
         each
         for each in may_bear

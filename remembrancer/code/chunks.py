@@ -57,7 +57,7 @@ _THROUGH: Final = frozenset(_AROUND.split())
 _BODIES: Final = frozenset({"class_body", "enum_class_body", "function_body", "field_declaration_list"})
 """Bodies that the grammar does not mark with the field `body`."""
 _TYPES: Final = {"struct_type": "struct", "interface_type": "interface"}
-_IN_PARTS: Final = frozenset({"haskell", "elixir"})
+_MULTI_CLAUSE: Final = frozenset({"haskell", "elixir"})
 """Languages in which a function may have several consecutive definitions."""
 _VALUES: Final = re.compile(
     r"arrow_function|function|class|lambda|closure|struct|object|call_expression|new_expression"
@@ -207,7 +207,7 @@ class Source:
 
     def _identity(self, definition: Definition) -> str | int:
         """A key that all parts of one function share."""
-        in_parts = self.language in _IN_PARTS and definition.kind == _FUNCTION
+        in_parts = self.language in _MULTI_CLAUSE and definition.kind == _FUNCTION
         return definition.name if in_parts else definition.node.id
 
     def _defined(self, definition: Definition, start: int, end: int, name: str, depth: int) -> Iterator[Chunk]:

@@ -34,7 +34,7 @@ from remembrancer.commands.import_ import import_
 from remembrancer.commands.output_files import PRIVATE_UMASK, cannot, new_file, stamp, target_of
 from remembrancer.commands.report import YES, Group, Report, argument, command, confirm, flag
 from remembrancer.commands.runtime_client import is_up, paths_here
-from remembrancer.commands.terminal import said_when_slow
+from remembrancer.commands.terminal import notice_when_slow
 from remembrancer.config.home import locate
 from remembrancer.memory.text import count
 from remembrancer.protocol.errors import FileUnusable, HomeUnusable, InvalidInput
@@ -124,7 +124,7 @@ def create(file: str | None, force: bool) -> Report:
         raise InvalidInput(f"{file!r} cannot be the name of a backup: it must end in .tar.gz or .tar")
     paths = paths_here()
     target = target_of(file, f"remembrancer-{stamp(time.time())}.tar.gz", force=force)
-    with said_when_slow("Backing up"):
+    with notice_when_slow("Backing up"):
         memories, queued = back_up(paths, target, force=force)
     size = target.stat().st_size
     left_out = [name for name in LEFT_OUT if (paths.home / name).exists()]
@@ -166,13 +166,13 @@ def put_back(file: str, yes: bool) -> Report:
     paths = paths_here()
     if locate(os.environ).in_memory:
         raise InvalidInput("this memory is kept in RAM only, and ends with its runtime: restore into another home")
-    with said_when_slow("Checking the backup"):
+    with notice_when_slow("Checking the backup"):
         made_at = read_archive(archive)
     when = f"{datetime.fromisoformat(made_at).astimezone():%Y-%m-%d %H:%M}"
     if not is_up(paths):
         what = f"The backup of {when} replaces the memories of {paths.home}. The present ones are kept there."
         confirm(f"{what}\nRestore it?", yes=yes)
-    with said_when_slow("Restoring"), locked(paths):
+    with notice_when_slow("Restoring"), locked(paths):
         aside = restore(paths, archive, time.time())
     memories = memories_in(paths.database)
     facts = {"home": str(paths.home), "archive": str(archive), "made_at": made_at, "memories": memories}

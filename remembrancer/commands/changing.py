@@ -37,7 +37,7 @@ RUN: Final = "run:"
 """The prefix of a run's id."""
 ERASED: Final = "no memory with the id"
 """Part of the error for the whole id of an erased memory, but not of that for an ending that matches no id."""
-NAMED: Final = 80
+QUOTED: Final = 80
 """The number of characters of a memory that the message about its change quotes."""
 UNCHANGED: Final = "Nothing was changed: it is already like that."
 
@@ -253,7 +253,7 @@ def _settle(where: Where, memory: str, relation: str, reason: str | None) -> Rep
                 answer = conversation.call("update_memory", memory_id=pair.newer.id, add_links=[link], reason=reason)
                 newer = f"“{excerpt(pair.newer.content)}”"
                 if relation == "supersedes":
-                    line = f"“{excerpt(pair.older.content, NAMED)}” is replaced by: {newer}"
+                    line = f"“{excerpt(pair.older.content, QUOTED)}” is replaced by: {newer}"
                     return _done(answer, f"{line}; {where.undo(pair.older.id)} takes that back")
                 return _done(answer, f"Both hold. The newer one: {newer}; {where.undo(pair.newer.id)} takes that back")
     raise NotFound(f"no pair in 'remembrancer list --review' has {short(memory)} as its older memory")
@@ -398,8 +398,8 @@ def _check_restorable(where: Where, memory: str) -> None:
         before = where.ask("get_memory", memory_id=memory, detail=True)
         if before.keys().isdisjoint(("forgotten_at", "valid_until", "invalid_reason")):
             raise InvalidInput(
-                f"there is nothing to restore: “{excerpt(before['content'], NAMED)}” is neither forgotten nor replaced "
-                "(--version N returns to an earlier version, 'edit ID --both' settles a pair of 'list --review')"
+                f"there is nothing to restore: “{excerpt(before['content'], QUOTED)}” is neither forgotten nor "
+                "replaced (--version N restores an earlier version, 'edit ID --both' settles a pair of 'list --review')"
             )
 
 
@@ -524,7 +524,7 @@ def _name_of(where: Where, memory: str, answer: Answer) -> str:
     """The beginning of a changed memory's text, quoted; its id if the change is queued, or the store went away."""
     if "queued" not in warnings_of(answer).values():
         with suppress(MemoryUnavailable):
-            return f"“{excerpt(where.ask('get_memory', memory_id=memory)['content'], NAMED)}”"
+            return f"“{excerpt(where.ask('get_memory', memory_id=memory)['content'], QUOTED)}”"
     return short(memory)
 
 

@@ -31,12 +31,12 @@ from remembrancer.actors.store.old_home_migration import is_old, old_files
 from remembrancer.commands import exit_codes
 from remembrancer.commands.clients import ClientEnvironment, FileRefused, clients, our_entries
 from remembrancer.commands.home_reader import examine_files, has_later, known_projects, read_models, recent_clients
-from remembrancer.commands.projects import gone_of
+from remembrancer.commands.projects import moved_advice
 from remembrancer.commands.report import Line, Report, command, flag
 from remembrancer.commands.runtime_client import look, paths_here
 from remembrancer.commands.setup import probe
 from remembrancer.commands.status import duration
-from remembrancer.commands.terminal import said_when_slow, styled, table
+from remembrancer.commands.terminal import notice_when_slow, styled, table
 from remembrancer.config.reading import load_configuration
 from remembrancer.config.settings import REMOTE_ENGINES, Settings, model_choices
 from remembrancer.memory.text import count
@@ -97,7 +97,7 @@ class Examination:
         findings = {}
         for name, check in CHECKS.items():
             try:
-                with said_when_slow(f"Checking the {name}"):
+                with notice_when_slow(f"Checking the {name}"):
                     findings[name] = check(self)
             except Exception as error:
                 logger.warning("the check of %s failed", name, exc_info=True)
@@ -392,7 +392,7 @@ def check_projects(at: Examination) -> Finding:
         known = known_projects(at.paths)
     except RemembrancerError:
         return Finding("ok", "not checked: see the records")
-    return Finding("ok", count(len(known), "project"), gone_of(known))
+    return Finding("ok", count(len(known), "project"), moved_advice(known))
 
 
 # --- the clients ---
@@ -417,7 +417,7 @@ def check_clients(at: Examination) -> Finding:
             path = Path(home if isinstance(home, str) else at.paths.home).expanduser()
             if not path.is_absolute() and "${" not in str(path):
                 checked.append(("problem", f"{which} names the home {home}, which has to be an absolute path"))
-            elif not is_there(command, at.around):
+            elif not can_be_found(command, at.around):
                 checked.append(("problem", f"{which} starts {command}, which does not exist"))
             elif unknown := unknown_toolsets(str(environ.get(TOOLSETS_VARIABLE, ""))):
                 checked.append(("warning", f"{which}: {TOOLSETS_VARIABLE}: {'; '.join(unknown)}"))
@@ -449,7 +449,7 @@ def check_clients(at: Examination) -> Finding:
     return Finding(status, f"{count(number, 'entry')} {outcome}", advice, few([text for _, text in checked]))
 
 
-def is_there(command: str, around: ClientEnvironment) -> bool:
+def can_be_found(command: str, around: ClientEnvironment) -> bool:
     """True if a client can find a command. One that contains a variable of the client's is assumed to exist."""
     if "${" in command:
         return True

@@ -20,7 +20,7 @@ from remembrancer.commands.output_files import PRIVATE_UMASK, cannot, new_file, 
 from remembrancer.commands.report import Report, argument, command, flag, option
 from remembrancer.commands.runtime_client import paths_here
 from remembrancer.commands.selection import Where
-from remembrancer.commands.terminal import said_when_slow
+from remembrancer.commands.terminal import notice_when_slow
 from remembrancer.memory.export_format import MemoryLine, ProjectLine, decode_line
 from remembrancer.memory.markdown_files import DETAILS, details_of, file_of
 from remembrancer.memory.text import count
@@ -56,7 +56,7 @@ def export(file: str | None, project: Sequence[str], markdown: bool, force: bool
         if target is None:
             shutil.copyfileobj(lines, sys.stdout.buffer)
         elif markdown:
-            with said_when_slow("Writing the Markdown"):
+            with notice_when_slow("Writing the Markdown"):
                 _write_markdown(lines, target)
     facts = {"file": "-" if target is None else str(target), **written, "queued": queued}
     words = _in_words(facts, has_user=not projects)

@@ -35,7 +35,7 @@ from remembrancer.commands.selection import (
     warnings_of,
     with_short_ids,
 )
-from remembrancer.commands.terminal import Terminal, said_when_slow, table
+from remembrancer.commands.terminal import Terminal, notice_when_slow, table
 from remembrancer.memory.open_ends import asks_for_open_ends
 from remembrancer.memory.sentences import excerpt, one_line, without_marks
 from remembrancer.memory.short_ids import has_part
@@ -54,7 +54,7 @@ BEST: Final = 5
 """The number of search results shown by default."""
 MARKED_PAIRS: Final = 100
 """The number of pairs in review that a search marks; all of them would take a noticeable time."""
-MARKED: Final = 60
+QUOTED_CHARACTERS: Final = 60
 """The number of characters that a "replaced by" mark quotes of the newer memory."""
 LONGEST: Final = 500
 """The number of characters of a memory that a list shows at a terminal; `show` shows all, and so does a pipe."""
@@ -64,8 +64,7 @@ LONGEST_PLACE: Final = 30
 """The longest id or path, in characters, that a list shows in a column beside the texts."""
 MOST_LISTED: Final = 1000
 """The maximum number of memories that `list_memories` lists."""
-NAMED: Final = 200
-"""The number of a project's latest sessions that are named by their clients."""
+NAMED_SESSIONS: Final = 200
 NEVER: Final = "9999-12-31"
 TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 """A time in an answer of a tool."""
@@ -297,7 +296,7 @@ def _read_notes(where: Where) -> tuple[bool, dict[str, str]]:
     try:
         if not (are_there or where.first().call("memory_status")["totalFiles"]):  # read files may be gone by now
             return False, {}
-        with said_when_slow("Reading the notes"):
+        with notice_when_slow("Reading the notes"):
             where.first().call("memory_sync")
     except RemembrancerError as error:
         return True, {error.message: error.code}
@@ -320,7 +319,7 @@ def _gather(where: Where, tool: str, arguments: Answer) -> tuple[list[Answer], d
             arguments = {**arguments, "scope": rest}
         answer = conversation.call(tool, **arguments)
         if "embedding_starting" in warnings_of(answer).values():
-            with said_when_slow("Loading the model"):
+            with notice_when_slow("Loading the model"):
                 _await_model(conversation)
             answer = conversation.call(tool, **arguments)
         warnings |= warnings_of(answer)
@@ -401,7 +400,7 @@ def _marks(memory: Answer, words: Mapping[str, str]) -> list[str]:
 
     def named(newer: str) -> str:
         text, bare = words.get(short(newer), ""), short(newer)
-        return f"“{excerpt(text, MARKED)}” ({bare})" if text else bare
+        return f"“{excerpt(text, QUOTED_CHARACTERS)}” ({bare})" if text else bare
 
     is_past = str(memory.get("valid_until") or NEVER) <= datetime.now(UTC).isoformat()
     marks = [name for name in ("expired", "done") if memory.get(name) or (name == "expired" and is_past)]
@@ -536,7 +535,7 @@ def clients_of(where: Where) -> dict[str, str]:
     clients: dict[str, str] = {}
     with suppress(RemembrancerError):  # then the ids are shown
         for place in where.places:
-            sessions = ask_store(ListSessions(place.project, SHELL_SESSION, limit=NAMED))
+            sessions = ask_store(ListSessions(place.project, SHELL_SESSION, limit=NAMED_SESSIONS))
             clients |= {session.session_id: client_title(session.client) for session in sessions if session.client}
     return clients
 

@@ -43,7 +43,7 @@ STRING_LIMITS = (2000, 1500, 1000, 500, 100)
 """Limits on the length of each text in a structured member: the first that makes all of them fit is used."""
 LONGEST_LIST = 50
 LARGEST_INTEGER = 2**63 - 1
-AGAIN = b"again"
+CONTEXT_LOST = b"again"
 """The note on a session whose conversation has lost its context."""
 INPUT_BYTES = 16 * 1024 * 1024
 INPUT_WAIT_S = 2.0
@@ -64,7 +64,7 @@ prompt's context is requested: the assistant's own tools wait for the runtime as
 MOST_WAIT_S = 10.0
 DEFAULT_ACTION_WAIT_S = 0.15
 """The time limit for memories about a command or an edit, from the hook's request."""
-TOLD_BEFORE_TOOLS = ("claude-code", "codex", "vscode", "qwen-code")
+CONTEXT_BEFORE_TOOLS = ("claude-code", "codex", "vscode", "qwen-code")
 """The clients that accept context with a tool call; Codex does not support `ask`."""
 NO_ASK = ("codex",)
 LONGEST_TASK = 4000
@@ -241,7 +241,7 @@ def main(argv: list[str]) -> int:
         places = find_places(os.environ)
         session = Session(places, os.environ, client_of(client, given), name_of_session, directory, began)
         if event in COMPACTIONS:  # the conversation has lost the memories that it had
-            session.note("given", AGAIN)
+            session.note("given", CONTEXT_LOST)
         if event not in NOT_RECORDED:
             try:
                 session.leave(event, bounded(given))
@@ -267,17 +267,17 @@ def _event_of(argument: str, given: Given) -> tuple[str, str]:
 def _give(name: str, event: str, given: Given, session: Session) -> None:
     """Print the memories that are due. `name` is the client's name of the event."""
     if event == TOOL_BEGINS and isinstance(given.get("tool_input"), dict):
-        _give_before_action(name, given["tool_input"], session)
+        _print_before_action(name, given["tool_input"], session)
         return
     prompt = given.get("prompt") if event == PROMPT else None
     text = whole(prompt) if isinstance(prompt, str) and not prompt.isspace() else ""
     if text or event == SESSION_START:
         # A conversation that was just compacted continues without a prompt; VS Code accepts no context with one.
         is_due = event == PROMPT or given.get("source") == "compact" or session.client == VSCODE
-        _give_context(name, event, text, session, is_due=is_due)
+        _print_context(name, event, text, session, is_due=is_due)
 
 
-def _give_context(name: str, event: str, text: str, session: Session, *, is_due: bool) -> None:
+def _print_context(name: str, event: str, text: str, session: Session, *, is_due: bool) -> None:
     """Print the memories for the assistant: with the first prompt everything relevant, later only likely and new ones.
     If none are due yet, start a runtime, so that the first prompt finds one. Raises `ValueError` if they cannot be
     read."""
@@ -289,9 +289,9 @@ def _give_context(name: str, event: str, text: str, session: Session, *, is_due:
             link.close()
         return
     before = session.noted("given")
-    is_first = before is None or before == AGAIN
+    is_first = before is None or before == CONTEXT_LOST
     had = [] if before is None or is_first else before.decode().split()
-    arguments = question(text, tokens, had, is_first=is_first, is_again=before == AGAIN)
+    arguments = question(text, tokens, had, is_first=is_first, is_again=before == CONTEXT_LOST)
     answer = ask(session, arguments, wait_s if is_first else later_s, is_first=is_first)
     if answer is None:
         return
@@ -308,12 +308,12 @@ def _give_context(name: str, event: str, text: str, session: Session, *, is_due:
     _report_given(session, event, new, text, is_all=not answer["truncated"])
 
 
-def _give_before_action(name: str, called: Given, session: Session) -> None:
+def _print_before_action(name: str, called: Given, session: Session) -> None:
     """Before a command or an edit, print the relevant memories that this session was not given yet: as context, or as a
     question to the user."""
     from remembrancer.commands.hook_actions import action_of
 
-    action = action_of(called) if session.client in TOLD_BEFORE_TOOLS else None
+    action = action_of(called) if session.client in CONTEXT_BEFORE_TOOLS else None
     if action is None:
         return
     before = (session.noted("acted") or b"").decode().split()

@@ -23,7 +23,7 @@ from remembrancer.commands.output_files import PRIVATE_UMASK
 from remembrancer.commands.report import Report, argument, command, flag, option
 from remembrancer.commands.runtime_client import ask_store, paths_here
 from remembrancer.commands.selection import short
-from remembrancer.commands.terminal import said_when_slow, tracked
+from remembrancer.commands.terminal import notice_when_slow, tracked
 from remembrancer.config.project import directory_here, project_of, working_tree_of
 from remembrancer.config.reading import load_settings
 from remembrancer.config.settings import Settings
@@ -211,7 +211,7 @@ def import_(file: str | None, client: str | None, dry_run: bool, allow_secrets: 
     project_here = project_of(directory_here())
     limit_bytes = load_settings(os.environ).content_limit_bytes
     run_id = IMPORTS + new_ulid()
-    with said_when_slow("Reading and checking the memories"):
+    with notice_when_slow("Reading and checking the memories"):
         contents = _read(file, client, project_here, limit_bytes, allow_secrets=allow_secrets)
         operations, forgotten = _operations(contents.memories, run_id)
     if dry_run:

@@ -91,7 +91,7 @@ def list_projects() -> Report:
     paths = paths_here()
     known = known_projects(paths)
     nothing = f"The home {paths.home} has no project's memories yet."
-    gone = gone_of(known)
+    gone = moved_advice(known)
     facts = {"home": str(paths.home), "projects": known}
     return Report(facts, _table(known) if known else nothing, notes=[gone] if gone else [])
 
@@ -104,11 +104,11 @@ def notice_of_move(directory: Path) -> str:
         own_id, here = project_of(directory).id, str(directory.resolve())
         if any(project.id == own_id and project.memories for project in known):
             known = [project for project in known if project.path and directory_of(project.path) == here]
-        return gone_of(known, directory)
+        return moved_advice(known, directory)
     return ""
 
 
-def gone_of(known: Sequence[KnownProject], new: Path | None = None) -> str:
+def moved_advice(known: Sequence[KnownProject], new: Path | None = None) -> str:
     """The sentence about the projects that are no longer where they were, with the command that moves the only one of
     them to `new` if that has its name; empty if there is none."""
     remembered = [ProjectRef(project.id, project.path) for project in known if project.memories and project.path]

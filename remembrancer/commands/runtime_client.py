@@ -159,7 +159,7 @@ async def request_store(
     like a session's. `answer_s` limits the time of the store's work. `slow` is shown at a terminal if that takes more
     than a second. The question must be idempotent, since it may be repeated. Raises `MemoryUnavailable` if no store
     came within the budget, and the error with which a store refuses."""
-    from remembrancer.commands.terminal import said_when_slow
+    from remembrancer.commands.terminal import notice_when_slow
 
     places = find_places(environ)
     starter = Starter(places, environ)
@@ -172,7 +172,7 @@ async def request_store(
     endpoint = RuntimePaths(Path(places.home)).store_endpoint
     async with StoreClient(endpoint, Speaker("command", new_ulid())) as client:
         try:
-            with said_when_slow(slow):
+            with notice_when_slow(slow):
                 return await client.ask(question, answer_s, away_s=STORE_BUDGET_S, on_wait=start)
         except StoreAway as error:
             raise MemoryUnavailable(

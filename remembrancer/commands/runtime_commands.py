@@ -169,13 +169,13 @@ def _say_how_to_connect(home: Home, address: tuple[str, int] | None) -> None:
 @command()
 def down() -> Report:
     """Stop the runtime of this home cleanly. Acknowledged writes are kept."""
-    from remembrancer.commands.terminal import said_when_slow  # takes 50 ms, and `up` does not need it
+    from remembrancer.commands.terminal import notice_when_slow  # takes 50 ms, and `up` does not need it
 
     paths = paths_here()
     if not is_up(paths):
         return Report({"stopped": False}, (), exit_codes.NOT_RUNNING, (nothing_runs(paths.home),))
     began = time.monotonic()
-    with said_when_slow("Stopping the memory"):
+    with notice_when_slow("Stopping the memory"):
         is_down = end_runtime(paths, STOP_LIMIT_S)
     if not is_down:
         why = (

@@ -20,7 +20,7 @@ from remembrancer.actors.bridge.places import find_places
 from remembrancer.actors.bridge.starter import Starter
 from remembrancer.commands.gateway_client import LOOK_S, GatewayClient, pause, reach
 from remembrancer.commands.report import Report, command, flag, option
-from remembrancer.commands.terminal import said_when_slow
+from remembrancer.commands.terminal import notice_when_slow
 from remembrancer.config.project import directory_here, directory_of, project_of
 from remembrancer.memory.short_ids import LEAST, WHOLE, id_or_part
 from remembrancer.protocol.errors import (
@@ -179,7 +179,7 @@ class GatewayConnection:
     def __init__(self, place: Place, session: str = SHELL_SESSION) -> None:
         places = find_places(os.environ)
         starter, give_up_at = Starter(places, os.environ), time.monotonic() + WAIT_S
-        with said_when_slow("Starting the memory"):
+        with notice_when_slow("Starting the memory"):
             link = reach(starter, give_up_at)
             if link is None:
                 from remembrancer.commands.runtime_client import not_started
@@ -206,7 +206,7 @@ class GatewayConnection:
         from remembrancer.protocol.problems import OPENING
 
         give_up_at = time.monotonic() + WAIT_S
-        with said_when_slow("Waiting: the memory is busy, or is being upgraded from an older release"):
+        with notice_when_slow("Waiting: the memory is busy, or is being upgraded from an older release"):
             while True:
                 try:
                     return self._asked(tool, arguments)
@@ -224,12 +224,12 @@ class GatewayConnection:
         except OSError as error:
             raise MemoryUnavailable(f"the memory service does not answer: {error}") from error
         if "error" in answer:
-            message = in_words_of_shell(answer) + _hint_of_release(answer["error"])
+            message = shell_message(answer) + _hint_of_release(answer["error"])
             raise from_failure(Failure(answer["error"], message, answer["retry_possible"]))
         return answer
 
 
-def in_words_of_shell(failure: Answer) -> str:
+def shell_message(failure: Answer) -> str:
     """The message of a tool's error, with a shell's words for arguments, remedies and ids."""
     message, argument = failure["message"], failure.get("field", "")
     own, remedy = ARGUMENTS.get(argument.partition("[")[0]), failure.get("remedy", "")

@@ -45,7 +45,7 @@ from remembrancer.commands.config import write_setting
 from remembrancer.commands.gateway_client import PROTOCOL, ask_process
 from remembrancer.commands.report import Line, Report, argument, command, flag
 from remembrancer.commands.runtime_client import end_runtime
-from remembrancer.commands.terminal import styled, to_be_copied
+from remembrancer.commands.terminal import styled, unwrapped
 from remembrancer.config.home import locate
 from remembrancer.config.reading import read_configuration
 from remembrancer.protocol.errors import InvalidInput
@@ -117,7 +117,7 @@ def setup(
             {"client": edit.client.name, "path": str(edit.place.path), "text": edit.document} for edit in edits
         ]
         notes += [f"{edit.client.title}: {edit.place.path}" for edit in edits]
-        return Report({"documents": documents}, [to_be_copied(edit.document) for edit in edits], notes=notes)
+        return Report({"documents": documents}, [unwrapped(edit.document) for edit in edits], notes=notes)
     outcomes = [_carry_out(edit, "remove" if remove else "add") for edit in edits]
     if remove:
         outcomes = [outcome for outcome in outcomes if outcome.action != "nothing"]

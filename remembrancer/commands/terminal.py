@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 @contextmanager
-def said_when_slow(text: str) -> Iterator[None]:
+def notice_when_slow(text: str) -> Iterator[None]:
     """Tell the user at a terminal what is being waited for, once that has taken a second. Without a text, nothing."""
     if not (text and sys.stderr.isatty()):
         yield
@@ -102,7 +102,7 @@ def styled(markup: str) -> Text:
     return Text.from_markup(markup, overflow="ignore")
 
 
-def to_be_copied(text: str) -> Text:
+def unwrapped(text: str) -> Text:
     """A text that is left as it is, however wide the terminal: a line break in a link or in JSON would break it."""
     return Text(text, no_wrap=True)
 
@@ -115,7 +115,7 @@ def print_lines(lines: Sequence[RenderableType]) -> None:
 
     def text_of(line: str) -> Text:
         has_long_word = any(len(word) > out.width for word in line.split())
-        return to_be_copied(line) if has_long_word else Text(line, overflow="ignore")
+        return unwrapped(line) if has_long_word else Text(line, overflow="ignore")
 
     texts = [text_of(line) if isinstance(line, str) else line for line in lines]
     if not out.is_terminal:

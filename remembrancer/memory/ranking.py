@@ -189,7 +189,7 @@ def is_assistants(content: str) -> bool:
     return bool(_ASSISTANT.match(content)) and not _USER.search(content)
 
 
-def asks_of_the_user(query: str) -> bool:
+def asks_about_user(query: str) -> bool:
     """True if users ask about themselves, and not about something that they were told."""
     return bool(_OF_THE_USER.search(query)) and not _OF_THE_ASSISTANT.search(query)
 

@@ -19,8 +19,7 @@ ID_FIELDS: Final = frozenset({"memory_id", "id", "node_id", "supersedes", "targe
 """Arguments of tools that are memory ids."""
 OWN_WORDS: Final = frozenset({"content", "metadata", "structured", "excerpt", "memory_ids"})
 """Parts of an answer in which ids are not shortened: stored texts, and data that a program keeps."""
-NAMED: Final = 5
-"""The number of candidates in an error message."""
+NAMED_CANDIDATES: Final = 5
 
 _PART: Final = re.compile(rf"(?:{MEMORY_PREFIX})?([0-9A-HJKMNP-TV-Z]{{{LEAST},25}})", re.IGNORECASE)
 WHOLE: Final = re.compile(rf"{MEMORY_PREFIX}[0-7][0-9A-HJKMNP-TV-Z]{{25}}")
@@ -74,7 +73,7 @@ def only_one(part: str, candidates: Collection[tuple[str, str]], field: str) -> 
         raise NotFound(f"there is no memory whose id begins or ends with {part}", field=field)
     if len(candidates) > 1:
         short = short_forms(*2 * [[memory_id for memory_id, _ in candidates]])
-        named = "; ".join(f"{short[each]} ({words})" for each, words in list(candidates)[:NAMED])
+        named = "; ".join(f"{short[each]} ({words})" for each, words in list(candidates)[:NAMED_CANDIDATES])
         raise InvalidInput(f"{field} {part} is ambiguous, {len(candidates)} memories match: {named}", field=field)
     return next(iter(candidates))[0]
 

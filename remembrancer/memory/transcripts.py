@@ -22,11 +22,11 @@ from remembrancer.memory.limits import moment
 RESULT_CHARACTERS: Final = 400
 """The number of characters kept of a tool's result; its beginning says what it was, its end how it went."""
 CALL_CHARACTERS: Final = 200
-LOOKED_AT: Final = 8_000
+EXAMINED_CHARACTERS: Final = 8_000
 """The number of characters at either end of such a text that are examined before it is shortened."""
 LONGEST_TURN: Final = 60_000
 """The longest turn in characters: a pasted file is not conversation."""
-_NOT_SAID: Final = re.compile(
+_CLIENT_TEXT: Final = re.compile(
     r"<(system-reminder|environment_context|user_instructions|local-command-\w+|ide_\w+)>.*?(?:</\1>|\Z)", re.DOTALL
 )
 """Text that a client adds to a message and the user has not written."""
@@ -156,7 +156,7 @@ def _joined(content: Any) -> str:
 
 
 def _spoken(text: str) -> str:
-    return "" if _COMMAND.match(text) else _NOT_SAID.sub("", text).strip()
+    return "" if _COMMAND.match(text) else _CLIENT_TEXT.sub("", text).strip()
 
 
 def _call(name: str, given: Any) -> str:
@@ -172,8 +172,8 @@ def _result(text: str) -> str:
 
 def _shortened(text: str, characters: int) -> str:
     """The beginning and the end of a text. Credentials are masked first, since half of one could not be recognized."""
-    if len(text) > 2 * LOOKED_AT:
-        text = f"{text[:LOOKED_AT]} … {text[-LOOKED_AT:]}"
+    if len(text) > 2 * EXAMINED_CHARACTERS:
+        text = f"{text[:EXAMINED_CHARACTERS]} … {text[-EXAMINED_CHARACTERS:]}"
     text = masked(text)
     if len(text) <= characters:
         return text
@@ -184,4 +184,4 @@ def _shortened(text: str, characters: int) -> str:
 def _cleaned(parts: Sequence[str]) -> str:
     """The text of a turn to be stored, without lone surrogates and with every credential masked."""
     text = "\n".join(part for part in parts if part)
-    return masked(text[: LONGEST_TURN + LOOKED_AT].encode("utf-8", "replace").decode())[:LONGEST_TURN].strip()
+    return masked(text[: LONGEST_TURN + EXAMINED_CHARACTERS].encode("utf-8", "replace").decode())[:LONGEST_TURN].strip()

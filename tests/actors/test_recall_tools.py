@@ -9,7 +9,7 @@ import pytest
 from remembrancer.memory.relevance import LIKELY, PERHAPS
 from remembrancer.protocol.consolidation import ConsolidatedMemory, Pattern, Reflect, Reflected
 from remembrancer.toolsets.memory.context_block import ALL, ALL_OF_THIS, MARKED, NOTHING, NOTHING_OF_THIS, PART
-from remembrancer.toolsets.memory.recall_memories import AND_STANDING, NEAREST, NOTHING_OPEN, given_whole
+from remembrancer.toolsets.memory.recall_memories import NEAREST, NOTHING_OPEN, STANDING_NOTE, given_whole
 from remembrancer.toolsets.tools import DATA
 from tests.actors.gateway_rig import AWAY, RawClient, Rig
 from tests.patience import until
@@ -115,11 +115,11 @@ async def test_what_holds_for_every_task_is_given_once_to_a_query_that_nothing_a
         await client.call("get_memory_context")
         after_context = await client.call("recall_memories", query=task)
     assert {each["content"] for each in asked["memories"]} >= set(rules)
-    assert asked["hint"] == AND_STANDING
+    assert asked["hint"] == STANDING_NOTE
     assert {each["content"] for each in asked["memories"] if "answers" not in each} == set(rules), "as the hint says"
     assert len(few["memories"]) <= 2
     for other in (own, filtered, few, again, after_context):
-        assert other.get("hint") != AND_STANDING
+        assert other.get("hint") != STANDING_NOTE
 
 
 async def test_what_a_hook_was_answered_counts_as_shown_once_it_says_that_it_printed_it(served: Rig) -> None:

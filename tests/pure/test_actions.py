@@ -9,9 +9,9 @@ from remembrancer.code.actions import (
     TOKENS_OF_FACT,
     Action,
     PastActions,
-    bearing_on,
     denied_in,
     fact_of,
+    relevant_to,
     says_never,
 )
 from remembrancer.commands.hook_actions import action_of, only_looks
@@ -45,7 +45,7 @@ def told(
     action: Action, *memories: RecalledMemory, past: PastActions | None = None, given: tuple[str, ...] = ()
 ) -> Any:
     found = [*memories, *OTHERS]
-    return [each.id for each in bearing_on(action, found, past or PastActions(), given, NOW)]
+    return [each.id for each in relevant_to(action, found, past or PastActions(), given, NOW)]
 
 
 def test_a_command_that_does_what_a_rule_denies_is_told_of_it_twice_at_most_and_once_a_session() -> None:

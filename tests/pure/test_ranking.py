@@ -42,7 +42,7 @@ from remembrancer.memory.ranking import (
     PROFILES,
     Fitted,
     WeightsFile,
-    asks_of_the_user,
+    asks_about_user,
     fitted_for,
     is_assistants,
     is_message,
@@ -323,7 +323,7 @@ def test_a_message_has_several_sentences_of_which_the_first_is_no_question(query
 
 @pytest.mark.parametrize(("query", "expected"), cases("ranking", "users"))
 def test_users_ask_about_themselves_in_the_first_person(query: str, expected: bool) -> None:
-    assert asks_of_the_user(query) is expected
+    assert asks_about_user(query) is expected
 
 
 @given(st.floats(-0.5, 0.9), st.floats(0.0, 5.0))

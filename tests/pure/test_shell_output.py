@@ -15,7 +15,7 @@ from remembrancer.actors.gateway.shown_log import ShownLog
 from remembrancer.command_line import main
 from remembrancer.commands import exit_codes, finding, home_reader, maintain, terminal
 from remembrancer.commands.home_reader import KnownProject
-from remembrancer.commands.projects import gone_of
+from remembrancer.commands.projects import moved_advice
 from remembrancer.commands.selection import Place, Where
 from remembrancer.config.project import project_of
 from remembrancer.protocol.consolidation import Maintain, Maintained
@@ -78,7 +78,7 @@ def test_a_long_work_shows_at_a_terminal_how_far_it_is(is_terminal: bool, monkey
                 assert bar.is_there.wait(PATIENCE_S)
             done.append(letter)
     monkeypatch.setattr(sys, "stderr", line)
-    with terminal.said_when_slow("Waiting"):
+    with terminal.notice_when_slow("Waiting"):
         assert not is_terminal or line.is_there.wait(PATIENCE_S)
     assert done == ["a", "b", "c"]
     assert ("Importing" in bar.getvalue()) is is_terminal
@@ -257,17 +257,17 @@ def test_what_is_said_of_a_directory_that_became_part_of_a_repository_is_true(tm
     (sub := tmp_path / "plain" / "sub").mkdir(parents=True)
     places = [project_of(place) for place in (tmp_path / "plain", sub)]
     known = [KnownProject(place.id, place.path, None, None, None, 1, 0, 0, None) for place in places]
-    assert gone_of(known) == ""
+    assert moved_advice(known) == ""
     git("init", at=tmp_path / "plain")
     for place in (tmp_path / "plain", sub):
         said = f"this directory is another project: 'remembrancer admin projects move {place} .' brings"
-        assert said in gone_of(known, place)
+        assert said in moved_advice(known, place)
     for elsewhere in (None, Path("/"), tmp_path):
-        said = gone_of(known[1:], elsewhere)
+        said = moved_advice(known[1:], elsewhere)
         assert f"or joined another repository: {sub}." in said
         assert "move OLD NEW" in said
     sub.rename(tmp_path / "sub")
-    assert f"move {sub} {tmp_path / 'sub'}'" in gone_of(known[1:], tmp_path / "sub")
+    assert f"move {sub} {tmp_path / 'sub'}'" in moved_advice(known[1:], tmp_path / "sub")
 
 
 @pytest.mark.parametrize(("session_id", "member", "author"), cases("shell_output", "authors"))

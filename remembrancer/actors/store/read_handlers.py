@@ -30,7 +30,7 @@ from remembrancer.memory.decay import is_stale
 from remembrancer.memory.limits import first_that_fit
 from remembrancer.memory.promotion import explain
 from remembrancer.memory.sentences import first_words
-from remembrancer.memory.short_ids import NAMED, has_part, keys_of
+from remembrancer.memory.short_ids import NAMED_CANDIDATES, has_part, keys_of
 from remembrancer.protocol.browsing import FindPairs, PairsRead
 from remembrancer.protocol.errors import FileLocked, RecordsUnusable, RemembrancerError
 from remembrancer.protocol.kinds import SCOPES, Scope
@@ -301,7 +301,7 @@ def find_ids(request: FindIds, view: View) -> IdsFound:
     for part in request.parts:
         seen = view.visible([each for each in known if has_part(each, part)], filters)
         ids = dict(sorted((memory_id, ref) for ref, (memory_id, _) in seen.items()))
-        named = view.load(list(ids.values())[:NAMED], filters)
+        named = view.load(list(ids.values())[:NAMED_CANDIDATES], filters)
         candidates[part] = [
             (memory_id, first_words(named[ref].content, CANDIDATE_WORDS) if ref in named else "")
             for memory_id, ref in ids.items()

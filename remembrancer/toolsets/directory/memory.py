@@ -30,7 +30,7 @@ from remembrancer.protocol.writes import (
     StoreMemory,
     UpdateMemory,
 )
-from remembrancer.toolsets.memory.store_memory import STATED
+from remembrancer.toolsets.memory.store_memory import DEFAULT_CONFIDENCE
 from remembrancer.toolsets.tools import Answer, Call, tool
 
 ROOT: Final = "/memories"
@@ -321,7 +321,7 @@ class _Directory:
             kind=kind,
             scope=place.scope,
             session_id=self._call.caller.session_id,
-            confidence=STATED,
+            confidence=DEFAULT_CONFIDENCE,
             metadata={PATH: name} if is_file else {},
             pinned=is_file,
         )

@@ -26,7 +26,7 @@ from remembrancer.protocol.writes import (
 )
 from remembrancer.toolsets.memory.answers import VALIDITY, set_fields
 from remembrancer.toolsets.memory.fields import cleaned
-from remembrancer.toolsets.memory.store_memory import STATED
+from remembrancer.toolsets.memory.store_memory import DEFAULT_CONFIDENCE
 from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
 
 MOST_ENTITIES: Final = 100
@@ -109,7 +109,7 @@ async def create_entity(call: Call, name: str, entity_type: str, description: st
         session_id=call.caller.session_id,
         related_entities=(EntityRef(name, kind, DESCRIBED_AS),),
         importance=0.1 if content == title(name, kind) else 0.5,  # a bare name answers few questions
-        confidence=STATED,
+        confidence=DEFAULT_CONFIDENCE,
         pinned=True,
     )
     await call.write(change, StoredResult, ids=ids)
@@ -147,7 +147,7 @@ async def create_relation(call: Call, arguments: RelationToCreate) -> Answer:
             EntityRef(end, end_type, relation, subject=start),
         ),
         metadata={} if arguments.weight is None else {"weight": arguments.weight},
-        confidence=STATED,
+        confidence=DEFAULT_CONFIDENCE,
         pinned=True,
         **valid,
     )

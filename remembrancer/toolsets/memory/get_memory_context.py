@@ -10,7 +10,7 @@ import anyio.to_thread
 import msgspec
 from msgspec import Meta
 
-from remembrancer.code.actions import Action, PastActions, bearing_on, fact_of, says_never, terms_of
+from remembrancer.code.actions import Action, PastActions, fact_of, relevant_to, says_never, terms_of
 from remembrancer.config.project import workspace_root
 from remembrancer.memory.limits import MAX_PATH, check_count, moment
 from remembrancer.memory.relevance import needed_for_prompt
@@ -151,7 +151,7 @@ async def action_block(call: Call, action: Action, known: Sequence[str]) -> Answ
     request = Recall(caller.session_id, project=caller.project, query=action.query, limit=FOUND, is_task=True)
     response = await service.ask(request, call.received_at)
     candidates = () if response.is_old else response.reply.memories
-    chosen = bearing_on(action, candidates, past, known, time.time())
+    chosen = relevant_to(action, candidates, past, known, time.time())
     past.add(action.terms)
     if not chosen:
         return nothing

@@ -46,12 +46,12 @@ HINT: Final = "An excerpt ends early: get_memory shows the full memory."
 NO_ROOM: Final = "max_tokens is too small for any memory."
 DISPENSABLE: Final = ("hint", "profile", "query_time_ms", "strategy_used")
 """The parts of an answer that are dropped before any memory."""
-OF_MEMORIES: Final = ("type", "kind", "domain", "tags", "min_importance")
+MEMORY_ONLY: Final = ("type", "kind", "domain", "tags", "min_importance")
 """Arguments that do not apply to files."""
 Source = Literal["memory", "notes", "sessions", "code"]
 NOTHING_OPEN: Final = "Nothing is open."
 NEAREST: Final = "Perhaps nothing answers the query; these are the nearest memories."
-AND_STANDING: Final = "Memories without “answers” hold for every task."
+STANDING_NOTE: Final = "Memories without “answers” hold for every task."
 LEAST_ROOM: Final = 10
 """A smaller `limit` leaves no room for memories that hold for every task."""
 STANDING_TOKENS: Final = 800
@@ -141,7 +141,7 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
 
     hint = None
     if standing:
-        hint = AND_STANDING
+        hint = STANDING_NOTE
     elif asks_for_all and not open_ends:
         hint = NOTHING_OPEN
     elif none_answers and not (is_unjudged or places):
@@ -252,7 +252,7 @@ def to_recall(arguments: RecallMemoriesArguments, project: ProjectRef, session_i
         root=root,
         **arguments.for_request(),
     )
-    narrowing = [name for name in OF_MEMORIES if getattr(arguments, name)]
+    narrowing = [name for name in MEMORY_ONLY if getattr(arguments, name)]
     if request.sources and "memory" not in request.sources and narrowing:
         raise InvalidInput(
             f"{', '.join(narrowing)} applies to memories only: leave it out when searching notes", field=narrowing[0]

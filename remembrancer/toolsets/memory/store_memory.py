@@ -24,12 +24,11 @@ from remembrancer.toolsets.tools import LISTED, Answer, Call, Queued, non_empty,
 MOST_AT_ONCE: Final = 50
 USUAL_KINDS: Final = ["convention", "decision", "error_fix", "fact", "open_end", "preference", "procedure"]
 """The kinds that `tools/list` names."""
-STATED: Final = 0.8
-"""The default confidence of a memory that a client states."""
+DEFAULT_CONFIDENCE: Final = 0.8
 PENDING: Final = "The vector is still being computed: until then, the memory is found by its words only."
 BECOMES_OPEN: Final = "A fact with a due date is an open end, until update_memory says that it is done."
 SPLIT: Final = "A list of open ends is stored as one memory for each, in its order."
-MATTERS: Final[dict[Kind, float]] = dict.fromkeys(
+DEFAULT_IMPORTANCE: Final[dict[Kind, float]] = dict.fromkeys(
     ("architecture", "convention", "decision", "error_fix", "open_end", "pattern", "preference", "procedure"), 0.7
 )
 """The default importance of a stored memory by kind; 0.5 for the other kinds."""
@@ -195,8 +194,8 @@ def to_change(arguments: MemoryArguments, session_id: str, content_limit_bytes: 
     weighed = kind or kind_of_type(memory_type)
     if scope == "session" and arguments.kind is arguments.due is None:  # a guessed kind is no reason for promotion
         weighed = kind_of_type(arguments.type or "semantic")
-    importance = MATTERS.get(weighed, 0.5)
-    usual: dict[str, Any] = {"session_id": session_id, "importance": importance, "confidence": STATED}
+    importance = DEFAULT_IMPORTANCE.get(weighed, 0.5)
+    usual: dict[str, Any] = {"session_id": session_id, "importance": importance, "confidence": DEFAULT_CONFIDENCE}
     entities = with_subjects(fields.pop("related_entities", ()))
     superseded = arguments.supersedes or ()
     check_count(superseded, field="supersedes", most=MAX_LINKS)

@@ -17,7 +17,7 @@ from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.writes import SourceRef, StoredResult, StoreMemory, UpdatedResult, UpdateMemory
 from remembrancer.toolsets.admin.home_tools import erase_memory
 from remembrancer.toolsets.memory.answers import iso, near_of, source_of
-from remembrancer.toolsets.memory.store_memory import STATED
+from remembrancer.toolsets.memory.store_memory import DEFAULT_CONFIDENCE
 from remembrancer.toolsets.tools import Answer, Call, derived_tool, tool
 
 MOST: Final = 100
@@ -153,7 +153,7 @@ async def remember(
         session_id=call.caller.session_id,
         tags=clean_tags(tags),
         source=SourceRef(label=clean_name(source, field="source", longest=MAX_NAME) if source else None),
-        confidence=STATED,
+        confidence=DEFAULT_CONFIDENCE,
         pinned=True,
         related=ids,
     )

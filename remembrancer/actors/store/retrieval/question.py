@@ -11,7 +11,7 @@ import msgspec
 
 from remembrancer.actors.store.records.types import Filters, Phrase, Vectors
 from remembrancer.memory.features import QueryProperties
-from remembrancer.memory.ranking import asks_of_the_user, is_message
+from remembrancer.memory.ranking import asks_about_user, is_message
 from remembrancer.memory.stop_words import ENGLISH, language_of, stop_words_of
 from remembrancer.memory.subword_tokens import bare, joined_names, name_parts, pairs_of, pictographs, runs_of, words_of
 from remembrancer.memory.times.period_questions import kinds_of_period
@@ -82,7 +82,7 @@ def read_question(request: Recall, now: float) -> Question:
         units,
         [place for place, each in enumerate(units) if any(map(str.isdigit, each[0].words))],
         windows,
-        QueryProperties(asked_at, is_message(request.query), asks_of_the_user(request.query)),
+        QueryProperties(asked_at, is_message(request.query), asks_about_user(request.query)),
         kinds,
     )
 
