@@ -93,7 +93,7 @@ def server_files(
         text = template.render(
             number=number,
             own=own,
-            listens=_bracketed(own.host) if own.is_local else "0.0.0.0",  # noqa: S104 - that others come is what it is for
+            listens=_bracketed(own.host) if own.is_local else "0.0.0.0",  # noqa: S104 - other hosts must reach it
             authority=authority,
             routes=routes if len(addresses) > 1 else [],
             apart=apart,

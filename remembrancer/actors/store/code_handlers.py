@@ -1,6 +1,6 @@
 """Answers clients' requests about trees of code. The store keeps the list of trees; the indexer keeps their content.
 
-A project's trees are listed in a file in its directory, beside an index for each, which the indexer writes.
+A project's directory has a file that lists its trees, and an index of each tree, which the indexer writes.
 """
 
 import asyncio

@@ -120,7 +120,8 @@ class ReplacedMemories:
 
 
 def probability_by_words(later: MemoryRecord, earlier: MemoryRecord) -> float:
-    """The probability that a memory replaces an earlier one of its space, by words alone. No part of a note does."""
+    """The probability that a memory replaces an earlier one of its space, judged only by words. 0 for parts of
+    notes."""
     apart_s = later.happened_at - earlier.happened_at
     are_comparable = later.space == earlier.space != NO_SPACE and len(_comparable((earlier, later))) == 2
     if apart_s <= 0.0 or not (are_comparable and _can_replace(later, earlier, ())):

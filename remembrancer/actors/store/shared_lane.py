@@ -475,17 +475,17 @@ class SharedLane(Records):
         with self._file.transaction() as connection:
             at = self._applied_at
             applied: list[tuple[Submitted, Outcome]] = []
-            for stands in page.entries:
+            for stored in page.entries:
                 try:
-                    entry = decode_entry(stands.body)
+                    entry = decode_entry(stored.body)
                 except EntryDamaged:
-                    logger.error("a damaged entry was skipped", extra={"lane": self.name, "position": stands.position})
+                    logger.error("a damaged entry was skipped", extra={"lane": self.name, "position": stored.position})
                     continue
                 except SchemaTooNew as error:
                     newer = error
                     break
-                mark = LaneMark(page.mark.journal, stands.position, stands.id)
-                at = max(at, stands.at)
+                mark = LaneMark(page.mark.journal, stored.position, stored.id)
+                at = max(at, stored.at)
                 edits = SqliteEdits(connection.connection, self.space, at)
                 apply = partial(self._apply_entry, edits, entry, mark.position)
                 outcome = apply_alone(edits.connection, f"{self.name} {mark.position}", apply)

@@ -264,7 +264,7 @@ def prune(execute: Callable[[str, Sequence[object]], sqlite3.Cursor], edit: Prun
 
 
 MAX_PAGE: Final = 1000
-"""The limit on memories in a page, whatever the request: a page with vectors is then a few megabytes."""
+"""The limit on memories in a page of any request. A page with vectors is then a few megabytes."""
 _COLUMNS: Final = {name: f"m.{name}" for name in Material.__struct_fields__ if name not in {*NO_COLUMNS, "vector"}} | {
     "number": "m.number",
     "last_accessed_at": "max(coalesce(m.last_accessed_at, 0), m.created_at)",

@@ -43,8 +43,8 @@ class SpaceConnection:
 
 def visible(alias: str = "m", session: str = "?") -> str:
     """Return the condition for a viewer to see a memory: it is in one of the spaces read, and does not belong to
-    another session. This alone isolates memories, so every read has it. `session` is the placeholder of the session's
-    id."""
+    another session. Only this condition isolates memories, so every read must have it. `session` is the placeholder of
+    the session's id."""
     return f"+{alias}.space = @SPACE AND {shown_to(alias, session)}"
 
 

@@ -336,7 +336,7 @@ class SqliteEdits(SpaceConnection):
         """Add a history entry, unless it exists because the memory was here before. Its time is at least that of the
         previous entry, since the clocks of a shared lane's hosts differ."""
         record = entry.record
-        self.execute(  # `+`, since for the largest value alone SQLite would go through the index by time
+        self.execute(  # `+` keeps SQLite from scanning the index by time for the largest value
             """INSERT OR IGNORE INTO history (space, memory_id, version, change, changed_at, session_id, operation_id,
                    record, details, owner)
                VALUES (@SPACE, ?1, ?2, ?3, max(?4, ifnull((SELECT max(+changed_at) FROM history

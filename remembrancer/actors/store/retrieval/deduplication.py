@@ -31,7 +31,7 @@ STRONGER: Final = 2.0
 UNRANKED: Final = Scores(0.0, 0.0)
 """The scores of a memory that is shown because it probably replaces a result, and not because it was found."""
 COMPARED_CHARACTERS: Final = 2000
-"""A longer text says more than one thing, so it only duplicates an equal text."""
+"""The maximum length of a text that may duplicate a different one: a longer text says more than one thing."""
 NEW_S: Final = 60.0
 """The age up to which a memory without a vector is compared by its words with those that it may replace."""
 CLOSE: Final = 0.5

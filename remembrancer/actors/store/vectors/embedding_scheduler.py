@@ -238,7 +238,7 @@ class EmbeddingScheduler:
         return model.identity is not None and not self._pending(model)
 
     def _read_each(self, read: Callable[[EmbeddedTexts], T]) -> list[T]:
-        """Return what is read from all texts, apart from those that cannot be read now."""
+        """Return the results of `read` for all texts, apart from those that cannot be read now."""
         results = []
         for texts in self._files.texts():
             with contextlib.suppress(RemembrancerError):
@@ -296,9 +296,9 @@ class EmbeddingScheduler:
         self._woken.set()
 
     async def _carry_out(self) -> None:
-        """Store what was decided, let the chosen model take over once it may, and delete other models' vectors. These
-        stay until the decision is stored, since a store that is killed before continues with the previous one, and
-        until the recalls that search them have been answered."""
+        """Store the decisions, let the chosen model take over once it may, and delete other models' vectors. These stay
+        until the decision is stored, since a store that is killed before continues with the previous one, and until the
+        recalls that search them have been answered."""
         keys, self._to_try_again = self._to_try_again, set()
         for key in keys:
             await self._write_each(partial(EmbeddedTexts.try_again, model=key, now=time.time()))
@@ -556,7 +556,7 @@ class EmbeddingScheduler:
                     await self._write(first.model, first.name, list(batch.values()))
                 except RemembrancerError as error:
                     logger.warning("vectors cannot be saved yet", extra={"file": first.name, "reason": error.message})
-                    finished |= {job: finished.pop(job) for job in batch}  # behind those of other files
+                    finished |= {job: finished.pop(job) for job in batch}  # after those of other files
                     await anyio.sleep(RETRY_S)
                 else:
                     for job in batch:
