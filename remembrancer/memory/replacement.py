@@ -83,8 +83,8 @@ _IGNORED: Final = ARTICLES | FILLERS | FUNCTION_WORDS | PREPOSITIONS
 _THIN: Final = ARTICLES | _LISTS["thin"]
 """Words that do not separate the words on both sides of them."""
 
-RANGE: Final = (("to",), ("until",))
-"""The words between the ends of a range, which is one value."""
+RANGE: Final = (("to",), ("until",), ("and",), ("or",))
+"""The words between the ends of a range, or the items of a list: one value."""
 LONGEST_OF_FORM: Final = 300
 """The longest text of a rule about the form of names or code, in characters."""
 _PARTS: Final = "argument|function|class|method|attribute|variable"
