@@ -86,7 +86,7 @@ class JobHandlers(Handlers):
 
     @property
     def has_work(self) -> bool:
-        """True if a consolidator is needed. Jobs that have used up their attempts do not count."""
+        """True if a consolidator is needed. Jobs that were attempted again and again do not count."""
         is_due = any(self._attempts.made(job) < len(RETRY_S) for job in self.finder.due)
         return self._settings.consolidator and (bool(self._asked) or is_due)
 

@@ -498,7 +498,7 @@ def _targets(
             target = writer.memory(link.target)
         except NotFound as error:
             raise InvalidInput(
-                f"this memory cannot be linked to {link.target}: both must belong to one project (or its "
+                f"there is no memory {link.target} that this one can link to: both must belong to one project (or its "
                 "sessions), or both to the user, so promote the project's memory to the user first",
                 field=field,
                 remedy="promote_memory",

@@ -36,8 +36,8 @@ NEW_S: Final = 60.0
 """The age up to which a memory without a vector is compared by its words with those that it may replace."""
 CLOSE: Final = 0.5
 """A later memory that probably replaces an earlier one precedes it if it has at least this share of its score;
-otherwise the question is about something that only the earlier one covers. A later memory that is itself probably
-replaced is compared by its score before that, so that a chain is shown last memory first."""
+otherwise the question is about something that only the earlier one covers. The score that a later memory loses by being
+probably replaced itself is added back first, so that a chain is shown last memory first."""
 
 Scored = Sequence[tuple[Ref, Scores]]
 """Candidates, best first."""
