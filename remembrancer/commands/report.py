@@ -146,7 +146,7 @@ class Group(click.Group):
 
 
 class LazyGroup(click.Group):
-    """Commands that are imported only when they are run or their help is requested. `table` has for each name its
+    """Commands that are imported only when they are run or their help is requested. `table` maps each name to its
     section in the help, the module of `remembrancer.commands` with the command of that name (or none, if it runs
     without `click`), and a line of help."""
 

@@ -83,7 +83,7 @@ def differences(before: MemoryVersion, after: MemoryVersion) -> tuple[str, ...]:
 
 
 def changed(before: MemoryVersion, values: Mapping[str, Any]) -> MemoryVersion:
-    """A memory with other values of some fields. A new kind sets the type, and a new text makes the memory active."""
+    """A memory with some fields replaced. A new kind sets the type, and a new text makes the memory active."""
     values = dict(values)
     if "related_entities" in values:
         values["related_entities"] = with_subjects(tuple(dict.fromkeys(values["related_entities"])))

@@ -1,4 +1,4 @@
-"""Splitting a text into sentences, joining it to one line, and cutting it. Pure."""
+"""Splitting a text into sentences, joining it into one line, and cutting it. Pure."""
 
 import re
 from collections.abc import Callable, Iterable

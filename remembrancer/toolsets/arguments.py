@@ -93,7 +93,7 @@ class ArgumentDecoder(Generic[T]):
 
 
 def _lenient(value: Any, node: dict[str, Any], path: tuple[str, ...]) -> Any:
-    """A value in the form that the decoder takes, where the schema shows what was meant. `path` leads to it. Raises
+    """A value in the form that the decoder accepts, if the schema shows what was meant. `path` is its place. Raises
     `InvalidInput` for an unknown field: the decoder could not name one with half a surrogate pair."""
     kind = node.get("type")
     if isinstance(value, str) and kind in ("array", "object") and value.lstrip()[:1] in ("[", "{"):

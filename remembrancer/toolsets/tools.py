@@ -356,9 +356,8 @@ def derived_tool(
 ) -> None:
     """Register a tool of the module's toolset that another tool's handler carries out.
 
-    `renamed` has the handler's names of arguments that have another name here, `fixed` the values of arguments that
-    this tool does not take, `answer_names` the names here for fields of the handler's answer. Without `arguments` it
-    takes all others of the handler.
+    `renamed` maps this tool's argument names to the handler's, `fixed` sets arguments that this tool does not take, and
+    `answer_names` renames fields of the handler's answer. Without `arguments` it takes the handler's other arguments.
     """
     handler_arguments, run_handler = _declared(handler)
     if arguments is None:

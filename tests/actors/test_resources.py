@@ -121,7 +121,7 @@ async def test_remember_with_nothing_said_keeps_what_the_session_has_learned(cli
     assert "promote_memory" in text
     assert 'to "project"' in text
     assert '"user"' not in text
-    assert 'to "project"; to "user" what holds in every project' in for_all
+    assert 'to "project"; to "user" what applies to every project' in for_all
 
 
 async def test_a_prompt_has_its_argument_and_no_memory(client: RawClient) -> None:

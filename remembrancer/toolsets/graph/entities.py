@@ -42,7 +42,7 @@ def title(name: str, kind: str) -> str:
 
 
 def look_up(call: Call, name: str, kind: str) -> SearchGraph:
-    """The question for one entity."""
+    """The request for one entity."""
     return SearchGraph(
         call.caller.project, call.caller.session_id, name, include_memories=False, limit=1, entity_type=kind
     )

@@ -42,7 +42,7 @@ def node_of(memory: ListedMemory) -> Answer:
 
 
 def follow(call: Call, memory_ids: Sequence[str], *, depth: int = 0) -> FollowLinks:
-    """The question for memories with their links, and for those up to `depth` links away."""
+    """The request for memories with their links, and for those up to `depth` links away."""
     return FollowLinks(
         call.caller.project,
         call.caller.session_id,
