@@ -117,8 +117,8 @@ def read_archive(path: Path, target: Path | None = None) -> str:
     flag("--force", help="Replace the file."),
 )
 def create(file: str | None, force: bool) -> Report:
-    """Write all memories, their history and vectors, and the write queue into one file, also while the runtime is up.
-    Keys (keys/, sharing/), logs and shown.db are not in it."""
+    """Write all memories, their history and vectors, and the write queue into one file, even while the runtime is up.
+    Keys (keys/, sharing/), logs and shown.db are left out."""
     os.umask(PRIVATE_UMASK)
     if file is not None and not Path(file).suffix:  # a word that was meant as a command, such as `list`
         raise InvalidInput(f"{file!r} cannot be the name of a backup: it must end in .tar.gz or .tar")

@@ -413,8 +413,8 @@ def _check_restorable(where: Where, memory: str) -> None:
     YES,
 )
 def undo(where: Where, change: str | None, yes: bool) -> Report:
-    """Undo the last change of a memory, a run of maintenance, an import, or (without an ID) the last change of this
-    project and of your own memories, whoever made it; it asks first.
+    """Undo the last change of a memory, a run of maintenance, or an import; or (without an ID, after asking) the last
+    change to this project's or your own memories, whoever made it.
 
     Run it again to undo the change before that.
     """

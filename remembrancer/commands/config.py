@@ -43,11 +43,11 @@ from remembrancer.protocol.paths import write_whole
         metavar="FILE",
         help="Create config.toml from another memory server's file, or from release 0.2.0's in JSON or Markdown.",
     ),
-    flag("--all", "shows_all", help="Also show the settings that have their defaults."),
+    flag("--all", "shows_all", help="Also show the settings with default values."),
 )
 def config(assignment: str | None, imported: str | None, shows_all: bool) -> Report:
-    """Show the settings that a runtime would start with now and that are not the defaults, and where each comes from.
-    Exit status 7: something is wrong with them."""
+    """Show the settings that differ from the defaults, as a runtime started now would use them, and where each comes
+    from. Exit status 7: there is a problem with them."""
     if assignment is not None and imported is not None:
         raise click.UsageError("give one of --set and --import")
     home = locate(os.environ)

@@ -47,7 +47,7 @@ LEAVE_S: Final = 5.0
     flag("--list", "lists", help="List the hosts that may work for this memory."),
     option("--revoke", metavar="NAME", help="Revoke a host's access."),
     option("--key-file", metavar="FILE", help="With --connect: the key file that --invite wrote on that host."),
-    option("--threads", type=int, metavar="N", help="With --connect: threads (default: one a core)."),
+    option("--threads", type=int, metavar="N", help="With --connect: threads (default: one per core)."),
     option("--name", metavar="NAME", help="With --invite: a name for the host (default: the file's name)."),
 )
 def embedder(

@@ -733,8 +733,8 @@ def _plain(value: Any) -> str:
 
 @memory_command(argument("day", nargs=-1, metavar="[DAY]", help="today, Tuesday, yesterday, 2026-02-20."))
 def log(where: Where, day: Sequence[str]) -> Report:
-    """Show the changes of a day in order: stored, changed, decided, closed, imported, and what maintenance has
-    archived."""
+    """Show a day's changes in order: memories stored, changed, decided, closed, imported, and archived by
+    maintenance."""
     from remembrancer.toolsets.memory.day_log import IMPORT_UNDONE, dates_of, day_of
 
     period = day_of(" ".join(day) or "today", time.time())  # in the local time zone

@@ -36,8 +36,8 @@ def list_models() -> Report:
     argument("model", required=False, help="Its name, or a directory (default: the engine's own)."),
 )
 def use(engine: str, model: str | None) -> Report:
-    """Embed all memories with another model, and then answer with it. 'use multilingual' selects one that also finds
-    memories in other languages than the question's."""
+    """Embed all memories with another model, then switch to it. 'use multilingual' selects one that also finds memories
+    in other languages than the question's."""
     return _progress_report(ChooseModel(_choice(engine, model)))
 
 

@@ -30,11 +30,11 @@ MOVE_S: Final = 60.0
     argument("old", metavar="OLD", help="Where it was: a directory, or an id of 'remembrancer admin projects'."),
     argument("new", metavar="NEW", help="The directory where it is now."),
     DRY_RUN,
-    flag("--yes", help="Even if a project is still at the old place."),
+    flag("--yes", help="Move them even if a project is still at the old place."),
 )
 def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
-    """Move the memories of a project that was moved to its new place. Memories that were stored there since are kept
-    and joined with them. Works while the runtime is up; a session in the old place has to end first."""
+    """Move a project's memories after its directory has moved. Memories stored at the new place since then are kept and
+    joined with them. Works while the runtime is up; a session in the old place has to end first."""
     paths = paths_here()
     place = Path(new).expanduser()
     if not place.is_dir():

@@ -54,7 +54,7 @@ ACTOR: Final[Command] = actor_command
     flag("--secrets-on-stdin", help="As a session starts it.", hidden=True),
 )
 def up(embedders: int | None, http: str | None, no_token: bool, for_sessions: bool, secrets_on_stdin: bool) -> int:
-    """Run the runtime in the foreground until Ctrl-C. Sessions that start share it."""
+    """Run the runtime in the foreground until Ctrl-C. New sessions share it."""
     when_started = _detach() if for_sessions else None
     home = locate(os.environ)
     address = None if http is None else _address(http)

@@ -165,7 +165,7 @@ class Where:
 
         descriptions = (ask_store(DescribeSession(place.project, session)) for place in self.places)
         if not any(about.started_at or about.stored_by_type for about in descriptions):
-            raise InvalidInput(f"no session here has the id {session}: 'show ID --json' and the page Sessions have it")
+            raise InvalidInput(f"no session here has the id {session}: 'show ID --json' and the Sessions page show it")
 
     def refuse_user(self, subject: str) -> None:
         """Raises `InvalidInput` if only the user's memories are selected."""
@@ -278,7 +278,7 @@ WHERE: Final = (
     option(
         "--session",
         metavar="ID",
-        help="Include this session's private memories ('show ID --json' and the page Sessions have the ids).",
+        help="Include this session's private memories ('show ID --json' and the Sessions page show the ids).",
     ),
 )
 WHERE_TO: Final = (

@@ -86,7 +86,7 @@ def setup(
 ) -> Report:
     """Connect an assistant's client to Remembrancer, for all of your projects. Without a client, show the clients that
     were found. Nothing else in a client's file is changed. Exit status 1: the entry was written, but its command does
-    not work; 8: a file was not changed, with the reason."""
+    not work; 8: a file was not changed, and the message says why."""
     if plugin_path:
         return Report({"path": str(PLUGIN)}, str(PLUGIN))
     around = ClientEnvironment.here(os.environ, Path())

@@ -47,7 +47,7 @@ MACHINE: Final = argument("name", metavar="NAME", help="A name for the machine, 
         multiple=True,
         metavar="HOST[:PORT]",
         help="The name or address at which the machines reach the server; give three for three servers (default: this "
-        "machine only, to try it).",
+        "machine only, as a trial).",
     ),
     option("--out", default="remembrancer-server", metavar="DIR", type=_absolute, help="A new directory for it."),
 )

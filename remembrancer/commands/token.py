@@ -40,7 +40,7 @@ _SECONDS: Final = {"h": 3600.0, "d": 86_400.0, "w": 604_800.0}
     option("--expires", metavar="WHEN", help="12h, 30d, 8w, or a date like 2027-01-31 (default: never)."),
 )
 def create(name: str, project: Sequence[Path], read_only: bool, no_user: bool, expires: str | None) -> Report:
-    """Make a token, and print it. It is shown once; only its SHA-256 is kept."""
+    """Create a token and print it. It is shown only once: only its SHA-256 is kept."""
     now = time.time()
     name = clean_name(name, field="NAME", longest=MAX_NAME)
     projects = tuple(str(directory.absolute()) for directory in project or [Path()])
