@@ -72,7 +72,7 @@ class Paths:
         return np.array([len(name & wanted) / max(1, len(name)) for name in self._names])
 
     def priors(self, terms: Sequence[str]) -> NDArray[np.float64]:
-        """The factor of each file for its kind: tests and the like come later, unless the question asks for them."""
+        """The factor of each file for its kind: tests and the like rank lower, unless the question asks for them."""
         aside = np.zeros(len(self._names), np.bool_)
         for word, places in self._aside.items():
             if word not in terms:

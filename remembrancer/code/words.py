@@ -9,7 +9,7 @@ from typing import Final
 from remembrancer.memory.wording import stem
 
 LONGEST: Final = 64
-"""Longer words, in characters, are taken for data and left out."""
+"""The maximum length of a word in characters; longer ones are data."""
 SIGILS: Final = "_$@"
 words_in: Final = re.compile(r"\w+").findall
 """The words in a text, as they are written."""

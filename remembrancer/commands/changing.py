@@ -36,7 +36,7 @@ from remembrancer.protocol.session_life import SHELL_SESSION
 RUN: Final = "run:"
 """The prefix of a run's id."""
 ERASED: Final = "no memory with the id"
-"""Part of the error for the whole id of an erased memory, but not of that for an ending that matches no id."""
+"""Part of the error for the whole id of an erased memory, but not for an unknown short id."""
 QUOTED: Final = 80
 """The number of characters of a memory that the message about its change quotes."""
 UNCHANGED: Final = "Nothing was changed: it is already like that."

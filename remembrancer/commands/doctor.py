@@ -387,7 +387,7 @@ def check_queue(at: Examination) -> Finding:
 
 
 def check_projects(at: Examination) -> Finding:
-    """Name the projects with memories whose directories are gone."""
+    """List the projects with memories whose directories are gone."""
     try:
         known = known_projects(at.paths)
     except RemembrancerError:

@@ -67,7 +67,7 @@ MOST_LISTED: Final = 1000
 NAMED_SESSIONS: Final = 200
 NEVER: Final = "9999-12-31"
 TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
-"""A time in an answer of a tool."""
+"""A time in a tool's answer."""
 COLOURS: Final = {"forgotten": "red", "expired": "red", "likely": "green"}
 INCOMING: Final = {"supersedes": "replaced by", "related_to": "related to", "contradicts": "contradicted by"}
 """Relations from the point of view of their target."""
@@ -527,7 +527,7 @@ def show(where: Where, named: Sequence[str], version: int | None, view: str | No
 
 
 def clients_of(where: Where) -> dict[str, str]:
-    """The names of the clients of the projects' last sessions, by the sessions' ids."""
+    """The client names of the projects' latest sessions, by session id."""
     from remembrancer.commands.runtime_client import ask_store
     from remembrancer.memory.text import client_title
     from remembrancer.protocol.browsing import ListSessions

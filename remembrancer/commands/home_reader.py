@@ -157,7 +157,7 @@ def recent_clients(paths: RuntimePaths) -> dict[str, float]:
 
 
 def find_memories(paths: RuntimePaths, projects: Iterable[str], memory_ids: Iterable[str]) -> list[FoundMemory]:
-    """Find memories by their ids among those of projects, with the lanes that they share, and of the user."""
+    """Find memories by id among those of the projects, of the lanes that they share, and of the user."""
     ids = list(memory_ids)
     if not ids:
         return []

@@ -47,7 +47,7 @@ CONTEXT_LOST = b"again"
 """The note on a session whose conversation has lost its context."""
 INPUT_BYTES = 16 * 1024 * 1024
 INPUT_WAIT_S = 2.0
-"""The time to wait for the input, and the number of bytes read from it."""
+"""The maximum size of the input, and the time to wait for it."""
 MAX_WAITING_EVENTS = 5000
 """The maximum number of events that wait for a gateway; further ones are not recorded."""
 MAX_NOTES = 1000

@@ -1,4 +1,4 @@
-"""Reads the command or edit from an assistant's tool call, in the words of all clients. Standard library only."""
+"""Reads the command or edit from an assistant's tool call, for all clients. Standard library only."""
 
 from __future__ import annotations
 

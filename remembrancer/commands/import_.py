@@ -127,7 +127,7 @@ def read_export(
 BATCH_OPERATIONS: Final = 100
 BATCH_BYTES: Final = 4 * 1024 * 1024
 MOST_NAMED: Final = 10
-"""The maximum number of memories printed of those to be imported, and of forgotten ones."""
+"""The maximum number of memories to import, and of forgotten ones, that are printed."""
 NO_PROJECT: Final = ProjectRef("p_000000000000", "")
 """A placeholder in operations on the user's memories, which belong to no project."""
 _encoder: Final = msgspec.msgpack.Encoder()

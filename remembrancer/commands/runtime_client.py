@@ -183,5 +183,5 @@ async def request_store(
 
 
 def ask_store(question: Request[T], **options: Any) -> T:
-    """As `request_store`, outside of an event loop."""
+    """Like `request_store`, for callers without an event loop."""
     return _run(lambda: request_store(question, **options))

@@ -197,7 +197,7 @@ def _carry_out(edit: FileEdit, action: Literal["add", "remove"]) -> SetupOutcome
 
 
 def _remove_empty(file: Path) -> None:
-    """Remove the directories of a deleted file that are empty now, below the project's or the user's own."""
+    """Remove the now empty parents of a deleted file, below the project's or the user's directory."""
     own = (Path().absolute(), Path.home())
     with suppress(OSError):  # the first one that is not empty
         for directory in takewhile(lambda parent: parent not in own, file.parents):

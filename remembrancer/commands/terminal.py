@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @contextmanager
 def notice_when_slow(text: str) -> Iterator[None]:
-    """Tell the user at a terminal what is being waited for, once that has taken a second. Without a text, nothing."""
+    """Tell the user at a terminal, after a second, what this process waits for; nothing if `text` is empty."""
     if not (text and sys.stderr.isatty()):
         yield
         return

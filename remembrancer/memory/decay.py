@@ -76,8 +76,7 @@ def is_event(memory: Material) -> bool:
 
 
 def should_archive(memory: Material, now: float) -> bool:
-    """True if an active memory of a project or of the user is about an event, or sums up events, and is weak enough to
-    be archived."""
+    """True if an active memory of a project or the user is about an event or events, and weak enough to be archived."""
     rule = FADING.get(memory.scope)
     if rule is None or memory.status != "active" or not (is_event(memory) or memory.is_summary):
         return False

@@ -78,7 +78,7 @@ def _refused(path: str, why: str, places: Sequence[str]) -> InvalidInput:
 
 
 class Edited(NamedTuple):
-    """A text after a change: the removed text, the number of added lines, and whether it had the change already."""
+    """A text after a change: the removed text, the number of added lines, and whether it already had the change."""
 
     text: str
     replaced: str

@@ -13,7 +13,7 @@ CHARACTERS_A_TOKEN: Final = 12
 LEAST_CUT_TOKENS: Final = 16
 """A memory cut to fewer tokens than this is useless."""
 LEAST_CHUNK_TOKENS: Final = 32
-"""The least size of a file's chunks (not in `chunks.py`, which takes longer to import)."""
+"""The minimum size of a file's chunks (not in `chunks.py`, which takes longer to import)."""
 _PIECE: Final = re.compile(
     r"([A-Za-z]+)|(\d{1,3}|\n+| {2,})|([^\sA-Za-z0-9\u0080-\U0010ffff]+)|([\u0080-\U0010ffff])|\s"
 )

@@ -29,7 +29,7 @@ LONGEST_TURN: Final = 60_000
 _CLIENT_TEXT: Final = re.compile(
     r"<(system-reminder|environment_context|user_instructions|local-command-\w+|ide_\w+)>.*?(?:</\1>|\Z)", re.DOTALL
 )
-"""Text that a client adds to a message and the user has not written."""
+"""Text that a client adds to the user's message."""
 _COMMAND: Final = re.compile(r"\s*<(?:command-\w+|local-command-caveat|bash-\w+)>")
 
 TranscriptRole = Literal["user", "assistant"]

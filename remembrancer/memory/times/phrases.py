@@ -25,7 +25,7 @@ UNITS: Final[Mapping[str, tuple[float, Unit]]] = _FILE["units"]
 
 
 def counted(match: Match) -> tuple[float, float | None, Unit]:
-    """The minimum and maximum (None: exact) count in a match with a `<unit>`, and a `<count>` or one, and the unit."""
+    """The minimum and maximum (None: exact) count in a match, one without a `<count>`, and its `<unit>`."""
     word = (match.groupdict().get("count") or "a").lower()
     count = COUNTS[word] if word in COUNTS else float(word)
     times, unit = UNITS[match["unit"].lower()]

@@ -1,4 +1,4 @@
-"""Tools that show and delete whatever a home holds."""
+"""Tools that show and delete anything in a home."""
 
 from collections.abc import Callable
 from typing import Annotated, Final

@@ -162,7 +162,7 @@ def read_note(path: str, root: str, settings: Settings) -> str:
 
 
 def _turns_of(path: str, root: Path, settings: Settings) -> list[str]:
-    """The turns of a transcript, which a search result numbers as it does a note's lines."""
+    """The turns of a transcript; search results number them like the lines of a note."""
     unknown = NotFound(f"there is no transcript {shown(path)} of a session in this project", field="path")
     file = next((each for each in transcript_paths(root, settings) if str(each) == path), None)
     if file is None:

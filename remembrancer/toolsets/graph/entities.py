@@ -72,7 +72,7 @@ def entity_of(entity: GraphEntity) -> dict[str, Any]:
 
 
 def description_in(entity: GraphEntity) -> str:
-    """The description in a memory that describes an entity, without the name."""
+    """The description in an entity's own memory, without the name."""
     before, _, rest = entity.description.partition(": ")
     if before.casefold() == title(entity.name, entity.type).casefold():
         return rest

@@ -42,7 +42,7 @@ def source_of(source: SourceRef) -> dict[str, Any]:
 
 
 def fields_of(memory: PortableMemory | MemoryVersion | ListedMemory, *names: str) -> Answer:
-    """These fields of a memory, as answers have them."""
+    """The named fields of a memory, as answers show them."""
     return {name: _value(name, getattr(memory, name)) for name in names}
 
 

@@ -19,7 +19,7 @@ from remembrancer.toolsets.memory.store_memory import BECOMES_OPEN
 from remembrancer.toolsets.tools import LISTED, Answer, Call, non_empty, tool
 
 _FIELD_OF: Final = {"old": "content", **dict.fromkeys(("supersedes", "add_links", "remove_links"), "links")}
-"""The field that an argument changes, where it has another name."""
+"""The field that an argument changes, if their names differ."""
 
 
 class TagChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
