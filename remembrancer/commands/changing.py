@@ -3,7 +3,7 @@
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -256,7 +256,7 @@ def _settle(where: Where, memory: str, relation: str, reason: str | None) -> Rep
                     line = f"“{excerpt(pair.older.content, QUOTED)}” is replaced by: {newer}"
                     return _done(answer, f"{line}; {where.undo(pair.older.id)} takes that back")
                 return _done(answer, f"Both hold. The newer one: {newer}; {where.undo(pair.newer.id)} takes that back")
-    raise NotFound(f"no pair in 'remembrancer list --review' has {short(memory)} as its older memory")
+    raise NotFound(f"{short(memory)} is not the older memory of any pair in 'remembrancer list --review'")
 
 
 def _input_text() -> str:
@@ -318,7 +318,7 @@ def forget(
     if for_good:
         return _erase(where, memories, yes=yes)
     if len(memories) > 1:
-        _texts_of(where, memories)
+        _before(where, memories)
     options = {"reason": reason, "copies": copies or None}
     answers = [where.ask("forget_memory", memory_id=memory, **options) for memory in memories]
     lines = []
@@ -327,42 +327,52 @@ def forget(
         also = ", ".join(short(copy["id"]) for copy in answer.get("copies", ()))
         line = f"Forgotten: {name}; {where.undo(memory)} brings it back, 'forget --for-good' deletes it"
         line += f". The same text is in other scopes, too: {also} (--copies forgets these as well)" if also else ""
-        for older in map(short, answer.get("supersedes", ())):
-            replaced = _name_of(where, older, answer)
-            line += f". It replaced {replaced}, which stays expired: {where.undo(older)} makes it valid again"
+        line += _replaced_by_it(where, map(short, answer.get("supersedes", ())))
         if answer.get("already_forgotten"):
             line = f"{name} was forgotten before: 'remembrancer restore {memory}' brings it back"
         lines.append(_if_applied(answer, line))
     return _all_done("forgotten", answers, lines)
 
 
-def _texts_of(where: Where, memories: Sequence[str]) -> dict[str, str]:
-    """The texts of memories that are about to be changed; none for one that was erased. Raises `NotFound` if there
-    was never such a memory."""
-    texts = {}
+def _replaced_by_it(where: Where, older: Iterable[str]) -> str:
+    """The sentences about the memories that a memory replaced which is now gone."""
+    return "".join(
+        f". It replaced {_name_of(where, each, {})}, which stays expired: {where.undo(each)} makes it valid again"
+        for each in older
+    )
+
+
+def _before(where: Where, memories: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+    """The memories that are about to be changed, without those that were erased. Raises `NotFound` if there was never
+    such a memory."""
+    found: dict[str, Mapping[str, Any]] = {}
     for memory in memories:
         try:
-            texts[memory] = excerpt(where.ask("get_memory", memory_id=memory)["content"])
+            found[memory] = where.ask("get_memory", memory_id=memory, detail=True)
         except NotFound as error:
             if ERASED not in error.message:
                 raise NotFound(f"{error.message}; nothing was changed") from error
-    return texts
+    return found
 
 
 def _erase(where: Where, memories: Sequence[str], *, yes: bool) -> Report:
-    texts, erased = _texts_of(where, memories), []
+    before, erased = _before(where, memories), []
     for memory in memories:
-        if memory in texts:
+        if memory in before:
             where.close()  # the runtime may stop while the person thinks
-            confirm(f"{texts[memory]}\nErase it for good, with its history?", yes=yes)
+            confirm(f"{excerpt(before[memory]['content'])}\nErase it for good, with its history?", yes=yes)
         erased.append(where.ask("erase_memory", memory_id=memory))
-    lines = []
+    lines, named = [], set(map(short, memories))
     for memory, answer in zip(memories, erased, strict=True):
+        known = before.get(memory, {})
         verb = "was erased before" if answer.get("already_erased") else "is erased for good"
         made = f", with {len(answer['also_erased'])} derived from it" if "also_erased" in answer else ""
         also = f"; memories that may repeat it: {', '.join(answer['also_said_by'])}" if "also_said_by" in answer else ""
-        name = f"“{text}”" if (text := texts.get(memory)) else short(memory)
-        lines.append(f"{name} {verb}{made}{also}")
+        name = f"“{excerpt(known['content'])}”" if known else short(memory)
+        older = [short(link["target"]) for link in known.get("links", ()) if link["relation"] == "supersedes"]
+        lines.append(
+            f"{name} {verb}{made}{also}{_replaced_by_it(where, (each for each in older if each not in named))}"
+        )
     return Report({"erased": erased}, [*lines, "Earlier backups and exports still have it."])
 
 
@@ -385,7 +395,7 @@ def restore(where: Where, memories: Sequence[str], version: int | None, reason: 
         if any(link["relation"] == "supersedes" for link in after.get("incoming_links", ())):
             again = f"'remembrancer restore {short(memory)}{where.repeated}'"
             line += f". It is still replaced: {again} makes it valid again"
-        elif version is None and answer.get("restored_fields") == ["valid_until"]:
+        elif "valid_until" in answer.get("restored_fields", ()) and (version is None or "valid_until" not in after):
             line += ". It is valid again"
         lines.append(line)
     return _all_done("restored", answers, lines)

@@ -312,7 +312,7 @@ def _summary_lines(facts: Mapping[str, Any], *, is_elsewhere: bool) -> list[str]
     verb = "would be imported" if facts["dry_run"] else "imported"
     line = f"{count(imported, 'memory')} {verb}, {present:,} already there"
     if facts["skipped"]:
-        line += f"; {len(facts['skipped']):,} skipped, for the reasons above"
+        line += f"; {len(facts['skipped']):,} skipped (the reasons are on standard error)"
     if facts["ticked"]:
         line += f"; {count(facts['ticked'], 'ticked item')} left out, as done"
     everywhere = " --all-projects" if is_elsewhere else ""

@@ -117,8 +117,10 @@ def moved_advice(known: Sequence[KnownProject], new: Path | None = None) -> str:
         return ""
     if new and (here := str(new.resolve())) in gone:
         move = f"'remembrancer admin projects move {shlex.quote(here)} .'"
-        is_another = "Since 'git init', or the end of its repository, this directory is another project"
-        return f"{is_another}: {move} brings its memories along."
+        return (
+            "This directory became another project when 'git init' was run or its repository was removed: "
+            f"{move} brings its earlier memories along."
+        )
     named = ", ".join(map(shlex.quote, gone[:MOST_NAMED]))
     more = f" and {len(gone) - MOST_NAMED} more" if len(gone) > MOST_NAMED else ""
     is_same = (

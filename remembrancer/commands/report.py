@@ -83,7 +83,13 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta["arguments"] = tuple(args)
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if all(each.name not in ("text", "query") for each in self.params):
+                raise
+            message = f"{error.message.rstrip('.')}: put a text with dashes in quotes."
+            raise click.NoSuchOption(error.option_name, message, error.possibilities, ctx) from error
 
 
 def command(*params: click.Parameter, name: str | None = None) -> Callable[[Callable[..., Any]], click.Command]:

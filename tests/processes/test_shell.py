@@ -117,6 +117,8 @@ def test_a_memory_is_stored_found_corrected_and_the_correction_undone(shell: She
 
     assert shell.json("tag", memory_id, "weekly", "--remove", "ops")["tags"] == ["weekly"]
     assert "no longer" not in shell("tag", memory_id, "sea", "--remove", "tea")
+    for named in ("add", "search"):
+        assert "put a text with dashes in quotes" in shell(named, "grep", "-r", "foo", status=exit_codes.USAGE)
     assert ", no longer sea:" in shell("tag", memory_id, "--remove", "sea", "--remove", "tea")
     assert shell("tag", memory_id, "weekly") == "Nothing was changed: it is already like that. Tags: weekly\n"
     shell("edit", memory_id, "--to", "user")
@@ -214,6 +216,17 @@ def test_to_undo_a_replacement_makes_the_old_memory_valid_again_and_to_forget_it
     assert shell("restore", old).endswith(". It is valid again\n")
     assert "is neither forgotten nor replaced" in shell("restore", old, status=exit_codes.USAGE)
     assert "It replaced" not in shell("forget", old)
+    shell("restore", old)
+    new = shell.json("add", "Sessions live in Valkey 9", "--supersedes", old)["memory_id"]
+    assert shell("restore", old, "--version", "1").endswith(". It is valid again\n")
+    shell("undo", old)
+    newer = shell.json("add", "Sessions live in Dragonfly", "--supersedes", old)["memory_id"]
+    assert "without …”, which stays expired" in shell("forget", newer, "--for-good", "--yes")
+    assert "no memory replaces it: undo its last change" in shell("restore", old, status=exit_codes.USAGE)
+    shell("undo", old)
+    assert "valid_until" not in shell.json("show", old)
+    newest = shell.json("add", "Sessions live in Garnet", "--supersedes", old)["memory_id"]
+    assert "It replaced" not in shell("forget", newest, old, "--for-good", "--yes"), "it is gone, too"
 
 
 def test_an_undo_without_an_id_takes_the_newest_change_even_of_those_of_one_second(shell: Shell) -> None:

@@ -260,7 +260,7 @@ def test_what_is_said_of_a_directory_that_became_part_of_a_repository_is_true(tm
     assert moved_advice(known) == ""
     git("init", at=tmp_path / "plain")
     for place in (tmp_path / "plain", sub):
-        said = f"this directory is another project: 'remembrancer admin projects move {place} .' brings"
+        said = f"or its repository was removed: 'remembrancer admin projects move {place} .' brings"
         assert said in moved_advice(known, place)
     for elsewhere in (None, Path("/"), tmp_path):
         said = moved_advice(known[1:], elsewhere)

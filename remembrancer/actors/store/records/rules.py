@@ -419,7 +419,10 @@ def _earlier(writer: Writer, memory: Memory, version: int | None) -> MemoryVersi
     if version is not None and version in known:
         return known[version]
     if version is None:
-        message = f"{memory.id} is not forgotten: name the version to return to ({spans_of(known)})"
+        message = (
+            f"{memory.id} is not forgotten, and no memory replaces it: undo its last change, "
+            f"or name the version to return to ({spans_of(known)})"
+        )
     else:
         message = f"{memory.id} has no version {version}, only {spans_of(known)}"
     raise InvalidInput(message, field="version")
