@@ -1,6 +1,7 @@
 """The pages about the past: *Today*, *Review* and *Sessions*, and the event stream that keeps pages live."""
 
 import re
+import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime, timedelta
@@ -14,6 +15,7 @@ from starlette.responses import Response, StreamingResponse
 from remembrancer.browser.memories import day_of, float_of, named_done_of
 from remembrancer.browser.rendering import word_diff
 from remembrancer.browser.view import MAX_CHANGES, PEOPLE, Handler, View, who
+from remembrancer.memory.decay import has_ended
 from remembrancer.memory.sentences import without_marks
 from remembrancer.protocol.browsing import (
     ActivityRead,
@@ -282,6 +284,7 @@ async def session(view: View) -> Response:
     queries = asked_of(await view.shown(session_id=name)).get(name, [])
     opened = [each.change.memory_id for each in lines if each.change.kind == OPEN_END]
     texts = await own.texts([*opened, *(one for each in queries for one in each.memory_ids)])
+    ended = {each.id for each in texts.values() if has_ended(each.valid_until, time.time())}
     transcript: list[tuple[float, Any]] = [(each.at, each) for each in turns.turns]
     transcript += [(each.at, each) for each in turns.tool_calls]
     earlier = turns.earlier and view.at(f"/sessions/{name}", before=f"{turns.earlier[0]}-{turns.earlier[1]}")
@@ -302,7 +305,7 @@ async def session(view: View) -> Response:
         lines=lines,
         asked=queries,
         texts=texts,
-        open=[texts[each] for each in opened if each in texts and texts[each].is_open],
+        open=[texts[each] for each in opened if each in texts and texts[each].is_open and each not in ended],
         done=await named_done_of(own),
     )
 

@@ -149,7 +149,7 @@ def _filters(where: Where, given: Answer) -> Answer:
     argument("query", nargs=-1, metavar="QUERY...", help="A question, or words."),
     option("--strategy", type=click.Choice(("hybrid", "vector", "keyword", "graph")), help="Default: hybrid."),
     flag("--all", "shows_all", help="Show all results, not only the best five."),
-    flag("--open", "is_open", help="Only open ends that are not done."),
+    flag("--open", "is_open", help="Only open ends that are not done or replaced."),
     option(
         "--in",
         "sources",
@@ -179,7 +179,7 @@ def search(
 
     if "sessions" in sources and not load_settings(os.environ).transcripts:
         print("Transcripts are not searched: the setting transcripts is off.", file=sys.stderr)
-    # Results count as shown, so no more are requested than printed; some open ends may turn out to be done.
+    # Results count as shown, so no more are requested than printed; some open ends may turn out to be closed.
     as_json = click.get_current_context().params["as_json"]
     is_whole = shows_all or is_open or as_json
     arguments = _filters(where, given | {"kind": (OPEN_END,) if is_open else given["kind"]})
@@ -189,7 +189,7 @@ def search(
     has_notes, unread = (False, {}) if where.user or where.all_projects else _read_notes(where)
     memories, warnings, total = _gather(where, "recall_memories", arguments)
     warnings |= unread
-    memories = [memory for memory in memories if not (is_open and memory.get("done"))]
+    memories = [each for each in memories if not (is_open and (each.get("done") or _has_ended(each)))]
     memories = sorted(memories, key=lambda memory: memory.get("relevance_score", 0.0), reverse=True)[:number]
     if not memories:
         nothing = "Nothing was found." if has_notes else _nothing(where, "Nothing was found.")
@@ -214,7 +214,7 @@ def search(
     *FILTERS,
     flag("--only-forgotten", help="Only forgotten memories."),
     flag("--important", "order", flag_value="important", help="The most important first."),
-    flag("--open", "is_open", help="Open ends that are not done, by their due dates."),
+    flag("--open", "is_open", help="Open ends that are not done or replaced, by their due dates."),
     flag("--stale", "about", flag_value="stale", help="Memories that name a file that is gone from the indexed code."),
     flag("--review", "about", flag_value="review", help="Proposals and pairs that wait for a decision."),
 )
@@ -402,8 +402,7 @@ def _marks(memory: Answer, words: Mapping[str, str]) -> list[str]:
         text, bare = words.get(short(newer), ""), short(newer)
         return f"“{excerpt(text, QUOTED_CHARACTERS)}” ({bare})" if text else bare
 
-    is_past = str(memory.get("valid_until") or NEVER) <= datetime.now(UTC).isoformat()
-    marks = [name for name in ("expired", "done") if memory.get(name) or (name == "expired" and is_past)]
+    marks = [name for name in ("expired", "done") if memory.get(name) or (name == "expired" and _has_ended(memory))]
     if at := memory.get("forgotten_at"):
         marks.insert(0, f"forgotten {local_time(at)[:10]}")
     elif (changed := local_time(memory.get("updated", ""))[:10]) > _day(memory):
@@ -417,6 +416,12 @@ def _marks(memory: Answer, words: Mapping[str, str]) -> list[str]:
     if due := local_time(memory.get("due", "")):
         marks.append(f"overdue since {due}" if memory.get("overdue") else f"due {due}")
     return [*marks, "likely"] if memory.get("answers") == "likely" else marks
+
+
+def _has_ended(memory: Answer) -> bool:
+    return (
+        str(memory.get("valid_until") or NEVER) <= f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    )  # answers have whole seconds
 
 
 def _happened(memory: Answer) -> str:

@@ -14,7 +14,7 @@ from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Filters, Phrase
 from remembrancer.actors.store.retrieval.question import phrases_and_units, phrases_of
 from remembrancer.protocol.kinds import Scope, kind_of_type
-from remembrancer.protocol.writes import ForgetMemory, Operation, SourceRef, StoreMemory, UpdateMemory
+from remembrancer.protocol.writes import ForgetMemory, LinkRef, Operation, SourceRef, StoreMemory, UpdateMemory
 from tests.contracts.records_rig import RecordsRig
 from tests.operations import OTHER_SESSION, REQUESTED_AT, SESSION, change_of, store_operation
 
@@ -120,7 +120,7 @@ def test_every_search_lets_through_exactly_what_the_filters_allow(rig: RecordsRi
 
 
 def test_open_ends_are_given_by_their_due_dates_until_they_are_done(rig: RecordsRig) -> None:
-    """The done, the forgotten, other sessions' and other kinds are not among them."""
+    """The done, the forgotten, those no longer valid, other sessions' and other kinds are not among them."""
 
     def end(content: str, **fields: Any) -> str:
         return rig.say(content, **{"kind": "open_end", "type": "episodic", **fields})
@@ -132,6 +132,8 @@ def test_open_ends_are_given_by_their_due_dates_until_they_are_done(rig: Records
     done = end("done", due=1.0)
     rig.do(UpdateMemory(done, done=True))
     rig.do(ForgetMemory(end("gone", due=1.0)))
+    replaced = end("replaced", due=1.0)
+    rig.do(UpdateMemory(second, add_links=(LinkRef("supersedes", replaced),)))
 
     def due(filters: Filters = ALL, limit: int = 10) -> list[str]:
         return rig.ids(rig.records.top(filters, "due", limit), filters.session_id)

@@ -328,6 +328,12 @@ def test_contradicting_options_change_nothing(shell: Shell) -> None:
     shell("add", "What is left to do with the oars", "--kind", "open_end")
     asked = shell("search", "what is left to do?").splitlines()
     assert [each.split("\t")[4] for each in asked] == ["Paint the boat", "What is left to do with the oars"]
+    varnish = shell.json("add", "Varnish the boat", "--kind", "open_end")["memory_id"]
+    assert "Varnish the boat" in shell("search", "boat", "--open")
+    shell("edit", memory_id, "--supersedes", varnish)
+    for line in (("list", "--open"), ("search", "boat", "--open")):
+        listed = shell(*line)
+        assert ("Paint the boat" in listed, "Varnish the boat" in listed) == (True, False), line
     shell("tag", memory_id, "boat")
     history = " ".join(shell("show", memory_id, "--history").split())
     assert ("due: none → 2020-02-20" in history, "tags: none → boat" in history) == (True, True)

@@ -1,6 +1,7 @@
 """Searches the memories of spaces: BM25 over full text, ordered lists, neighbours in a session, counts."""
 
 import json
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -165,6 +166,8 @@ class SqliteSearch(SqliteWords):
         condition, arguments = condition_of(filters)
         if order == "due":
             condition += " AND m.kind = 'open_end' AND m.done = 0 AND m.forgotten_at IS NULL"
+            condition += " AND (m.valid_until IS NULL OR m.valid_until > ?)"
+            arguments.append(time.time())
         by = "m.forgotten_at DESC" if filters.only_forgotten and order == "latest" else _ORDERS[order]
         rows = self._file.read(
             f"""SELECT m.number FROM {_scanned(filters, order)} AND {condition}
