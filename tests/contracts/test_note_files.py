@@ -185,6 +185,8 @@ def test_git_ignores_the_directory_from_the_first_note_on(work: Workspace) -> No
     assert work.write("no repository", "One.", ignore=("memory/",)).ignored == ()
     work.path.unlink()
     (work.root / ".git").mkdir()
+    assert work.write("another place", "One.", ignore=("memory/",), path="MEMORY.md").ignored == ()
+    assert not ignore.exists()
     ignore.write_text("build")
     assert work.write("first", "One.", ignore=("memory/",)).ignored == ("memory/",)
     assert ignore.read_text() == "build\n/memory/\n"

@@ -86,7 +86,7 @@ def _write(operation: Operation, change: WriteNote) -> NoteWritten:
     if not Path(change.root).is_dir():
         raise InvalidInput(f"the workspace {shown(change.root)} does not exist", field="path")
     real = real_note(change.path, change.root, change.places)
-    ignored = _ignore(Path(change.root), change.ignore)
+    ignored = _ignore(Path(change.root), [each for each in change.ignore if Path(change.path).is_relative_to(each)])
 
     def edit(text: str, saved_at: float) -> Edited:
         done = edited(text, change.content, change.mode, change.heading)
