@@ -105,12 +105,12 @@ class KnownProject(msgspec.Struct, frozen=True):
 
 
 class FoundMemory(NamedTuple):
-    """A memory of the project with the id `place`, or of the user; its first words, and the reason if it is forgotten
-    ("" if none was given, None if it is not forgotten)."""
+    """A memory of the project with the id `place`, or of the user; its text, and the reason if it is forgotten ("" if
+    none was given, None if it is not forgotten)."""
 
     place: str
     id: str
-    words: str
+    content: str
     forgotten: str | None
 
 
@@ -163,12 +163,12 @@ def find_memories(paths: RuntimePaths, projects: Iterable[str], memory_ids: Iter
         return []
     with _records(paths) as file:
         rows = [] if file is None else file.rows(FIND, (json.dumps([USER, *projects]), json.dumps(ids)))
-    return [FoundMemory(place, name, excerpt(content, WORDS), why) for place, name, content, why in rows]
+    return [FoundMemory(*row) for row in rows]
 
 
 def first_words(paths: RuntimePaths, projects: Iterable[str], memory_ids: Iterable[str]) -> dict[str, str]:
     """The first words of the memories that `find_memories` finds, by their ids."""
-    return {memory.id: memory.words for memory in find_memories(paths, projects, memory_ids)}
+    return {memory.id: excerpt(memory.content, WORDS) for memory in find_memories(paths, projects, memory_ids)}
 
 
 # --- file states ---

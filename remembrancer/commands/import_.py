@@ -164,14 +164,16 @@ def _batches(operations: Iterable[Operation]) -> Iterator[dict[str, Operation]]:
     yield batch
 
 
-def _operations(memories: Sequence[PlacedMemory], run_id: str) -> tuple[list[Operation], list[str]]:
-    """The operations that import memories, and the ids of those that are forgotten here, but not in the file. There is
-    no operation for a memory that exists already, in its project or, after a promotion, among the user's, unless
-    undoing an import has forgotten it and the file has not. The second of two with the same id counts as existing."""
+def _operations(memories: Sequence[PlacedMemory], run_id: str) -> tuple[list[Operation], list[str], list[str]]:
+    """The operations that import memories, the ids of those that are forgotten here, but not in the file, and the ids
+    of those that have another text here. There is no operation for a memory that exists already, in its project or,
+    after a promotion, among the user's, unless undoing an import has forgotten it and the file has not. The second of
+    two with the same id counts as existing."""
     projects, now = {project.id for project, _ in memories if project is not None}, time.time()
     known = find_memories(paths_here(), projects, [memory.id for _, memory in memories])
     why_forgotten = {(memory.place, memory.id): memory.forgotten for memory in known}
-    operations, forgotten = [], []
+    texts = {(memory.place, memory.id): memory.content.strip() for memory in known if memory.forgotten is None}
+    operations, forgotten, differing = [], [], []
     for project, memory in memories:
         places = ((USER if project is None else project.id, memory.id), (USER, memory.id))
         reasons = {why_forgotten[place] for place in places if place in why_forgotten}
@@ -181,7 +183,9 @@ def _operations(memories: Sequence[PlacedMemory], run_id: str) -> tuple[list[Ope
             operations.append(Operation(new_ulid(), project or NO_PROJECT, memory.session_id, now, change))
         elif reasons - {None, IMPORT_UNDONE} and memory.forgotten_at is None:
             forgotten.append(memory.id)
-    return operations, forgotten
+        elif memory.content.strip() not in (here := [texts[place] for place in places if place in texts]) and here:
+            differing.append(memory.id)
+    return operations, forgotten, differing
 
 
 @command(
@@ -213,14 +217,14 @@ def import_(file: str | None, client: str | None, dry_run: bool, allow_secrets: 
     run_id = IMPORTS + new_ulid()
     with notice_when_slow("Reading and checking the memories"):
         contents = _read(file, client, project_here, limit_bytes, allow_secrets=allow_secrets)
-        operations, forgotten = _operations(contents.memories, run_id)
+        operations, forgotten, differing = _operations(contents.memories, run_id)
     if dry_run:
         contents.imported = len(operations)
     elif operations:
         _import(operations, contents)
     facts = {"run_id": run_id, "dry_run": dry_run, "present": len(contents.memories) - len(operations)}
     facts |= {name: getattr(contents, name) for name in ("release", "imported", "skipped", "ticked")}
-    facts |= {"forgotten": forgotten}
+    facts |= {"forgotten": forgotten, "differing": differing}
     if dry_run:
         changes = [operation.change for operation in operations]
         memories = [change.memory for change in changes if isinstance(change, ImportMemory)]
@@ -307,6 +311,10 @@ def _read_details(file: Path, projects: dict[str, ProjectLine], details: dict[st
             raise FileUnusable(f"nothing was imported, because of line {number} of {file}: {error}") from error
 
 
+def _named(memory_ids: Sequence[str]) -> str:
+    return " ".join(map(short, memory_ids[:MOST_NAMED])) + (" …" if len(memory_ids) > MOST_NAMED else "")
+
+
 def _summary_lines(facts: Mapping[str, Any], *, is_elsewhere: bool) -> list[str]:
     imported, present = facts["imported"], facts["present"]
     verb = "would be imported" if facts["dry_run"] else "imported"
@@ -318,10 +326,14 @@ def _summary_lines(facts: Mapping[str, Any], *, is_elsewhere: bool) -> list[str]
     everywhere = " --all-projects" if is_elsewhere else ""
     lines = [f"{line}."]
     if forgotten := facts["forgotten"]:
-        named = " ".join(map(short, forgotten[:MOST_NAMED])) + (" …" if len(forgotten) > MOST_NAMED else "")
+        named = _named(forgotten)
         are, them = ("is", "it") if len(forgotten) == 1 else ("are", "them")
         restore = f"'remembrancer restore {named}{everywhere}'"
         lines.append(f"Of these, {len(forgotten):,} {are} forgotten: {restore} brings {them} back.")
+    if differing := facts["differing"]:
+        have, stay = ("has another text", "stays") if len(differing) == 1 else ("have other texts", "stay")
+        line = f"Of these, {len(differing):,} {have} here, which {stay}: {_named(differing)}"
+        lines.append(f"{line} ('remembrancer edit ID{everywhere}' changes a text).")
     if coming := facts.get("memories"):
         lines += [f"  {excerpt(memory['content'])}" for memory in coming[:MOST_NAMED]]
         lines += [f"  … and {len(coming) - MOST_NAMED:,} more"] if len(coming) > MOST_NAMED else []

@@ -277,6 +277,13 @@ def test_a_directory_of_markdown_brings_everything_back(home: Path, second: Path
     assert (report["imported"], report["present"], report["skipped"]) == (9, 0, [])
     before, after = exported(home), [without_import(line, report["run_id"]) for line in exported(second)]
     assert sorted(map(str, after)) == sorted(map(str, before))
+    edited = files[0].read_text() + "A line of mine.\n"
+    assert "Of these" not in done("backup", "import", str(directory), home=second)
+    files[0].write_text(edited)
+    (differing,) = json.loads(done("backup", "import", str(directory), "--json", home=second))["differing"]
+    assert edited.rindex("<!-- memory") < edited.rindex(differing), "the last one of the file"
+    said = done("backup", "import", str(directory), home=second)
+    assert f"Of these, 1 has another text here, which stays: {differing[-4:]} ('remembrancer edit ID" in said
 
 
 def test_the_details_beside_markdown_are_ours_and_others_are_left_alone(home: Path, tmp_path: Path) -> None:
