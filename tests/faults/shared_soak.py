@@ -158,7 +158,7 @@ class Host:
                 await self.kill()
 
     async def start(self) -> None:
-        looks = {"LOOK_S": self._look_s, "MAINTENANCE_S": 10 * self._look_s}
+        looks = {"CHECK_INTERVAL_S": self._look_s, "MAINTENANCE_S": 10 * self._look_s}
         constants = {f"{job_finder.__name__}.{name}": min(getattr(job_finder, name), at) for name, at in looks.items()}
         self._store = Launched("store", self.home, Settings(), constants, self.ahead_s)
         await self._launcher.expect(StoreHealth)
