@@ -12,6 +12,7 @@ import msgspec
 
 from remembrancer.actors.gateway.shown_log import ShownLog
 from remembrancer.actors.gateway.write_queue import NOTES, read_queue
+from remembrancer.actors.store.records.catalog import may_be_moved
 from remembrancer.commands.home_reader import KnownProject, known_projects
 from remembrancer.commands.report import DRY_RUN, Group, Report, Rows, argument, command, flag
 from remembrancer.commands.runtime_client import ask_store, paths_here
@@ -98,12 +99,17 @@ def list_projects() -> Report:
 
 def notice_of_move(directory: Path) -> str:
     """The advice if a directory may be the new place of a project that was moved; empty if nothing is missing, or if
-    the records cannot be read. A project with memories counts only as what its directory was before `git init`."""
+    the records cannot be read. If the directory has memories, only those count that it may have been before."""
     with suppress(RemembrancerError):  # the caller reports it
         known = known_projects(paths_here())
         own_id, here = project_of(directory).id, str(directory.resolve())
-        if any(project.id == own_id and project.memories for project in known):
-            known = [project for project in known if project.path and directory_of(project.path) == here]
+        if own := [project for project in known if project.id == own_id and project.memories]:
+            times = here, own[0].created_at, time.time()
+            known = [
+                project
+                for project in known
+                if project.path and may_be_moved(directory_of(project.path), project.last_used_at, *times)
+            ]
         return moved_advice(known, directory)
     return ""
 

@@ -458,7 +458,7 @@ class ContextGathered(msgspec.Struct, frozen=True, tag=True):
     notes: int = 0
     """The number of the project's note files, which the answer does not contain."""
     former_place: str = ""
-    """The directory from which a project without memories was probably moved."""
+    """The directory from which a project that is new, or has no memories, was probably moved."""
     short_ids: dict[str, str] = {}
     """The short forms of the memories' ids."""
 

@@ -19,7 +19,7 @@ from remembrancer.actors.migrations import STAMP, Step, daily_copies
 from remembrancer.actors.snapshots import damage_of
 from remembrancer.actors.store.daily_copies import DAY_S, DailyCopies
 from remembrancer.actors.store.records import sqlite_file
-from remembrancer.actors.store.records.catalog import Catalog
+from remembrancer.actors.store.records.catalog import NEW_S, Catalog, may_be_moved
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
@@ -253,6 +253,24 @@ def test_the_catalogue_remembers_projects_lanes_and_what_was_decided_about_model
         assert again.projects() == [PROJECT, OTHER_PROJECT]
         assert again.models() == b"other"
         assert again.shares() == [(PROJECT.id, "l_one")]
+
+
+@pytest.mark.parametrize(
+    ("former", "used_at", "created_at", "now", "may_be"),
+    [
+        ("/src/old", 5.0, None, 10.0, True),
+        ("/src/old", 5.0, 8.0, 10.0, True),
+        ("/other/new", 5.0, 8.0, 10.0, True),
+        ("/other/old", 5.0, None, 10.0, False),
+        ("/src/old", 9.0, 8.0, 10.0, False),
+        ("/src/old", 5.0, 8.0, 10.0 + NEW_S, False),
+        ("/src/new", 9.0, 8.0, 10.0 + NEW_S, True),
+    ],
+)
+def test_a_new_project_may_be_one_beside_it_that_was_not_used_since(
+    former: str, used_at: float, created_at: float | None, now: float, may_be: bool
+) -> None:
+    assert may_be_moved(former, used_at, "/src/new", created_at, now) is may_be
 
 
 def test_a_file_is_closed_only_when_each_reader_has_finished_its_query(path: Path, records: Records) -> None:

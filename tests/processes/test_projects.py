@@ -79,6 +79,10 @@ async def test_a_moved_repository_is_named_and_finds_its_memories_again(home: Pa
             context = (await client.call("get_memory_context"))["context_block"]
             assert f"'remembrancer admin projects move '{old}' .' brings its memories along." in context
             await client.store("The lantern hangs at the gate")
+            context = (await client.call("get_memory_context"))["context_block"]
+            assert f"'remembrancer admin projects move '{old}' .' brings" in context, "until they are moved"
+            searched = await ran("search", "lantern", home=home, directory=new)
+            assert f"move '{old}' '{new}''" in searched.stderr
             assert "The lantern is lit at dusk" not in await found(client, "lantern")
             done = await moving(old, new, "--dry-run", "--json", home=home)
             told = json.loads(done.stdout)

@@ -4,13 +4,25 @@ models."""
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.config.project import directory_of, is_gone
 from remembrancer.protocol.errors import FileLocked
 from remembrancer.protocol.problems import OPENING
 from remembrancer.protocol.writes import ProjectRef
+
+NEW_S: Final = 7 * 86400.0
+"""The age up to which a project that has memories may be another one that was moved."""
+
+
+def may_be_moved(former: str, last_used_at: float | None, place: str, created_at: float | None, now: float) -> bool:
+    """True if a project at `place` may have been at the place `former`, if that is gone: it is the same directory
+    before `git init`, or one of the same name or parent. A project that has memories (`created_at` is not None) must
+    be new, and the former one unused since it was created. Pure."""
+    old, new = Path(former), Path(place)
+    is_late = created_at is not None and (now - created_at > NEW_S or (last_used_at or 0.0) > created_at)
+    return old == new or (not is_late and (old.name == new.name or old.parent == new.parent))
 
 
 class Catalog:
@@ -54,23 +66,23 @@ class Catalog:
         return [ProjectRef(*row) for row in self._read("SELECT id, path FROM projects ORDER BY last_used_at DESC")]
 
     def former_place(self, project: ProjectRef) -> str:
-        """Return the probable former directory of a project: one that is gone, has memories, and is either the same
-        directory before `git init` or, if the project has no memories, one of the same name or parent. Empty if there
-        is none. Reads the disk."""
+        """Return the probable former directory of a project: one that has memories, is gone, and fits (see
+        `may_be_moved`). Empty if there is none. Reads the disk."""
         rows = self._read(
-            """SELECT id, path FROM projects WHERE id IN (
+            """SELECT id, path, created_at, last_used_at FROM projects WHERE id IN (
                    SELECT name FROM spaces JOIN tallies ON space = number WHERE count AND NOT forgotten
                ) ORDER BY last_used_at DESC"""
         )
-        known = [ProjectRef(*row) for row in rows]
-        has_memories, here = any(each.id == project.id for each in known), Path(directory_of(project.path))
-
-        def is_near(place: Path) -> bool:
-            return place == here or (not has_memories and (place.name == here.name or place.parent == here.parent))
-
+        created_at = next((created_at for project_id, _, created_at, _ in rows if project_id == project.id), None)
+        here, now = directory_of(project.path), self._clock()
         # Only nearby projects are looked up on the disk, since every request for context gets here.
-        near = [place for each in known if is_near(place := Path(directory_of(each.path))) and is_gone(each)]
-        return str(min(near, key=lambda each: (each != here, each.name != here.name), default=""))
+        near = [
+            Path(former)
+            for project_id, path, _, used_at in rows
+            if may_be_moved(former := directory_of(path), used_at, here, created_at, now)
+            and is_gone(ProjectRef(project_id, path))
+        ]
+        return str(min(near, key=lambda each: (str(each) != here, each.name != Path(here).name), default=""))
 
     def share(self, name: str, lane: str) -> None:
         """Record the shared lane of a project, or of `user`. `SharedLane.leave` removes it."""
