@@ -308,10 +308,15 @@ async def test_a_workspace_that_is_replaced_is_followed_in_its_place(
         await until(lambda: found(index, word) == ["MEMORY.md"])
 
     root.mkdir()
-    async with indexing(root, tmp_path / "index.db", Store(), watch=True, watch_quiet_s=0.05):
+    store = Store()
+    monkeypatch.setattr(watching, "UNWATCHED_LOOK_S", 0.05)
+    async with indexing(root, tmp_path / "index.db", store, watch=True, watch_quiet_s=0.05) as indexer:
         await write("lantern")
         await write("windmill")
         root.rename(tmp_path / "elsewhere")
+        told = len(store.told)
+        await until(lambda: len(store.told) > told + 3)
+        assert indexer.is_watching, "the system reports changes, only not those of what is gone"
         root.mkdir()
         await write("harbour")
         await write("pier")

@@ -216,11 +216,12 @@ class Indexer:
             try:
                 await self._watch_these(self._files.directories())
             except* (OSError, RuntimeError) as errors:  # the latter also for a name that is not UTF-8
-                if self.is_watching:
+                is_gone = not await anyio.Path(self._files.root).is_dir()  # then there are no changes to report
+                if self.is_watching and not is_gone:
                     logger.info(
                         "changes are not reported", extra={"root": str(self._files.root), "reason": repr(errors)}
                     )
-                self.is_watching = False
+                self.is_watching = is_gone
                 pause_s = UNWATCHED_LOOK_S
             self._wake.set()
             await anyio.sleep(pause_s)
