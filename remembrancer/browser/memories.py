@@ -257,8 +257,6 @@ async def edit(view: View) -> Response:
     now = await _now(view, _id_of(view))
     before = next((each.record for each in now.history if str(each.version) == view.field("version")), now)
     content = view.exactly("content")
-    if not content.strip():
-        raise InvalidInput("A memory cannot be empty: forget it instead.")
     changes: dict[str, Any] = {}
     if content not in (before.content, now.content):
         changes["content"] = content
@@ -277,6 +275,8 @@ async def edit(view: View) -> Response:
     typed = {**changes, "tags": sorted(tags)}
     if "due" in changes:
         typed["due"] = day_of(changes["due"] and f"{changes['due']}T00:00Z")  # as `day` shows it
+    if not content.strip():
+        return await memory(view, typed, "A memory cannot be empty: forget it instead.")
     if "content" in changes and before.content != now.content:
         kept = [each for each in now.tags if each in tags or each not in before.tags]
         return await memory(view, {**typed, "tags": (*kept, *sorted(tags.difference(before.tags, kept)))})
