@@ -27,7 +27,7 @@ from remembrancer.protocol.browsing import (
     RunDone,
     TurnsRead,
 )
-from remembrancer.protocol.code import ListStale
+from remembrancer.protocol.code import DescribeCode, ListStale
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import OPEN_END
 from remembrancer.protocol.reads import DescribeSession, DescribeStore, ListedSession, ListMemories
@@ -70,6 +70,7 @@ async def review(view: View) -> Response:
     store = await view.ask(DescribeStore(view.project, view.session))
     found = await view.ask(FindPairs(view.project, view.session))
     stale = await view.ask(ListStale(view.project))
+    has_code = bool(await view.ask(DescribeCode(view.project)))
     waiting = [each for each in store.proposals if each.refused_at is None]
     about_code = stale[:PAGE]
     done = await named_done_of(view)
@@ -87,6 +88,7 @@ async def review(view: View) -> Response:
             compared=store.counts.total - store.embedding.pending,
             uncompared=store.embedding.pending,
             about_code=about_code,
+            has_code=has_code,
             done=done,
         )
 

@@ -257,7 +257,7 @@ def _in_order(
     memories, warnings, _ = _gather(where, "list_memories", arguments)
     is_cut = len(memories) > most or "answer_cut" in warnings.values() or len(memories) == MOST_LISTED
     more = (
-        f"There are more: -n N lists up to {MOST_LISTED}, and --until DAY those of that day and before."
+        f"There are more: -n N lists N of them (at most {MOST_LISTED}), and --until DAY those up to that day."
         if is_cut
         else ""
     )

@@ -118,6 +118,8 @@ def setup(
         ]
         notes += [f"{edit.client.title}: {edit.place.path}" for edit in edits]
         return Report({"documents": documents}, [unwrapped(edit.document) for edit in edits], notes=notes)
+    missing = [known.title for known in chosen if not remove and not known.is_found(around)]
+    notes += [f"remembrancer setup: {title} was not found on this machine: set up for later" for title in missing]
     outcomes = [_carry_out(edit, "remove" if remove else "add") for edit in edits]
     if remove:
         outcomes = [outcome for outcome in outcomes if outcome.action != "nothing"]
@@ -221,7 +223,7 @@ def _overview(around: ClientEnvironment, scope: ClientScope, line: tuple[str, ..
             lines.append(styled(f"[bold]{client.title}[/bold], {escape(f'{place.path}: {state}')}"))
     lines.append("'remembrancer setup CLIENT' connects one. Nothing was written.")
     others = [row["client"] for row in rows if not row["found"]]
-    lines.append(styled(f"[dim]Not found on this machine: {', '.join(others)}[/dim]"))
+    lines.append(styled(f"[dim]Not found on this machine, but can be set up: {', '.join(others)}[/dim]"))
     return Report({"command": line, "clients": rows}, lines)
 
 

@@ -303,6 +303,7 @@ def test_a_search_says_why_and_what_it_left_out_and_why_not_this_one(visit: Visi
     assert re.search(r'<rect class="plus" x="50.0" width="[\d.]+"', page)
     assert "same words" in page
     text = Page(page).text
+    assert re.search(r"It answers with a probability of \d+ %: the parts of its score, -?\d", text)
     assert "It is in the answer, at place" in text or "It was considered, and left out" in text
     assert "It is forgotten" in Page(visit.get("/", q="deploy", **{"not": gone})).text
     assert "by the scope" in Page(visit.get("/", q="deploy", scope="user", **{"not": other})).text
@@ -604,6 +605,7 @@ def test_notes_and_code_are_listed_by_files_and_what_they_no_longer_say_is_to_be
     code = {"x_remembrancer_toolsets": "code"}
     source = visit.directory / "src" / "gate.py"
     source.parent.mkdir()
+    assert "No code of this project is indexed." in Page(visit.get("/review")).text
     source.write_text("def open_gate(key):\n    return turn(key) and lift()\n")
     visit.call("index_project", path=str(visit.directory), watch=False, headers=code)
     await_page(visit, "/code", r"ready, not watched 1 of 1 .*gate\.py current python [1-9]")
@@ -649,6 +651,10 @@ def test_an_edit_keeps_what_somebody_else_has_changed_meanwhile(visit: Visit) ->
     assert (refused.status_code, "the text seems to contain a credential" in refused.text) == (400, True)
     assert f"\n{typed['content']}</textarea>" in refused.text, "what is refused is not lost"
     assert 'value="2030-01-01"' in refused.text
+    emptied = visit.send(f"/memory/{memory}/edit", **fields | typed | {"content": " ", "summary": "kept"})
+    assert emptied.status_code == 400
+    assert "Nothing was saved: A memory cannot be empty: forget it instead. Your" in Page(emptied.text).text
+    assert 'value="kept"' in emptied.text
     tagged = visit.send("/change", id=memory, what="tag", tags="g" * 101)
     assert "A tag may have at most 100 characters" in Page(tagged.text).text
     typed["content"] = "the harbour opens at eight"

@@ -105,6 +105,7 @@ def test_a_configuration_with_which_no_memory_starts_is_named(machine: Path, mon
     assert done.returncode == exit_codes.CONFIGURATION
     assert "no runtime can start until this is fixed" in done.stderr
     assert "did you mean embedders" in done.stderr
+    assert "Claude Code was not found on this machine: set up for later" in done.stderr
 
 
 def test_printing_writes_nothing(machine: Path) -> None:
@@ -129,7 +130,7 @@ def test_without_a_client_it_says_what_there_is_and_writes_nothing(machine: Path
     assert said.keys() == {client.name for client in clients()}
     assert {client for client, each in said.items() if each["found"]} == {"claude-code", "cursor"}
     assert (said["claude-code"]["state"], said["cursor"]["state"]) == ("set up", "not set up")
-    assert "gemini-cli" in done.stdout.partition("Not found on this machine: ")[2]
+    assert "gemini-cli" in done.stdout.partition("Not found on this machine, but can be set up: ")[2]
     assert names(machine / ".cursor") == names(machine / "app") == []
 
 

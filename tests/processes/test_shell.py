@@ -389,7 +389,7 @@ def test_a_list_says_what_is_forgotten_and_a_search_how_surely_each_answers(shel
     assert line.startswith(f"{memory_id}\t"), "it was forgotten last"
     _, narrow = shell.at_a_terminal("list", "--only-forgotten", "-n", "1", COLUMNS="80", NO_COLOR="1")
     assert re.search(r"forgotten 20..-..-.. · .*20..-..-.. · project", narrow)
-    assert "There are more: -n N lists up to 1000" in narrow
+    assert "There are more: -n N lists N of them" in narrow
     assert shell("list", "--kind", "session_record") == ""
     assert "Nothing was found" in shell("search", "deploy", "--kind", "session_record", status=exit_codes.FAILED)
     refused = shell("add", "password: hunter2-Xk9!qq", status=exit_codes.USAGE)
@@ -490,7 +490,7 @@ def test_a_pair_that_was_settled_waits_again_after_an_undo(shell: Shell) -> None
         assert undone in shell(*undo)
         [waiting] = shell.json("list", "--review")["contradictions"]
         assert (waiting["newer_id"], waiting["older_id"]) == (new, old)
-    assert "undone: both hold" in shell("log")
+    assert "undone: kept beside another" in shell("log")
     assert "related_to" not in shell("show", new)
     assert "is neither forgotten nor replaced" in shell("restore", old, status=exit_codes.USAGE)
 

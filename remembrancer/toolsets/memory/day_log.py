@@ -32,7 +32,10 @@ _FIRST: Final = {"decision": "decided", OPEN_END: "opened", SESSION_RECORD: "wor
 """The verbs for new memories by kind; for other kinds it is "stored"."""
 FORGOTTEN, PROMOTED, ARCHIVED = "forgotten", "promoted", "archived"
 IMPORT_UNDONE: Final = "undone: imported"
-CHANGE_WORDS: Final = {"superseded": "replaced", "invalidated": "ended", "superseding_undone": "restored"}
+CHANGE_WORDS: Final = {
+    **{"superseded": "replaced", "invalidated": "ended", "superseding_undone": "restored"},
+    **{"both hold": "kept beside another"},
+}
 """The words for changes that are stored under another name."""
 
 
