@@ -27,7 +27,7 @@ from remembrancer.memory.text import count, harmless
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.kinds import KINDS, SCOPES, SESSION_KINDS
 from remembrancer.protocol.reads import Filters, FindIds, GetMemory, LinkedMemory, ListMemories, Order, Recall
-from remembrancer.protocol.writes import HistoryEntry, PortableMemory, RecordedFields
+from remembrancer.protocol.writes import HistoryEntry, MemoryLink, PortableMemory, RecordedFields
 from remembrancer.toolsets.memory.day_log import CHANGE_WORDS
 
 FOUND: Final = 20
@@ -185,7 +185,17 @@ async def memory(view: View, unsaved: Mapping[str, Any] | None = None, refused: 
     texts = await view.texts([*(each.target for each in links), *answer.near_duplicates, *answer.copies])
     settled = {each.target for each in links if answer.memory.valid_until or each.relation == "supersedes"}
     settled |= {each.id for each in texts.values() if each.valid_until}  # an invalid memory replaces nothing
-    contradicting = [each for each in answer.incoming if each.relation == "contradicts" and each.target not in settled]
+    ends = [*((each, False) for each in answer.memory.links), *((each, True) for each in answer.incoming)]
+
+    def comes_from_there(link: MemoryLink, is_incoming: bool) -> bool:
+        """True if the other memory is the subject of a link: for `contradicts` the newer one, as in the lists."""
+        if link.relation != "contradicts" or link.target not in texts:
+            return is_incoming
+        return (texts[link.target].happened_at, is_incoming) > (_happened(answer.memory), not is_incoming)
+
+    incoming = [link for link, is_incoming in ends if comes_from_there(link, is_incoming)]
+    outgoing = [link for link, is_incoming in ends if not comes_from_there(link, is_incoming)]
+    contradicting = [each for each in incoming if each.relation == "contradicts" and each.target not in settled]
     sessions = await view.sessions()
     entities = [each.name for each in answer.memory.related_entities] + list(answer.found_entities)
     ids = await view.ask(FindIds(view.project, view.session, ids=(answer.memory.id,)))
@@ -218,6 +228,8 @@ async def memory(view: View, unsaved: Mapping[str, Any] | None = None, refused: 
             given=given,
             texts=texts,
             settled=settled,
+            outgoing=outgoing,
+            incoming=incoming,
             later=[each.target for each in contradicting if each.strength >= REPLACED and each.target in texts],
             names=list(dict.fromkeys(entities)),
             who=partial(who, sessions=sessions),

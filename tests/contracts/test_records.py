@@ -11,15 +11,19 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from remembrancer.actors.store.records.browsing import BROWSER_READS
 from remembrancer.actors.store.records.memory_rows import read_copies
 from remembrancer.actors.store.records.sqlite_records import Limits
 from remembrancer.actors.store.records.types import Filters, NearDuplicate
 from remembrancer.actors.store.retrieval.question import phrases_of
 from remembrancer.memory.changes import changed_line
+from remembrancer.memory.decay import DAY_S
 from remembrancer.memory.fields import check_memory
 from remembrancer.memory.limits import MAX_ENTITIES, MAX_TAGS
 from remembrancer.memory.replacement import PROBABLE, REPLACED
 from remembrancer.memory.text import MAX_OBJECT_BYTES
+from remembrancer.protocol.browsing import FindPairs
+from remembrancer.protocol.consolidation import ReadMemories
 from remembrancer.protocol.errors import InvalidInput, NotFound, StorageFull
 from remembrancer.protocol.reads import Counts
 from remembrancer.protocol.runs import ReviseMemory
@@ -47,7 +51,15 @@ from remembrancer.protocol.writes import (
 )
 from tests.contracts.records_rig import MODEL, RecordsRig, embedded, lanes_writer, near_duplicates, pending, texts_of
 from tests.contracts.runs_rig import carry_out
-from tests.operations import OTHER_SESSION, REQUESTED_AT, SESSION, change_operation, memory_id_of, store_operation
+from tests.operations import (
+    OTHER_SESSION,
+    PROJECT,
+    REQUESTED_AT,
+    SESSION,
+    change_operation,
+    memory_id_of,
+    store_operation,
+)
 
 OTHER_MODEL = "other.int8.ba9876543210.4"
 STRANGE = "  Grüße 🦀\n\tto \u4e2d\u6587 'quotes' \"and\" \\ all\x00nul "
@@ -375,6 +387,35 @@ def test_what_is_probably_replaced_is_marked_until_it_is_settled(rig: RecordsRig
     rig.records.link_similar([NearDuplicate(rig.number(two), rig.number(one), 0.9, relation="contradicts")])
     assert rig.loaded(one).possibly_superseded_by == ()
     assert links_of(rig, two) == [(one, "related_to")]
+
+
+def test_the_dates_say_which_of_a_pair_is_the_newer_one_whichever_way_it_is_linked(rig: RecordsRig) -> None:
+    new = rig.say("the build may take 45 minutes")
+    old = rig.say("the build may take 10 minutes", occurred_at=REQUESTED_AT - DAY_S)  # as an import stores it
+    wrong = NearDuplicate(rig.number(old), rig.number(new), 0.9, relation="contradicts")
+
+    def waiting() -> list[tuple[str, str]]:
+        found: Any = BROWSER_READS[FindPairs](rig.records, FindPairs(PROJECT, SESSION))
+        return [(each.older.id, each.newer.id) for each in found.pairs]
+
+    def marks() -> dict[str, tuple[str, ...]]:
+        return {each: rig.loaded(each).possibly_superseded_by for each in (old, new)}
+
+    def replaced() -> list[str]:
+        return [each.id for each in rig.records.materials(ReadMemories(PROJECT)).memories if each.is_replaced]
+
+    for link in (wrong, wrong._replace(later=wrong.earlier, earlier=wrong.later)):
+        rig.records.link_similar([link])
+        assert (waiting(), marks(), replaced()) == ([(old, new)], {old: (new,), new: ()}, [old])
+        assert "is not forgotten" in rig.refused(RestoreMemory(new)).message
+        rig.do(RestoreMemory(old))
+        assert (waiting(), marks(), links_of(rig, new)) == ([], {old: (), new: ()}, [(old, "related_to")])
+        rig.do(UndoChange(new))
+        assert (waiting(), marks()) == ([(old, new)], {old: (new,), new: ()})
+        rig.do(UpdateMemory(old, add_links=(LinkRef("supersedes", new),)))
+        assert (marks(), rig.loaded(new).superseded_by) == ({old: (), new: ()}, (old,))
+        rig.do(UndoChange(new))
+        assert (waiting(), marks()) == ([(old, new)], {old: (new,), new: ()})
 
 
 def test_superseding_ends_the_validity_of_the_older_until_taken_back(rig: RecordsRig, four: list[str]) -> None:

@@ -457,6 +457,21 @@ def test_the_timeline_the_sessions_and_what_waits_for_a_person_are_shown(visit: 
     assert "gateway" in Page(visit.get("/health")).text
 
 
+def test_a_memory_of_an_earlier_day_is_the_older_one_also_if_it_was_stored_and_linked_later(visit: Visit) -> None:
+    newer = visit.stored("The API listens on port 9090 now")
+    older = visit.stored("The API listens on port 8080", occurred_at="2020-01-02")
+    visit.call("update_memory", memory_id=older, add_links=[{"relation": "contradicts", "target": newer}])
+    text = Page(visit.get("/review")).text
+    assert text.index("port 8080") < text.index("This one still holds") < text.index("This one holds now")
+    text = Page(visit.get(f"/memory/{older}")).text
+    assert "Probably replaced by The API listens on port 9090 now It is replaced Both hold" in text
+    assert "may replace this: The API listens on port 9090 now" in text
+    text = Page(visit.get(f"/memory/{newer}")).text
+    assert ("Probably replaced" in text, "this may replace The API listens on port 8080" in text) == (False, True)
+    visit.do("/change", id=older, what=f"replace/{newer}", back="/review")
+    assert visit.call("get_memory", memory_id=older)["valid_until"]
+
+
 def test_a_memory_that_is_replaced_itself_replaces_nothing(visit: Visit) -> None:
     older, third = (visit.stored(f"The API listens on port {port}") for port in (8080, 7070))
     newer = visit.stored("The API listens on port 9090 now")

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, date, datetime, timedelta
@@ -17,6 +18,7 @@ import pytest
 from remembrancer.command_line import COMMANDS
 from remembrancer.commands import exit_codes
 from remembrancer.config.project import project_of
+from remembrancer.memory.decay import DAY_S
 from remembrancer.protocol.paths import RuntimePaths
 from tests.cases import cases
 from tests.conftest import empty_home
@@ -453,6 +455,23 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
     assert shell("list", "--review").split("\t")[2].strip() == f"nearly the same as “{newer}” ({new})"
     shell("edit", old, "--both")
     assert "Nothing waits for a decision" in shell("list", "--review")
+    # An import is stored last, and is as old as its file.
+    new = shell.json("add", "Build timeout is 45 minutes", "--kind", "decision")["memory_id"]
+    notes = shell.directory / "MEMORY.md"
+    notes.write_text("## Decisions\n- Build timeout is 10 minutes\n")
+    os.utime(notes, (day := time.time() - 60 * DAY_S, day))
+    shell("backup", "import", "MEMORY.md")
+    [pair] = asyncio.run(until(lambda: shell.json("list", "--review")["contradictions"]))
+    assert (pair["newer_id"], "10 minutes" in pair["older"]) == (new, True)
+    listed = {each["id"]: each.get("possibly_superseded_by") for each in shell.json("list")["memories"]}
+    assert (listed[new], listed[pair["older_id"]]) == (None, [new])
+    shell("edit", pair["older_id"], "--replaced")
+    first, second = shell("list", "--kind", "decision").splitlines()
+    assert (
+        "45 minutes" in first,
+        "replaced" in first,
+        f"replaced by “Build timeout is 45 minutes” ({new})" in second,
+    ) == (True, False, True)
 
 
 def test_of_a_fact_that_was_replaced_twice_the_first_comes_last(shell: Shell) -> None:

@@ -63,7 +63,7 @@ class ReplacedMemories:
         for (one, other), found in near.items():
             if one not in loaded or other not in loaded:
                 continue
-            earlier, later = sorted((loaded[one], loaded[other]), key=lambda each: (each.happened_at, each.number))
+            earlier, later = sorted((loaded[one], loaded[other]), key=lambda each: each.age_key)
             if not _can_replace(later, earlier, derived):
                 continue
             apart_s = later.happened_at - earlier.happened_at

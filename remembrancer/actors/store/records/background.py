@@ -10,7 +10,7 @@ from remembrancer.actors.store.records.memory_rows import SAYS_IT, decoded, read
 from remembrancer.actors.store.records.passage_rows import mean_vectors, passage_vectors
 from remembrancer.actors.store.records.search import NO_COLUMNS
 from remembrancer.actors.store.records.sessions import open_sessions
-from remembrancer.actors.store.records.space import Space, shown_to
+from remembrancer.actors.store.records.space import Space, is_newer, shown_to
 from remembrancer.actors.store.records.sqlite_file import Query, decode_names, json_list
 from remembrancer.actors.store.records.types import WaitingWork
 from remembrancer.memory.promotion import CONFIDENCE_SHARE, COUNTED_USES, DIGITS, IMPORTANCE_SHARE, MAX_BONUS
@@ -270,8 +270,10 @@ _COLUMNS: Final = {name: f"m.{name}" for name in Material.__struct_fields__ if n
     "last_accessed_at": "max(coalesce(m.last_accessed_at, 0), m.created_at)",
     "sessions_used": "(SELECT count(*) FROM memory_sessions WHERE memory = m.number)",
     "pinned": "m.pinned OR (m.kind = 'open_end' AND NOT m.done)",
-    "is_replaced": f"""EXISTS (SELECT 1 FROM memory_links
-        WHERE target = m.number AND relation = 'contradicts' AND strength >= {REPLACED})""",  # noqa: S608 - a number of ours
+    "is_replaced": f"""EXISTS (SELECT 1 FROM (
+            SELECT source AS other, strength FROM memory_links WHERE target = m.number AND relation = 'contradicts'
+            UNION ALL SELECT target, strength FROM memory_links WHERE source = m.number AND relation = 'contradicts')
+        JOIN memories AS o ON o.number = other WHERE strength >= {REPLACED} AND {is_newer("o", "m")})""",  # noqa: S608 - fixed
     "derived_from": """(SELECT json_group_array(id) FROM (SELECT s.id FROM memory_links AS l
         JOIN memories AS s ON s.number = l.target
         WHERE l.source = m.number AND l.relation = 'derived_from' ORDER BY l.target))""",

@@ -249,9 +249,10 @@ def _pairs(records: Reader, request: FindPairs) -> PairsRead:
     found = records.load(list({number for row in rows for number in row[:2]}), Filters(request.session_id))
     listed = {number: ListedMemory(**record.listed()) for number, record in found.items()}
     waiting = [
-        Pair(listed[older], listed[newer], relation, strength)
-        for older, newer, relation, strength in rows
-        if older in listed and newer in listed
+        Pair(listed[older.number], listed[newer.number], relation, strength)
+        for *pair, relation, strength in rows
+        if listed.keys() >= {*pair}
+        for older, newer in [sorted((found[each] for each in pair), key=lambda each: each.age_key)]
     ]
     # "Sample 1 was dry", "sample 2 was dry" and so on are not repetitions, but one such text may replace another.
     numbered = {

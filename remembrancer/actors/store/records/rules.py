@@ -22,7 +22,7 @@ from remembrancer.actors.store.records.moves import (
 from remembrancer.actors.store.records.run_rules import CHANGED_SINCE, apply_run, begin_run, undo_run
 from remembrancer.actors.store.records.sessions import session_record_of
 from remembrancer.actors.store.records.sqlite_edits import SIMILAR, SqliteEdits
-from remembrancer.actors.store.records.types import Link, Memory
+from remembrancer.actors.store.records.types import Memory
 from remembrancer.actors.store.records.writer import Writer, restating
 from remembrancer.memory.changes import (
     RESTORED,
@@ -268,14 +268,13 @@ def _restore(writer: Writer, change: RestoreMemory) -> RestoredResult:
     memory = writer.memory(change.memory_id)
     is_whole = not memory.now.forgotten and memory.now.invalid_reason is None
     if change.version is None and is_whole:
-        links = _replacing(writer, memory)
-        for link in links:
-            source = writer.memory(link.source)
-            _remove_links(writer, source, [(LinkRef(SUPERSEDES, memory.id), memory)])
-            if link.relation == CONTRADICTS:
-                _add_links(writer, source, [(LinkRef(RELATED, memory.id), memory)])
+        replacing = _replacing(writer, memory)
+        for relation, newer in replacing:
+            _remove_links(writer, newer, [(LinkRef(SUPERSEDES, memory.id), memory)])
+            if relation == CONTRADICTS:
+                _add_links(writer, newer, [(LinkRef(RELATED, memory.id), memory)])
         proposed_again = propose_again(writer, memory.id)
-        if links or proposed_again:
+        if replacing or proposed_again:
             version = writer.memory(memory.id).version
             fields = ("valid_until",) if version > memory.version else ()
             return RestoredResult(memory.id, version, fields, proposed_again=proposed_again)
@@ -292,13 +291,15 @@ def _restore(writer: Writer, change: RestoreMemory) -> RestoredResult:
     return RestoredResult(memory.id, made.version, made.fields, "content" in made.fields)
 
 
-def _replacing(writer: Writer, memory: Memory) -> list[Link]:
-    """The links from memories that replace this one, or probably do, and that the session may see."""
+def _replacing(writer: Writer, memory: Memory) -> list[tuple[str, Memory]]:
+    """The memories that replace this one (`supersedes`), or probably do (`contradicts`), as far as the session may see
+    them."""
     return [
-        link
+        (link.relation, other)
         for link in writer.space.links(memory.id)
-        if link.target == memory.id and link.relation in (SUPERSEDES, CONTRADICTS)
-        if (source := writer.space.memory(link.source)) is not None and writer.sees(source)
+        if link.relation == CONTRADICTS or (link.relation == SUPERSEDES and link.target == memory.id)
+        if (other := writer.space.memory(link.source if link.target == memory.id else link.target)) is not None
+        if writer.sees(other) and (link.relation == SUPERSEDES or other.age_key > memory.age_key)
     ]
 
 
@@ -535,15 +536,16 @@ def _add_links(writer: Writer, source: Memory, links: Targets, reason: str | Non
         if present is not None and (present.strength == link.strength or link.relation == SIMILAR):
             continue
         changed = True
+        ends = ((source.id, target.id), (target.id, source.id))
         writer.space.put_link(source.id, target.id, link.relation, link.strength, writer.at)
         if present is None and link.relation == SUPERSEDES:
             replaced = writer.memory(target.id)  # including the effects of earlier links
-            doubts = _take_doubts(writer, (target.id, source.id))  # the older one was thought to be replaced
+            # If the older one is what holds, it is no longer thought to be replaced.
+            doubts = _take_doubts(writer, *ends) if target.age_key > source.age_key else []
             if replaced.now.valid_until is None:
                 after = msgspec.structs.replace(replaced.now, valid_until=writer.at)
                 writer.revise(replaced, after, SUPERSEDED, by=source.id, reason=reason, doubts=doubts or None)
         elif present is None and link.relation not in (SIMILAR, CONTRADICTS):  # then both are valid
-            ends = ((source.id, target.id), (target.id, source.id))
             doubts = _take_doubts(writer, *ends)
             if link.relation == RELATED and (doubts or any(writer.link(*each, SIMILAR) for each in ends)):
                 one = writer.memory(source.id)

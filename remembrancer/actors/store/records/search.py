@@ -16,7 +16,7 @@ from remembrancer.actors.store.records.memory_rows import (
     read_short_forms,
 )
 from remembrancer.actors.store.records.schema import STANDING_KINDS
-from remembrancer.actors.store.records.space import APART, Space, Spaces, shown_to, visible
+from remembrancer.actors.store.records.space import APART, Space, Spaces, is_newer, shown_to, visible
 from remembrancer.actors.store.records.sqlite_file import AMONG, json_list, places_for
 from remembrancer.actors.store.records.types import (
     EVERY,
@@ -373,14 +373,15 @@ def _decoded_fields(row: Sequence[Any]) -> dict[str, Any]:
 
 _LINKS: Final = f"""SELECT json_group_array(json_array(field, id)) FROM (
     SELECT l.field, o.id FROM (
-        SELECT target AS other, strength, iif(relation = 'similar_to', 'near_duplicates', 'derived_from') AS field
-        FROM memory_links WHERE source = m.number AND relation IN ('similar_to', 'derived_from')
+        SELECT target AS other, strength, CASE relation WHEN 'similar_to' THEN 'near_duplicates'
+            WHEN 'contradicts' THEN 'possibly_superseded_by' ELSE 'derived_from' END AS field
+        FROM memory_links WHERE source = m.number AND relation IN ('similar_to', 'contradicts', 'derived_from')
         UNION ALL SELECT source, strength, CASE relation WHEN 'similar_to' THEN 'near_duplicates'
-            WHEN 'supersedes' THEN 'superseded_by' ELSE 'possibly_superseded_by' END
-        FROM memory_links WHERE target = m.number AND (relation IN ('similar_to', 'supersedes')
-            OR (relation = 'contradicts' AND strength >= ?))) AS l
+            WHEN 'contradicts' THEN 'possibly_superseded_by' ELSE 'superseded_by' END
+        FROM memory_links WHERE target = m.number AND relation IN ('similar_to', 'contradicts', 'supersedes')) AS l
     JOIN memories AS o ON o.number = l.other
-    WHERE o.forgotten_at IS NULL AND {shown_to("o")}
+    WHERE (l.field != 'possibly_superseded_by' OR (l.strength >= ? AND {is_newer("o", "m")}))
+    AND o.forgotten_at IS NULL AND {shown_to("o")}
     ORDER BY l.strength DESC, o.number)"""  # noqa: S608 - fixed clauses
 """The memories that `m` is linked to, with the field that lists them: those that the session may see and that are not
 forgotten, strongest links first."""

@@ -53,6 +53,12 @@ def shown_to(alias: str = "m", session: str = "?") -> str:
     return f"({alias}.scope != 'session' OR {alias}.session_id = {session})"
 
 
+def is_newer(one: str, other: str) -> str:
+    """Return the condition that a memory is newer than another (both are aliases); `MemoryRecord.age_key` in SQL."""
+    keys = (f"(coalesce({each}.occurred_at, {each}.created_at), {each}.number)" for each in (one, other))
+    return " > ".join(keys)
+
+
 APART: Final = "memories AS a INDEXED BY memories_apart"
 """The memories that are forgotten, no longer valid, or a session's own, read through a small index."""
 NO_SPACE: Final = 0

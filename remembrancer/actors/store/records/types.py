@@ -57,6 +57,13 @@ class MemoryRecord(ListedMemory, frozen=True, kw_only=True):
     space: int = 0
     last_accessed_at: float | None = None
 
+    @property
+    def age_key(self) -> tuple[float, int]:
+        """Of two memories, the newer has the greater key: the time that lists show, then the order of storing. Only
+        this decides which of a pair may replace the other, whichever way their link points: an import stores old
+        memories late."""
+        return self.happened_at, self.number
+
 
 class Phrase(NamedTuple):
     """Words to be found in sequence, in lower case and separated by spaces. With `begins` the last one may be the
@@ -183,6 +190,11 @@ class Memory:
     forgotten_at: float | None
     promotion_chain: tuple[ChainLink, ...]
     source_project: str | None
+
+    @property
+    def age_key(self) -> tuple[float, int]:
+        """As that of a `MemoryRecord`."""
+        return self.created_at if self.now.occurred_at is None else self.now.occurred_at, self.number
 
 
 @dataclass(frozen=True, slots=True)
