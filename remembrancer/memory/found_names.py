@@ -55,6 +55,8 @@ _ENDLESS: Final = re.compile(r"(?<![\w/.@-])[\w/.@-]{400,}")
 _QUOTED: Final = re.compile(r"[\"“«]\s?((?:[A-Z][\w'’-]+)(?: [A-Z][\w'’-]+){1,3})\s?[\"”»]")
 _SENTENCE: Final = re.compile(r"(?<=[.!?:;|…])\s+|\n+|(?<=[\"“«])|\s[-–—]\s")
 _CAPITALISED: Final = re.compile(r"(?<![\w'’/.@-])[A-Z][a-zà-öø-ÿ]{2,}(?:[ -][A-Z][a-zà-öø-ÿ]{2,}){0,2}(?![\w/@])")
+_HEADINGS: Final = re.compile(r"\A[^\n:]{1,200} > [^\n:]{1,200}:\s")
+"""The headings before the text of an imported section: subjects, not names."""
 _LEADING: Final = re.compile(r"^[\s\W\d]*[\w'’-]+")
 """The first word of a sentence, including a bullet or number before it."""
 _DESCRIBED: Final = re.compile(r"\W*((?:[\w./-]+ ){0,3}[\w./-]+?)\s*(?::|\(|,| - | – | — | is | are | was | means )")
@@ -74,7 +76,7 @@ def is_proper(name: str, kind: str) -> bool:
 def found_names(text: str, *, is_entity: bool = False) -> tuple[FoundName, ...]:
     """The names in a text, one for each key, certain ones first. `is_entity`: the text describes an entity, and begins
     with its name."""
-    read = _ENDLESS.sub(" ", _URL.sub(" ", text[:READ]))
+    read = _ENDLESS.sub(" ", _URL.sub(" ", _HEADINGS.sub("", text[:READ])))
     names: dict[str, FoundName] = {}
     for name, kind, is_certain in (*_described(read, is_entity), *_by_form(read), *_by_capitals(read)):
         key = name_key(name)

@@ -180,6 +180,7 @@ def test_a_capital_letter_makes_a_possible_name_within_a_sentence_and_an_entity_
         "Venlo. The venlo depot."
     )
     assert possible(text) == ["Renske", "Sander Mol"], "Venlo is written in small letters too"
+    assert possible("Notes on Tidemill > Team Conventions: Deploys go through Marta Lindqvist") == ["Marta Lindqvist"]
     assert possible("- Fix the build\n- Restart Nomad") == ["Nomad"]
     assert possible("Decision (Olu Adeyemi, 2026-11-17): no retries") == ["Olu Adeyemi"]
     assert possible("Der Dienst schreibt die Rechnung nicht in den Speicher und die Datenbank ist auch nicht da.") == []
