@@ -216,6 +216,9 @@ def test_an_item_says_where_it_comes_from_and_what_supersedes_it_and_stands_behi
     assert render("a\n```\nb\n```", SourceRef(tool="Bash")) == "- a\n  \\```\n  b\n  \\```\n  (from tool Bash)"
     assert render("a", SourceRef(file="/" + "d/" * 200 + "name.py")).endswith("d/name.py)")
     assert render("a", SourceRef(conversation_turn=3)) == "- a"
+    imported = memory("It runs daily.", source=SourceRef(file="/work/app/MEMORY.md"))
+    for root, file in (("/work/app", "MEMORY.md"), ("/work/ap", "/work/app/MEMORY.md"), ("", "/work/app/MEMORY.md")):
+        assert f"It runs daily. (from file {file})" in block([imported], 500, root=root).text, root
     source = SourceRef(tool="cron")
     doubted = memory("It runs daily.", source=source, possibly_superseded_by=("memory:9",))
     known = [doubted, memory("It does not run daily.", 9)]

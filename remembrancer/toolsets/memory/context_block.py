@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+import msgspec
+
 from remembrancer.memory.sentences import first_words, without_preface
 from remembrancer.memory.text import count as counted
 from remembrancer.memory.text import neutralised
@@ -80,14 +82,16 @@ def build_block(
     is_addition: bool = False,
     away: Away | None = None,
     today: str = "",
+    root: str = "",
 ) -> ContextBlock:
     """The gathered memories in their groups, in at most `max_tokens` tokens as measured by `count`: those that do not
     fit are left out from the end, a single one is cut.
 
     Unless `is_whole_memory`, only some sections were requested. `is_addition`: the session has an earlier block, so
-    that this one says nothing about the rest. Open ends that were due before `today` are overdue.
+    that this one says nothing about the rest. Open ends that were due before `today` are overdue. Paths of
+    files below `root` are shown relative to it.
     """
-    memories, ids = gathered.memories, gathered.short_ids
+    memories, ids = tuple(_within(root, each) for each in gathered.memories), gathered.short_ids
     notices: list[str] = []
     if is_whole_memory and not away:
         notices += [NOTES.format(counted(gathered.notes, "file of notes", "files of notes"))] if gathered.notes else []
@@ -208,6 +212,15 @@ def render(content: str, source: SourceRef, remark: str = "", name: str = "") ->
 def _origin(source: SourceRef) -> str:
     named = [f"{kind} {_short(name)}" for kind, name in (("tool", source.tool), ("file", source.file)) if name]
     return f"(from {', '.join(named)})" if named else ""
+
+
+def _within(root: str, memory: RecalledMemory) -> RecalledMemory:
+    """The memory with the path of its file relative to `root`, if it is below that."""
+    file = memory.source.file or ""
+    if not (root and file.startswith(f"{root}/")):
+        return memory
+    source = msgspec.structs.replace(memory.source, file=file.removeprefix(f"{root}/"))
+    return msgspec.structs.replace(memory, source=source)
 
 
 def _short(name: str) -> str:

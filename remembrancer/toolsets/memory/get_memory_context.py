@@ -90,6 +90,7 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
         is_whole_memory=not arguments.sections,
         is_addition=arguments.unseen and not request.with_subjects,
         today=f"{datetime.fromtimestamp(call.received_at):%Y-%m-%d}",
+        root=root,
     )
     # In a thread, because counting the tokens of long memories takes a while.
     block = await anyio.to_thread.run_sync(build)
