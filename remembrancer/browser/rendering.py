@@ -17,8 +17,9 @@ from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 from markupsafe import Markup, escape
 
+from remembrancer.code.actions import terms_of
 from remembrancer.memory.features import FEATURES
-from remembrancer.memory.sentences import excerpt, without_marks
+from remembrancer.memory.sentences import excerpt, from_best_sentence, without_marks
 from remembrancer.memory.text import count, harmless
 
 HERE: Final = Path(__file__).parent
@@ -26,6 +27,10 @@ MAX_DIFF_PARTS: Final = 2000
 """The maximum number of words, or else of lines, in two versions together that are compared."""
 MAX_MARKDOWN: Final = 20_000
 """Longer texts are not rendered as Markdown: some take seconds per 10,000 characters."""
+WHOLE_CHARACTERS: Final = 320
+"""A text of a search result is shown whole up to this length."""
+SEARCHED_CHARACTERS: Final = 8000
+"""The number of characters of a longer one in which the terms of the question are looked for."""
 _INLINE_CODE: Final = re.compile(r"`([^`\n]+)`")
 _PLAIN_CODE: Final = re.compile(r"`([^`\n<>]+)`")
 """Code without any marks of changed words."""
@@ -196,6 +201,14 @@ def when_due(due: float) -> str:
     return {0: "today", 1: "tomorrow", -1: "yesterday"}.get(days, date)
 
 
+def _matching(text: str, question: str) -> str:
+    """A text too long to be shown whole, from the sentence with most terms of the question onwards."""
+    terms = terms_of(question)
+    if len(text) <= WHOLE_CHARACTERS or not terms:
+        return text
+    return from_best_sentence(text[:SEARCHED_CHARACTERS], lambda each: len(terms_of(each) & terms))
+
+
 def tags_text(tags: Sequence[str]) -> str:
     """Tags as a person edits them: separated by commas, with quotes around a tag that contains a comma."""
     line = io.StringIO()
@@ -223,6 +236,7 @@ def environment() -> Environment:
     made.filters |= {
         **{"markdown": markdown, "moment": moment, "day": day, "excerpt": excerpt, "bars": bars},
         **{"inline": inline, "tags": tags_text, "count": count, "clock": clock, "when_due": when_due},
+        "matching": _matching,
         "scope": lambda scope: SCOPES.get(scope, scope),
         "line": lambda text, length: inline(excerpt(without_marks(text[: 9 * length]), length)),
         "exact": lambda text: Markup(escape(text)),  # noqa: S704 - unchanged, for editing
