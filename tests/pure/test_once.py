@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from remembrancer.actors.index_file import FIRST_CHUNK
 from remembrancer.actors.store.records.types import MemoryRecord, Vectors
 from remembrancer.actors.store.retrieval.deduplication import (
     COMPARED_CHARACTERS,
@@ -20,6 +21,7 @@ from remembrancer.actors.store.retrieval.deduplication import (
     replaced_by_new,
     replaced_last,
     strength_of,
+    without_imported,
 )
 from remembrancer.memory.decay import DAY_S
 from remembrancer.protocol.kinds import SCOPES, Scope
@@ -280,3 +282,24 @@ def test_no_two_that_are_left_say_the_same_and_all_is_accounted_for(given_list: 
     for each in kept:
         assert each.record.id not in each.stands_for
         assert not each.found_in or each.record.scope in each.found_in
+
+
+@pytest.mark.parametrize(
+    ("file", "changed_at", "text", "left"),
+    [
+        ("/src/notes.md", NOW, "Quay: The ferry leaves at nine.", ["memory"]),
+        ("/src/notes.md", NOW, "The ferry leaves at nine.", ["memory"]),
+        ("/src/notes.md", NOW, "Quay: The ferry leaves at ten.", ["memory", "chunk"]),
+        ("/src/notes.md", NOW + 60, "Quay: The ferry leaves at nine.", ["memory", "chunk"]),
+        ("/src/other.md", NOW, "Quay: The ferry leaves at nine.", ["memory", "chunk"]),
+    ],
+)
+def test_a_chunk_of_a_note_adds_nothing_to_a_memory_imported_from_it(
+    file: str, changed_at: float, text: str, left: list[str]
+) -> None:
+    memory = entry("memory", 0.9, content=text, source=SourceRef(file=file))
+    lines = "# Quay\n\nThe ferry leaves at nine.\n\n# Mole\n\nThe lantern hangs there."
+    chunk = entry("chunk", 0.8, content=lines, source=SourceRef(file="notes.md"), created_at=changed_at)
+    chunk = dataclasses.replace(chunk, ref=FIRST_CHUNK)
+    assert ids(without_imported([memory, chunk], "/src")) == left
+    assert ids(without_imported([chunk], "/src")) == ["chunk"], "if it is found alone"
