@@ -320,7 +320,7 @@ def _summary_lines(facts: Mapping[str, Any], *, is_elsewhere: bool) -> list[str]
     verb = "would be imported" if facts["dry_run"] else "imported"
     line = f"{count(imported, 'memory')} {verb}, {present:,} already there"
     if facts["skipped"]:
-        line += f"; {len(facts['skipped']):,} skipped (the reasons are on standard error)"
+        line += f"; {len(facts['skipped']):,} skipped (the messages above say why)"
     if facts["ticked"]:
         line += f"; {count(facts['ticked'], 'ticked item')} left out, as done"
     everywhere = " --all-projects" if is_elsewhere else ""
