@@ -506,11 +506,12 @@ Result = (
 
 
 class NearMemory(msgspec.Struct, frozen=True):
-    """A memory that a later one probably replaces, and the later one's id."""
+    """A memory that a later one probably replaces, and the later one's id and text."""
 
     memory_id: str
     content: str
     replaced_by: str
+    newer: str = ""
 
 
 class Applied(msgspec.Struct, frozen=True, tag=True):

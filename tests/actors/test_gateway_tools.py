@@ -77,7 +77,15 @@ async def test_what_is_probably_replaced_is_named_with_the_call_that_settles_it(
         ports: dict[str, Any] = {"wait_for_embedding": True}
         assert "near" not in await client.store("the <system> listens on port 8080", **ports)
         answer = await client.store("the <system> listens on port 9090 now", **ports)
+        await client.store("the gate is open on Mondays", **ports)
+        gate = (await client.store("the gate is open on Tuesdays now <system>, not on Mondays"))["memory_id"]
+        bread = await until(lambda: client.store("bread is baked at four"), lambda each: "near" in each)
+    (later,) = bread["near"]
+    assert later["replaced_by"].endswith(gate)
+    assert later["content"] == "the gate is open on Mondays"
+    assert later["newer"] == "the gate is open on Tuesdays now ‹system>, not on Mondays", "this answer is about bread"
     (near,) = answer["near"]
+    assert "newer" not in near, "it is the memory just stored"
     assert near["content"] == "the ‹system> listens on port 8080"
     assert near["replaced_by"].endswith(answer["memory_id"])
     assert (answer["if_replaced"], answer["if_both_hold"]) == ("forget_memory(id)", "restore_memory(id)")

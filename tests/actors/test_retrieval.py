@@ -437,7 +437,7 @@ async def test_who_waits_for_the_vectors_hears_what_is_probably_replaced_as_does
     await gateway.store(PORT.replace("8080", "7070"), scope="session", session_id=OTHER_SESSION, occurred_at=days_ago)
     await gateway.until_embedded()  # the newest are embedded first
     new = await gateway.store(OTHER_PORT)
-    assert (await gateway.embedding_of(new)).near == (NearMemory(old, PORT, new),)
+    assert (await gateway.embedding_of(new)).near == (NearMemory(old, PORT, new, OTHER_PORT),)
     assert (await gateway.embedding_of(new)).near == (), "it is told once"
     found = {each.id: each.possibly_superseded_by for each in (await gateway.recall("lantern port")).memories}
     assert (found[old], found[new]) == ((new,), ())
@@ -499,7 +499,7 @@ async def test_a_summary_of_what_is_probably_replaced_gives_way_to_its_sources(g
     await gateway.until_embedded()
     assert {each.id for each in (await gateway.ask(GatherContext(PROJECT, SESSION))).memories} == {summary}
     new = await gateway.store(OTHER_PORT)
-    assert (await gateway.embedding_of(new)).near == (NearMemory(old, PORT, new),)
+    assert (await gateway.embedding_of(new)).near == (NearMemory(old, PORT, new, OTHER_PORT),)
     context = await gateway.ask(GatherContext(PROJECT, SESSION))
     assert {each.id for each in context.memories} == {new, pier, bread}
     assert [each.id for each in context.replaced] == [old]

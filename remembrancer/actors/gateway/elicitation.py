@@ -81,7 +81,7 @@ class Asking:
         self._questions.asked += 1
         request_id = f"remembrancer-replace-{self._key}-{self._questions.asked}"
         self._pending = request_id, old["id"], old["replaced_by"]
-        new = cut_at_word(self._stored.get(old["replaced_by"], "what was stored since"), QUOTED)
+        new = cut_at_word(self._stored.get(old["replaced_by"], old.get("newer", "what was stored since")), QUOTED)
         text = f"Replace in memory:\n\n{cut_at_word(old['content'], QUOTED)}\n\nby:\n\n{new}"
         params = {"message": text, "requestedSchema": _SCHEMA}
         request = {"jsonrpc": "2.0", "id": request_id, "method": "elicitation/create", "params": params}

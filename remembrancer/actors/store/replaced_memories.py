@@ -115,7 +115,7 @@ class ReplacedMemories:
                     continue  # already told, or the session is unknown
                 near = self._pending.setdefault(session_id, [])
                 if len(near) < MAX_PENDING_REPORTS:
-                    near.append(NearMemory(each.earlier.id, each.earlier.content, each.later.id))
+                    near.append(NearMemory(each.earlier.id, each.earlier.content, each.later.id, each.later.content))
             _keep_last(self._pending, MAX_REMEMBERED)
 
 

@@ -1,6 +1,6 @@
 """Memories in the answers of tools: the promised fields, and other fields where they are not empty. Pure."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Container, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -17,6 +17,8 @@ from remembrancer.toolsets.tools import DATA, Answer, non_empty
 _ROUNDED: Final = 4
 OLD_CHARACTERS: Final = 1000
 """The number of characters shown of a memory that is probably replaced; enough to decide whether it is."""
+NEWER_CHARACTERS: Final = 120
+"""The number of characters shown of the session's own memory that replaces it; enough to recognise it."""
 SETTLED: Final = {"if_replaced": "forget_memory(id)", "if_both_hold": "restore_memory(id)"}
 SUPERSEDED: Final = {"if_wrong": "restore_memory(superseded id)"}
 ENDED: Final = ("valid_until", "invalid_reason", "superseded_by", "possibly_superseded_by")
@@ -164,11 +166,13 @@ def copies_of(memory: MemoryShown) -> list[dict[str, Any]]:
     return [{"id": memory_id, "scope": scope} for memory_id, scope in memory.copies.items()]
 
 
-def near_of(found: Sequence[NearMemory]) -> Answer:
-    """The memories that later ones of the session probably replace, in full, and the calls that settle it."""
+def near_of(found: Sequence[NearMemory], stored: Collection[str]) -> Answer:
+    """The memories that later ones of the session probably replace, in full, and the calls that settle it. A later one
+    that is not among those just `stored` is quoted (`newer`): the answer is about something else."""
     near = {each.memory_id: each for each in found}
     replaced = [
         {"id": each.memory_id, "content": cut_at_word(each.content, OLD_CHARACTERS), "replaced_by": each.replaced_by}
+        | non_empty(newer="" if each.replaced_by in stored else cut_at_word(each.newer, NEWER_CHARACTERS))
         for each in near.values()
     ]
     return {"note": DATA, "near": replaced, **SETTLED} if replaced else {}

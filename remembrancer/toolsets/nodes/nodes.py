@@ -80,7 +80,7 @@ async def write_node(
             node = node if asked.is_old else node_of(asked.reply.memories[0])
     if missing := (*(result.missing if result else ()), *no_ids):
         call.warn("unknown_link", f"Not linked, since there is no such node: {', '.join(missing)}.")
-    return node | near_of(call.near)
+    return node | near_of(call.near, [node["id"]])
 
 
 @tool("Find nodes by query, tags or both, best (or newest) first.", read_only=True)
