@@ -19,7 +19,7 @@ from markupsafe import Markup, escape
 
 from remembrancer.code.actions import terms_of
 from remembrancer.memory.features import FEATURES
-from remembrancer.memory.sentences import excerpt, from_best_sentence, without_marks
+from remembrancer.memory.sentences import excerpt, split_sentences, without_marks
 from remembrancer.memory.text import count, harmless
 
 HERE: Final = Path(__file__).parent
@@ -206,7 +206,9 @@ def _matching(text: str, question: str) -> str:
     terms = terms_of(question)
     if len(text) <= WHOLE_CHARACTERS or not terms:
         return text
-    return from_best_sentence(text[:SEARCHED_CHARACTERS], lambda each: len(terms_of(each) & terms))
+    sentences = split_sentences(text[:SEARCHED_CHARACTERS]) or [text]
+    best = max(sentences, key=lambda each: len(terms_of(each) & terms))
+    return text if best == sentences[0] else f"… {text[text.find(best) :]}"
 
 
 def tags_text(tags: Sequence[str]) -> str:
