@@ -147,14 +147,17 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
         here = "the shell in this project only, until you forget it"
         owner = f"{where.session} only, until 30 days after its end" if where.session else here
     ids = answer["ids"] if "ids" in answer else [answer["memory_id"]]
-    due_date = given["due"] or answer.get("due")
-    due = f", {_due_in_words(due_date)}" if due_date else ""
-    texts = [excerpt(content)] if len(ids) == 1 else [_name_of(where, each, answer) for each in ids]
-    stored = zip(texts, map(short, ids), strict=True)
-    line = "\n".join(f"{known} for {owner}{due}: {text}  {name}" for text, name in stored)
+    stored = [(_as_stored(where, each, answer) or {"content": content}, short(each)) for each in ids]
+    line = "\n".join(f"{known} for {owner}{_state_of(it)}: {excerpt(it['content'])}  {name}" for it, name in stored)
     if given["supersedes"] is not None:
         line += f". It replaces: {_name_of(where, given['supersedes'], answer)}"
     return _done(answer, line)
+
+
+def _state_of(memory: Answer, still: str = "") -> str:
+    """A memory's kind, unless it is a fact, and its due date: ", an open end due 2026-12-05"."""
+    due = f" {_due_in_words(memory['due'])}" if "due" in memory else ""
+    return "" if memory.get("kind", "fact") == "fact" else f", {still}{named_kind(memory['kind'])}{due}"
 
 
 def _due_in_words(due: str) -> str:
@@ -227,14 +230,15 @@ def edit(
         if changed == []:
             return _done(answer, f"It replaces {name} already")
         return _done(answer, f"It replaces {name} now; {where.undo(given['supersedes'])} takes that back")
+    after = _as_stored(where, memory, answer) or without_none(given)
     states = {
         "done": "closed" if done else "reopened" if reopen else "no longer done",
-        "due": _due_in_words(given["due"]) if given["due"] else "due date removed",
+        "due": _due_in_words(after["due"]) if after.get("due") else "due date removed",
     }
     states |= {"kind": f"now {named_kind(given['kind'])}"} if given["kind"] else {}
     effects = [states[name] for name in changed if name in states]
     if others := ", ".join(name for name in changed if name not in (*states, "type")):  # the type follows from the kind
-        effects.append(f"{others} changed")
+        effects.append(f"{others} changed{'' if effects or 'due' not in after else _state_of(after, 'still ')}")
     outcome = ", ".join(effects)
     line = f"{outcome[:1].upper()}{outcome[1:]}: {_name_of(where, memory, answer)}; {where.undo(memory)} undoes it"
     return _done(answer, line if changed else UNCHANGED)
@@ -532,10 +536,16 @@ def _effect_of(answer: Answer, after: Answer) -> str:
 
 def _name_of(where: Where, memory: str, answer: Answer) -> str:
     """The beginning of a changed memory's text, quoted; its id if the change is queued, or the store went away."""
+    stored = _as_stored(where, memory, answer)
+    return short(memory) if stored is None else f"“{excerpt(stored['content'], QUOTED)}”"
+
+
+def _as_stored(where: Where, memory: str, answer: Answer) -> Answer | None:
+    """A memory after a change; None if the change is queued, or the store went away."""
     if "queued" not in warnings_of(answer).values():
         with suppress(MemoryUnavailable):
-            return f"“{excerpt(where.ask('get_memory', memory_id=memory)['content'], QUOTED)}”"
-    return short(memory)
+            return where.ask("get_memory", memory_id=memory, detail=True)
+    return None
 
 
 def _if_applied(answer: Answer, line: str) -> str:

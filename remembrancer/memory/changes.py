@@ -10,6 +10,7 @@ from remembrancer.memory.decay import DAY_S, has_ended
 from remembrancer.memory.fields import FIELDS, encode_object
 from remembrancer.memory.limits import MAX_ENTITIES, MAX_TAGS
 from remembrancer.memory.names import name_key
+from remembrancer.memory.open_ends import due_in
 from remembrancer.memory.sentences import cut_at_word
 from remembrancer.memory.text import MAX_OBJECT_BYTES, shown
 from remembrancer.protocol.errors import InvalidInput, NotFound
@@ -94,8 +95,8 @@ def changed(before: MemoryVersion, values: Mapping[str, Any]) -> MemoryVersion:
     return msgspec.structs.replace(before, **values)
 
 
-def updated(before: MemoryVersion, change: UpdateMemory) -> MemoryVersion:
-    """Apply an update, apart from its links.
+def updated(before: MemoryVersion, change: UpdateMemory, at: float) -> MemoryVersion:
+    """Apply an update, apart from its links. An open end's new text brings its due date, unless one was given by hand.
 
     Raises `InvalidInput` if a passage does not occur exactly once in the text, an object becomes too large, there are
     too many tags or entities, the scope does not allow the kind, or the validity would end before it begins.
@@ -106,6 +107,11 @@ def updated(before: MemoryVersion, change: UpdateMemory) -> MemoryVersion:
         name, can = ("done", "be done") if change.due is None else ("due", "have a due date")
         raise InvalidInput(f"only an open end can {can}", field=name, remedy=f"kind: {OPEN_END}")
     after = changed(before, _values_of(before, change))
+    if kind_of(after) == OPEN_END and change.due is None and "due" not in change.cleared:
+        apart = (-DAY_S, 0.0, DAY_S / 2)  # "tomorrow" was written the day before, perhaps in another time zone
+        named = {due_in(before.content, (before.due or 0.0) + each) for each in apart}
+        if kind_of(before) != OPEN_END or (after.content != before.content and before.due in named):
+            after = msgspec.structs.replace(after, due=due_in(after.content, at) or after.due)
     _check_tags(before, after, "tags")
     if after.scope != "session" and change.kind in SESSION_KINDS:
         raise InvalidInput(

@@ -1,5 +1,5 @@
 """Splits lists of open ends: a text such as "Next: a; b; c" is three of them; reads their due dates, and recognizes
-questions for all of them. Pure."""
+tasks with a due date, and questions for all open ends. Pure."""
 
 import re
 from contextlib import suppress
@@ -8,7 +8,7 @@ from typing import Final
 
 from dateutil.relativedelta import relativedelta
 
-from remembrancer.memory.lexicon import word_lists
+from remembrancer.memory.lexicon import toml_file, word_lists
 from remembrancer.memory.sentences import split_sentences
 from remembrancer.memory.times.period_questions import EMPTY
 from remembrancer.memory.times.phrases import MONTHS, WEEKDAYS
@@ -36,6 +36,23 @@ _TO_BE_DONE: Final = re.compile(
     re.IGNORECASE,
 )
 _WORD: Final = re.compile(r"[^\W_]+")
+_GERMAN: Final = toml_file("times/languages.toml")["german"]["words"]
+_ENGLISH: Final = {"heute": "today", "morgen": "tomorrow"} | dict(
+    zip(f"{_GERMAN['month'][0]} {_GERMAN['weekday'][0]}".split(), (*MONTHS, *WEEKDAYS), strict=True)
+)
+_GERMAN_DUE: Final = re.compile(
+    r"\b(?:bis|vor|spätestens|fällig) (?:spätestens )?(?:(?:am|zum|den|dem) )?(?P<day>\d{1,2}(?=\.))?\.? ?"
+    rf"(?:(?P<named>\d{{4}}-\d\d-\d\d|{'|'.join(_ENGLISH)})\b|(?P<month>0?[1-9]|1[0-2])\.)(?P<year> ?\d{{4}}\b)?(?!\d)",
+    re.IGNORECASE,
+)
+_TASK: Final = re.compile(
+    r"(?:[-*•–] (?:\[ \] )?)?(?:please |bitte )?(?P<announced>(?:remember|don['’]t forget|do not forget) to"
+    r"|(?:(?:we|i) )?(?:must|need to|have to)|denke? daran,?|nicht vergessen:?|(?:wir müssen|ich muss))?\b *"
+    r"(?P<verb>[^\W\d_]*+)(?!(?: (?!(?:that|whether|if|wh\w+|how|because|so|and)\b)[^\s,;:()]+){1,5}? (?:is|are|was"
+    r"|were|has|have|had|will|would|can|could|came|went|begins|ends|starts|(?:arrive|expire)[ds])\b)",
+    re.IGNORECASE,
+)
+"""The beginning of a task, but not of a statement such as "Order 4711 was delivered"."""
 _MONTH: Final = rf"(?:{'|'.join(name[:3] for name in MONTHS)})(?:\.|[a-z]*)"
 _DUE: Final = re.compile(
     r"\b(?:due|by|until|before) (?:on )?(?:the )?(?P<day>\d{4}-\d\d-\d\d|(?P<near>today|tomorrow)"
@@ -99,9 +116,9 @@ def _marked(text: str) -> list[str]:
 
 
 def due_in(text: str, at: float) -> float | None:
-    """The day in "due 2026-12-20", "by 20 December" or "before Friday", in seconds since the epoch; None without one.
+    """The day in "due 2026-12-20", "before Friday" or "bis zum 20. Dezember", in seconds since the epoch, else None.
     `at` is the time of the text: a weekday is the next one from then, and a day without a year is the nearest."""
-    for named in _DUE.finditer(text):
+    for named in _DUE.finditer(_GERMAN_DUE.sub(_due_in_english, text)):
         from dateutil.parser import parse  # few texts name a day
 
         now = datetime.fromtimestamp(at).replace(hour=0, minute=0, second=0, microsecond=0)
@@ -115,3 +132,19 @@ def due_in(text: str, at: float) -> float | None:
                 day = min(years, key=lambda each: abs(each - now))
             return day.replace(tzinfo=UTC).timestamp()
     return None
+
+
+def _due_in_english(due: re.Match[str]) -> str:
+    name = MONTHS[int(due["month"]) - 1] if due["month"] else _ENGLISH.get(due["named"].lower(), due["named"])
+    return " ".join(filter(None, ("by", due["day"], name, (due["year"] or "").strip())))
+
+
+def is_task_with_date(text: str) -> bool:
+    """True for a short sentence such as "Renew it by 5 December", but not "It expires by 5 December"."""
+    text = _GERMAN_DUE.sub(_due_in_english, text.strip())  # "zum 5. Dezember" looks like two sentences
+    begins, is_short = _TASK.match(text), len(text) <= 300 and len(split_sentences(text)) == 1
+    if begins is None or not is_short or text.endswith("?") or due_in(text, 0.0) is None:
+        return False
+    words = [word.casefold() for word in _WORD.findall(text.partition(" (")[0])]
+    is_infinitive = words[-1] in _LISTS["infinitives"] and _LISTS["finite"].isdisjoint(words)
+    return is_infinitive or bool(begins["announced"]) or begins["verb"].casefold() in _LISTS["tasks"]

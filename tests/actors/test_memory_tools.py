@@ -135,6 +135,29 @@ async def test_a_list_of_open_ends_is_stored_as_so_many_memories_once(client: Ra
     assert "ids" not in one, "it was said to be no open end"
 
 
+async def test_a_task_that_names_its_due_date_is_an_open_end_and_a_new_text_brings_its_own(client: RawClient) -> None:
+    async def due(**changes: Any) -> str | None:
+        await client.call("update_memory", memory_id=end, **changes)
+        return (await client.call("get_memory", memory_id=end)).get("due")
+
+    stored = await client.call("store_memory", content="Renew the lease by 2030-06-01")
+    assert (stored["kind"], stored["due"]) == ("open_end", "2030-06-01")
+    end = stored["memory_id"]
+    assert await due(old="06-01", new="06-08") == "2030-06-08"
+    await client.call("restore_memory", memory_id=end, undo=True)
+    assert (await client.call("get_memory", memory_id=end))["due"] == "2030-06-01"
+    assert await due(content="Renew the lease of the boat") == "2030-06-01", "a text without a date removes none"
+    assert await due(content="Renew the lease by 2030-06-09") == "2030-06-01", "it was not in the text"
+    assert await due(due="2030-07-01") == "2030-07-01"
+    assert await due(content="Renew the lease by 2030-06-10") == "2030-07-01", "it was given by hand"
+    assert await due(due="") is None
+    assert await due(content="Renew the leases by 2030-06-10") is None, "it was removed by hand"
+    end = (await client.store("Pay the berth by tomorrow", kind="fact"))["memory_id"]
+    tomorrow = await due(kind="open_end")
+    assert tomorrow is not None
+    assert await due(content="Pay the berth by 2030-06-10") == "2030-06-10", "tomorrow was of the text"
+
+
 async def test_several_memories_are_stored_by_one_call_once_each_with_its_own_fields(client: RawClient) -> None:
     old = [(await client.store(text))["memory_id"] for text in ("The visit is on Tuesday.", "Boots are needed.")]
     several = {

@@ -345,6 +345,19 @@ def test_contradicting_options_change_nothing(shell: Shell) -> None:
     shell("edit", memory_id, "--done")
     assert "done: no → yes" in shell("show", memory_id, "--history")
     assert "Now a fact, due date removed, no longer done: " in shell("edit", memory_id, "--kind", "fact")
+    added = shell("add", "TODO: sand the oars by 2030-12-01")
+    assert ", an open end due 2030-12-01: sand the oars by 2030-12-01  " in added
+    oars = added.split()[-1]
+    assert "Due 2030-12-08, content changed: “sand the oars by 2030-12-08”" in shell(
+        "edit", oars, "sand the oars by 2030-12-08"
+    )
+    assert "Content changed, still an open end due 2030-12-08: " in shell("edit", oars, "sand all oars by 2030-12-08")
+    assert "it is due 2030-12-01 again" in [shell("undo", oars) for _ in range(2)][1]
+    lines = shell("add", "TODO: oil the oars by 2030-12-02; fold the sails").splitlines()
+    assert [line.rpartition("  ")[0].partition(", ")[2] for line in lines] == [
+        *("an open end due 2030-12-02: oil the oars by 2030-12-02", "an open end: fold the sails")
+    ]
+    assert ", a decision: We decided" in shell("add", "We decided on teak")
     assert "Forgotten" in shell("forget", memory_id)
     assert "“Paint the boat” was forgotten before: " in shell("forget", memory_id)
 
@@ -521,13 +534,16 @@ def test_a_note_of_a_session_is_said_to_be_kept_for_it_alone(shell: Shell) -> No
             return str((await client.call("store_memory", content="The quay is icy", scope="session"))["memory_id"])
 
     added = shell.run("add", "Remember to buy milk", "--kind", "scratchpad")
-    assert "Remembered for the shell in this project only, until you forget it: Remember to buy" in added.stdout
+    assert (
+        "Remembered for the shell in this project only, until you forget it, a scratchpad: Remember to buy"
+        in added.stdout
+    )
     assert added.stderr == ""
     assert "Remember to buy milk" in shell("list")
     own = asyncio.run(session_memory())
     of_session = ("--session", "session:one")
     kept = shell("add", "Remember to buy tea", "--kind", "scratchpad", *of_session)
-    assert "Remembered for session:one only, until 30 days after its end: " in kept
+    assert "Remembered for session:one only, until 30 days after its end, a scratchpad: " in kept
     moved = shell("edit", own, "--to", "project", *of_session)
     assert moved == "Moved to the project: “The quay is icy”\n", "an undo would be refused"
     for looks in (("list",), ("search", "milk")):
@@ -744,7 +760,7 @@ def test_days_and_times_are_those_of_the_zone_here(shell: Shell) -> None:
     here = {"TZ": f"Etc/GMT{-hours:+}", "COLUMNS": "200", "NO_COLOR": "1"}
     day = f"{datetime.now(UTC) + timedelta(hours=hours):%Y-%m-%d}"
     added = shell.at_a_terminal("add", "Paint the boat", "--due", "2030-12-01T15:30", **here)[1]
-    assert ", due 2030-12-01 15:30: Paint the boat" in added
+    assert ", an open end due 2030-12-01 15:30: Paint the boat" in added
     (memory,) = shell.json("list")["memories"]
     assert memory["due"] == f"{datetime(2030, 12, 1, 15, 30) - timedelta(hours=hours):%Y-%m-%dT%H:%M:%SZ}"
     assert "Due 2030-12-02 00:30: " in shell.at_a_terminal("edit", memory["id"], "--due", "2030-12-02T00:30", **here)[1]

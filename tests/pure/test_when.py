@@ -11,7 +11,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from remembrancer.actors.store.retrieval.question import Question, read_question
-from remembrancer.memory.open_ends import asks_for_open_ends, due_in, is_list_of_open_ends, open_ends_in
+from remembrancer.memory.open_ends import (
+    asks_for_open_ends,
+    due_in,
+    is_list_of_open_ends,
+    is_task_with_date,
+    open_ends_in,
+)
 from remembrancer.memory.times.period_questions import _PAST, KINDS_NAMED, LONGEST, kinds_of_period
 from remembrancer.memory.times.windows import TimeWindow, nearness, time_windows
 from remembrancer.protocol.errors import InvalidInput
@@ -243,6 +249,11 @@ def test_a_heading_says_that_open_ends_follow_and_other_words_do_not(text: str, 
 def test_an_open_end_is_due_on_the_day_that_its_text_names(text: str, due: str) -> None:
     at = due_in(text, datetime(2026, 11, 28, 22).timestamp())
     assert (datetime.fromtimestamp(at, UTC).date().isoformat() if at else "") == due
+
+
+@pytest.mark.parametrize(("text", "is_task"), cases("open_ends", "tasks"))
+def test_a_sentence_that_begins_as_a_task_and_names_its_due_date_is_one(text: str, *, is_task: bool) -> None:
+    assert is_task_with_date(text) is is_task
 
 
 @pytest.mark.parametrize(("query", "asks"), cases("open_ends", "questions"))

@@ -9,7 +9,7 @@ from msgspec import Meta
 from remembrancer.memory.changes import with_subjects
 from remembrancer.memory.credentials import refuse_credentials
 from remembrancer.memory.limits import MAX_LINKS, check_count
-from remembrancer.memory.open_ends import due_in, is_list_of_open_ends, open_ends_in
+from remembrancer.memory.open_ends import due_in, is_list_of_open_ends, is_task_with_date, open_ends_in
 from remembrancer.memory.promotion import wishing_person
 from remembrancer.memory.sentences import first_words
 from remembrancer.memory.text import MAX_EXACT, check_text, finder_of, shown
@@ -229,7 +229,7 @@ def _scope_and_kind(arguments: MemoryArguments, content: str) -> tuple[Scope, Me
 
 def kind_of(content: str) -> Kind:
     """The kind that a memory's wording suggests, else `fact`."""
-    if is_list_of_open_ends(content):
+    if is_list_of_open_ends(content) or is_task_with_date(content):
         return OPEN_END
     kinds = _kinds_in(content)
     kind = tuple(_KIND_WORDS)[kinds[0]] if kinds else "fact"
