@@ -26,7 +26,7 @@ from remembrancer.memory.short_ids import WHOLE
 from remembrancer.memory.text import count, harmless
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.kinds import KINDS, SCOPES, SESSION_KINDS
-from remembrancer.protocol.reads import Filters, FindIds, GetMemory, LinkedMemory, ListMemories, Order, Recall
+from remembrancer.protocol.reads import Filters, FindIds, GetMemory, LinkedMemory, ListMemories, Order, Recall, age_of
 from remembrancer.protocol.writes import HistoryEntry, MemoryLink, PortableMemory, RecordedFields
 from remembrancer.toolsets.memory.day_log import CHANGE_WORDS
 
@@ -191,7 +191,8 @@ async def memory(view: View, unsaved: Mapping[str, Any] | None = None, refused: 
         """True if the other memory is the subject of a link: for `contradicts` the newer one, as in the lists."""
         if link.relation != "contradicts" or link.target not in texts:
             return is_incoming
-        return (texts[link.target].happened_at, is_incoming) > (_happened(answer.memory), not is_incoming)
+        ages = [age_of(each.occurred_at, each.created_at) for each in (texts[link.target], answer.memory)]
+        return (ages[0], is_incoming) > (ages[1], not is_incoming)
 
     incoming = [link for link, is_incoming in ends if comes_from_there(link, is_incoming)]
     outgoing = [link for link, is_incoming in ends if not comes_from_there(link, is_incoming)]

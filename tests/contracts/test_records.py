@@ -1,5 +1,6 @@
 """What is applied to records and changes them: as it was said, once, within limits, with its links and times."""
 
+import itertools
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -416,6 +417,20 @@ def test_the_dates_say_which_of_a_pair_is_the_newer_one_whichever_way_it_is_link
         assert (marks(), rig.loaded(new).superseded_by) == ({old: (), new: ()}, (old,))
         rig.do(UndoChange(new))
         assert (waiting(), marks()) == ([(old, new)], {old: (new,), new: ()})
+
+
+def test_of_one_day_the_memory_stored_last_is_the_newer_one_also_if_only_its_day_is_given(rig: RecordsRig) -> None:
+    day = REQUESTED_AT // DAY_S * DAY_S
+    morning = rig.at(day + 3600).say("the gate opens at seven")
+    noon = rig.at(day + 12 * 3600).say("the gate opens at eight now", occurred_at=day)
+    before = rig.at(day + 13 * 3600).say("the gate opens at six", occurred_at=day - DAY_S)
+    numbers = [rig.number(each) for each in (before, morning, noon)]
+    for pair in itertools.permutations(numbers, 2):
+        rig.records.link_similar([NearDuplicate(*pair, 0.9, relation="contradicts")])
+    newer = [set(rig.loaded(each).possibly_superseded_by) for each in (before, morning, noon)]
+    assert newer == [{morning, noon}, {noon}, set()]
+    loaded = rig.records.load(numbers, None)
+    assert sorted(loaded, key=lambda each: loaded[each].age_key) == numbers, "as in SQL"
 
 
 def test_superseding_ends_the_validity_of_the_older_until_taken_back(rig: RecordsRig, four: list[str]) -> None:

@@ -66,7 +66,7 @@ class ReplacedMemories:
             earlier, later = sorted((loaded[one], loaded[other]), key=lambda each: each.age_key)
             if not _can_replace(later, earlier, derived):
                 continue
-            apart_s = later.happened_at - earlier.happened_at
+            apart_s = max(0.0, later.happened_at - earlier.happened_at)
             compared = TextPair(text_of(earlier.number), text_of(later.number), found.cosine, apart_s)
             at_most, to_ask = probability(compared), least_to_ask(compared)
             if at_most >= to_ask and not same_in_words(earlier.content, later.content):
@@ -122,9 +122,9 @@ class ReplacedMemories:
 def probability_by_words(later: MemoryRecord, earlier: MemoryRecord) -> float:
     """The probability that a memory replaces an earlier one of its space, judged only by words. 0 for parts of
     notes."""
-    apart_s = later.happened_at - earlier.happened_at
+    apart_s = max(0.0, later.happened_at - earlier.happened_at)
     are_comparable = later.space == earlier.space != NO_SPACE and len(_comparable((earlier, later))) == 2
-    if apart_s <= 0.0 or not (are_comparable and _can_replace(later, earlier, ())):
+    if later.age_key <= earlier.age_key or not (are_comparable and _can_replace(later, earlier, ())):
         return 0.0
     return probability(TextPair.by_words(read(earlier.content), read(later.content), apart_s))
 

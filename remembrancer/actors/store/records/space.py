@@ -55,8 +55,9 @@ def shown_to(alias: str = "m", session: str = "?") -> str:
 
 def is_newer(one: str, other: str) -> str:
     """Return the condition that a memory is newer than another (both are aliases); `MemoryRecord.age_key` in SQL."""
-    keys = (f"(coalesce({each}.occurred_at, {each}.created_at), {each}.number)" for each in (one, other))
-    return " > ".join(keys)
+    age = """coalesce(max({0}.occurred_at, min({0}.created_at,
+        {0}.occurred_at + 86400 * ({0}.occurred_at % 86400 = 0))), {0}.created_at)"""
+    return " > ".join(f"({age.format(each)}, {each}.number)" for each in (one, other))
 
 
 APART: Final = "memories AS a INDEXED BY memories_apart"

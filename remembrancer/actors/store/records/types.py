@@ -13,7 +13,7 @@ from remembrancer.protocol.consolidation import Promotable
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.kinds import Kind, Relation, Status
 from remembrancer.protocol.reads import Filters as Filters
-from remembrancer.protocol.reads import ListedMemory
+from remembrancer.protocol.reads import ListedMemory, age_of
 from remembrancer.protocol.runs import ChainLink
 from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.work import Passage
@@ -59,10 +59,10 @@ class MemoryRecord(ListedMemory, frozen=True, kw_only=True):
 
     @property
     def age_key(self) -> tuple[float, int]:
-        """Of two memories, the newer has the greater key: the time that lists show, then the order of storing. Only
+        """Of two memories, the newer has the greater key: the day that lists show, then the time of storing. Only
         this decides which of a pair may replace the other, whichever way their link points: an import stores old
         memories late."""
-        return self.happened_at, self.number
+        return age_of(self.occurred_at, self.created_at), self.number
 
 
 class Phrase(NamedTuple):
@@ -194,7 +194,7 @@ class Memory:
     @property
     def age_key(self) -> tuple[float, int]:
         """As that of a `MemoryRecord`."""
-        return self.created_at if self.now.occurred_at is None else self.now.occurred_at, self.number
+        return age_of(self.now.occurred_at, self.created_at), self.number
 
 
 @dataclass(frozen=True, slots=True)
