@@ -97,6 +97,8 @@ class Indexer:
         self._files = files
         self._tell = tell
         self.is_watching = tree.watch
+        self.is_gone = False
+        """True if it is not watched because its root is gone."""
         self._asked: dict[int, ToRead] = {}
         self._wake = anyio.Event()
         self._scope = anyio.CancelScope()
@@ -216,12 +218,12 @@ class Indexer:
             try:
                 await self._watch_these(self._files.directories())
             except* (OSError, RuntimeError) as errors:  # the latter also for a name that is not UTF-8
-                is_gone = not await anyio.Path(self._files.root).is_dir()  # then there are no changes to report
-                if self.is_watching and not is_gone:
+                if self.is_watching:
                     logger.info(
                         "changes are not reported", extra={"root": str(self._files.root), "reason": repr(errors)}
                     )
-                self.is_watching = is_gone
+                self.is_watching = False
+                self.is_gone = not await anyio.Path(self._files.root).is_dir()
                 pause_s = UNWATCHED_LOOK_S
             self._wake.set()
             await anyio.sleep(pause_s)
