@@ -2,6 +2,7 @@
 written."""
 
 from collections.abc import Iterable, Mapping
+from datetime import UTC
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -109,9 +110,9 @@ def updated(before: MemoryVersion, change: UpdateMemory, at: float) -> MemoryVer
     after = changed(before, _values_of(before, change))
     if kind_of(after) == OPEN_END and change.due is None and "due" not in change.cleared:
         apart = (-DAY_S, 0.0, DAY_S / 2)  # "tomorrow" was written the day before, perhaps in another time zone
-        named = {due_in(before.content, (before.due or 0.0) + each) for each in apart}
+        named = {due_in(before.content, (before.due or 0.0) + each, UTC) for each in apart}  # alike on all machines
         if kind_of(before) != OPEN_END or (after.content != before.content and before.due in named):
-            after = msgspec.structs.replace(after, due=due_in(after.content, at) or after.due)
+            after = msgspec.structs.replace(after, due=due_in(after.content, at, UTC) or after.due)
     _check_tags(before, after, "tags")
     if after.scope != "session" and change.kind in SESSION_KINDS:
         raise InvalidInput(

@@ -3,7 +3,7 @@ tasks with a due date, and questions for all open ends. Pure."""
 
 import re
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final
 
 from dateutil.relativedelta import relativedelta
@@ -115,13 +115,14 @@ def _marked(text: str) -> list[str]:
     return []
 
 
-def due_in(text: str, at: float) -> float | None:
+def due_in(text: str, at: float, zone: tzinfo | None = None) -> float | None:
     """The day in "due 2026-12-20", "before Friday" or "bis zum 20. Dezember", in seconds since the epoch, else None.
-    `at` is the time of the text: a weekday is the next one from then, and a day without a year is the nearest."""
+    `at` is the time of the text, in the local time zone unless another is given: a weekday is the next one from then,
+    and a day without a year is the nearest."""
     for named in _DUE.finditer(_GERMAN_DUE.sub(_due_in_english, text)):
         from dateutil.parser import parse  # few texts name a day
 
-        now = datetime.fromtimestamp(at).replace(hour=0, minute=0, second=0, microsecond=0)
+        now = datetime.fromtimestamp(at, zone).replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
         with suppress(ValueError):  # no such day
             if named["near"]:
                 day = now + timedelta(days=named["near"].lower() == "tomorrow")

@@ -11,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from remembrancer.actors.store.retrieval.question import Question, read_question
+from remembrancer.memory.changes import updated
 from remembrancer.memory.open_ends import (
     asks_for_open_ends,
     due_in,
@@ -22,6 +23,7 @@ from remembrancer.memory.times.period_questions import _PAST, KINDS_NAMED, LONGE
 from remembrancer.memory.times.windows import TimeWindow, nearness, time_windows
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.reads import Recall
+from remembrancer.protocol.writes import MemoryVersion, UpdateMemory
 from remembrancer.toolsets.memory.day_log import day_of
 from tests.cases import cases
 from tests.operations import PROJECT, SESSION
@@ -83,6 +85,21 @@ def test_without_a_zone_the_days_are_those_of_the_machine_all_year(monkeypatch: 
     finally:
         monkeypatch.undo()
         time.tzset()
+
+
+@pytest.mark.parametrize("zone", ["Pacific/Auckland", "America/Los_Angeles"])
+def test_a_new_text_brings_the_same_due_date_on_every_machine(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    tomorrow = datetime(2023, 5, 31, tzinfo=UTC).timestamp()
+    fields: Any = {"type": "semantic", "scope": "project", "session_id": SESSION, "kind": "open_end"}
+    before = MemoryVersion(content="Pay the rent by 2023-06-09", due=tomorrow + 9 * DAY_S, **fields)
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        after = updated(before, UpdateMemory("memory:1", content="Pay the rent by tomorrow"), NOW.timestamp())
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert after.due == tomorrow
 
 
 def test_days_are_those_of_the_calendar_in_the_zone_of_the_question() -> None:
