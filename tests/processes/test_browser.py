@@ -303,7 +303,7 @@ def test_a_search_says_why_and_what_it_left_out_and_why_not_this_one(visit: Visi
     assert re.search(r'<rect class="plus" x="50.0" width="[\d.]+"', page)
     assert "same words" in page
     text = Page(page).text
-    assert re.search(r"It answers with a probability of \d+ %: the parts of its score, -?\d", text)
+    assert re.search(r"It answers with a probability of \d+ %. Score -?\d", text)
     assert "It is in the answer, at place" in text or "It was considered, and left out" in text
     visit.stored("The gate opens at seven, and the harbour at eight. " * 9 + "Anna carries the pager.")
     assert "… Anna carries the pager." in Page(visit.get("/", q="pager")).text
