@@ -147,5 +147,5 @@ def is_task_with_date(text: str) -> bool:
     if begins is None or not is_short or text.endswith("?") or due_in(text, 0.0) is None:
         return False
     words = [word.casefold() for word in _WORD.findall(text.partition(" (")[0])]
-    is_infinitive = words[-1] in _LISTS["infinitives"] and _LISTS["finite"].isdisjoint(words)
+    is_infinitive = not _LISTS["infinitives"].isdisjoint(words[-1:]) and _LISTS["finite"].isdisjoint(words)
     return is_infinitive or bool(begins["announced"]) or begins["verb"].casefold() in _LISTS["tasks"]

@@ -273,6 +273,12 @@ def test_a_sentence_that_begins_as_a_task_and_names_its_due_date_is_one(text: st
     assert is_task_with_date(text) is is_task
 
 
+@given(st.text(max_size=300), st.text(" -_*()[]!\n", max_size=9))
+@example("", "_ (")
+def test_any_text_is_a_task_or_not(text: str, before: str) -> None:
+    assert is_task_with_date(f"{before}{text} by 5 December") in (True, False)
+
+
 @pytest.mark.parametrize(("query", "asks"), cases("open_ends", "questions"))
 def test_a_question_without_a_subject_asks_for_all_open_ends(query: str, *, asks: bool) -> None:
     assert asks_for_open_ends(query) is asks
