@@ -518,8 +518,8 @@ class Sessions(StreamableHTTPSessionManager):
             return
         scopes = {each: self._server_instances[each].idle_scope for each in own}
         deadlines = {each: scope.deadline for each, scope in scopes.items() if scope is not None}
-        idlest = min(deadlines, key=deadlines.__getitem__)
-        if deadlines[idlest] < math.inf:
+        idlest = min(deadlines, key=deadlines.__getitem__, default=None)
+        if idlest is not None and deadlines[idlest] < math.inf:
             await self._discard_session(idlest, self._server_instances[idlest])
 
     async def _discard_session(self, session_id: str, transport: StreamableHTTPServerTransport) -> None:
