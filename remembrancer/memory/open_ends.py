@@ -49,7 +49,8 @@ _TASK: Final = re.compile(
     r"(?:[-*•–] (?:\[ \] )?)?(?:please |bitte )?(?P<announced>(?:remember|don['’]t forget|do not forget) to"
     r"|(?:(?:we|i) )?(?:must|need to|have to)|denke? daran,?|nicht vergessen:?|(?:wir müssen|ich muss))?\b *"
     r"(?P<verb>[^\W\d_]*+)(?!(?: (?!(?:that|whether|if|wh\w+|how|because|so|and)\b)[^\s,;:()]+){1,5}? (?:is|are|was"
-    r"|were|has|have|had|will|would|can|could|came|went|begins|ends|starts|moved|(?<!to )come|comes|(?:arrive|expire)[ds])\b)",
+    r"|were|has|have|had|will|would|can|could|came|went|begins|ends|starts|moved|(?<!to )come|comes"
+    r"|(?:arrive|expire)[ds])\b)",
     re.IGNORECASE,
 )
 """The beginning of a task, but not of a statement such as "Order 4711 was delivered"."""

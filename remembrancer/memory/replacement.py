@@ -138,6 +138,7 @@ class Read(NamedTuple):
         return self.keys - self.values
 
 
+@lru_cache(maxsize=128)
 def read(text: str) -> Read:
     """The words of a text, as `probability` compares them."""
     takes_back = bool(_TAKING_BACK.match(text))

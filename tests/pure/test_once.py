@@ -14,6 +14,7 @@ from remembrancer.actors.index_file import FIRST_CHUNK
 from remembrancer.actors.store.records.types import MemoryRecord, Vectors
 from remembrancer.actors.store.retrieval.deduplication import (
     COMPARED_CHARACTERS,
+    MOST_NEW,
     NEW_S,
     SAME_COSINE,
     Entry,
@@ -166,8 +167,11 @@ def test_what_a_new_memory_without_a_vector_replaces_by_its_words_is_marked_and_
     ]
     has_links = dataclasses.replace(new, vector=EAST)
     elsewhere = dataclasses.replace(new, record=replace(new.record, space=2))
-    for now, unlike in ((NOW + 2 * NEW_S, new), (NOW, has_links), (NOW, elsewhere)):
+    document = dataclasses.replace(new, record=replace(new.record, content=text + " It is fast." * 100))
+    for now, unlike in ((NOW + 2 * NEW_S, new), (NOW, has_links), (NOW, elsewhere), (NOW, document)):
         assert replaced_by_new([old, unlike], now)[0].record == old.record
+    imported = [entry(f"i{number}", 0.6, content=f"Note {number} of the house.", space=1) for number in range(MOST_NEW)]
+    assert replaced_by_new([old, *imported, new], NOW)[0].record == old.record, "after an import, few are compared"
 
 
 @given(st.lists(st.lists(st.integers(0, 7), max_size=3), max_size=8))

@@ -28,6 +28,9 @@ MAX_REMEMBERED: Final = 1024
 MAX_PENDING_REPORTS: Final = 3
 """The number of pending reports for one session. Further pairs wait in Review."""
 
+LONGEST_BY_WORDS: Final = 1000
+"""The length in characters up to which a text is judged by its words alone."""
+
 
 class _Judged(NamedTuple):
     probability: float
@@ -121,7 +124,9 @@ class ReplacedMemories:
 
 def probability_by_words(later: MemoryRecord, earlier: MemoryRecord) -> float:
     """The probability that a memory replaces an earlier one of its space, judged only by words. 0 for parts of
-    notes."""
+    notes, and for long texts: it takes milliseconds for those."""
+    if max(len(later.content), len(earlier.content)) > LONGEST_BY_WORDS:
+        return 0.0
     apart_s = max(0.0, later.happened_at - earlier.happened_at)
     are_comparable = later.space == earlier.space != NO_SPACE and len(_comparable((earlier, later))) == 2
     if later.age_key <= earlier.age_key or not (are_comparable and _can_replace(later, earlier, ())):

@@ -37,6 +37,8 @@ COMPARED_CHARACTERS: Final = 2000
 """The maximum length of a text that may duplicate a different one: a longer text says more than one thing."""
 NEW_S: Final = 60.0
 """The age up to which a memory without a vector is compared by its words with those that it may replace."""
+MOST_NEW: Final = 5
+"""The maximum number of them: after an import, all memories are new."""
 CLOSE: Final = 0.5
 """A later memory that probably replaces an earlier one precedes it if it has at least this share of its score;
 otherwise the question is about something that only the earlier one covers. The score that a later memory loses by being
@@ -145,7 +147,8 @@ def replaced_by_new(entries: Sequence[Entry], now: float) -> list[Entry]:
     """Mark the entry that a new one without a vector most probably replaces: the links are only made with the vectors,
     but a session that has just stored a memory may look for it at once."""
     marked = list(entries)
-    for new in [each.record for each in entries if each.vector is None and now - each.record.created_at < NEW_S]:
+    fresh = [each.record for each in entries if each.vector is None and now - each.record.created_at < NEW_S]
+    for new in fresh[:MOST_NEW]:
         chances = [probability_by_words(new, each.record) for each in marked]
         if (chance := max(chances)) >= PROBABLE:
             old = marked[place := chances.index(chance)]
