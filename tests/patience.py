@@ -16,6 +16,9 @@ import anyio
 PATIENCE_S: Final = 90.0 * float(os.environ.get("TEST_PATIENCE", "1"))
 """For one thing to come about: longer than any stall of a busy machine. No test is slower for it."""
 
+PAUSE_OF_CLIENT_S: Final = 0.04
+"""Between two questions of a client: while they come faster than `BURST_S` of the scheduler, nothing is embedded."""
+
 PATIENT_JOURNAL: Final = dict.fromkeys(
     (
         "remembrancer.actors.store.shared_lanes.ANSWER_S",
@@ -34,13 +37,13 @@ async def until(
     asked about has no event. Raises `TimeoutError` after `timeout_s`."""
     with anyio.fail_after(timeout_s):
         while True:
-            began = time.monotonic()
+            began, least_s = time.monotonic(), 0.005
             result = condition()
             if inspect.isawaitable(result):
-                result = await result
+                result, least_s = await result, PAUSE_OF_CLIENT_S
             if is_it(result):
                 return result
-            await anyio.sleep(pause_s(began, 0.005))
+            await anyio.sleep(pause_s(began, least_s))
 
 
 def pause_s(asked_at: float, least_s: float) -> float:
