@@ -65,7 +65,10 @@ FIND: Final = """
     FROM spaces AS own
         JOIN spaces AS part ON part.name = own.name OR part.name = (SELECT lane FROM shares WHERE name = own.name)
         JOIN memories ON space = part.number
-    WHERE own.name IN (SELECT value FROM json_each(?)) AND id IN (SELECT value FROM json_each(?))"""
+    WHERE own.name IN (SELECT value FROM json_each(?)) AND """
+BY_ID: Final = "id IN (SELECT value FROM json_each(?))"
+BY_FILE: Final = """
+    CASE WHEN json_valid(source) THEN json_extract(source, '$.file') END IN (SELECT value FROM json_each(?))"""
 RESTORE: Final = "'remembrancer down', then 'remembrancer doctor --repair'; or restore a backup"
 
 
@@ -158,11 +161,20 @@ def recent_clients(paths: RuntimePaths) -> dict[str, float]:
 
 def find_memories(paths: RuntimePaths, projects: Iterable[str], memory_ids: Iterable[str]) -> list[FoundMemory]:
     """Find memories by id among those of the projects, of the lanes that they share, and of the user."""
-    ids = list(memory_ids)
-    if not ids:
+    return _found(paths, projects, BY_ID, memory_ids)
+
+
+def find_by_file(paths: RuntimePaths, projects: Iterable[str], files: Iterable[str]) -> list[FoundMemory]:
+    """Likewise, the memories whose source is one of the files."""
+    return _found(paths, projects, BY_FILE, files)
+
+
+def _found(paths: RuntimePaths, projects: Iterable[str], which: str, values: Iterable[str]) -> list[FoundMemory]:
+    wanted = list(values)
+    if not wanted:
         return []
     with _records(paths) as file:
-        rows = [] if file is None else file.rows(FIND, (json.dumps([USER, *projects]), json.dumps(ids)))
+        rows = [] if file is None else file.rows(FIND + which, (json.dumps([USER, *projects]), json.dumps(wanted)))
     return [FoundMemory(*row) for row in rows]
 
 

@@ -18,7 +18,7 @@ import msgspec
 from remembrancer import __version__
 from remembrancer.actors.store.records.types import USER
 from remembrancer.commands import exit_codes
-from remembrancer.commands.home_reader import find_memories
+from remembrancer.commands.home_reader import find_by_file, find_memories
 from remembrancer.commands.output_files import PRIVATE_UMASK
 from remembrancer.commands.report import Report, argument, command, flag, option
 from remembrancer.commands.runtime_client import ask_store, paths_here
@@ -30,7 +30,7 @@ from remembrancer.config.settings import Settings
 from remembrancer.memory.credentials import masked, refuse_credentials
 from remembrancer.memory.export_format import EndLine, MemoryLine, ProjectLine, decode_header, decode_line
 from remembrancer.memory.fields import check_memory
-from remembrancer.memory.markdown_files import DETAILS, read_file, sections_of
+from remembrancer.memory.markdown_files import DETAILS, read_file, section_id, sections_of
 from remembrancer.memory.markdown_index import without_block
 from remembrancer.memory.sentences import excerpt
 from remembrancer.memory.text import client_title, count
@@ -188,6 +188,15 @@ def _operations(memories: Sequence[PlacedMemory], run_id: str) -> tuple[list[Ope
     return operations, forgotten, differing
 
 
+def _gone(memories: Sequence[PlacedMemory]) -> list[str]:
+    """The ids of memories that are sections of these files no longer, as an earlier import found them."""
+    present = {memory.id for _, memory in memories}
+    files = {file for _, each in memories if (file := each.source.file) and section_id(file, each.content) == each.id}
+    earlier = find_by_file(paths_here(), {project.id for project, _ in memories if project is not None}, files)
+    are_sections = [each for each in earlier if any(section_id(file, each.content) == each.id for file in files)]
+    return [each.id for each in are_sections if each.forgotten is None and each.id not in present]
+
+
 @command(
     argument(
         "file",
@@ -218,13 +227,14 @@ def import_(file: str | None, client: str | None, dry_run: bool, allow_secrets: 
     with notice_when_slow("Reading and checking the memories"):
         contents = _read(file, client, project_here, limit_bytes, allow_secrets=allow_secrets)
         operations, forgotten, differing = _operations(contents.memories, run_id)
+        gone = _gone(contents.memories)
     if dry_run:
         contents.imported = len(operations)
     elif operations:
         _import(operations, contents)
     facts = {"run_id": run_id, "dry_run": dry_run, "present": len(contents.memories) - len(operations)}
     facts |= {name: getattr(contents, name) for name in ("release", "imported", "skipped", "ticked")}
-    facts |= {"forgotten": forgotten, "differing": differing}
+    facts |= {"forgotten": forgotten, "differing": differing, "gone": gone}
     if dry_run:
         changes = [operation.change for operation in operations]
         memories = [change.memory for change in changes if isinstance(change, ImportMemory)]
@@ -334,6 +344,10 @@ def _summary_lines(facts: Mapping[str, Any], *, is_elsewhere: bool) -> list[str]
         have, stay = ("has another text", "stays") if len(differing) == 1 else ("have other texts", "stay")
         line = f"Of these, {len(differing):,} {have} here, which {stay}: {_named(differing)}"
         lines.append(f"{line} ('remembrancer edit ID{everywhere}' changes a text).")
+    if gone := facts["gone"]:
+        line = f"Imported earlier, but no longer in the file: {count(len(gone), 'memory')}"
+        them = "it" if len(gone) == 1 else "them"
+        lines.append(f"{line} ('remembrancer forget {_named(gone)}{everywhere}' forgets {them}).")
     if coming := facts.get("memories"):
         lines += [f"  {excerpt(memory['content'])}" for memory in coming[:MOST_NAMED]]
         lines += [f"  … and {len(coming) - MOST_NAMED:,} more"] if len(coming) > MOST_NAMED else []

@@ -90,6 +90,11 @@ def _kind_named(title: str) -> Kind | None:
     return _KIND_OF_TITLE.get(subject.rpartition(" ")[2])
 
 
+def section_id(path: str, content: str) -> str:
+    """The id of the memory that a section of a file becomes."""
+    return derive_memory_id(f"section of {path}\n{content}")
+
+
 def sections_of(
     path: str, text: str, at: float, scope: Scope, kind_of: Callable[[str], Kind]
 ) -> tuple[list[PortableMemory], int]:
@@ -131,7 +136,7 @@ def sections_of(
             parts = [item.strip() for item in _ITEM.split(section)[1:]]
         for part in parts:
             content = f"{prefix}: {part}" if prefix else part
-            memory_id = derive_memory_id(f"section of {path}\n{content}")
+            memory_id = section_id(path, content)
             made[memory_id] = PortableMemory(
                 id=memory_id,
                 content=content,

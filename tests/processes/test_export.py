@@ -306,6 +306,13 @@ def test_a_directory_is_the_same_by_every_path_to_it(home: Path, tmp_path: Path)
     assert "1 memory imported" in done("backup", "import", str(notes), home=home)
     for path in (f"{notes}/../notes", str(tmp_path / "link"), f"{notes}/deploy.md"):
         assert "0 memories imported, 1 already there" in done("backup", "import", path, home=home)
+    (former,) = exported_memories(home)
+    (notes / "deploy.md").write_text("# Deploy\n\nNever on Mondays.\n")
+    said = done("backup", "import", str(notes), home=home)
+    forgets = f"remembrancer forget {former[-4:]}"
+    assert f"Imported earlier, but no longer in the file: 1 memory ('{forgets}' forgets it)." in said
+    done("forget", former, home=home)
+    assert "Imported earlier" not in done("backup", "import", str(notes), home=home)
 
 
 def test_what_an_assistant_remembers_itself_is_taken_over_once(home: Path, tmp_path: Path) -> None:
