@@ -118,7 +118,7 @@ def moved_advice(known: Sequence[KnownProject], new: Path | None = None) -> str:
     """The sentence about the projects that are no longer where they were, with the command that moves the only one of
     them to `new` if that has its name; empty if there is none."""
     remembered = [ProjectRef(project.id, project.path) for project in known if project.memories and project.path]
-    gone = [directory_of(project.path) for project in filter(is_gone, remembered)]
+    gone = list(dict.fromkeys(directory_of(project.path) for project in filter(is_gone, remembered)))
     if not gone:
         return ""
     if new and (here := str(new.resolve())) in gone:
