@@ -208,7 +208,7 @@ def _gone(memories: Sequence[PlacedMemory]) -> list[str]:
         "--from",
         "client",
         type=click.Choice((CLAUDE_CODE, *NATIVE)),
-        help="Import this assistant's own memory files instead of FILE, one memory per section.",
+        help="Import this assistant's own memory files instead of FILE.",
     ),
     flag("--dry-run", help="Only check the file and show what would be imported."),
     flag("--allow-secrets", help="Also import text that looks like a credential."),

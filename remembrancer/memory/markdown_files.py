@@ -42,6 +42,8 @@ _KIND_OF_TITLE: Final[dict[str, Kind]] = {
 """The words that name a kind in a heading."""
 _ITEM: Final = re.compile(r"^[-*] +", re.MULTILINE)
 """The marker of a top-level item."""
+WORDS_OF_ITEM: Final = 5
+"""The number of words, with its marker, that an item needs to say something by itself: steps are often shorter."""
 _decode_fields: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -85,8 +87,8 @@ def read_file(text: str, details: Mapping[str, Mapping[str, Any]]) -> tuple[str,
 
 
 def _kind_named(title: str) -> Kind | None:
-    """The kind that a heading names: "Decisions", "Coding conventions", "Rules of the house"."""
-    subject = re.split(r" (?:of|for|about|in|on) ", title.lower())[0]
+    """The kind that a heading names: "Decisions (2026)", "Coding conventions", "Rules of the house"."""
+    subject = re.split(r" (?:of|for|about|in|on) | \(", title.lower())[0]
     return _KIND_OF_TITLE.get(subject.rpartition(" ")[2])
 
 
@@ -100,12 +102,12 @@ def sections_of(
 ) -> tuple[list[PortableMemory], int]:
     """The sections of a note as memories, each with its headings, as if stored at `at` (seconds since the epoch).
 
-    A heading such as "TODO" or "Decision" gives its section a kind. Each item in a list of decisions, conventions or
-    preferences becomes a memory, and so does each unticked one in a list of open ends, with the due date that it names;
-    the number of ticked ones is returned as well. A date at the start of a section, its heading or an item, or in
-    brackets at the end, is when it happened. The same section of the same file always gives the same memory. Front
-    matter (Claude Code's has a `description`) is skipped, and so are headings without text and lists of links to other
-    notes, such as an index in `MEMORY.md`.
+    A heading such as "TODO" or "Decision" gives its section a kind. Each item of a list becomes a memory, unless they
+    are short, as steps are, and the heading names no kind of rule; so does each unticked one in a list of open ends,
+    with the due date that it names; the number of ticked ones is returned as well. A date at the start of a section,
+    its heading or an item, or in brackets at the end, is when it happened. The same section of the same file always
+    gives the same memory. Front matter (Claude Code's has a `description`) is skipped, and so are headings without text
+    and lists of links to other notes, such as an index in `MEMORY.md`.
     """
     front = _FRONT.fullmatch(text)
     body = front[2] if front else text
@@ -131,18 +133,19 @@ def sections_of(
         if is_open or kind == "fact":
             kind = named or kind_of(titled)
         prefix = above if is_open else headed
-        parts: Sequence[str] = open_ends_in(titled) if is_open else (section,)
-        if named in STANDING and _ITEM.match(section):
-            parts = [item.strip() for item in _ITEM.split(section)[1:]]
+        items = [item.strip() for item in _ITEM.split(section)[1:]] if _ITEM.match(section) and not is_open else []
+        is_list = bool(items) and (named in STANDING or len(section.split()) >= WORDS_OF_ITEM * len(items))
+        parts: Sequence[str] = open_ends_in(titled) if is_open else items if is_list else (section,)
         for part in parts:
             content = f"{prefix}: {part}" if prefix else part
+            own = named or kind_of(part) if is_list else kind
             memory_id = section_id(path, content)
             made[memory_id] = PortableMemory(
                 id=memory_id,
                 content=content,
-                type=type_of_kind(kind),
-                kind=kind,
-                due=due_in(part, at) if kind == OPEN_END else None,
+                type=type_of_kind(own),
+                kind=own,
+                due=due_in(part, at) if own == OPEN_END else None,
                 scope=scope,
                 session_id=SHELL_SESSION,
                 source=SourceRef(file=path),

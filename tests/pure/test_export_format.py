@@ -246,6 +246,17 @@ def test_each_section_of_a_note_is_a_memory_and_files_of_others_are_notes() -> N
     assert ticked == 2
     assert [each.due for each in memories if each.due is not None] == [1771545600.0]
     assert [[each.kind, each.content] for each in memories] == cases("export_format", "plan_memories")
+    listed = (
+        "# Shop\n- The API has a version in its path\n- Never deploy on a Friday\n# Staging\n- Push.\n- Wait for it.\n"
+    )
+    listed += "# Decisions (2026)\n- Postgres\n"
+    memories, _ = sections_of("shop.md", listed, 1e9, "project", kind_of)
+    assert [(each.kind, each.content) for each in memories] == [
+        ("fact", "Shop: The API has a version in its path"),
+        ("convention", "Shop: Never deploy on a Friday"),
+        ("fact", "Staging: - Push.\n- Wait for it."),
+        ("decision", "Decisions (2026): Postgres"),
+    ]
     dated = "# Rules\n- **1999-05-04** no ORM\n- no Perl (1999-05-05).\n- none of 1999-05-06\n- 1999-02-31: x\n"
     dated += "- 2999-05-04: y\n# 1999-05-07\nThe lock broke\n# TODO\n- 1999-05-08 lock"
     days = [each.occurred_at for each in sections_of("rules.md", dated, 1e9, "project", kind_of)[0]]
