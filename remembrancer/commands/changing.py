@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import click
@@ -43,19 +43,22 @@ UNCHANGED: Final = "Nothing was changed: it is already like that."
 
 
 def due_date(text: str) -> str:
-    """Parse a due date for the tools: a day (2026-02-20) or a local time, `today`, `tomorrow`, a weekday (the next one,
-    or today), or a distance from today (`3d`, `in 2 weeks`, `next month`). An empty text or `none` clears it."""
+    """Parse a due date for the tools: a day (2026-02-20, 4 December) or a local time, `today`, `tomorrow`, a weekday
+    (the next one, or today; `next Friday` is that of the next week), or a distance from today (`3d`, `in 2 weeks`,
+    `next month`). An empty text or `none` clears it."""
+    from remembrancer.memory.open_ends import day_named
     from remembrancer.memory.times.calendar_spans import back
     from remembrancer.memory.times.phrases import WEEKDAYS, counted, pattern_of
     from remembrancer.toolsets.memory.answers import iso
 
     today, word = datetime.now().astimezone(), text.strip().lower()
-    near = {"yesterday": -1, "today": 0, "tomorrow": 1}
-    near |= {name: (place - today.weekday()) % 7 for place, name in enumerate(WEEKDAYS)}
+    near = {f"next {name}": 7 + place - today.weekday() for place, name in enumerate(WEEKDAYS)} | {"yesterday": -1}
     if word in ("", "none"):
         return ""
     if word in near:
         return f"{today + timedelta(days=near[word]):%Y-%m-%d}"
+    if (day := day_named(word, today.timestamp())) is not None:
+        return f"{datetime.fromtimestamp(day, UTC):%Y-%m-%d}"
     spoken = re.sub(r"(?<=\d)[dw]$", lambda unit: {"d": " day", "w": " week"}[unit[0]], word).replace("next ", "a ")
     with suppress(ValueError, OverflowError):
         if distance := pattern_of("(?:in )?<count> <unit>").fullmatch(spoken):
@@ -65,8 +68,8 @@ def due_date(text: str) -> str:
         at = datetime.fromisoformat(text)
         return iso(at.timestamp()) if len(text) > len("2026-02-20") else text
     raise click.BadParameter(
-        f"{text!r} is not a day: use a date such as 2026-02-20, yesterday, today, tomorrow, Friday, 3d, "
-        "'in 2 weeks', 'next month' or none"
+        f"{text!r} is not a day: use a date such as 2026-02-20 or '4 December', yesterday, today, tomorrow, Friday, "
+        "3d, 'in 2 weeks', 'next month' or none"
     )
 
 
@@ -100,7 +103,7 @@ FIELDS: Final = (
         "--due",
         type=due_date,
         metavar="DATE",
-        help="The due date of an open end: 2026-02-20, 2026-02-20T14:30, today, tomorrow, Friday, 3d, 'in 2 weeks'; "
+        help="The due date of an open end: 2026-02-20, 2026-02-20T14:30, '4 December', tomorrow, Friday, 3d, 'in 2 weeks'; "
         "none removes it.",
     ),
     option("--kind", type=KindChoice(KINDS, case_sensitive=False), metavar="KIND", help=", ".join(KINDS)),

@@ -136,6 +136,12 @@ def due_in(text: str, at: float, zone: tzinfo | None = None) -> float | None:
     return None
 
 
+def day_named(text: str, at: float) -> float | None:
+    """The day that a whole text names, as `due_in` reads it after "by": "4 December", "Friday"."""
+    due = f"by {text}"
+    return due_in(due, at) if _DUE.fullmatch(due) else None
+
+
 def _due_in_english(due: re.Match[str]) -> str:
     name = MONTHS[int(due["month"]) - 1] if due["month"] else _ENGLISH.get(due["named"].lower(), due["named"])
     return " ".join(filter(None, ("by", due["day"], name, (due["year"] or "").strip())))
