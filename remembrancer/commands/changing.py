@@ -103,7 +103,7 @@ FIELDS: Final = (
         "--due",
         type=due_date,
         metavar="DATE",
-        help="The due date of an open end: 2026-02-20, 2026-02-20T14:30, '4 December', tomorrow, Friday, 3d, 'in 2 weeks'; "
+        help="The due date of an open end: 2026-02-20T14:30, '4 December', tomorrow, Friday, 3d, 'in 2 weeks'; "
         "none removes it.",
     ),
     option("--kind", type=KindChoice(KINDS, case_sensitive=False), metavar="KIND", help=", ".join(KINDS)),
