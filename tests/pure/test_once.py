@@ -170,6 +170,12 @@ def test_what_a_new_memory_without_a_vector_replaces_by_its_words_is_marked_and_
     document = dataclasses.replace(new, record=replace(new.record, content=text + " It is fast." * 100))
     for now, unlike in ((NOW + 2 * NEW_S, new), (NOW, has_links), (NOW, elsewhere), (NOW, document)):
         assert replaced_by_new([old, unlike], now)[0].record == old.record
+    note = {"source": SourceRef(file="MEMORY.md"), "created_at": NOW}
+    item = dataclasses.replace(new, record=replace(new.record, **note))
+    for file, marks in (("MEMORY.md", ()), ("OTHER.md", ("new",))):
+        section = replace(old.record, source=SourceRef(file=file), created_at=NOW, occurred_at=NOW - 3 * DAY_S)
+        found = replaced_by_new([dataclasses.replace(old, record=section), item], NOW)
+        assert found[0].record.possibly_superseded_by == marks, "one note holds as a whole"
     imported = [entry(f"i{number}", 0.6, content=f"Note {number} of the house.", space=1) for number in range(MOST_NEW)]
     assert replaced_by_new([old, *imported, new], NOW)[0].record == old.record, "after an import, few are compared"
 

@@ -140,8 +140,10 @@ def _keep_last(kept: OrderedDict[Any, Any], count: int) -> None:
 
 
 def _can_replace(later: MemoryRecord, earlier: MemoryRecord, derived: Container[int]) -> bool:
-    """False if the kinds imply that both hold: a task does not replace a fact, a corrected mistake remains a mistake,
-    and another event, or a summary, does not make the earlier one untrue."""
+    """False if both must hold: a task does not replace a fact, a corrected mistake remains a mistake, another event, or
+    a summary, does not make the earlier one untrue, and neither does another section of the same imported note."""
+    if earlier.source.file and (earlier.source.file, earlier.created_at) == (later.source.file, later.created_at):
+        return False
     is_event, is_summed_up = later.type == "episodic", earlier.status == "consolidated"
     if (is_event and earlier.number in derived) or (is_summed_up and (is_event or later.number in derived)):
         return False
