@@ -177,7 +177,7 @@ def test_names_are_certain_by_their_form(text: str, names: list[str]) -> None:
 def test_a_capital_letter_makes_a_possible_name_within_a_sentence_and_an_entity_begins_its_memory() -> None:
     text = (
         "Deploys are Renske's on Monday, never on Fridays. Nobody else does them, says Sander Mol: Kafka runs in "
-        "Venlo. The venlo depot."
+        "Venlo since Tue or Wed. The venlo depot."
     )
     assert possible(text) == ["Renske", "Sander Mol"], "Venlo is written in small letters too"
     assert possible("Notes on Tidemill > Team Conventions: Deploys go through Marta Lindqvist") == ["Marta Lindqvist"]
