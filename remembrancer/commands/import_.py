@@ -72,6 +72,8 @@ class Contents(msgspec.Struct):
     imported: int = 0
     ticked: int = 0
     """The number of ticked Markdown list items, which are left out."""
+    notes: set[str] = set()
+    """The paths of the Markdown files whose sections became memories."""
     cut_after: int | None = None
     """The number of the last whole line, if the one with the totals does not follow it."""
 
@@ -188,13 +190,12 @@ def _operations(memories: Sequence[PlacedMemory], run_id: str) -> tuple[list[Ope
     return operations, forgotten, differing
 
 
-def _gone(memories: Sequence[PlacedMemory]) -> list[str]:
-    """The ids of memories that are sections of these files no longer, as an earlier import found them."""
-    present = {memory.id for _, memory in memories}
-    files = {file for _, each in memories if (file := each.source.file) and section_id(file, each.content) == each.id}
-    earlier = find_by_file(paths_here(), {project.id for project, _ in memories if project is not None}, files)
-    are_sections = [each for each in earlier if any(section_id(file, each.content) == each.id for file in files)]
-    return [each.id for each in are_sections if each.forgotten is None and each.id not in present]
+def _gone(contents: Contents) -> list[str]:
+    """The ids of memories that an earlier import made of sections which the files have no longer."""
+    present = {memory.id for _, memory in contents.memories}
+    earlier = find_by_file(paths_here(), contents.projects, contents.notes)
+    left = [each for each in earlier if each.forgotten is None and each.id not in present]
+    return [each.id for each in left if any(section_id(file, each.content) == each.id for file in contents.notes)]
 
 
 @command(
@@ -227,7 +228,7 @@ def import_(file: str | None, client: str | None, dry_run: bool, allow_secrets: 
     with notice_when_slow("Reading and checking the memories"):
         contents = _read(file, client, project_here, limit_bytes, allow_secrets=allow_secrets)
         operations, forgotten, differing = _operations(contents.memories, run_id)
-        gone = _gone(contents.memories)
+        gone = _gone(contents)
     if dry_run:
         contents.imported = len(operations)
     elif operations:
@@ -265,8 +266,8 @@ def _read(
     else:
         with click.open_file(str(path), "rb") as file:
             return read_export(file, limit_bytes, allow_secrets=allow_secrets)
-    lines, ticked = lines_of_notes(places, project, "user" if client in NATIVE else "project")
-    contents = Contents(content_limit_bytes=limit_bytes, allow_secrets=allow_secrets, ticked=ticked)
+    lines, ticked, notes = lines_of_notes(places, project, "user" if client in NATIVE else "project")
+    contents = Contents(content_limit_bytes=limit_bytes, allow_secrets=allow_secrets, ticked=ticked, notes=notes)
     for line in lines:
         where = ""
         if isinstance(line, MemoryLine):
@@ -278,16 +279,16 @@ def _read(
     return contents
 
 
-def lines_of_notes(places: Sequence[Path], project: ProjectRef, scope: Scope) -> tuple[list[Content], int]:
-    """The export lines for Markdown, and the number of ticked items, which are left out: memories that an export wrote
-    are restored as they were; in other files each section becomes one. Raises `FileUnusable` if a file that an export
-    wrote is no longer valid."""
+def lines_of_notes(places: Sequence[Path], project: ProjectRef, scope: Scope) -> tuple[list[Content], int, set[str]]:
+    """The export lines for Markdown, the number of ticked items, which are left out, and the paths of notes: memories
+    that an export wrote are restored as they were; in other files each section becomes one. Raises `FileUnusable` if a
+    file that an export wrote is no longer valid."""
     details: dict[str, dict[str, Any]] = {}
     projects: dict[str, ProjectLine] = {}
     for place in places:
         _read_details((place if place.is_dir() else place.parent.parent) / DETAILS, projects, details)
     lines: list[MemoryLine] = []
-    ticked = 0
+    ticked, files = 0, set[str]()
     for path in (path for place in places for path in markdown_below(place)):
         text = path.read_bytes().decode("utf-8-sig", "replace")
         try:
@@ -296,10 +297,11 @@ def lines_of_notes(places: Sequence[Path], project: ProjectRef, scope: Scope) ->
             raise FileUnusable(f"{path}: {error.message}") from error
         made, done = sections_of(str(path), without_block(notes), path.stat().st_mtime, scope, kind_of)
         ticked += done
+        files.add(str(path))
         lines += [*written, *(MemoryLine(memory, None if scope == "user" else project.id) for memory in made)]
     if project.id in {line.project for line in lines}:
         projects.setdefault(project.id, ProjectLine(project.id, project.path))
-    return [*projects.values(), *lines], ticked
+    return [*projects.values(), *lines], ticked, files
 
 
 def _read_details(file: Path, projects: dict[str, ProjectLine], details: dict[str, dict[str, Any]]) -> None:

@@ -307,10 +307,12 @@ def test_a_directory_is_the_same_by_every_path_to_it(home: Path, tmp_path: Path)
     for path in (f"{notes}/../notes", str(tmp_path / "link"), f"{notes}/deploy.md"):
         assert "0 memories imported, 1 already there" in done("backup", "import", path, home=home)
     (former,) = exported_memories(home)
+    done("backup", "export", str(tmp_path / "backup"), home=home)
     (notes / "deploy.md").write_text("# Deploy\n\nNever on Mondays.\n")
     said = done("backup", "import", str(notes), home=home)
     forgets = f"remembrancer forget {former[-4:]}"
     assert f"Imported earlier, but no longer in the file: 1 memory ('{forgets}' forgets it)." in said
+    assert "Imported earlier" not in done("backup", "import", str(tmp_path / "backup"), home=home), "it is no note"
     done("forget", former, home=home)
     assert "Imported earlier" not in done("backup", "import", str(notes), home=home)
 
