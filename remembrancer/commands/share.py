@@ -244,7 +244,7 @@ async def _share(
     facts |= {"memories": done.memories, "left": done.left}
     line = (
         f"{'Your scope user' if is_users else title} is shared as {lane.title!r} ({lane.lane}), here as "
-        f"{lane.member}: {count(done.memories, 'memory')} were added.{remainder}"
+        f"{lane.member}: {count(done.memories, 'memory')} added.{remainder}"
     )
     notes = [_how_to_join(PASTED, is_users=is_users)] if invited else []
     return Report(facts | invited, [line, *invited.values()], notes=notes)

@@ -234,7 +234,7 @@ class SharedLane(Records):
         outcomes: dict[str, Outcome] = {}
         try:
             if time.monotonic() < self._away_until:
-                raise JournalAway("the journal of this shared lane did not answer a moment ago")
+                raise JournalAway("the server of this shared project did not answer a moment ago")
             if not self._is_current:
                 self.catch_up()
             bodies = self._bodies_of(operations, outcomes)
