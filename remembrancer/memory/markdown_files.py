@@ -133,7 +133,8 @@ def sections_of(
         if is_open or kind == "fact":
             kind = named or kind_of(titled)
         prefix = above if is_open else headed
-        items = [item.strip() for item in _ITEM.split(section)[1:]] if _ITEM.match(section) and not is_open else []
+        listed = _ITEM.split(section)[1:] if _ITEM.match(section) and not is_open else []
+        items = [item.strip() for item in listed if not _LINK.match(f"- {item}")]
         is_list = bool(items) and (named in STANDING or len(section.split()) >= WORDS_OF_ITEM * len(items))
         parts: Sequence[str] = open_ends_in(titled) if is_open else items if is_list else (section,)
         for part in parts:

@@ -242,6 +242,9 @@ def test_each_section_of_a_note_is_a_memory_and_files_of_others_are_notes() -> N
     assert sections(index) == {}
     assert len(sections(f"{index}- never on Fridays\n")) == len(sections("- [MDN](https://x.org/y.md)")) == 1
 
+    index += "- [Plans](plans.md) - what the team wants to do next year\n- never deploy anything on Fridays\n"
+    assert list(sections(index).values()) == ["Index: never deploy anything on Fridays"], "without the links"
+
     memories, ticked = sections_of("plan.md", PLAN, 1e9, "project", kind_of)
     assert ticked == 2
     assert [each.due for each in memories if each.due is not None] == [1771545600.0]
