@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import select
 import socket
 import ssl
 import threading
@@ -44,8 +43,6 @@ LISTEN_S = 60.0
 UNREACHABLE_S = 3.0
 """The time for which a host that was never reached is retried before the client gets an error. A host that was reached
 and lost is expected back: requests wait for it until their time limit."""
-IDLE_S = 4.0
-"""An idle connection is reused within this time: the server closes it after five seconds."""
 GOODBYE_S = 1.0
 HEADER_ARGUMENTS = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 """By method: the argument that the protocol of 2026-07-28 also requires in a header."""
@@ -149,7 +146,6 @@ class _Way:
         self._remote = remote
         self._end = end
         self._saying = threading.Lock()
-        self._idle: list[tuple[float, http.client.HTTPConnection]] = []
         self._is_open = True
 
     def run(self) -> None:
@@ -212,14 +208,6 @@ class _Way:
             self._in_thread(self._take, line, message)
 
     def _send(self, text: bytes, message: dict[str, Any]) -> http.client.HTTPConnection:
-        while self._idle:
-            since, line = self._idle.pop()
-            is_closed = select.select([line.sock], (), (), 0)[0]
-            if not is_closed and time.monotonic() - since < IDLE_S:
-                with contextlib.suppress(OSError, http.client.HTTPException):
-                    line.request("POST", self._remote.path, text, self._headers(message))
-                    return line
-            line.close()
         line = self._remote.connect(CONNECT_S)
         line.sock.settimeout(ANSWER_S)
         line.request("POST", self._remote.path, text, self._headers(message))
@@ -237,17 +225,13 @@ class _Way:
         return headers
 
     def _take(self, line: http.client.HTTPConnection, message: dict[str, Any]) -> None:
-        with contextlib.closing(line.getresponse()) as response:
+        with contextlib.closing(line), contextlib.closing(line.getresponse()) as response:
             if response.status in (200, 202, 204):
                 self._remote.was_reached = True
                 self._say(WELCOME + b"{}")
                 self._pass_on(response, message)
             else:
                 self._explain(response, message)
-        if not line.sock or response.will_close:
-            line.close()
-        else:
-            self._idle.append((time.monotonic(), line))
 
     def _pass_on(self, response: http.client.HTTPResponse, message: dict[str, Any]) -> None:
         is_stream = response.getheader("Content-Type", "").startswith("text/event-stream")
