@@ -14,7 +14,6 @@ STORES: Final = ("store_memory", "memory_store")
 STORES_A_QUESTION: Final = 10
 QUOTED: Final = 300
 """The number of characters that a question quotes from a memory."""
-MOST_STORED: Final = 50
 YES = "yes"
 NO = "no"
 BOTH = "both hold"
@@ -55,8 +54,6 @@ class Asking:
         self._can_ask = False
         self._pending: tuple[str, str, str] | None = None
         """The request's id, and the ids of the old and the new memory."""
-        self._stored: dict[str, str] = {}
-        """The latest texts that the session stored, by memory id."""
 
     def note_capabilities(self, capabilities: object) -> None:
         offered = isinstance(capabilities, dict) and isinstance(capabilities.get("elicitation"), dict)
@@ -67,13 +64,6 @@ class Asking:
         if tool not in STORES or answer is None or "error" in answer:
             return
         self._questions.stores += 1
-        stored = [arguments, *(arguments.get("memories") or ())]
-        texts = [neutralised(str(each["content"])) for each in stored if "content" in each]
-        ids = answer.get("ids") or [str(answer.get("memory_id"))]
-        if len(ids) == len(texts):  # skip lists of open ends, and calls in which a memory was refused
-            self._stored.update(zip(ids, texts, strict=True))
-        while len(self._stored) > MOST_STORED:
-            del self._stored[next(iter(self._stored))]
         near = answer.get("near") or ()
         if not near or not self._can_ask or self._pending is not None or not self._questions.is_due:
             return
@@ -81,7 +71,12 @@ class Asking:
         self._questions.asked += 1
         request_id = f"remembrancer-replace-{self._key}-{self._questions.asked}"
         self._pending = request_id, old["id"], old["replaced_by"]
-        new = cut_at_word(self._stored.get(old["replaced_by"], old.get("newer", "what was stored since")), QUOTED)
+        given = [arguments, *(arguments.get("memories") or ())]
+        texts = [neutralised(str(each["content"])) for each in given if "content" in each]
+        ids = answer.get("ids") or [str(answer.get("memory_id"))]
+        # A list of open ends, or a call in which a memory was refused, has other numbers of texts and ids.
+        stored = dict(zip(ids, texts, strict=True)) if len(ids) == len(texts) else {}
+        new = cut_at_word(stored.get(old["replaced_by"], old.get("newer", "what was stored since")), QUOTED)
         text = f"Replace in memory:\n\n{cut_at_word(old['content'], QUOTED)}\n\nby:\n\n{new}"
         params = {"message": text, "requestedSchema": _SCHEMA}
         request = {"jsonrpc": "2.0", "id": request_id, "method": "elicitation/create", "params": params}
