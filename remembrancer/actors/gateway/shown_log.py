@@ -24,7 +24,6 @@ BATCH_S: Final = 2.0
 MAX_QUESTION: Final = 300
 QUOTED: Final = 24
 """The number of leading characters by which a quote is recognised."""
-PRUNE_S: Final = 3600.0
 SCHEMA: Final = Schema(
     Step(
         "0.2.0",
@@ -72,7 +71,6 @@ class ShownLog:
         self._path = home / FILE
         self._kept_s = kept_s
         self._pending: deque[Shown] = deque()
-        self._pruned_at = 0.0
         self._writing = threading.RLock()
         """Held by one writer at a time: a batch in progress must not write back erased words."""
 
@@ -97,16 +95,13 @@ class ShownLog:
 
     def flush(self) -> None:
         """Write the queued entries. If that fails, they are lost and the error is logged."""
-        now = time.time()
         with self._writing:
             batch = [self._pending.popleft() for _ in range(len(self._pending))]  # others can only append meanwhile
             try:
                 with _opened(self._path) as connection:
                     rows = [each._replace(question=masked(each.question)[:MAX_QUESTION]) for each in batch]
                     connection.executemany("INSERT INTO shown VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
-                    if now - self._pruned_at > PRUNE_S:
-                        connection.execute("DELETE FROM shown WHERE at < ?", (now - self._kept_s,))
-                        self._pruned_at = now
+                    connection.execute("DELETE FROM shown WHERE at < ?", (time.time() - self._kept_s,))
             except (sqlite3.Error, OSError, RemembrancerError) as error:
                 logger.warning("shown memories cannot be logged", extra={"reason": str(error)})
 
