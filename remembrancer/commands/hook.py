@@ -51,7 +51,7 @@ INPUT_WAIT_S = 2.0
 MAX_WAITING_EVENTS = 5000
 """The maximum number of events that wait for a gateway; further ones are not recorded."""
 MAX_NOTES = 1000
-"""The number of notes on what sessions were given."""
+"""The number of notes on what sessions were given; then all are deleted, and present sessions get everything again."""
 DEFAULT_TOKENS = 6000
 """The tool's default. A different length is passed on to it."""
 LEAST_TOKENS, MOST_TOKENS = 100, 8000
@@ -130,7 +130,7 @@ class Session:
         _make_private(self._notes)
         notes = os.listdir(self._notes)
         if len(notes) >= MAX_NOTES:
-            for name in sorted(notes, key=lambda name: _changed_at(os.path.join(self._notes, name)))[: len(notes) // 2]:
+            for name in notes:
                 _remove(os.path.join(self._notes, name))
         path = self._note(kind)
         _remove(path)
@@ -518,10 +518,3 @@ def _remove(path: str) -> None:
         os.unlink(path)
     except OSError:  # another process was faster
         return
-
-
-def _changed_at(path: str) -> float:
-    try:
-        return os.lstat(path).st_mtime
-    except OSError:
-        return 0.0
