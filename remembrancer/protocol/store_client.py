@@ -66,7 +66,6 @@ class StoreAvailability:
         self.failure: str | None = None
         """The reason if the store cannot be started: then nothing waits for it."""
         self._is_silent = False
-        self._since = time.monotonic()
         self._next_attempt_at = time.monotonic()
         self.answered_at = -math.inf
         """The moment of the last answer, on the monotonic clock."""
@@ -94,11 +93,6 @@ class StoreAvailability:
         """True if the store has never answered yet, and has not failed either."""
         return not self.has_answered and self.is_reconnecting
 
-    @property
-    def away_s(self) -> float:
-        """The seconds for which the store has been unusable; 0 while it is usable."""
-        return 0.0 if self.usable else time.monotonic() - self._since
-
     def explain_absence(self) -> str:
         if self.failure is not None:
             return f"the store cannot be started: {self.failure}"
@@ -121,7 +115,6 @@ class StoreAvailability:
     def note_silence(self) -> None:
         if self.usable:
             logger.info("the store does not answer")
-            self._since = time.monotonic()
             self.attempts = 0
         self.usable = False
         self._is_silent = True
@@ -130,7 +123,6 @@ class StoreAvailability:
         """Note that the connection was made or lost: the known state is out of date."""
         if self.usable:
             logger.info("the connection to the store broke")
-            self._since = time.monotonic()
         self.usable = self._is_silent = False
         self.attempts = 0
 

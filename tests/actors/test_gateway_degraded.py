@@ -123,7 +123,8 @@ async def test_a_change_that_waited_goes_behind_a_queued_one(quick_rig: Rig, mon
 
         async with quick_rig.hanging_store():
             monkeypatch.setattr(connection, "wait_usable", while_another_is_queued)
-            connection.health.note_connection()  # it broke a moment ago
+            connection.health.note_connection()
+            connection.health.has_answered = False  # as at the start: only then a write waits
             connection._announce()
             await client.send(id=99, **call("update_memory", memory_id=whole, content="third"))
             await until(lambda: quick_rig.gateway.health().queue_depth)

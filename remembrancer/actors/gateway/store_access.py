@@ -71,8 +71,6 @@ from remembrancer.protocol.writes import (
 from remembrancer.toolsets.memory.answers import iso
 from remembrancer.toolsets.service import Asked, Caller, MemoryService, SessionState, Written
 
-MOMENT_S: Final = 0.3
-"""For this long after its last answer, a store may just be slow: a write waits this long before it is queued."""
 WRITE_SHARE: Final = 0.25
 """The fraction of a call's budget for which a write waits for the store before it is queued."""
 MIN_BUDGET_S: Final = 0.25
@@ -236,10 +234,9 @@ class StoreAccess(MemoryService):
         call_budget_s = self.settings.call_budget_s
         budget_s = min(WRITE_SHARE * call_budget_s, _left_s(received_at + call_budget_s))
         why, health = None, self.store_health
-        if not health.usable and self._queue.lane_of(operation) not in self._queue.lanes:
+        if not health.has_answered and self._queue.lane_of(operation) not in self._queue.lanes:
             # At startup the store may need a moment longer than this process. Later, calls do not wait for it.
-            wait_s = budget_s if not health.has_answered else MOMENT_S if health.away_s < MOMENT_S else 0.0
-            await self._store.wait_usable(wait_s)
+            await self._store.wait_usable(budget_s)
         lane = self._queue.lane_of(operation)
         if health.usable and lane not in self._queue.lanes:
             try:
