@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import hashlib
 import logging
+import math
 import re
 import socket
 import time
@@ -81,6 +82,8 @@ MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 MAX_HEADER_BYTES: Final = 32 * 1024
 MAX_CONNECTIONS: Final = 1024
 MAX_SESSIONS: Final = 512
+MAX_SESSIONS_OF_ONE: Final = 256
+"""The maximum number of sessions of one token: a client that never ends its sessions must not lock out the others."""
 
 logger = logging.getLogger(__name__)
 
@@ -415,6 +418,8 @@ class HttpServer:
             key = headers.get(RETRY) or new_ulid()
             session = f"session:{key}" if begins else _shared_session(grant)
             visitor = await self._visitor(key, session, exchange, grant, client_name(head.params))
+            if begins:
+                await self._sessions.make_room_for(visitor)
         elif (known := self._sessions.visitors.get(session_id)) is not None and known.owner == _whose(grant):
             visitor = known
         else:
@@ -504,6 +509,18 @@ class Sessions(StreamableHTTPSessionManager):
         if transport is not None and transport.idle_scope is not None:
             until = anyio.current_time() + DEFAULT_SESSION_IDLE_TIMEOUT
             transport.idle_scope.deadline = max(transport.idle_scope.deadline, until)
+
+    async def make_room_for(self, visitor: Visitor) -> None:
+        """If the owner has the maximum number of sessions, end the longest idle one. A session with an open request is
+        not idle."""
+        own = [each for each, other in self.visitors.items() if other.owner == visitor.owner]
+        if len(own) < MAX_SESSIONS_OF_ONE:
+            return
+        scopes = {each: self._server_instances[each].idle_scope for each in own}
+        deadlines = {each: scope.deadline for each, scope in scopes.items() if scope is not None}
+        idlest = min(deadlines, key=deadlines.__getitem__, default=None)
+        if idlest is not None and deadlines[idlest] < math.inf:
+            await self._discard_session(idlest, self._server_instances[idlest])
 
     async def _discard_session(self, session_id: str, transport: StreamableHTTPServerTransport) -> None:
         visitor = self.visitors.pop(session_id, None)
