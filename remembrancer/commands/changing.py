@@ -183,6 +183,7 @@ def _due_in_words(due: str) -> str:
     flag("--replaced", "pair", flag_value="supersedes", help="Settle a pair of list --review: the newer one is true."),
     flag("--both", "pair", flag_value="related_to", help="Settle a pair of list --review: both are true."),
     option("--supersedes", type=memory_id, metavar="ID", help="A memory that this one replaces from now on."),
+    option("--tag", "tags", multiple=True, metavar="TAG", help="A tag to add ('remembrancer tag' removes some, too)."),
     *FIELDS,
     REASON,
 )
@@ -195,6 +196,7 @@ def edit(
     reopen: bool,
     to: str | None,
     pair: str | None,
+    tags: Sequence[str],
     allow_secrets: bool,
     reason: str | None,
     **given: Any,
@@ -205,6 +207,7 @@ def edit(
     _check_together(text, is_edit=True)
     content = content if not text else " ".join(text) if text != ("-",) else _input_text()
     changes = without_none({"content": content, "done": done if done or reopen else None, **given})
+    changes |= {"tags": {"add": list(tags)}} if tags else {}
     if sum((pair is not None, to is not None, bool(changes))) > 1:
         raise click.UsageError("--to, --replaced and --both cannot be combined with other changes")
     if pair is not None:

@@ -118,6 +118,8 @@ def test_a_memory_is_stored_found_corrected_and_the_correction_undone(shell: She
     assert "session:shell" not in shell("show", memory_id)
 
     assert shell.json("tag", memory_id, "weekly", "--remove", "ops")["tags"] == ["weekly"]
+    assert "Tags changed: " in shell("edit", memory_id, "--tag", "tide")
+    assert shell.json("tag", memory_id, "--remove", "tide")["tags"] == ["weekly"]
     assert "no longer" not in shell("tag", memory_id, "sea", "--remove", "tea")
     for named in ("add", "search"):
         assert "put a text with dashes in quotes" in shell(named, "grep", "-r", "foo", status=exit_codes.USAGE)
