@@ -51,11 +51,8 @@ change."""
 LEAVE_S = 1.5
 """The time that the gateway has, after the client's end of input, to answer open requests. The bridge exits within 2
 s."""
-EAGER_S = 10.0
-"""The time after losing a gateway in which the bridge expects it back at any moment."""
-EAGER_PAUSE_S = 0.01
-PATIENT_PAUSE_S = 0.5
-"""Seconds between two attempts to connect, at first and later."""
+RETRY_S = 0.05
+"""The time between two attempts to connect: short, because a client waits for a runtime that starts."""
 CHUNK_BYTES = 64 * 1024
 HIGH_WATER_BYTES = 1024 * 1024
 """The bytes waiting in one direction at which the bridge stops reading from the sender."""
@@ -122,7 +119,7 @@ class Bridge:
         """True if the runtime was stopped in good order or refuses this bridge: the bridge reconnects only when the
         client sends a request."""
         self._fruitless = 0
-        self._away_since = time.monotonic()
+        """The number of connections in a row that ended without a welcome: the pauses after them grow."""
         self._next_attempt = 0.0
         self._ended = False
         self._end_announced = False
@@ -224,10 +221,9 @@ class Bridge:
             self._ended = True
             self._leave_soon()
             self._say_end()
-        is_patient = self._dormant or now - self._away_since > EAGER_S
-        if self._gateway is None and self._conversation.has_open and is_patient:
+        if self._gateway is None and self._conversation.has_open and self._dormant:
             self._dormant = False
-            self._away_since = self._next_attempt = now  # retry at short intervals again
+            self._next_attempt = now
         self._write_gateway()
 
     def _leave_soon(self) -> None:
@@ -253,7 +249,7 @@ class Bridge:
     def _seek_gateway(self, now: float) -> None:
         if self._connect():
             return
-        self._next_attempt = now + (EAGER_PAUSE_S if now - self._away_since < EAGER_S else PATIENT_PAUSE_S)
+        self._next_attempt = now + RETRY_S
         is_wanted = self._starter.failure is None or self._conversation.has_open
         if self._leave_at < math.inf:  # the client has gone, and the runtime may just have been stopped
             is_wanted = self._conversation.has_open_call
@@ -332,13 +328,12 @@ class Bridge:
         self._to_gateway.clear()
         self._conversation.disconnect(time.monotonic())
         self._starter.reap()
-        now = time.monotonic()
-        self._away_since = self._next_attempt = now
+        self._next_attempt = time.monotonic()
         if self._conversation.has_open:
             self._dormant = False
         if not self._welcomed:
-            self._fruitless = min(self._fruitless + 1, 7)
-            self._next_attempt = now + EAGER_PAUSE_S * 2**self._fruitless
+            self._next_attempt += RETRY_S * 2**self._fruitless
+            self._fruitless = min(self._fruitless + 1, 5)
 
 
 def _budget(environ: Mapping[str, str]) -> float:
