@@ -281,7 +281,21 @@ def _nothing(where: Where, otherwise: str) -> str:
     if anything:
         return otherwise
     elsewhere = "" if where.all_projects else "; --all-projects looks in all projects"
-    return f"Nothing is remembered here yet: 'remembrancer add TEXT' adds a memory{elsewhere}."
+    parent = "" if where.user else _parent(where)
+    return f"Nothing is remembered here yet: 'remembrancer add TEXT' adds a memory{elsewhere}.{parent}"
+
+
+def _parent(where: Where) -> str:
+    """The sentence that a directory above this one, outside of a repository, has memories; empty if none has."""
+    from remembrancer.commands.home_reader import known_projects
+    from remembrancer.commands.runtime_client import paths_here
+
+    with suppress(RemembrancerError):  # the caller has found nothing without it
+        owners = {project.path for project in known_projects(paths_here()) if project.memories}
+        for parent in map(str, Path(where.places[0].directory).resolve().parents):
+            if parent in owners:
+                return f" {parent} has memories: outside of a git repository, each directory is a project of its own."
+    return ""
 
 
 def _read_notes(where: Where) -> tuple[bool, dict[str, str]]:

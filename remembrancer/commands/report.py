@@ -88,7 +88,9 @@ class Command(click.Command):
         except click.NoSuchOption as error:
             if all(each.name not in ("text", "query") for each in self.params):
                 raise
-            message = f"{error.message.rstrip('.')}: put a text with dashes in quotes."
+            message = (
+                f"{error.message.rstrip('.')}: put a text with dashes in quotes, and -- before one that begins so."
+            )
             raise click.NoSuchOption(error.option_name, message, error.possibilities, ctx) from error
 
 

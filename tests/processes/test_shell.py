@@ -122,7 +122,9 @@ def test_a_memory_is_stored_found_corrected_and_the_correction_undone(shell: She
     assert shell.json("tag", memory_id, "--remove", "tide")["tags"] == ["weekly"]
     assert "no longer" not in shell("tag", memory_id, "sea", "--remove", "tea")
     for named in ("add", "search"):
-        assert "put a text with dashes in quotes" in shell(named, "grep", "-r", "foo", status=exit_codes.USAGE)
+        assert "put a text with dashes in quotes, and -- before" in shell(
+            named, "grep", "-r", "foo", status=exit_codes.USAGE
+        )
     assert ", no longer sea:" in shell("tag", memory_id, "--remove", "sea", "--remove", "tea")
     assert shell("tag", memory_id, "weekly") == "Nothing was changed: it is already like that. Tags: weekly\n"
     shell("edit", memory_id, "--to", "user")
@@ -368,6 +370,9 @@ def test_an_empty_memory_says_how_to_add_to_it_and_a_full_one_that_nothing_fits(
     for looks in (("search", "zebra"), ("list",), ("list", "--open")):
         assert "Nothing is remembered here yet: 'remembrancer add TEXT'" in shell.run(*looks).stderr
     memory_id = shell.json("add", "We deploy on Tuesdays")["memory_id"]
+    below = shell.directory / "src"
+    below.mkdir()
+    assert f"{shell.directory} has memories: outside" in Shell(shell.home, below).run("search", "deploy").stderr
     assert "Nothing was found" in shell("search", "deploy", "--tag", "x", status=exit_codes.FAILED)
     shell("forget", memory_id)
     assert "No memory here fits" in shell.run("list").stderr
