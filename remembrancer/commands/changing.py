@@ -152,6 +152,8 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
     ids = answer["ids"] if "ids" in answer else [answer["memory_id"]]
     stored = [(_as_stored(where, each, answer) or {"content": content}, short(each)) for each in ids]
     line = "\n".join(f"{known} for {owner}{_state_of(it)}: {excerpt(it['content'])}  {name}" for it, name in stored)
+    if answer.get("already_known") and given["kind"] not in (None, stored[0][0].get("kind", given["kind"])):
+        line += f" (its kind stays: 'remembrancer edit {stored[0][1]} --kind {given['kind']}' changes it)"
     if given["supersedes"] is not None:
         line += f". It replaces: {_name_of(where, given['supersedes'], answer)}"
     return _done(answer, line)

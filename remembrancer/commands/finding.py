@@ -106,7 +106,9 @@ def _edge(text: str, edge: Callable[[TimeWindow], float]) -> str:
     raise click.BadParameter(f"{text!r} is not a time: use 2026-02-20, 12h, 3d, 2w, yesterday, Monday or last week")
 
 
-NUMBER: Final = option("-n", "--number", type=int, default=20, metavar="N", help="The maximum number of results (20).")
+NUMBER: Final = option(
+    "-n", "--number", "--limit", type=int, default=20, metavar="N", help="The maximum number of results (20)."
+)
 MOST_ENTITIES: Final = 100
 """The number of entities from which an overview of the graph is chosen: the most that the tool returns."""
 LISTED: Final = (*KINDS, SESSION_RECORD)

@@ -362,6 +362,8 @@ def test_contradicting_options_change_nothing(shell: Shell) -> None:
         *("an open end due 2030-12-02: oil the oars by 2030-12-02", "an open end: fold the sails")
     ]
     assert ", a decision: We decided" in shell("add", "We decided on teak")
+    assert "--kind fact' changes it)" in shell("add", "We decided on teak", "--kind", "fact")
+    assert "its kind stays" not in shell("add", "We decided on teak", "--kind", "decision")
     assert "Forgotten" in shell("forget", memory_id)
     assert "“Paint the boat” was forgotten before: " in shell("forget", memory_id)
 
