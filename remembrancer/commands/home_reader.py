@@ -61,14 +61,14 @@ SPACES: Final = """
     WHERE own.name NOT GLOB 'l_*' ORDER BY own.name"""
 """The spaces of the projects and the user, and of the lanes that they share."""
 FIND: Final = """
-    SELECT own.name, id, content, iif(forgotten_at IS NULL, NULL, coalesce(forgotten_reason, ''))
+    SELECT own.name, id, content, iif(forgotten_at IS NULL, NULL, coalesce(forgotten_reason, '')),
+        CASE WHEN json_valid(source) THEN json_extract(source, '$.file') END AS file
     FROM spaces AS own
         JOIN spaces AS part ON part.name = own.name OR part.name = (SELECT lane FROM shares WHERE name = own.name)
         JOIN memories ON space = part.number
     WHERE own.name IN (SELECT value FROM json_each(?)) AND """
 BY_ID: Final = "id IN (SELECT value FROM json_each(?))"
-BY_FILE: Final = """
-    CASE WHEN json_valid(source) THEN json_extract(source, '$.file') END IN (SELECT value FROM json_each(?))"""
+BY_FILE: Final = "file IN (SELECT value FROM json_each(?))"
 RESTORE: Final = "'remembrancer down', then 'remembrancer doctor --repair'; or restore a backup"
 
 
@@ -108,13 +108,14 @@ class KnownProject(msgspec.Struct, frozen=True):
 
 
 class FoundMemory(NamedTuple):
-    """A memory of the project with the id `place`, or of the user; its text, and the reason if it is forgotten ("" if
-    none was given, None if it is not forgotten)."""
+    """A memory of the project with the id `place`, or of the user; its text, the reason if it is forgotten ("" if none
+    was given, None if it is not forgotten), and the file of its source."""
 
     place: str
     id: str
     content: str
     forgotten: str | None
+    file: str | None = None
 
 
 class ExaminedFile(msgspec.Struct, frozen=True):

@@ -195,7 +195,7 @@ def _gone(contents: Contents) -> list[str]:
     present = {memory.id for _, memory in contents.memories}
     earlier = find_by_file(paths_here(), contents.projects, contents.notes)
     left = [each for each in earlier if each.forgotten is None and each.id not in present]
-    return [each.id for each in left if any(section_id(file, each.content) == each.id for file in contents.notes)]
+    return [each.id for each in left if each.file and section_id(each.file, each.content) == each.id]
 
 
 @command(
