@@ -292,7 +292,7 @@ def _parent(where: Where) -> str:
     from remembrancer.commands.home_reader import known_projects
     from remembrancer.commands.runtime_client import paths_here
 
-    with suppress(RemembrancerError):  # the caller has found nothing without it
+    with suppress(RemembrancerError):  # it is only a hint
         owners = {project.path for project in known_projects(paths_here()) if project.memories}
         for parent in map(str, Path(where.places[0].directory).resolve().parents):
             if parent in owners:

@@ -88,9 +88,8 @@ class Command(click.Command):
         except click.NoSuchOption as error:
             if all(each.name not in ("text", "query") for each in self.params):
                 raise
-            message = (
-                f"{error.message.rstrip('.')}: put a text with dashes in quotes, and -- before one that begins so."
-            )
+            advice = "put a text with dashes in quotes, and -- before one that begins with a dash"
+            message = f"{error.message.rstrip('.')}: {advice}."
             raise click.NoSuchOption(error.option_name, message, error.possibilities, ctx) from error
 
 
