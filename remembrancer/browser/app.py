@@ -121,9 +121,14 @@ class Browser:
     async def _places(self, wanted: str, grant: Grant | None) -> tuple[ProjectRef, tuple[ProjectRef, ...]]:
         """The requested project, and all projects that the visitor may see, starting with the visitor's default. Raises
         `HTTPException` if the visitor may not see it."""
+        sees_all = grant is None or grant.every_project
         directories = [Path(each) for each in grant.projects] if grant is not None else []
-        projects = await anyio.to_thread.run_sync(lambda: [project_of(each) for each in directories])
-        if grant is None or grant.every_project:
+
+        def named() -> list[ProjectRef]:  # a directory that was moved meanwhile is no project of its own
+            return [project_of(each) for each in directories if each.is_dir() or not sees_all]
+
+        projects = await anyio.to_thread.run_sync(named)
+        if sees_all:
             everywhere = ReadProjects(ProjectRef("", ""))
             with suppress(*AWAY):
                 projects += (await self._shared.service.ask(everywhere, time.time())).reply

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import anyio
 import anyio.to_thread
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from remembrancer.browser.memories import day_of, float_of, named_done_of
 from remembrancer.browser.rendering import word_diff
@@ -63,6 +63,14 @@ async def live(view: View) -> Response:
                 yield b"event: here\ndata:\n\n"
 
     return StreamingResponse(events(), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+
+
+async def waiting(view: View) -> Response:
+    """The number of items on the page *Review* that may be wrong memories, for the menu; empty if there are none."""
+    store = await view.ask(DescribeStore(view.project, view.session))
+    found = await view.ask(FindPairs(view.project, view.session))
+    number = len(found.pairs) + found.more + sum(each.refused_at is None for each in store.proposals)
+    return PlainTextResponse(f"{number}" if number else "")
 
 
 async def review(view: View) -> Response:
@@ -253,7 +261,8 @@ async def undo_run(view: View) -> Response:
 
 
 async def sessions(view: View) -> Response:
-    """The project's sessions, each with the last memory that it stored or changed and that is not forgotten."""
+    """The assistants' sessions in this project, each with the last memory that it stored or changed and that is not
+    forgotten. What people did themselves is on the page *Today*."""
     before = view.asked("before")
     request = ListSessions(view.project, view.session, float_of(before) if before else None, PAGE)
     listed = await view.ask(request)
@@ -262,7 +271,7 @@ async def sessions(view: View) -> Response:
     done = await view.ask(ReadActivity(view.project, view.session, limit=MAX_CHANGES, after=since))
     return view.page(
         "sessions.html",
-        sessions=listed,
+        sessions=[each for each in listed if each.session_id not in PEOPLE],
         more=more,
         has_turns=any(each.turns for each in listed),
         last={each.session_id: each for each in reversed(done.changes) if each.begins and not each.is_forgotten},
@@ -315,6 +324,7 @@ async def session(view: View) -> Response:
 PAGES: Final[dict[tuple[str, str], Handler]] = {
     ("GET", "/live"): live,
     ("GET", "/review"): review,
+    ("GET", "/review/waiting"): waiting,
     ("GET", "/today"): today,
     ("POST", "/today/undo"): undo_run,
     ("GET", "/sessions"): sessions,

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from remembrancer.browser.memories import named_done_of
 from remembrancer.browser.rendering import MAX_MARKDOWN, blocks_of, word_diff
 from remembrancer.browser.view import Handler, View, message_of
+from remembrancer.config.project import is_gone
 from remembrancer.memory.credentials import masked
 from remembrancer.memory.found_names import is_proper
 from remembrancer.protocol.browsing import GraphNode, ReadGraph
@@ -36,7 +37,8 @@ FILES: Final = 200
 async def projects(view: View) -> Response:
     """The projects that the visitor may see, and the contents of this one."""
     store = await view.ask(DescribeStore(view.project, view.session))
-    return view.page("projects.html", here=store)
+    gone = await anyio.to_thread.run_sync(lambda: {each.id for each in view.projects if is_gone(each)})
+    return view.page("projects.html", here=store, gone=gone)
 
 
 async def health(view: View) -> Response:

@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from pathlib import PurePath
 from typing import Any, Final, TypeVar
@@ -24,7 +23,7 @@ from remembrancer.browser.access import PREFIX, Form, VisitorAccess
 from remembrancer.config.project import directory_of
 from remembrancer.config.tokens import Grant
 from remembrancer.memory.short_ids import WHOLE, part_of_id
-from remembrancer.memory.text import NAMELESS, client_title
+from remembrancer.memory.text import NAMELESS, session_title
 from remembrancer.protocol import wire
 from remembrancer.protocol.browsing import ListSessions
 from remembrancer.protocol.errors import NotFound, RemembrancerError
@@ -232,8 +231,6 @@ def who(session_id: str, sessions: Mapping[str, ListedSession], member: str = ""
     """A readable name for a session: its client or else its start, and for a change in a shared project the member's
     machine. An unknown session belongs to another project or is long past."""
     known = sessions.get(session_id)
-    name = client_title(known.client or NAMELESS) if known else NAMELESS if member else ELSEWHERE
-    if known and name == NAMELESS:
-        name += f" of {datetime.fromtimestamp(known.started_at).astimezone():%d %b, %H:%M}"
+    name = session_title(known.client, known.started_at) if known else NAMELESS if member else ELSEWHERE
     name = PEOPLE.get(session_id, name)
     return author_of(session_id, name, member) if member else name

@@ -248,7 +248,9 @@ def edit(
     if others := ", ".join(name for name in changed if name not in (*states, "type")):  # the type follows from the kind
         effects.append(f"{others} changed{'' if effects or 'due' not in after else _state_of(after, 'still ')}")
     outcome = ", ".join(effects)
-    line = f"{outcome[:1].upper()}{outcome[1:]}: {_name_of(where, memory, answer)}; {where.undo(memory)} undoes it"
+    # The text as given: another edit may have followed by now.
+    name = f"“{excerpt(content, QUOTED)}”" if content and "content" in changed else _name_of(where, memory, answer)
+    line = f"{outcome[:1].upper()}{outcome[1:]}: {name}; {where.undo(memory)} undoes it"
     return _done(answer, line if changed else UNCHANGED)
 
 

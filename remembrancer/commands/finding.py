@@ -200,7 +200,8 @@ def search(
     others = (len(memories) if is_whole else min(total, number)) - most
     weaker = f"{count(others, 'weaker result')}: --all shows them" if others > 0 and not as_json else ""
     may_answer = any(memory.get("answers") != "hardly" for memory in memories)  # always after a search by words
-    nearest = "" if warnings or is_open or may_answer else "Perhaps nothing here answers this; the nearest:"
+    is_partial = bool(set(warnings.values()) - {"project_moved"})
+    nearest = "" if is_partial or is_open or may_answer else "Perhaps nothing here answers this; the nearest:"
     windows = time_windows(" ".join(query), time.time(), None)
     if windows and not nearest and not any(_may_be_from(windows, memory) for memory in memories):
         nearest = "Nothing was found from that time; from other times:"
@@ -548,16 +549,16 @@ def show(where: Where, named: Sequence[str], version: int | None, view: str | No
 
 
 def clients_of(where: Where) -> dict[str, str]:
-    """The client names of the projects' latest sessions, by session id."""
+    """The names of the projects' latest sessions, by session id."""
     from remembrancer.commands.runtime_client import ask_store
-    from remembrancer.memory.text import client_title
+    from remembrancer.memory.text import session_title
     from remembrancer.protocol.browsing import ListSessions
 
     clients: dict[str, str] = {}
     with suppress(RemembrancerError):  # then the ids are shown
         for place in where.places:
             sessions = ask_store(ListSessions(place.project, SHELL_SESSION, limit=NAMED_SESSIONS))
-            clients |= {session.session_id: client_title(session.client) for session in sessions if session.client}
+            clients |= {each.session_id: session_title(each.client, each.started_at) for each in sessions}
     return clients
 
 
@@ -722,8 +723,7 @@ def _relation(edge: Answer) -> str:
 def author_of_change(change: Answer, clients: Mapping[str, str]) -> str:
     """The session or person that made a change in a history; empty for background work."""
     session, member = str(change["session_id"]), change.get("member", "")
-    client = clients.get(session, NAMELESS)
-    client = "a session" if client == NAMELESS else client
+    client = clients.get(session, NAMELESS).replace(NAMELESS, NAMELESS.lower())
     return author_of(session, client, member) if session else ""
 
 

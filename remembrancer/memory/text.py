@@ -8,6 +8,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -208,6 +209,12 @@ def client_title(client: str) -> str:
     if client.lower() in ("mcp", "mcp-client"):
         return NAMELESS
     return client.replace("-", " ").title() if client.islower() else client
+
+
+def session_title(client: str | None, started_at: float) -> str:
+    """The name of a session for a person: its client's, or its start if the client has no name of its own."""
+    name = client_title(client or NAMELESS)
+    return f"{name} of {datetime.fromtimestamp(started_at).astimezone():%d %b, %H:%M}" if name == NAMELESS else name
 
 
 def count(number: int, noun: str, plural: str = "") -> str:

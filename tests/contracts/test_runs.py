@@ -277,6 +277,8 @@ def test_review_shows_pairs_that_a_person_can_decide_once_each_and_counts_the_re
     assert found() == ([(ids["new"], ids["old"], "contradicts"), alike[1]], 0)
     rig.records.link_similar([NearDuplicate(number["old"], number["one"], 0.3, relation="contradicts")])
     assert found(limit=1) == ([(ids["new"], ids["old"], "contradicts")], 2)
+    rig.do(UpdateMemory(ids["old"], kind="open_end", done=True))
+    assert found() == (alike[1:], 0), "what is done is past"
 
 
 # Undoing

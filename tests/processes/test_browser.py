@@ -435,6 +435,7 @@ def test_the_timeline_the_sessions_and_what_waits_for_a_person_are_shown(visit: 
     assert Page(today).text.index("port 9090") < Page(today).text.index("port 8080")
     page = visit.get("/review")
     assert "may replace" in Page(page).text
+    assert int(visit.client.get(f"{visit.base}{visit.project}/review/waiting").text) >= 1
     text = Page(visit.get(f"/memory/{older}")).text
     assert "Probably replaced by The API listens on port 9090 now It is replaced Both hold" in text
     assert "Probably replaced" not in Page(visit.get(f"/memory/{newer}")).text
@@ -574,13 +575,20 @@ def test_sessions_are_a_project_s_own_with_the_last_memory_changed(visit: Visit,
     stranger = Visit(door, elsewhere)
     with closing(stranger.client):
         of_user.append(stranger.stored("Prefers tea to coffee", scope="user"))
+        stranger.stored("The quay is long")
+    assert "The buoy is red" in visit.do("/remember", passage="The buoy is red", scope="user")
     page = visit.get("/sessions")
+    assert "The buoy" not in Page(page).text, "a person is no session"
     assert "Answer in English" in Page(page).text
     assert "Prefers tea" not in Page(page).text
     assert "Prefers tea" in Page(visit.get("/today")).text
     today = Page(visit.get("/today")).text
     assert today.index("The gate opens") < today.index("In other projects") < today.index("Prefers tea")
-    assert str(tmp_path) in Page(visit.get("/projects")).text
+    of_user.append(visit.call("recall_memories", query="the buoy")["memories"][0]["id"])
+    projects = Page(visit.get("/projects")).text
+    assert (str(tmp_path) in projects, "no longer there" in projects) == (True, False)
+    elsewhere.rename(tmp_path / "moved")
+    assert f"{elsewhere} no longer there: if it was moved" in Page(visit.get("/projects")).text
     for each in of_user:  # the other tests share the user
         visit.erase(each)
 

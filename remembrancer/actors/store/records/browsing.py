@@ -241,7 +241,7 @@ def _pairs(records: Reader, request: FindPairs) -> PairsRead:
            JOIN memories AS a ON a.number = l.source JOIN memories AS b ON b.number = l.target
            WHERE a.space = @SPACE AND {WAITING} AND (?3 OR l.relation = 'contradicts')
            AND a.forgotten_at IS NULL AND b.forgotten_at IS NULL AND a.status != 'archived' AND b.status != 'archived'
-           AND a.valid_until IS NULL AND b.valid_until IS NULL
+           AND a.valid_until IS NULL AND b.valid_until IS NULL AND NOT a.done AND NOT b.done
            AND {shown_to("a", "?1")} AND {shown_to("b", "?1")}
            GROUP BY 1, 2 ORDER BY relation, l.strength DESC, 2 DESC LIMIT ?2""",  # noqa: S608 - fixed
         (request.session_id, MOST_PAIRS, request.alike),
