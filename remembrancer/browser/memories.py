@@ -306,7 +306,9 @@ async def remember(view: View) -> Response:
     """Store a passage of a note, or typed text, which stays in its form if it is refused. Text that was already known
     gets no undo, which would forget it."""
     path, text = view.field("path"), view.exactly("passage")
-    fields: dict[str, Any] = {name: view.field(name) for name in ("kind", "due", "scope") if view.field(name)}
+    fields: dict[str, Any] = {
+        name: view.field(name) for name in ("kind", "due", "scope", "occurred_at") if view.field(name)
+    }
     fields |= {"tags": list(tags_in(view.field("tags"))), "allow_secrets": bool(view.field("allow_secrets"))}
     try:
         if not text.strip():

@@ -176,13 +176,14 @@ def test_what_is_typed_is_remembered_and_can_be_undone(visit: Visit) -> None:
     assert "Remembered: 2 memories" in Page(page).text
     assert "paint it by 2030-05-01 1 May 2030" in Page(visit.get("/today")).text
     text = "Paint the buoy red\n\nand moor it"
-    fields = {"due": "2030-06-01", "tags": "buoy, paint", "scope": "user"}
+    fields = {"due": "2030-06-01", "tags": "buoy, paint", "scope": "user", "occurred_at": "2024-02-03"}
     visit.do("/remember", passage=text.replace("\n", "\r\n"), **fields)  # as a browser sends the ends of lines
     found = visit.call("recall_memories", query="paint the buoy red")["memories"]
     (painted,) = (each for each in found if each["content"] == text)
     painted = visit.call("get_memory", memory_id=painted["id"])
     visit.erase(painted["id"])  # the other tests share the user
     assert (painted["scope"], painted["due"][:10], painted["tags"]) == ("user", "2030-06-01", ["buoy", "paint"])
+    assert painted["occurred_at"][:10] == "2024-02-03"
 
 
 def test_what_is_typed_and_refused_stays_in_its_form(visit: Visit) -> None:
