@@ -17,6 +17,7 @@ from remembrancer.actors.store.records.memory_rows import read_copies
 from remembrancer.actors.store.records.sqlite_records import Limits
 from remembrancer.actors.store.records.types import Filters, NearDuplicate
 from remembrancer.actors.store.retrieval.question import phrases_of
+from remembrancer.actors.store.write_handlers import MAX_COPIES
 from remembrancer.memory.changes import changed_line
 from remembrancer.memory.decay import DAY_S
 from remembrancer.memory.fields import check_memory
@@ -43,14 +44,13 @@ from remembrancer.protocol.writes import (
     RestoredResult,
     RestoreMemory,
     SourceRef,
-    StoredResult,
     TagMemory,
     TextEdit,
     UndoChange,
     UpdatedResult,
     UpdateMemory,
 )
-from tests.contracts.records_rig import MODEL, RecordsRig, embedded, lanes_writer, near_duplicates, pending, texts_of
+from tests.contracts.records_rig import MODEL, RecordsRig, embedded, near_duplicates, pending, texts_of
 from tests.contracts.runs_rig import carry_out
 from tests.operations import (
     OTHER_SESSION,
@@ -625,15 +625,9 @@ def test_a_text_and_an_earlier_version_that_are_a_sessions_own_are_nothing_to_an
 
 
 def test_of_an_event_that_was_stored_often_the_five_oldest_copies_are_named(rig: RecordsRig) -> None:
-    writer = lanes_writer(rig.records._file.file, {"session": rig.records, "project": rig.records})
-    stores = [
-        store_operation(f"day {day}", "the tests pass", type="episodic", occurred_at=day * 86_400.0)
-        for day in range(1, 9)
-    ]
-    *_, last = writer.apply(stores)
-    assert isinstance(last, Applied)
-    assert isinstance(last.result, StoredResult)
-    assert last.result.duplicates == tuple(memory_id_of(each) for each in stores[:5])
+    *stored, last = [rig.say("the tests pass", type="episodic", occurred_at=day * 86_400.0) for day in range(1, 9)]
+    copies = read_copies(rig.records._file.read, last, "the tests pass", SESSION, MAX_COPIES)
+    assert list(copies) == stored[:5]
 
 
 def related(rig: RecordsRig, memory_id: str, session: str = SESSION, depth: int = 0) -> dict[str, tuple[str, ...]]:

@@ -15,7 +15,7 @@ import msgspec
 from remembrancer.actors.store.dispatcher import Handler, Handlers, RequestContext, StoreParts
 from remembrancer.actors.store.note_files import write_note
 from remembrancer.actors.store.records.memory_rows import read_copies, read_short_forms
-from remembrancer.actors.store.records.space import SpaceConnection
+from remembrancer.actors.store.records.space import SpaceConnection, Spaces
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits, read_applied
 from remembrancer.actors.store.records.sqlite_file import Query
 from remembrancer.actors.store.records.sqlite_records import Records, apply_each
@@ -97,6 +97,21 @@ class WriteHandlers(Handlers):
             gone = tuple(dict.fromkeys((operation.change.memory_id, *reply.result.gone)))
             await self.scrub(gone, quotes)
             await self._purge_journals()
+        return self._with_copies(operation, reply)
+
+    def _with_copies(self, operation: Operation, reply: Applied) -> Applied:
+        """Return the reply to a store with the memories of the same text in all scopes, and short forms of the ids;
+        without them if they cannot be read."""
+        change, result = operation.change, reply.result
+        if not (isinstance(change, StoreMemory) and isinstance(result, StoredResult)):
+            return reply
+        with contextlib.suppress(RemembrancerError):
+            seen = _seen_by(operation.project, self._files.lanes_of(operation.project.id))
+            with Spaces(self._files.database, _numbers_of(seen)).reading() as query:
+                copies = tuple(read_copies(query, result.memory_id, change.content, operation.session_id, MAX_COPIES))
+                short_ids = read_short_forms(query, (result.memory_id, *copies))
+            result = msgspec.structs.replace(result, duplicates=copies)
+            return msgspec.structs.replace(reply, result=result, short_ids=short_ids)
         return reply
 
     async def scrub(self, memory_ids: Sequence[str], quotes: Sequence[str] = ()) -> None:
@@ -146,7 +161,6 @@ class WriteHandlers(Handlers):
                 outcome = await self._committer.submit(self._writer, operation)
             if isinstance(outcome, Forwarded):
                 outcome = await self._committer.submit(outcome.lane, outcome.operation)
-                outcome = self._writer.with_copies(operation, outcome)
         except RemembrancerError as error:
             return error
         reply = self._replaced.reply_to(operation, outcome)
@@ -233,10 +247,9 @@ class MemoryWriter:
         try:
             lanes = self._files.lanes_of(operation.project.id)
             seen = _seen_by(operation.project, lanes)
-            query = SpaceConnection(connection, *{each.space for each in lanes.values()}).query
-            earlier = read_applied(query, operation.operation_id)
-            if earlier is not None:
-                return _with_copies(connection, seen, operation, earlier)
+            query = SpaceConnection(connection, *_numbers_of(lanes)).query
+            if (earlier := read_applied(query, operation.operation_id)) is not None:
+                return earlier
             operation = _move_back(connection, seen, operation)
             source, destination = self._place(connection, query, lanes, seen, operation)
             if source.is_shared or destination.is_shared:
@@ -246,14 +259,6 @@ class MemoryWriter:
             return refusal
         if isinstance(outcome, Applied):
             changed |= {source, destination}
-        return _with_copies(connection, seen, operation, outcome)
-
-    def with_copies(self, operation: Operation, outcome: Outcome) -> Outcome:
-        """Return the outcome of a forwarded operation in the form that `apply` returns. Reads on the calling thread."""
-        with contextlib.suppress(RemembrancerError):
-            seen = _seen_by(operation.project, self._files.lanes_of(operation.project.id))
-            with self._files.database.reading() as connection:
-                return _with_copies(connection, seen, operation, outcome)
         return outcome
 
     def _place(
@@ -306,6 +311,10 @@ def _seen_by(project: ProjectRef, lanes: Lanes) -> Lanes:
     return {scope: each for scope, each in lanes.items() if project.sees_user or not each.is_users}
 
 
+def _numbers_of(lanes: Lanes) -> list[int]:
+    return list({each.space for each in lanes.values()})
+
+
 def _move_back(connection: sqlite3.Connection, seen: Lanes, operation: Operation) -> Operation:
     """Return the operation that moves a memory back if this one undoes a move between lanes, or else this one."""
     change = operation.change
@@ -320,23 +329,6 @@ def _move_back(connection: sqlite3.Connection, seen: Lanes, operation: Operation
             back = PromoteMemory(change.memory_id, scope, MOVE_UNDONE)
             return msgspec.structs.replace(operation, change=back)
     return operation
-
-
-def _with_copies(connection: sqlite3.Connection, seen: Lanes, operation: Operation, outcome: Outcome) -> Outcome:
-    """Return the outcome of a store with the memories of the same text in all scopes, and short forms of the ids;
-    without them if they cannot be read."""
-    change = operation.change
-    if isinstance(outcome, RemembrancerError) or not isinstance(outcome.result, StoredResult):
-        return outcome
-    assert isinstance(change, StoreMemory), "only a store has this result"
-    memory_id = outcome.result.memory_id
-    query = SpaceConnection(connection, *{each.space for each in seen.values()}).query
-    with contextlib.suppress(sqlite3.Error):
-        copies = tuple(read_copies(query, memory_id, change.content, operation.session_id, MAX_COPIES))
-        result = msgspec.structs.replace(outcome.result, duplicates=copies)
-        short_ids = read_short_forms(query, (memory_id, *copies))
-        return msgspec.structs.replace(outcome, result=result, short_ids=short_ids)
-    return outcome
 
 
 def _from_known(
