@@ -245,7 +245,8 @@ class SqliteSearch(SqliteWords):
                 f"SELECT {_LISTED}{links} FROM memories AS m WHERE m.number IN {AMONG} AND {condition}",  # noqa: S608
                 (*session, json_list(numbers), *arguments),
             ):
-                fields = _decoded_fields(row[: len(LISTED_COLUMNS)])
+                fields = decoded(dict(zip(LISTED_COLUMNS, row[: len(LISTED_COLUMNS)], strict=True)))
+                fields["forgotten"] = fields["forgotten_at"] is not None
                 linked: dict[str, dict[str, None]] = {}
                 for field, other in _decode_links(row[-1]) if links else ():
                     ids = linked.setdefault(field, {})
@@ -275,17 +276,17 @@ class SqliteSearch(SqliteWords):
                 distances |= dict.fromkeys(reached, distance)
                 if not reached:
                     break
-            listed = {}
-            statement = f"SELECT {_LISTED} FROM memories AS m WHERE m.number IN {AMONG}"  # noqa: S608 - our columns
-            for row in query(statement, (json_list(distances),)):
-                fields = _decoded_fields(row)
-                del fields["updated_at"], fields["space"]
-                listed[fields.pop("number")] = fields
-            return {
-                number: LinkedMemory(**listed[number], related=tuple(related[number]), distance=distance)
-                for number, distance in distances.items()
-                if number in listed
-            }
+        listed = self.load(list(distances), Filters(session_id))
+        return {
+            number: LinkedMemory(
+                **listed[number].listed(),
+                last_accessed_at=listed[number].last_accessed_at,
+                related=tuple(related[number]),
+                distance=distance,
+            )
+            for number, distance in distances.items()
+            if number in listed
+        }
 
     def merged_into(self, memory_ids: Sequence[str]) -> dict[str, str]:
         """Map the ids of memories that were merged into another, in any space, to the other's id."""
@@ -363,12 +364,6 @@ class SqliteSearch(SqliteWords):
                 by_type[kind] += count
         forgotten = sum(count for *_, is_forgotten, count in sorts if is_forgotten)
         return Counts(by_scope.total(), dict(by_scope), dict(by_type), forgotten, *graph)
-
-
-def _decoded_fields(row: Sequence[Any]) -> dict[str, Any]:
-    """Decode the fields of a listed memory, without its links."""
-    fields = decoded(dict(zip(LISTED_COLUMNS, row, strict=True)))
-    return fields | {"forgotten": fields["forgotten_at"] is not None}
 
 
 _LINKS: Final = f"""SELECT json_group_array(json_array(field, id)) FROM (
