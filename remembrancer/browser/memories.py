@@ -2,6 +2,7 @@
 
 import math
 import re
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
@@ -118,7 +119,9 @@ async def search(view: View, refused: str = "") -> Response:
             about=about,
             **filters,
         )
+        asked_at = time.perf_counter()
         recalled = await view.ask(request)
+        values["took_ms"] = (time.perf_counter() - asked_at) * 1000
         answer = [each.id for each in recalled.memories]
         values |= {"found": recalled, "memories": recalled.memories, "about": about}
         if about:

@@ -10,6 +10,8 @@ from typing import Final, NamedTuple
 
 from remembrancer.protocol.consolidation import Material
 from remembrancer.protocol.kinds import Scope, Status
+from remembrancer.protocol.reads import ListedMemory
+from remembrancer.protocol.writes import PortableMemory
 
 DAY_S: Final = 86_400.0
 STALE_AFTER_S: Final = 30 * DAY_S
@@ -58,10 +60,11 @@ def memory_strength(
     return math.floor(strength * 1000 + 0.5) / 1000
 
 
-def strength_of(memory: Material, now: float) -> float:
-    return memory_strength(
-        memory.importance, memory.confidence, memory.access_count, memory.last_accessed_at, memory.scope, now
-    )
+def strength_of(memory: ListedMemory | PortableMemory, now: float) -> float:
+    """The strength of a memory; see `memory_strength`."""
+    accessed_at = memory.created_at if memory.last_accessed_at is None else memory.last_accessed_at
+    known = memory.importance, memory.confidence, memory.access_count, accessed_at, memory.scope
+    return memory_strength(*known, now, is_open=memory.is_open)
 
 
 def is_stale(status: Status, last_accessed_at: float, access_count: int, now: float) -> bool:

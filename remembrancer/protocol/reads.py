@@ -97,6 +97,7 @@ class ListedMemory(ShownFields, frozen=True, kw_only=True):
     """The time of its last change, or else of its creation."""
     version: int = 1
     access_count: int = 0
+    last_accessed_at: float | None = None
     status: Status = "active"
     forgotten: bool = False
     forgotten_at: float | None = None
@@ -151,7 +152,6 @@ class Recalled(msgspec.Struct, frozen=True, tag=True):
     total_matched: int
     below_threshold: int
     strategy_used: Strategy
-    query_time_ms: float
     profile: ProfileName | None = None
     """The weight profile used; None if only one scope was searched."""
     left_out: tuple[RecalledMemory, ...] = ()
@@ -228,7 +228,6 @@ class LinkedMemory(ListedMemory, frozen=True, kw_only=True, omit_defaults=True):
 
     related: tuple[str, ...] = ()
     distance: int = 0
-    last_accessed_at: float | None = None
 
 
 class FollowLinks(SessionRequest[Memories[LinkedMemory]], frozen=True):

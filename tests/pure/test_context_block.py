@@ -415,7 +415,7 @@ def test_the_hint_says_whether_filters_narrowed_the_question() -> None:
         (filters, 0, "Nothing was found. Try other words, fewer filters or include_forgotten."),
     ):
         question = Recall("session:s", project=PROJECT, query="query", **fields)
-        assert hint_for(question, Recalled((), 0, below, "hybrid", 1.0)) == hint
+        assert hint_for(question, Recalled((), 0, below, "hybrid")) == hint
 
 
 @pytest.mark.parametrize(("text", "words", "line"), cases("context_block", "first_words"))

@@ -21,10 +21,9 @@ from remembrancer.actors.store.retrieval.deduplication import (
     each_once,
     replaced_by_new,
     replaced_last,
-    strength_of,
     without_imported,
 )
-from remembrancer.memory.decay import DAY_S
+from remembrancer.memory.decay import DAY_S, strength_of
 from remembrancer.protocol.kinds import SCOPES, Scope
 from remembrancer.protocol.reads import Scores
 from remembrancer.protocol.writes import SourceRef

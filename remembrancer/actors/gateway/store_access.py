@@ -382,7 +382,7 @@ class StoreAccess(MemoryService):
                 what = f"These are the memories last found for this session, as of {iso(at)}."
             if isinstance(question, Recall):
                 shown = memories[: question.limit]
-                reply = Recalled(shown, len(shown), 0, question.strategy, 0.0)
+                reply = Recalled(shown, len(shown), 0, question.strategy)
             else:
                 reply = ContextGathered(in_sections(memories, question.sections))
         else:

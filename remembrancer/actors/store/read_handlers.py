@@ -20,13 +20,12 @@ from remembrancer.actors.store.records.browsing import BROWSER_READS, undo_forge
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
 from remembrancer.actors.store.replaced_memories import ReplacedMemories
 from remembrancer.actors.store.retrieval.context import Gathering
-from remembrancer.actors.store.retrieval.deduplication import strength_of
 from remembrancer.actors.store.retrieval.graph_search import search_graph
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.view import PROJECTS, Ref, Source, View
 from remembrancer.actors.store.spaces import USER
 from remembrancer.memory.changes import unknown_memory
-from remembrancer.memory.decay import is_stale
+from remembrancer.memory.decay import is_stale, strength_of
 from remembrancer.memory.limits import first_that_fit
 from remembrancer.memory.promotion import explain
 from remembrancer.memory.sentences import first_words

@@ -63,7 +63,7 @@ CODE: Final = "code"
 """The source that is searched and shown alongside the others: places in the project's code."""
 CODE_SHARE: Final = 3
 """Code gets at most one part in this many of `max_tokens`."""
-NOTHING: Final = Recalled((), 0, 0, "hybrid", 0.0)
+NOTHING: Final = Recalled((), 0, 0, "hybrid")
 
 
 class TimeRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -278,12 +278,7 @@ class SqliteSearch(SqliteWords):
                     break
         listed = self.load(list(distances), Filters(session_id))
         return {
-            number: LinkedMemory(
-                **listed[number].listed(),
-                last_accessed_at=listed[number].last_accessed_at,
-                related=tuple(related[number]),
-                distance=distance,
-            )
+            number: LinkedMemory(**listed[number].listed(), related=tuple(related[number]), distance=distance)
             for number, distance in distances.items()
             if number in listed
         }

@@ -55,7 +55,6 @@ class MemoryRecord(ListedMemory, frozen=True, kw_only=True):
 
     number: int
     space: int = 0
-    last_accessed_at: float | None = None
 
     @property
     def age_key(self) -> tuple[float, int]:

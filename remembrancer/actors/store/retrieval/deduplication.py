@@ -14,12 +14,11 @@ from remembrancer.actors.store.records.types import Filters, MemoryRecord, Vecto
 from remembrancer.actors.store.replaced_memories import probability_by_words
 from remembrancer.actors.store.retrieval.view import Ref, View
 from remembrancer.memory.changes import SAME_EVENT_S
-from remembrancer.memory.decay import has_ended, memory_strength
+from remembrancer.memory.decay import has_ended, strength_of
 from remembrancer.memory.replacement import PROBABLE, REPLACED
 from remembrancer.memory.wording import normalised, same_in_words
 from remembrancer.protocol.kinds import SCOPES, Scope
 from remembrancer.protocol.reads import Recall, Recalled, RecalledMemory, Scores, Strategy
-from remembrancer.protocol.writes import PortableMemory
 
 SPARE: Final = 10
 """The number of memories loaded beyond the limit, since some are removed as duplicates."""
@@ -114,7 +113,6 @@ def show(
         total_matched=len(ranked) - left_out,
         below_threshold=ranking.below,
         strategy_used=ranking.strategy,
-        query_time_ms=0.0,
         profile=request.profile,
         left_out=_left_out(request, view, ranking, filters, {entry.ref for entry in entries}),
         short_ids={} if request.scopes or request.sources else view.reader.short_forms(_ids_in(entries)),
@@ -235,13 +233,6 @@ def _loaded(
         for ref, scores in page
         if (record := records.get(ref)) is not None
     ]
-
-
-def strength_of(record: MemoryRecord | PortableMemory, now: float) -> float:
-    """Return the memory's strength; see `memory_strength`."""
-    accessed_at = record.created_at if record.last_accessed_at is None else record.last_accessed_at
-    known = record.importance, record.confidence, record.access_count, accessed_at, record.scope
-    return memory_strength(*known, now, is_open=record.is_open)
 
 
 def each_once(entries: Sequence[Entry]) -> list[Entry]:

@@ -2,14 +2,12 @@
 
 import asyncio
 import math
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -83,7 +81,6 @@ async def recall(
         ranking = rank(request, view, question, searches, now)
         return show(request, view, ranking, question.filters, now, of_a_time=bool(question.windows))
 
-    started = time.perf_counter()
     in_thread = partial(asyncio.get_running_loop().run_in_executor, threads)
     embedding = None if request.strategy == "keyword" else asyncio.create_task(make_vector())
     try:
@@ -94,8 +91,7 @@ async def recall(
     finally:  # the vector is not needed if the memories cannot be read
         if embedding is not None:
             embedding.cancel()
-    answer, seen = await in_thread(finish)
-    return msgspec.structs.replace(answer, query_time_ms=(time.perf_counter() - started) * 1000), seen
+    return await in_thread(finish)
 
 
 def rank(request: Recall, view: View, question: Question, searches: Searches, now: float) -> Ranking:
