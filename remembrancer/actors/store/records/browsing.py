@@ -17,7 +17,7 @@ from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
 from remembrancer.actors.store.records.sqlite_file import decode_names
 from remembrancer.actors.store.records.sqlite_records import Reader
 from remembrancer.memory.changes import MOVE_UNDONE, RESTORED, is_visible, standing, undoing
-from remembrancer.memory.replacement import are_two_things
+from remembrancer.memory.replacement import PROBABLE, are_two_things
 from remembrancer.protocol.browsing import (
     MOST_PAIRS,
     ActivityRead,
@@ -239,12 +239,12 @@ def _pairs(records: Reader, request: FindPairs) -> PairsRead:
         f"""SELECT min(a.number, b.number), max(a.number, b.number), min(l.relation) AS relation, l.strength
            FROM memory_links AS l
            JOIN memories AS a ON a.number = l.source JOIN memories AS b ON b.number = l.target
-           WHERE a.space = @SPACE AND {WAITING} AND (?3 OR l.relation = 'contradicts')
+           WHERE a.space = @SPACE AND {WAITING}
            AND a.forgotten_at IS NULL AND b.forgotten_at IS NULL AND a.status != 'archived' AND b.status != 'archived'
            AND a.valid_until IS NULL AND b.valid_until IS NULL AND NOT a.done AND NOT b.done
            AND {shown_to("a", "?1")} AND {shown_to("b", "?1")}
            GROUP BY 1, 2 ORDER BY relation, l.strength DESC, 2 DESC LIMIT ?2""",  # noqa: S608 - fixed
-        (request.session_id, MOST_PAIRS, request.alike),
+        (request.session_id, MOST_PAIRS),
     )
     found = records.load(list({number for row in rows for number in row[:2]}), Filters(request.session_id))
     listed = {number: ListedMemory(**record.listed()) for number, record in found.items()}
@@ -254,17 +254,20 @@ def _pairs(records: Reader, request: FindPairs) -> PairsRead:
         if listed.keys() >= {*pair}
         for older, newer in [sorted((found[each] for each in pair), key=lambda each: each.age_key)]
     ]
-    # "Sample 1 was dry", "sample 2 was dry" and so on are not repetitions, but one such text may replace another.
+    # "Sample 1 was dry", "sample 2 was dry" and so on are no repetitions, and none of many replaces another, since
+    # texts with numbers or names of their own are about several things. A single pair of that kind may be a change.
     numbered = {
         (each.older.id, each.newer.id)
         for each in waiting
-        if each.relation != "contradicts" and are_two_things(each.older.content, each.newer.content)
+        if (each.relation != "contradicts" or each.strength < PROBABLE)
+        and are_two_things(each.older.content, each.newer.content)
     }
     in_series = Counter(memory_id for pair in numbered for memory_id in pair)
+    series = {pair for pair in numbered if max(in_series[memory_id] for memory_id in pair) > 1}
     pairs = [
         each
         for each in waiting
-        if (each.older.id, each.newer.id) not in numbered or in_series[each.older.id] == in_series[each.newer.id] == 1
+        if (request.alike or each.relation == "contradicts") and (each.older.id, each.newer.id) not in series
     ]
     return PairsRead(tuple(pairs[: request.limit]), len(pairs[request.limit :]))
 
