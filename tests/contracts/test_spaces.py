@@ -253,7 +253,7 @@ def test_threads_that_end_leave_no_open_file(tmp_path: Path) -> None:
         before = descriptors()
         for _ in range(20):
             reads()
-        assert descriptors() == before
+        assert descriptors() <= before
 
 
 OURS, LANE, THEIRS = PROJECT.id, "l_000000000001", "p_ffffffffffff"
