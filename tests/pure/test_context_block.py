@@ -138,10 +138,12 @@ def test_memories_are_grouped_lines_with_short_ids_and_the_day_of_the_last_chang
     assert not made.truncated
 
 
-def test_a_block_says_what_else_there_is_and_the_day_of_a_change_where_the_text_does_not_name_it() -> None:
+def test_a_block_says_what_else_there_is_and_the_days_that_a_text_does_not_name() -> None:
     texts: tuple[tuple[str, dict[str, Any], str], ...] = (
         ("On 1970-01-10 the cache became Valkey", {}, "1970-01-10 the cache became Valkey\n"),
         ("Since 1970-01-09 the cache is Valkey", {}, "(changed 1970-01-10)"),
+        ("The cache went down", {"occurred_at": 8 * 86_400.0}, "down (1970-01-09) (changed 1970-01-10)"),
+        ("It went down on 1970-01-09", {"occurred_at": 8 * 86_400.0}, "01-09 (changed 1970-01-10)"),
         ("Moved to Valkey on 1970-01-10", {"kind": "open_end", "done": True}, "(done 1970-01-10)"),
     )
     for content, fields, line in texts:

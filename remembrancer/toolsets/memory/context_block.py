@@ -186,6 +186,8 @@ def item(memory: RecalledMemory, content: str, ids: Mapping[str, str], today: st
     later = [*memory.superseded_by, *memory.possibly_superseded_by]
     by = next((f" by {ids[each]}" for each in later if each in ids), "")
     remarks = [f"(possibly superseded{by})"] if later else []
+    if memory.occurred_at is not None and (day := iso(memory.occurred_at)[:10]) not in content:
+        remarks.append(f"({day})")
     if memory.version > 1 and memory.updated_at > memory.created_at:
         day = iso(memory.updated_at)[:10]
         remarks += [f"(done {day})"] if memory.done else [f"(changed {day})"] if day not in content else []
