@@ -60,10 +60,14 @@ def memory_strength(
     return math.floor(strength * 1000 + 0.5) / 1000
 
 
+def accessed_at(memory: ListedMemory | PortableMemory) -> float:
+    """The time of the last access, or else of the creation."""
+    return max(memory.created_at, memory.last_accessed_at or 0.0)
+
+
 def strength_of(memory: ListedMemory | PortableMemory, now: float) -> float:
-    """The strength of a memory; see `memory_strength`."""
-    accessed_at = memory.created_at if memory.last_accessed_at is None else memory.last_accessed_at
-    known = memory.importance, memory.confidence, memory.access_count, accessed_at, memory.scope
+    """`memory_strength` of a memory."""
+    known = memory.importance, memory.confidence, memory.access_count, accessed_at(memory), memory.scope
     return memory_strength(*known, now, is_open=memory.is_open)
 
 

@@ -173,13 +173,11 @@ class AwaitJob(Request[tuple[Job, ...]], frozen=True):
 
 class Material(ListedMemory, frozen=True, kw_only=True, omit_defaults=True):
     """A memory as the consolidator needs it. `derived_from` is complete, and the other ids that lists show are left
-    out. `last_accessed_at` is at least `created_at`. `vector` is the normalised mean of its passages' vectors
-    (little-endian float32), empty while it has none."""
+    out. `vector` is the normalised mean of its passages' vectors (little-endian float32), empty while it has none."""
 
     number: int
     kind: Kind
     session_id: str
-    last_accessed_at: float
     sessions_used: int = 0
     """The number of sessions that have used it: asked for it by id, changed it, linked it, or got it as a likely
     answer."""

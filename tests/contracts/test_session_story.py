@@ -186,7 +186,7 @@ def test_a_memory_is_read_with_all_that_counts(runs: RunsRig) -> None:
     assert (one.kind, one.type, one.domain, one.version, one.derived_from) == ("convention", "semantic", "d", 2, (TWO,))
     assert (one.access_count, one.sessions_used, one.last_accessed_at) == (3, 2, REQUESTED_AT + 40)
     assert (one.created_at, one.happened_at) == (REQUESTED_AT, REQUESTED_AT)
-    assert (two.status, two.archived_at, two.last_accessed_at) == ("archived", runs.clock.now, REQUESTED_AT)
+    assert (two.status, two.archived_at, two.last_accessed_at) == ("archived", runs.clock.now, None)
     assert not two.is_derived
     assert not two.pinned
 

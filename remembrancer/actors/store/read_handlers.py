@@ -25,7 +25,7 @@ from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.view import PROJECTS, Ref, Source, View
 from remembrancer.actors.store.spaces import USER
 from remembrancer.memory.changes import unknown_memory
-from remembrancer.memory.decay import is_stale, strength_of
+from remembrancer.memory.decay import accessed_at, is_stale, strength_of
 from remembrancer.memory.limits import first_that_fit
 from remembrancer.memory.promotion import explain
 from remembrancer.memory.sentences import first_words
@@ -201,7 +201,6 @@ class ReadHandlers(Handlers):
         ref = view.reader.number_of(request.memory_id)
         if memory is None or ref is None:
             raise unknown_memory(request.memory_id)
-        accessed_at = memory.created_at if memory.last_accessed_at is None else memory.last_accessed_at
         known, now = view.reader.surroundings(memory.id, memory.content, request.session_id), time.time()
         records, forgets = view.records_of(ref), False
         if request.with_undo:
@@ -215,7 +214,7 @@ class ReadHandlers(Handlers):
             near_duplicates=near_duplicates(view, ref, request.session_id),
             strength=strength_of(memory, now),
             undo_forgets=forgets,
-            is_stale=not memory.is_open and is_stale(memory.status, accessed_at, memory.access_count, now),
+            is_stale=not memory.is_open and is_stale(memory.status, accessed_at(memory), memory.access_count, now),
             reasons=explain(memory, known.proposal),
         )
 

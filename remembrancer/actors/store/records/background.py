@@ -267,7 +267,6 @@ MAX_PAGE: Final = 1000
 """The limit on memories in a page of any request. A page with vectors is then a few megabytes."""
 _COLUMNS: Final = {name: f"m.{name}" for name in Material.__struct_fields__ if name not in {*NO_COLUMNS, "vector"}} | {
     "number": "m.number",
-    "last_accessed_at": "max(coalesce(m.last_accessed_at, 0), m.created_at)",
     "sessions_used": "(SELECT count(*) FROM memory_sessions WHERE memory = m.number)",
     "pinned": "m.pinned OR (m.kind = 'open_end' AND NOT m.done)",
     "is_replaced": f"""EXISTS (SELECT 1 FROM (
