@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from remembrancer.memory.decay import DAY_S, has_ended
-from remembrancer.memory.fields import FIELDS, encode_object
+from remembrancer.memory.fields import FIELDS, Field, encode_object
 from remembrancer.memory.limits import MAX_ENTITIES, MAX_TAGS
 from remembrancer.memory.names import name_key
 from remembrancer.memory.open_ends import due_in
@@ -69,19 +69,16 @@ def is_version_visible(
 def differences(before: MemoryVersion, after: MemoryVersion) -> tuple[str, ...]:
     """The fields in which two versions differ. Forgetting and restoring count as a difference in `status`."""
 
-    def value_of(version: MemoryVersion, name: str) -> Any:
-        match name:
+    def value_of(version: MemoryVersion, row: Field) -> Any:
+        match row.name:
             case "kind":
                 return kind_of(version)
             case "status":
                 return version.status, version.forgotten
-        return getattr(version, name)
+        value = getattr(version, row.name)
+        return encode_object(value) if row.sort == "object" else value  # 1 equals True in Python
 
-    def is_same(name: str, sort: str) -> bool:
-        one, other = value_of(before, name), value_of(after, name)
-        return encode_object(one) == encode_object(other) if sort == "object" else bool(one == other)
-
-    return tuple(each.name for each in FIELDS if each.is_compared and not is_same(each.name, each.sort))
+    return tuple(row.name for row in FIELDS if row.is_compared and value_of(before, row) != value_of(after, row))
 
 
 def changed(before: MemoryVersion, values: Mapping[str, Any]) -> MemoryVersion:
@@ -120,8 +117,11 @@ def updated(before: MemoryVersion, change: UpdateMemory, at: float) -> MemoryVer
         )
     if len(after.related_entities) > max(MAX_ENTITIES, len(before.related_entities)):
         raise InvalidInput(f"a memory may name at most {MAX_ENTITIES} entities", field="related_entities")
-    if change.valid_from is not None or change.valid_until is not None:
-        _check_validity(after, "valid_until" if change.valid_from is None else "valid_from")
+    start, end = after.valid_from, after.valid_until
+    is_changed = change.valid_from is not None or change.valid_until is not None
+    if is_changed and start is not None and end is not None and start >= end:
+        message = "valid_until must be later than valid_from; give both if the memory already has the other one"
+        raise InvalidInput(message, field="valid_until" if change.valid_from is None else "valid_from")
     return after
 
 
@@ -282,12 +282,6 @@ def check_remembered(memory_id: str, snapshot: MemoryVersion) -> None:
         raise InvalidInput(f"{memory_id} is forgotten: restore it first", field="memory_id", remedy="restore_memory")
 
 
-def _check_validity(after: MemoryVersion, field: str) -> None:
-    if after.valid_from is not None and after.valid_until is not None and after.valid_from >= after.valid_until:
-        message = "valid_until must be later than valid_from; give both if the memory already has the other one"
-        raise InvalidInput(message, field=field)
-
-
 def _check_tags(before: MemoryVersion, after: MemoryVersion, argument: str) -> None:
     if len(after.tags) > max(MAX_TAGS, len(before.tags)):
         raise InvalidInput(f"a memory may have at most {MAX_TAGS} tags", field=argument)
@@ -329,13 +323,8 @@ def _last_words(text: str) -> str:
 
 
 def _merged(present: dict[str, Any], changes: dict[str, Any], name: str) -> dict[str, Any]:
-    if not changes:
-        return present
     merged = {key: value for key, value in (present | changes).items() if value is not None or key not in changes}
-    try:
-        size = len(encode_object(merged))
-    except TypeError as error:
-        raise InvalidInput(f"{name} must be valid as JSON: {error}", field=name) from error
+    size = len(encode_object(merged))
     if size > max(MAX_OBJECT_BYTES, len(encode_object(present))):
         raise InvalidInput(
             f"the {name} of a memory may have at most {MAX_OBJECT_BYTES} bytes as JSON, and this would be {size}",

@@ -13,7 +13,7 @@ from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from remembrancer.memory.tokens import LEAST_CHUNK_TOKENS, estimate_tokens, truncate
+from remembrancer.memory.tokens import estimate_tokens, truncate
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -51,13 +51,8 @@ def chunks_of(
     A chunk that continues where the previous one was cut begins with up to `overlap` tokens of it: whole lines, or else
     sentences, or else words. There is no overlap if the chunk begins with a heading, or if its first block would not
     fit. Without `at_blocks`, headings and blocks are treated as ordinary lines. `blocks` are given for a text that is
-    not Markdown.
-
-    Raises:
-        ValueError: `tokens` is too small, or `overlap` is more than half of it.
+    not Markdown. `tokens` is at least `LEAST_CHUNK_TOKENS`, and `overlap` at most half of it (as of the settings).
     """
-    if tokens < LEAST_CHUNK_TOKENS or not 0 <= overlap <= tokens // 2:
-        raise ValueError(f"a chunk needs at least {LEAST_CHUNK_TOKENS} tokens, and its overlap at most half as many")
     if blocks is None:
         blocks = _blocks_of(text, line_starts(text)) if at_blocks else ()
     return list(_Cutter(text, tokens, overlap, blocks).chunks())
@@ -203,14 +198,11 @@ class _Cutter:
             [low + match.end() for match in _SENTENCE.finditer(window)],
             [low + match.end() for match in _WORD.finditer(window)],
         ):
-            fitting = bisect_left(places, True, key=lambda place: self._tokens(place, piece.start) <= room)
+            fitting = bisect_left(places, True, key=lambda at: estimate_tokens(self._text[at : piece.start]) <= room)
             for place in places[fitting:]:
                 if self._text[place : piece.start].strip():
                     return self._trimmed(place, piece.start)[0]
         return piece.start
-
-    def _tokens(self, start: int, end: int) -> int:
-        return estimate_tokens(self._text[start:end])
 
     def _trimmed(self, start: int, end: int) -> tuple[int, int]:
         """The range without line breaks at its ends and blanks at its end. Indentation is significant, so it stays."""

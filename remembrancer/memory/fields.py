@@ -155,10 +155,6 @@ def _check_fields(memory: RecordedFields, content_limit_bytes: int) -> None:
             value = getattr(memory, row.name, None)
             if value is not None and value != "":
                 rule(value, row)
-    try:
-        msgspec.msgpack.encode(memory)
-    except (OverflowError, RecursionError) as error:
-        raise InvalidInput(f"a number in it is too large, or it is nested too deeply: {error}") from error
 
 
 def clean_tags(tags: Sequence[str], *, field: str = "tags") -> tuple[str, ...]:
