@@ -2,7 +2,7 @@
 relevant to this task. Pure."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -24,17 +24,6 @@ LONGEST_SHARE, LEAST_LONGEST = 1 / 6, 64
 """The maximum tokens for one memory if not all memories fit."""
 
 M = TypeVar("M", bound=ListedMemory)
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """The memories to choose from: those relevant to every task, open ends, and the rest, each list best first;
-    `found`: the ids of those that a search for the task found."""
-
-    standing: Sequence[RecalledMemory] = ()
-    ends: Sequence[RecalledMemory] = ()
-    rest: Sequence[RecalledMemory] = ()
-    found: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +60,18 @@ def in_sections(memories: Iterable[M], sections: Sequence[Section]) -> tuple[M, 
     return tuple(memory for own in named.values() for memory in own)
 
 
-def choose(choice: Choice, tokens: int, *, is_part: bool = False) -> Chosen:
-    """The memories that fit into a budget. `is_part`: `choice` does not have all memories."""
+def choose(
+    tokens: int,
+    rest: Sequence[RecalledMemory],
+    standing: Sequence[RecalledMemory] = (),
+    ends: Sequence[RecalledMemory] = (),
+    found: Container[str] = (),
+    *,
+    is_part: bool = False,
+) -> Chosen:
+    """The memories that fit into a budget of tokens: of those relevant to every task (`standing`), the open ends, and
+    the rest, each list best first. `found` are the ids that a search for the task found. `is_part`: these are not all
+    memories."""
     given: dict[str, RecalledMemory] = {}
     room = tokens - HEADINGS - is_part * min(INDEX, INDEX_SHARE * tokens)
     longest = min(max(LEAST_LONGEST, int(LONGEST_SHARE * tokens)), max(0, int(room) - AROUND))
@@ -94,24 +93,18 @@ def choose(choice: Choice, tokens: int, *, is_part: bool = False) -> Chosen:
                 given[memory.id] = memory
                 available, room = available - cost, room - cost
 
-    take(sorted(choice.standing, key=_weight_of(choice), reverse=True), STANDING_SHARE * tokens)
-    take(choice.ends, ENDS_SHARE * tokens)
-    take(choice.rest, room)
-    take(choice.standing, room)
-    take(choice.ends, room)
-    left_out = is_part or len(given) < len({each.id for each in choice.rest})
+    replacing = {newer for memory in standing for newer in memory.possibly_superseded_by}
+
+    def weight_of(memory: RecalledMemory) -> tuple[bool, bool, float, float]:
+        changed_at = memory.updated_at or memory.created_at
+        return memory.id in found, memory.id in replacing, memory.importance, changed_at
+
+    take(sorted(standing, key=weight_of, reverse=True), STANDING_SHARE * tokens)
+    take(ends, ENDS_SHARE * tokens)
+    take(rest, room)
+    take(standing, room)
+    take(ends, room)
+    left_out = is_part or len(given) < len({each.id for each in rest})
     replaced = replaced_among(given.values())
     present = tuple(each for key, each in given.items() if key not in replaced)
     return Chosen(present, left_out, tuple(each for key, each in given.items() if key in replaced))
-
-
-def _weight_of(choice: Choice) -> Callable[[RecalledMemory], tuple[bool, bool, float, float]]:
-    """A sort key: first memories found for the task, then those that replace others, then by importance, then by the
-    time of the last change."""
-    replacing = {newer for memory in choice.standing for newer in memory.possibly_superseded_by}
-    return lambda memory: (
-        memory.id in choice.found,
-        memory.id in replacing,
-        memory.importance,
-        memory.updated_at or memory.created_at,
-    )

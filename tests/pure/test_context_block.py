@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from remembrancer.actors.store.retrieval.context import OpenFiles
-from remembrancer.memory.contexts import AROUND, ENDS_SHARE, STANDING_SHARE, Choice, choose, section_of
+from remembrancer.memory.contexts import AROUND, ENDS_SHARE, STANDING_SHARE, choose, section_of
 from remembrancer.memory.relevance import MOST_FOR_PROMPT, needed_for_prompt
 from remembrancer.memory.sentences import first_words, from_best_sentence, without_marks
 from remembrancer.memory.text import neutralised
@@ -239,20 +239,20 @@ def numbered(number: int, words: int = 10, **fields: Any) -> RecalledMemory:
 
 def test_all_are_given_where_they_fit_and_one_long_memory_keeps_no_other_away() -> None:
     found = [numbered(number) for number in range(20)]
-    assert choose(Choice(rest=found), 3000).given == tuple(found)
-    assert not choose(Choice(rest=found), 3000).left_out
-    assert choose(Choice(rest=found), 300).left_out
-    assert choose(Choice(rest=found[:2]), 3000, is_part=True).left_out
+    assert choose(3000, found).given == tuple(found)
+    assert not choose(3000, found).left_out
+    assert choose(300, found).left_out
+    assert choose(3000, found[:2], is_part=True).left_out
     end = numbered(0, possibly_superseded_by=("memory:1",), kind="open_end")
-    chosen = choose(Choice(rest=[end, numbered(1)]), 3000)
+    chosen = choose(3000, [end, numbered(1)])
     assert (len(chosen.given), chosen.replaced) == (2, ())
     rule = numbered(0, possibly_superseded_by=("memory:1",), kind="convention")
-    assert choose(Choice(rest=[rule, numbered(1, kind="fact")]), 3000).replaced == (), "no fact replaces a rule"
-    assert choose(Choice(rest=[rule, numbered(1, kind="decision")]), 3000).replaced == (rule,)
-    least = next(most for most in range(100, 3000) if choose(Choice(rest=found), most).given == tuple(found))
-    assert len(choose(Choice(standing=found[:1], ends=found[1:]), least).given) == len(found), "none counts twice"
+    assert choose(3000, [rule, numbered(1, kind="fact")]).replaced == (), "no fact replaces a rule"
+    assert choose(3000, [rule, numbered(1, kind="decision")]).replaced == (rule,)
+    least = next(most for most in range(100, 3000) if choose(most, found).given == tuple(found))
+    assert len(choose(least, (), found[:1], found[1:]).given) == len(found), "none counts twice"
     found = [numbered(0, words=5000), *(numbered(number) for number in range(1, 10))]
-    given = choose(Choice(rest=found), 600, is_part=True).given
+    given = choose(600, found, is_part=True).given
     assert len(given) == 10
     assert given[0].content.endswith("word…")
 
@@ -261,15 +261,15 @@ def test_a_rule_about_two_aspects_of_names_is_left_out_once_others_have_set_both
     texts = ("Start names of methods with a_ and end method names with _a.", "End method names with _b.")
     rule = recalled(texts[0], 0, possibly_superseded_by=("memory:1", "memory:2"))
     half, rest = recalled(texts[1], 1), recalled("Now start method names with b_.", 2)
-    assert choose(Choice(rest=[rule, half]), 3000).replaced == ()
-    assert choose(Choice(rest=[rule, half, rest]), 3000).replaced == (rule,)
+    assert choose(3000, [rule, half]).replaced == ()
+    assert choose(3000, [rule, half, rest]).replaced == (rule,)
 
 
 def test_what_holds_for_every_task_comes_first_but_leaves_most_to_the_rest() -> None:
     standing = [numbered(number) for number in range(100)]
     ends = [numbered(number) for number in range(100, 200)]
     rest = [numbered(number) for number in range(200, 300)]
-    given = choose(Choice(standing, ends, rest), 1000, is_part=True).given
+    given = choose(1000, rest, standing, ends, is_part=True).given
     shares = [
         sum(estimate_tokens(each.content) + AROUND for each in given if each in part) for part in (standing, ends, rest)
     ]
@@ -277,8 +277,8 @@ def test_what_holds_for_every_task_comes_first_but_leaves_most_to_the_rest() -> 
     assert ENDS_SHARE * 1000 - 30 < shares[1] <= ENDS_SHARE * 1000
     assert shares[2] > 0
     assert sum(shares) < 1000
-    assert len(choose(Choice(standing), 1000, is_part=True).given) > len([each for each in given if each in standing])
-    assert len(choose(Choice(ends=ends), 1000, is_part=True).given) > len([each for each in given if each in ends])
+    assert len(choose(1000, (), standing, is_part=True).given) > len([each for each in given if each in standing])
+    assert len(choose(1000, (), ends=ends, is_part=True).given) > len([each for each in given if each in ends])
 
 
 def test_standing_memories_are_ordered_by_the_task_then_replacements_then_importance_then_the_last_change() -> None:
@@ -292,10 +292,10 @@ def test_standing_memories_are_ordered_by_the_task_then_replacements_then_import
         gone,
         numbered(1, importance=0.1),
     ]
-    chosen = choose(Choice(standing=found), 3000, is_part=True)
+    chosen = choose(3000, (), found, is_part=True)
     assert [each.id[7:] for each in chosen.given] == ["1", "2", "0", "3", "4"]
     assert chosen.replaced == (gone,), "what one that is given says anew is not"
-    for_task = choose(Choice(standing=found, found=frozenset({"memory:4"})), 3000, is_part=True)
+    for_task = choose(3000, (), found, found={"memory:4"}, is_part=True)
     assert [each.id[7:] for each in for_task.given] == ["4", "1", "2", "0", "3"]
 
 

@@ -19,7 +19,7 @@ from remembrancer.actors.store.records.types import Filters, MemoryRecord, Vecto
 from remembrancer.actors.store.retrieval.deduplication import as_recalled
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.view import View
-from remembrancer.memory.contexts import Choice, choose, in_sections, section_of
+from remembrancer.memory.contexts import choose, in_sections, section_of
 from remembrancer.memory.decay import has_ended
 from remembrancer.memory.names import name_key
 from remembrancer.memory.tokens import CHARACTERS_A_TOKEN
@@ -65,7 +65,7 @@ class Gathering:
         with_task = bool(self.request.task)  # without one, the most important are given
         listed, is_all = await self._in_thread(lambda: self._first("important", or_none=with_task))
         every = [each for each in listed if not each.done]
-        choice = choose(Choice(rest=every), self.request.tokens) if is_all else None
+        choice = choose(self.request.tokens, every) if is_all else None
         subjects: tuple[tuple[str, int], ...] = ()
         if choice is None or choice.left_out:
             standing, ends, of_files, found, subjects = await asyncio.gather(
@@ -79,7 +79,7 @@ class Gathering:
             standing, ends = ([answering.get(each.id, each) for each in some] for some in (standing, ends))
             rest = [*of_files, *(each for each in found if not each.done)]
             rest += () if self.request.task else every
-            choice = choose(Choice(standing, ends, rest, frozenset(answering)), self.request.part_tokens, is_part=True)
+            choice = choose(self.request.part_tokens, rest, standing, ends, answering, is_part=True)
         closed = () if choice.left_out else tuple(each for each in listed if each.done)
         ids = [each.id for each in (*choice.given, *choice.replaced, *closed)]
         return ContextGathered(
