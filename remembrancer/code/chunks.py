@@ -286,27 +286,13 @@ class Source:
         return short, f"{comment}\n{short}\n{docstring}"
 
     def _name(self, node: tree_sitter.Node) -> str:
-        name = node.child_by_field_name("name")
-        if name is None and (declarator := node.child_by_field_name("declarator")) is not None:
-            while True:
-                inner = declarator.child_by_field_name("declarator")
-                if inner is None and declarator.type == "parenthesized_declarator":
-                    inner = next(iter(declarator.named_children), None)
-                if inner is None:
-                    break
-                declarator = inner
-            name = declarator
-        if name is None and node.type == "impl_item":
-            name = node.child_by_field_name("type")
-        if name is None:
-            name = next((child for child in node.named_children if child.type.endswith("identifier")), None)
-        if name is None:
-            for child in node.named_children:
-                name = child.child_by_field_name("name")
-                if name is None and child.type == "variable_declaration":  # Kotlin
-                    name = next(iter(child.named_children), None)
-                if name is not None:
-                    break
+        name = (
+            node.child_by_field_name("name")
+            or _innermost_declarator(node)
+            or (node.child_by_field_name("type") if node.type == "impl_item" else None)
+            or next((child for child in node.named_children if child.type.endswith("identifier")), None)
+            or next(filter(None, map(_name_in, node.named_children)), None)
+        )
         if name is None:
             return ""
         text = re.sub(r"::|->|(?<=\w):(?=\w)|(?<!^)#", ".", re.sub(r"\s+|^#", "", self._text(name)))
@@ -324,6 +310,19 @@ class Source:
 
     def _text(self, node: tree_sitter.Node) -> str:
         return self.data[node.start_byte : node.end_byte].decode(errors="replace")
+
+
+def _innermost_declarator(node: tree_sitter.Node) -> tree_sitter.Node | None:
+    """The name in a declaration of C, which may be inside those of pointers, functions and parentheses."""
+    inner = node.child_by_field_name("declarator")
+    if inner is None and node.type == "parenthesized_declarator":
+        inner = next(iter(node.named_children), None)
+    return None if inner is None else _innermost_declarator(inner) or inner
+
+
+def _name_in(child: tree_sitter.Node) -> tree_sitter.Node | None:
+    is_kotlin = child.type == "variable_declaration"
+    return child.child_by_field_name("name") or (next(iter(child.named_children), None) if is_kotlin else None)
 
 
 def body_of(node: tree_sitter.Node) -> tree_sitter.Node | None:
@@ -360,19 +359,13 @@ def cut_by_lines(text: str) -> list[Chunk]:
 
 def _portions(lines: Sequence[str], start: int, end: int) -> Iterator[tuple[int, int]]:
     """Lines in portions of a chunk's size, split at a blank line if there is one in the last third."""
-    size = sum(map(len, lines[start : end + 1])) + end - start
-    if start <= end < start + MOST_LINES and size <= MOST_CHARACTERS:
-        yield start, end
-        return
     while start <= end:
         until, size = start, len(lines[start])
         while until < end and until - start < MOST_LINES - 1 and size + len(lines[until + 1]) < MOST_CHARACTERS:
             until += 1
             size += len(lines[until]) + 1
         if until < end:
-            blank = next(
-                (at for at in range(until, start + 2 * (until - start) // 3, -1) if not lines[at].strip()), until
-            )
-            until = blank
+            last_third = range(until, start + 2 * (until - start) // 3, -1)
+            until = next((at for at in last_third if not lines[at].strip()), until)
         yield start, until
         start = until + 1

@@ -120,7 +120,11 @@ class RuleFile(NamedTuple):
     """The rules in `credential_rules.txt`, a pattern for values that are never secret, whichever rule matches, and the
     checks with the shapes that they look for."""
 
-    rules: list[Rule]
+    always: list[Rule]
+    """The rules that apply to every text."""
+    keyed: list[list[Rule]]
+    """The rules for each keyword; `keywords_in` finds the places of the keywords in a text."""
+    keywords_in: Callable[[str], list[int]]
     never: Any
     shapes: dict[str, re.Pattern[str]]
     checks: dict[str, Callable[[Any], bool]]
@@ -159,8 +163,15 @@ def _rule_file() -> RuleFile:
                 words = () if keywords == "-" else tuple(keywords.split(","))
                 least, names = (float(check), []) if check[0].isdigit() else (0.0, check.strip("-").split("/"))
                 rules.append(Rule(name, words, regex, least, [each for each in names if each], []))
+    rules = list({rule.regex: rule for rule in rules}.values())
+    by_keyword: dict[str, list[Rule]] = {}
+    for rule in rules:
+        for keyword in rule.keywords:
+            by_keyword.setdefault(keyword, []).append(rule)
     return RuleFile(
-        list({rule.regex: rule for rule in rules}.values()),
+        [rule for rule in rules if not rule.keywords],
+        list(by_keyword.values()),
+        finder_of(map(re2.escape, by_keyword)),
         re2.compile("|".join(never), _OPTIONS),
         {name: re.compile("|".join(regexes)) for name, regexes in shapes.items()},
         checks,
@@ -170,18 +181,6 @@ def _rule_file() -> RuleFile:
 def _has(text: str, shape: str) -> bool:
     """True if a text contains the shape with this name in `credential_rules.txt`."""
     return _rule_file().shapes[shape].search(text) is not None
-
-
-@cache
-def _by_keyword() -> tuple[Callable[[str], list[int]], list[list[Rule]], list[Rule]]:
-    """A function that finds the keywords in a text, the rules for each keyword, and the rules that apply to every
-    text."""
-    by_keyword: dict[str, list[Rule]] = {"": []}
-    for rule in _rule_file().rules:
-        for keyword in rule.keywords or ("",):
-            by_keyword.setdefault(keyword, []).append(rule)
-    always = by_keyword.pop("")
-    return finder_of(map(re2.escape, by_keyword)), list(by_keyword.values()), always
 
 
 def find_credential(text: str) -> str | None:
@@ -199,9 +198,9 @@ def credentials_in(text: str) -> Iterator[Credential]:
             yield Credential(each.sort, places[each.start], places[each.end - 1] + 1)
         return
     text = text if text.isascii() else text.encode("utf-8", "replace").decode()  # lone surrogates, which RE2 rejects
-    keywords_in, by_keyword, always = _by_keyword()
-    keyed = (each for place in keywords_in(text.lower()) for each in by_keyword[place])
-    for rule in dict.fromkeys((*keyed, *always)):
+    rules = _rule_file()
+    keyed = (rule for place in rules.keywords_in(text.lower()) for rule in rules.keyed[place])
+    for rule in dict.fromkeys((*keyed, *rules.always)):
         yield from rule.find(text)
 
 
@@ -285,12 +284,10 @@ def refuse_credentials(change: Change) -> None:
     """
     texts = list(_texts_of(change))
     given = {field: text.rstrip(".: ") for field, text in texts}
-    both = [(field, label) for field, label in LABELLED if given.keys() >= {field, label}]
-    values = [(field, label, given[field].split()) for field, label in both]
-    labelled = [
-        (field, f"{given[label]}: {words[-1]}") for field, label, words in values if 0 < len(words) <= VALUE_WORDS
-    ]
-    texts += labelled
+    for field, label in LABELLED:
+        words = given.get(field, "").split()
+        if label in given and 0 < len(words) <= VALUE_WORDS:
+            texts.append((field, f"{given[label]}: {words[-1]}"))
     if find_credential("\n".join(text for _, text in texts)) is None:
         return
     for field, text in texts:
