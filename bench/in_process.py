@@ -38,8 +38,8 @@ from remembrancer.actors.store.retrieval.recalls import columns, gather, recall
 from remembrancer.actors.store.retrieval.view import Source, View
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
 from remembrancer.config.settings import Settings
+from remembrancer.memory.features import FEATURES, table
 from remembrancer.memory.features import Column as Features
-from remembrancer.memory.features import table
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.kinds import kind_of_type, type_of_kind
 from remembrancer.protocol.reads import Recall
@@ -131,6 +131,8 @@ class Asking:
         if not by_words:
             parsed = replace(parsed, vector=self.vectors[question.text])
         rows, _ = gather(request, self._view, parsed, searches, self.now)
+        if not len(rows):
+            return np.zeros((0, len(FEATURES))), []
         labels = [item.label for item in self.haystack.items]  # numbered from 1 in this order
         return table(columns(parsed, searches, rows), parsed.asked), [labels[number - 1] for number in rows.refs]
 

@@ -18,7 +18,7 @@ import msgspec
 from remembrancer.code.words import terms_in, words_in
 from remembrancer.memory.decay import has_ended
 from remembrancer.memory.replacement import forms_of
-from remembrancer.memory.sentences import cut_at_word, from_best_sentence
+from remembrancer.memory.sentences import from_best_sentence
 from remembrancer.memory.tokens import estimate_tokens, truncate
 from remembrancer.protocol.kinds import Kind
 from remembrancer.protocol.reads import RecalledMemory
@@ -203,4 +203,4 @@ def fact_of(memory: RecalledMemory, terms: frozenset[str]) -> str:
         return text
     rest = from_best_sentence(memory.content, lambda each: len(terms_of(each) & terms))
     cut = truncate(rest, TOKENS_OF_FACT)
-    return rest if cut == rest else f"{cut_at_word(cut, len(cut))}…"
+    return rest if cut == rest else f"{cut}…"

@@ -107,17 +107,12 @@ def decode_line(line: bytes) -> Line | None:
     match decoded:
         case ProjectLine(id=project_id):
             check_project_id(project_id)
-        case MemoryLine():
-            _check_memory(decoded)
+        case MemoryLine(memory=memory, project=project):
+            if parse_memory_id(memory.id, field="id") != memory.id:
+                raise InvalidInput(f"id must be 'memory:' and a ULID in upper case, not {memory.id!r}")
+            if (memory.scope == "user") != (project is None):
+                raise InvalidInput("a memory of the user must have no project, and any other memory must have one")
     return decoded
-
-
-def _check_memory(line: MemoryLine) -> None:
-    memory = line.memory
-    if parse_memory_id(memory.id, field="id") != memory.id:
-        raise InvalidInput(f"id must be 'memory:' and a ULID in upper case, not {memory.id!r}")
-    if (memory.scope == "user") != (line.project is None):
-        raise InvalidInput("a memory of the user must have no project, and any other memory must have one")
 
 
 def _unknown_fields(raw: Any, value: Any, at: str) -> Iterator[str]:

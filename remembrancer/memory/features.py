@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, NamedTuple
 
@@ -39,13 +39,11 @@ RULES: Final[frozenset[Kind]] = frozenset({"convention", "preference", "procedur
 OF_A_RULE: Final = -0.25
 """The difference in standing between a valid rule with none of the query's words and one with all of them."""
 
-UNKNOWN: Final = frozenset({"cosine", "opening", "context_cosine", "context_coverage"})
-"""Columns that may have unknown values."""
-
 
 @dataclass(frozen=True)
 class Candidates:
-    """The candidates of one query: row i of each column is about candidate i. NaN means unknown or absent."""
+    """The candidates of one query: row i of each column is about candidate i. NaN means unknown or absent, which
+    only cosines and what is of the context may be."""
 
     cosine: Column
     """The cosine between the best passage and the query."""
@@ -74,12 +72,6 @@ class Candidates:
     """PageRank around the best candidates, or the proximity to the entities in the query, in [0, 1]."""
     likeness: Column = field(default_factory=lambda: np.zeros((0, 0)))
     """The cosines between the candidates, (n, n); empty if unknown."""
-
-    @classmethod
-    def of(cls, count: int, **columns: Column) -> Candidates:
-        """`count` candidates with these columns; the other columns are unknown or zero."""
-        names = [each.name for each in fields(cls) if each.name not in columns and each.name != "likeness"]
-        return cls(**columns, **{name: np.full(count, np.nan if name in UNKNOWN else 0.0) for name in names})
 
     def __len__(self) -> int:
         return len(self.cosine)

@@ -77,20 +77,16 @@ def found_names(text: str, *, is_entity: bool = False) -> tuple[FoundName, ...]:
     """The names in a text, one for each key, certain ones first. `is_entity`: the text describes an entity, and begins
     with its name."""
     read = _ENDLESS.sub(" ", _URL.sub(" ", _HEADINGS.sub("", text[:READ])))
+    described = _DESCRIBED.match(read) if is_entity else None
+    own_name = [] if described is None else [FoundName(described[1], "custom", is_certain=True)]
     names: dict[str, FoundName] = {}
-    for name, kind, is_certain in (*_described(read, is_entity), *_by_form(read), *_by_capitals(read)):
+    for name, kind, is_certain in (*own_name, *_by_form(read), *_by_capitals(read)):
         key = name_key(name)
         if len(key) >= SHORTEST and len(name) <= LONGEST_NAME and not key.isdigit() and key not in NO_NAMES:
             names.setdefault(key, FoundName(name, kind, is_certain))
         if len(names) == MOST_NAMES:
             break
     return tuple(names.values())
-
-
-def _described(text: str, is_entity: bool) -> Iterator[FoundName]:
-    name = _DESCRIBED.match(text) if is_entity else None
-    if name is not None:
-        yield FoundName(name[1], "custom", is_certain=True)
 
 
 def _by_form(text: str) -> Iterator[FoundName]:

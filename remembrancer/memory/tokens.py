@@ -3,6 +3,7 @@
 import math
 import re
 import unicodedata
+from bisect import bisect_left
 from collections.abc import Callable
 from typing import Final
 
@@ -59,11 +60,8 @@ def truncate(text: str, max_tokens: int) -> str:
         return text
     if max_tokens <= 0:
         return ""
-    fits, too_long = 0, len(text)
-    while too_long - fits > 1:
-        middle = (fits + too_long) // 2
-        fits, too_long = (middle, too_long) if estimate_tokens(text[:middle]) <= max_tokens else (fits, middle)
-    return cut_at_word(text, whole_characters(text, fits))
+    too_long = bisect_left(range(len(text)), True, key=lambda end: estimate_tokens(text[:end]) > max_tokens)
+    return cut_at_word(text, whole_characters(text, too_long - 1))
 
 
 def beginning_within(text: str, most: int, form: Callable[[str], str], count: Count) -> str | None:

@@ -204,15 +204,13 @@ class Tool(Generic[T]):
         """Run the handler. All answers pass through here: no text in them can control a terminal, imitate a frame of a
         conversation or hide other text, and the first one with stored content says that it is data."""
         try:
-            arguments = await _with_whole_ids(call, arguments)
-            try:
-                answer = await self.run(call, arguments)
-            except Queued as queued:
-                answer = queued.answer
-            answer = call.with_caveats(answer)
+            answer = await self.run(call, await _with_whole_ids(call, arguments))
+        except Queued as queued:
+            answer = queued.answer
         except RemembrancerError as error:
             self._name_own(error)
             raise
+        answer = call.with_caveats(answer)
         cleaned: Answer = neutralised_value(answer if self.shows_whole_ids else await _with_short_ids(call, answer))
         if self.marks_data:
             cleaned = {"note": DATA, **cleaned}
@@ -461,15 +459,16 @@ class CallResult:
 
     def as_mcp(self) -> dict[str, Any]:
         """The result as the SDK takes it: the answer as structured content and as text."""
-        result: dict[str, Any] = {"content": [{"type": "text", "text": self.text}], "isError": self.is_error}
-        return result | ({} if self.answer is None else {"structuredContent": self.answer}) | COMPLETE
+        return self._with_content(self.answer) | COMPLETE
 
     def response(self, request_id: int | str) -> bytes:
         """The JSON-RPC response in a protocol with a handshake."""
-        result: dict[str, Any] = {"content": [{"type": "text", "text": self.text}], "isError": self.is_error}
-        if self.answer is not None:
-            result["structuredContent"] = msgspec.Raw(self.text.encode())
+        result = self._with_content(msgspec.Raw(self.text.encode()))
         return _json.encode({"jsonrpc": "2.0", "id": request_id, "result": result})
+
+    def _with_content(self, structured: Any) -> dict[str, Any]:
+        result: dict[str, Any] = {"content": [{"type": "text", "text": self.text}], "isError": self.is_error}
+        return result if self.answer is None else result | {"structuredContent": structured}
 
 
 def answer_text(answer: Answer) -> str:

@@ -22,7 +22,6 @@ from remembrancer.memory.features import (
     COSINE_FLOOR,
     EXPIRED,
     NAMES,
-    UNKNOWN,
     Candidates,
     Column,
     QueryProperties,
@@ -58,6 +57,7 @@ from remembrancer.protocol.work import CALIBRATED, CosineScale
 from tests.cases import cases
 
 NOW = 1_700_000_000.0
+UNKNOWN = ("cosine", "opening", "context_cosine", "context_coverage")
 
 
 def candidates(

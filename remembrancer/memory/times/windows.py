@@ -75,12 +75,8 @@ def time_windows(query: str, reference: float, zone: tzinfo | None = UTC) -> tup
     named = phrases(text)
     if _AHEAD.search(text):
         named = [each for each in named if not _PRESENT.match(text[each.begin : each.end])]
-    windows: dict[TimeWindow, None] = {}
-    for span in _spans(text, named, now):
-        window = _window(span, zone)
-        if window is not None:
-            windows[window] = None
-    return tuple(windows)[:MAX_WINDOWS]
+    windows = filter(None, (_window(span, zone) for span in _spans(text, named, now)))
+    return tuple(dict.fromkeys(windows))[:MAX_WINDOWS]
 
 
 def without_times(query: str) -> str:

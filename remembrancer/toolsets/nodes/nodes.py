@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
+from remembrancer.memory.decay import accessed_at
 from remembrancer.memory.fields import clean_tags
 from remembrancer.memory.limits import MAX_ANSWER_BYTES, MAX_LINKS, MAX_NAME, MAX_QUERY_BYTES, check_count
 from remembrancer.memory.promotion import used_in
@@ -27,16 +28,15 @@ MOST_CHARACTERS: Final = 60_000
 
 def node_of(memory: ListedMemory) -> Answer:
     """A node. Its links are left out while the store is away."""
-    node: Answer = {"id": memory.id, "content": memory.content, "tags": list(memory.tags)}
-    last_accessed_at = memory.created_at
-    if isinstance(memory, LinkedMemory):
-        node["links"] = list(memory.related)
-        last_accessed_at = memory.last_accessed_at or memory.created_at
     source = source_of(memory.source)
-    return node | {
+    return {
+        "id": memory.id,
+        "content": memory.content,
+        "tags": list(memory.tags),
+        **({"links": list(memory.related)} if isinstance(memory, LinkedMemory) else {}),
         "source": source.get("label") or source.get("file") or source.get("tool") or "",
         "created_at": iso(memory.created_at),
-        "last_accessed": iso(last_accessed_at),
+        "last_accessed": iso(accessed_at(memory)),
         "access_count": memory.access_count,
     }
 

@@ -101,6 +101,8 @@ def rank(request: Recall, view: View, question: Question, searches: Searches, no
         if happened.scored:
             return happened
     rows, strategy = gather(request, view, question, searches, now)
+    if not len(rows):
+        return Ranking((), strategy, 0)
     weighed = weigh_rows(request, view, question, searches, rows, strategy)
     by_formula = strategy == "graph" or request.ranking != "fitted"
     probabilities, finals = weighed.probabilities, weighed.scores.round(DECIMALS)
@@ -175,8 +177,6 @@ def weigh_rows(
 
 def columns(question: Question, searches: Searches, rows: Rows) -> Candidates:
     """Return the feature columns of the candidates."""
-    if not len(rows):
-        return Candidates.of(0)
     sizes = {space: each.size for space, each in searches.items()}
     postings = zip(*(each.postings for each in searches.values()), strict=True)
     weights = np.array(rarity([sum(map(len, each)) for each in postings], sum(sizes.values())))
