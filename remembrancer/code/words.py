@@ -52,12 +52,9 @@ def question_words(question: str) -> list[str]:
 def names_in(question: str) -> list[str]:
     """The names in a question: `Class.method`, `snake_case`, `camelCase`, `call()`, or a question of one word."""
     question = question.strip()
-    names = [_plain(found.group()) for found in _NAME.finditer(question) if _is_name(found, question)]
-    return list(dict.fromkeys(name for name in names if name))
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"::|->|#", ".", name).strip("$.")
+    names = [found.group() for found in _NAME.finditer(question) if _is_name(found, question)]
+    dotted = (re.sub(r"::|->|#", ".", name).strip("$.") for name in names)
+    return list(dict.fromkeys(filter(None, dotted)))
 
 
 def _is_name(found: re.Match[str], question: str) -> bool:

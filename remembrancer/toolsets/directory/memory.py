@@ -104,10 +104,6 @@ TextChange = tuple[ListedMemory | None, str | None]
 """A memory gets this text. Without a memory, a new one is stored; without a text, the memory is forgotten."""
 
 
-def kind_of_file(name: str) -> Kind:
-    return _GROUPS.get(name, ("fact",))[0]
-
-
 def files_of(memories: Iterable[ListedMemory]) -> dict[DirectoryPath, File]:
     """The files of the valid memories, by their places. A group whose name is taken by a file is called `more-…`."""
     files: dict[DirectoryPath, File] = {}
@@ -310,7 +306,7 @@ class _Directory:
         return await self._call.submit(change, part=f"change {self._parts - 1}")
 
     async def store(self, place: DirectoryPath, text: str, *, is_file: bool) -> None:
-        kind = kind_of_file(place.name)
+        kind = _GROUPS.get(place.name, ("fact",))[0]
         check_text(text, field="file_text", longest_bytes=self._call.service.settings.content_limit_bytes)
         name = clean_name(place.name, field=PATH, longest=MAX_PATH)
         change = StoreMemory(
