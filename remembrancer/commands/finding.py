@@ -38,12 +38,10 @@ from remembrancer.commands.selection import (
 from remembrancer.commands.terminal import Terminal, notice_when_slow, table
 from remembrancer.memory.open_ends import asks_for_open_ends
 from remembrancer.memory.sentences import excerpt, one_line, without_marks
-from remembrancer.memory.short_ids import has_part
 from remembrancer.memory.text import NAMELESS, count
 from remembrancer.memory.times.windows import TimeWindow, nearness, time_windows
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES, OPEN_END, SCOPES, SESSION_RECORD
-from remembrancer.protocol.reads import Pair
 from remembrancer.protocol.session_life import SHELL_SESSION, author_of
 
 MEANING_S: Final = 3.0
@@ -52,8 +50,6 @@ NARROW: Final = 110
 """The terminal width, in columns, below which a memory in a list gets lines of its own."""
 BEST: Final = 5
 """The number of search results shown by default."""
-MARKED_PAIRS: Final = 100
-"""The number of pairs in review that a search marks; all of them would take a noticeable time."""
 QUOTED_CHARACTERS: Final = 60
 """The number of characters that a "replaced by" mark quotes of the newer memory."""
 LONGEST: Final = 500
@@ -205,12 +201,7 @@ def search(
     windows = time_windows(" ".join(query), time.time(), None)
     if windows and not nearest and not any(_may_be_from(windows, memory) for memory in memories):
         nearest = "Nothing was found from that time; from other times:"
-    words = {}
-    for pair in _in_review(where):
-        for memory in (memory for memory in memories if has_part(pair.older.id, memory.get("id", " "))):
-            memory |= {"may_be_replaced_by": pair.newer.id}
-            words[short(pair.newer.id)] = pair.newer.content
-    return _listing(memories, warnings, note=nearest, most=most, more=weaker, words=words)
+    return _listing(memories, warnings, note=nearest, most=most, more=weaker)
 
 
 @memory_command(
@@ -234,19 +225,6 @@ def list_(where: Where, order: str | None, is_open: bool, about: str | None, **g
             raise InvalidInput(f"--{about} lists everything: leave out the other filters and orders")
         return _stale(where) if about == "stale" else _waiting(where)
     return _in_order(where, order, given)
-
-
-def _in_review(where: Where) -> list[Pair]:
-    """The most probable pairs of `list --review`; none if the store does not answer."""
-    from remembrancer.commands.runtime_client import ask_store
-    from remembrancer.protocol.browsing import FindPairs
-
-    pairs: list[Pair] = []
-    with suppress(RemembrancerError):
-        for place in where.places:
-            request = FindPairs(place.project, where.session or SHELL_SESSION, limit=MARKED_PAIRS, alike=False)
-            pairs += ask_store(request).pairs
-    return pairs
 
 
 def _in_order(
@@ -369,11 +347,9 @@ def _listing(
     status: int = exit_codes.OK,
     most: int | None = None,
     more: str = "",
-    words: Mapping[str, str] | None = None,
 ) -> Report:
     """A list of memories, each with its text first and its id last. Only the first `most` are printed. `more` says how
-    many are left out: at a terminal in the last line, otherwise on standard error, like `note`. `words` has texts of
-    memories that are not listed, by their short ids."""
+    many are left out: at a terminal in the last line, otherwise on standard error, like `note`."""
     shown_warnings = [{"code": code, "message": message} for message, code in warnings.items()]
     facts = {"memories": memories, "warnings": shown_warnings}
     at_terminal = sys.stdout.isatty()
@@ -386,7 +362,7 @@ def _listing(
     listed.add_column("memory", ratio=1, overflow="fold")
     for column in () if is_narrow else ("when", "scope", "kind", "id"):
         listed.add_column(column, no_wrap=True)
-    words = {**(words or {}), **{memory["id"]: memory["content"] for memory in memories if "id" in memory}}
+    words = {memory["id"]: memory["content"] for memory in memories if "id" in memory}
     piped, has_projects = [], any("project" in memory for memory in memories)
     for memory in memories[:most]:
         day, scope, place, marks = _day(memory), memory["scope"], _place(memory), _marks(memory, words)
@@ -427,9 +403,7 @@ def _marks(memory: Answer, words: Mapping[str, str]) -> list[str]:
     if newer := memory.get("superseded_by"):
         marks.append(f"replaced by {named(newer[0])}")
     elif newer := memory.get("possibly_superseded_by"):
-        marks.append(f"probably replaced by {named(newer[0])}")
-    elif "may_be_replaced_by" in memory:
-        marks.append(f"replaced by {named(memory['may_be_replaced_by'])}?")
+        marks.append(f"replaced by {named(newer[0])}?")
     if due := local_time(memory.get("due", "")):
         marks.append(f"overdue since {due}" if memory.get("overdue") else f"due {due}")
     return [*marks, "likely"] if memory.get("answers") == "likely" else marks

@@ -28,8 +28,8 @@ from remembrancer.protocol.kinds import RULES_OF_WORK
 from remembrancer.protocol.reads import ListedMemory
 
 PROBABLE: Final = 0.25
-"""The session is notified and a recall marks the memory at this probability and above. Four in five of these marks are
-right, also for pairs by authors outside the fitting data."""
+"""The session that stored the later memory is notified at this probability and above. Of 34 such pairs by an author
+outside the fitting data, chosen to look alike, 23 were right."""
 REPLACED: Final = 0.5
 """At this probability and above every list marks a memory, and contexts show only its successor. It is higher, since
 nobody notices what a context leaves out."""
@@ -38,7 +38,7 @@ LONG_SHARE: Final = 0.5
 """The factor for a text with more words than that: it says several things, and replaces a whole earlier text half as
 often."""
 POSSIBLE: Final = 0.08
-"""At this probability and above a pair is put into Review for a person."""
+"""At this probability and above a pair is put into Review for a person, and recalls mark the earlier memory."""
 POSSIBLE_ON_ONE_DAY: Final = 0.033
 """The same for two texts of one day: usually both hold, but not so reliably that nobody need be asked."""
 LEAST_COSINE: Final = 0.4

@@ -108,7 +108,7 @@ class ListedMemory(ShownFields, frozen=True, kw_only=True):
     superseded_by: tuple[str, ...] = ()
     """Ids of the memories that replace it, according to a link."""
     possibly_superseded_by: tuple[str, ...] = ()
-    """Ids of newer memories that probably replace it (`REPLACED` in `memory/replacement.py`; in a recall, `PROBABLE`),
+    """Ids of newer memories that probably replace it (`REPLACED` in `memory/replacement.py`), or in a recall may,
     by links that are made with the vectors. A context leaves the memory out if they are included (`replaced_among`)."""
     origin: FileSource | None = None
     """The sort of file that it is a part of: these `lines` of `source`. None: it is a memory."""

@@ -274,7 +274,6 @@ def test_review_shows_pairs_that_a_person_can_decide_once_each_and_counts_the_re
     assert found() == (alike, 0), "not samples, nor what the machine made"
     rig.records.link_similar([NearDuplicate(number["two"], number["one"], 0.04, relation="contradicts")])
     assert found() == (alike, 0), "one of a series"
-    assert found(alike=False) == ([], 0)
     rig.records.link_similar([NearDuplicate(number["new"], number["old"], 0.4, relation="contradicts")])
     assert found() == ([(ids["new"], ids["old"], "contradicts"), alike[1]], 0)
     rig.records.link_similar([NearDuplicate(number["old"], number["one"], 0.3, relation="contradicts")])

@@ -225,9 +225,7 @@ class ReadHandlers(Handlers):
 
     def _description(self, request: DescribeStore, view: View) -> StoreDescription:
         started_at, stored = view.reader.session_start(request.session_id)
-        doubts: PairsRead = browse(
-            FindPairs(request.project, request.session_id, MAX_DOUBTFUL_PAIRS, alike=False), view
-        )
+        review: PairsRead = browse(FindPairs(request.project, request.session_id, MAX_DOUBTFUL_PAIRS), view)
         return StoreDescription(
             counts=view.reader.counts(request.session_id),
             embedding=self._scheduler.summary(),
@@ -237,7 +235,7 @@ class ReadHandlers(Handlers):
             memories_this_session=stored,
             session_started_at=started_at,
             proposals=view.reader.proposals(),
-            doubts=doubts.pairs,
+            doubts=tuple(pair for pair in review.pairs if pair.relation == "contradicts"),
         )
 
     async def _view(

@@ -1,8 +1,8 @@
 """Memories that a later one probably replaces. They are judged once the later one has vectors, linked with
 `contradicts`, and reported to the session that stored the later one, in the answer to its next store.
 
-The link's strength is the probability. From `REPLACED` up (in a recall, `PROBABLE`), a listed memory has the id of the
-later one in `possibly_superseded_by`; every pair waits in Review.
+The link's strength is the probability. Every pair waits in Review, and a recall names the later memory in
+`possibly_superseded_by`; so does a list from `REPLACED` up.
 """
 
 import threading

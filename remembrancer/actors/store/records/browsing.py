@@ -264,11 +264,7 @@ def _pairs(records: Reader, request: FindPairs) -> PairsRead:
     }
     in_series = Counter(memory_id for pair in numbered for memory_id in pair)
     series = {pair for pair in numbered if max(in_series[memory_id] for memory_id in pair) > 1}
-    pairs = [
-        each
-        for each in waiting
-        if (request.alike or each.relation == "contradicts") and (each.older.id, each.newer.id) not in series
-    ]
+    pairs = [each for each in waiting if (each.older.id, each.newer.id) not in series]
     return PairsRead(tuple(pairs[: request.limit]), len(pairs[request.limit :]))
 
 

@@ -81,8 +81,8 @@ def show(
     """Return the answer for a ranking, and the memories in it. `of_a_time`: the question names a time, so memories
     valid then are not ranked behind their replacements."""
     ranked, limit = ranking.scored[: ranking.answering], request.limit
-    # A context leaves out memories that are probably replaced; an answer only marks them.
-    replaced_from = REPLACED if request.is_task else PROBABLE
+    # A context leaves out memories that are probably replaced; an answer only marks them, as all that stand in Review.
+    replaced_from = REPLACED if request.is_task else 0.0
     load = partial(_loaded, view, filters, now, ranking.vectors, replaced_from)
     loaded: list[Entry] = []
     kept: list[Entry] = []
