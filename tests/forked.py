@@ -287,7 +287,7 @@ def _run_module(module: str, *arguments: str) -> None:
 
 
 def run_actor(role: Role, constants: Mapping[str, object] | None = None, ahead_s: float = 0.0) -> None:
-    """Run the same as `python -m remembrancer.actors.<role>`, with other values of `constants`, by their full names,
+    """Run the same as `python -m remembrancer.actors <role>`, with other values of `constants`, by their full names,
     and by a clock that is ahead."""
     if ahead_s:
         now = time.time

@@ -133,12 +133,10 @@ class _Endpoint(abc.ABC, Generic[In]):
         self._keys = keys
         self._speaker = speaker
         self._decoder = decoder
-        self._socket: zmq.Socket[bytes] | None = None
-        self._reader: SocketReader | None = None
+        self._socket: ReadSocket | None = None
         self._context: zmq.Context[Any] | None = None
         """Its own context; None: the context of the process."""
         self._pending: dict[int, _OpenRequest] = {}
-        self.rejected_frames = 0
 
     def _make(self, kind: int) -> zmq.Socket[bytes]:
         if self._keys is None and not self._endpoint.startswith("ipc://"):
@@ -160,11 +158,10 @@ class _Endpoint(abc.ABC, Generic[In]):
     async def aclose(self) -> None:
         """Close. Queued messages have `LINGER_MS` to leave, while the process lives; open requests end with `PeerLost`.
         May be called twice."""
-        socket, self._socket = self._socket, None
         self._fail_pending(PeerLost, "this side closed the connection")
-        if socket is not None and self._reader is not None:
-            self._reader.close()
-            socket.close()
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
 
     async def exchange(self, question: Request[T], *, timeout_s: float | None, to: bytes = b"") -> Reply[T | Failure]:
         """The answer to a request, or the refusal.
@@ -176,31 +173,29 @@ class _Endpoint(abc.ABC, Generic[In]):
             VersionMismatch: the peer speaks another version of the protocol.
             InternalError: the answer is of another type.
         """
-        envelope, loop = self._speaker.envelope(timeout_s=timeout_s), asyncio.get_running_loop()
-        future: asyncio.Future[Reply[T | Failure]] = loop.create_future()
+        envelope = self._speaker.envelope(timeout_s=timeout_s)
+        future: asyncio.Future[Reply[T | Failure]] = asyncio.get_running_loop().create_future()
         self._pending[envelope.message_id] = _OpenRequest(type(question), future, to)
-        timer = None if timeout_s is None else loop.call_later(timeout_s, _give_up, future, timeout_s)
         try:
             self._send(envelope, question, to)
-            return await future
+            async with asyncio.timeout(timeout_s):
+                return await future
+        except TimeoutError:
+            raise DeadlineExceeded(f"no answer within {timeout_s:.1f} s") from None
         finally:
-            if timer is not None:
-                timer.cancel()
             self._pending.pop(envelope.message_id, None)
 
     def _send(self, envelope: Envelope, body: Any, to: bytes = b"") -> None:
         """Send a message without waiting. Raises `PeerUnavailable`."""
-        if self._socket is None or self._reader is None:
+        if self._socket is None:
             raise PeerUnavailable("this side has closed the connection")
         frames = [encoder.encode(envelope), encoder.encode(body)]
         try:
-            self._socket.send_multipart([to, *frames] if to else frames, flags=zmq.NOBLOCK)
+            self._socket.send([to, *frames] if to else frames)
         except zmq.ZMQError as error:
             if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
                 raise
             raise PeerUnavailable("the peer is not connected, or is too busy") from error
-        finally:
-            self._reader.look()
 
     def take(self, frames: list[Any], key: str = "") -> None:
         """Process a message from a peer with this authenticated key."""
@@ -213,11 +208,10 @@ class _Endpoint(abc.ABC, Generic[In]):
                 self._take_answer(envelope, frames[-1], sender)
                 return
             body = _decode(self._decoder, frames[-1])
-        except VersionMismatch as error:
-            self._drop(error.message)
-            self._hear_stranger(sender, key, error)
-        except FrameRejected as error:
-            self._drop(error.message)
+        except (FrameRejected, VersionMismatch) as error:
+            logger.warning("frame dropped", extra={"reason": error.message, "endpoint": self._endpoint})
+            if isinstance(error, VersionMismatch):
+                self._hear_stranger(sender, key, error)
         else:
             self._hear(sender, key, envelope, body)
 
@@ -245,10 +239,6 @@ class _Endpoint(abc.ABC, Generic[In]):
         for request in self._pending.values():
             if peer in (None, request.to) and not request.future.done():
                 request.future.set_exception(kind(reason))
-
-    def _drop(self, reason: str) -> None:
-        self.rejected_frames += 1
-        logger.warning("frame dropped", extra={"reason": reason, "endpoint": self._endpoint})
 
 
 def _decode(decoder: msgspec.msgpack.Decoder[T], body: bytes) -> T:
@@ -297,8 +287,7 @@ class Dealer(_Endpoint[In]):
         self._on_message = on_message
         self._on_connection = on_connection
         self._on_refused = on_refused
-        self._monitor: zmq.Socket[bytes] | None = None
-        self._monitor_reader: SocketReader | None = None
+        self._monitor: ReadSocket | None = None
         self._up = asyncio.Event()
         self.heard: Envelope
         """The envelope of the message that is being passed to `on_message`."""
@@ -334,18 +323,12 @@ class Dealer(_Endpoint[In]):
         except BaseException:
             socket.close()
             raise
-        self._socket, self._monitor = socket, monitor
-        self._reader, self._monitor_reader = SocketReader(socket, self.take), SocketReader(monitor, self._take_event)
+        self._socket, self._monitor = ReadSocket(socket, self.take), ReadSocket(monitor, self._take_event)
         return self
 
     async def aclose(self) -> None:
         """Close. May be called twice."""
-        if self._socket is None:
-            return
-        if self._monitor_reader is not None:
-            self._monitor_reader.close()
-        self._socket.monitor(None, 0)
-        await super().aclose()
+        await super().aclose()  # first, since a monitored socket may wait for its monitor
         if self._monitor is not None:
             self._monitor.close()
 
@@ -392,11 +375,6 @@ def unless_refused(answer: T | Failure) -> T:
     if isinstance(answer, Failure):
         raise from_failure(answer)
     return answer
-
-
-def _give_up(future: asyncio.Future[Any], timeout_s: float) -> None:
-    if not future.done():
-        future.set_exception(DeadlineExceeded(f"no answer within {timeout_s:.1f} s"))
 
 
 _HANDSHAKE_FAILED: Final = (
@@ -448,7 +426,7 @@ class Router(_Endpoint[In]):
         except BaseException:
             socket.close()
             raise
-        self._socket, self._reader = socket, SocketReader(socket, self.take, copy=self._keys is None)
+        self._socket = ReadSocket(socket, self.take, copy=self._keys is None)
         return self
 
     def send(self, peer: Peer, body: Any, *, in_reply_to: int | None = None, notices: Iterable[Notice] = ()) -> bool:
@@ -481,16 +459,16 @@ class Router(_Endpoint[In]):
         self.on_mismatch(stranger, error.message)
 
 
-class SocketReader:
-    """Calls `take` with the frames of each message, in order, on the running event loop. `take` must not block.
+class ReadSocket:
+    """An open socket. Calls `take` with the frames of each message, in order, on the running event loop. `take` must
+    not block. Without `copy`, it gets ZeroMQ's own frames, which know their sender.
 
     The socket's descriptor is edge-triggered: it becomes readable once, and again only after the socket's events were
-    read. Sending reads them as well, so call `look` after each send. Without `copy`, `take` gets ZeroMQ's own frames,
-    which know their sender.
+    read. Sending reads them as well, so the events are looked at after each send.
     """
 
     def __init__(self, socket: zmq.Socket[bytes], take: Callable[[Any], None], *, copy: bool = True) -> None:
-        self._socket: zmq.Socket[bytes] | None = socket
+        self.socket = socket
         self._take = take
         self._copy = copy
         self._loop = asyncio.get_running_loop()
@@ -499,17 +477,20 @@ class SocketReader:
         self._loop.add_reader(self._descriptor, self._read)
         self._read_soon()
 
-    def look(self) -> None:
-        """Schedule a read if there is a message."""
-        if self._due is None and self._socket is not None and int(self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
-            self._read_soon()
+    def send(self, frames: list[bytes]) -> None:
+        """Send a message without waiting. Raises `zmq.ZMQError`."""
+        try:
+            self.socket.send_multipart(frames, flags=zmq.NOBLOCK)
+        finally:
+            if self._due is None and int(self.socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
+                self._read_soon()
 
     def close(self) -> None:
-        """Stop reading. Call this before the socket is closed; may be called twice."""
-        if self._socket is None:
-            return
-        self._socket = None
-        self._loop.remove_reader(self._descriptor)
+        """Stop reading, and close the socket. May be called twice."""
+        if not self.socket.closed:
+            self._loop.remove_reader(self._descriptor)
+            self.socket.disable_monitor()
+            self.socket.close()
         if self._due is not None:
             self._due.cancel()
 
@@ -522,10 +503,10 @@ class SocketReader:
             self._due.cancel()
             self._due = None
         for _ in range(YIELD_AFTER):
-            if self._socket is None:  # closed by `take`
+            if self.socket.closed:  # by `take`
                 return
             try:
-                frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=self._copy)
+                frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=self._copy)
             except zmq.Again:
                 return
             except zmq.ZMQError:

@@ -72,9 +72,9 @@ FRESH_ANSWERS_S: Final = 0.5
 OUTPUT_LIMIT_BYTES: Final = 1024 * 1024
 """The size up to which a process's output file is kept across starts. Its actual log rotates by itself."""
 PRIVATE_FILE: Final = 0o600
-SMALL: Final = {"OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
-"""The matrices outside the model are small: NumPy's own threads would only take processor time from the model. Threads
-that take turns need no separate heaps, which would hold 30 MB more."""
+SMALL: Final = {"OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "MALLOC_ARENA_MAX": "1"}
+"""The matrices outside the model are small: NumPy's own threads would only take processor time from the model, as would
+those of the tokenizer. Threads that take turns need no separate heaps, which would hold 30 MB more."""
 
 Event = Callable[[float], list[Instruction]]
 """Called with the time: updates the decisions and returns instructions."""
@@ -84,7 +84,7 @@ _decode_failure: Final = msgspec.json.Decoder(Failure).decode
 
 
 def actor_command(role: str) -> list[str]:
-    return [sys.executable, "-P", "-m", f"remembrancer.actors.{role}"]
+    return [sys.executable, "-P", "-m", "remembrancer.actors", role]
 
 
 class Runtime(NamedTuple):
