@@ -5,6 +5,7 @@ import logging
 import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, Literal, TypeVar
 
 import anyio
@@ -33,11 +34,11 @@ ANSWER_S: Final = 30.0
 writes."""
 AWAY_S: Final = 120.0
 """The time that the store may be away during a job of the consolidator, before the job fails."""
-PAUSES_S: Final = (0.0, 1.0, 2.0, 4.0, 8.0)
-"""The pauses before the first attempts to reach a store that was lost."""
-DEGRADED_PAUSE_S: Final = 30.0
-"""The pause between attempts after those have failed."""
+PROBE_S: Final = 1.0
+"""The interval between attempts to reach a store that was lost."""
 PROBE_TIMEOUT_S: Final = 0.5
+DEGRADED_S: Final = 15.0
+"""Nothing waits any more for a store that was lost this long ago."""
 
 StoreState = Literal["connected", "reconnecting", "away", "degraded"]
 T = TypeVar("T")
@@ -53,7 +54,7 @@ class StoreAvailability:
     unusable until it answers another.
 
     `connected`: the store answers. `reconnecting`: there is no connection, or a new one has not been tried yet. `away`:
-    it did not answer in time, or cannot be started. `degraded`: all first attempts failed.
+    it did not answer in time, or cannot be started. `degraded`: that has lasted for `DEGRADED_S`.
     """
 
     def __init__(self) -> None:
@@ -61,32 +62,26 @@ class StoreAvailability:
         """True if the store answered the last request."""
         self.has_answered = False
         """True if the store has ever answered this process."""
-        self.attempts = 0
-        """The number of attempts since the store was lost; 0 while it answers."""
         self.failure: str | None = None
         """The reason if the store cannot be started: then nothing waits for it."""
         self._is_silent = False
-        self._next_attempt_at = time.monotonic()
+        self.lost_at = time.monotonic()
+        """The moment since which it is unusable, or of the last change of the connection since then."""
         self.answered_at = -math.inf
-        """The moment of the last answer, on the monotonic clock."""
+        """The moment of the last answer. Both are on the monotonic clock."""
 
     @property
     def state(self) -> StoreState:
         if self.usable:
             return "connected"
-        if self.attempts >= len(PAUSES_S):
+        if time.monotonic() - self.lost_at >= DEGRADED_S:
             return "degraded"
         return "away" if self._is_silent or self.failure is not None else "reconnecting"
 
     @property
-    def next_attempt_s(self) -> float | None:
-        """The seconds until the next attempt; None while the store answers."""
-        return None if self.usable else max(0.0, self._next_attempt_at - time.monotonic())
-
-    @property
     def is_reconnecting(self) -> bool:
-        """True while the first attempts to reach the store again are being made."""
-        return not self.usable and self.failure is None and self.attempts < len(PAUSES_S)
+        """True if the store may come back in a moment."""
+        return self.failure is None and self.state in ("reconnecting", "away")
 
     @property
     def is_starting(self) -> bool:
@@ -107,30 +102,24 @@ class StoreAvailability:
             return False
         self.usable = self.has_answered = True
         self._is_silent = False
-        self.attempts = 0
         self.failure = None
         logger.info("the store answers")
         return True
 
-    def note_silence(self) -> None:
-        if self.usable:
+    def note_silence(self) -> bool:
+        """Note that the store has not answered. Returns True if it was usable before."""
+        was_usable, self.usable, self._is_silent = self.usable, False, True
+        if was_usable:
             logger.info("the store does not answer")
-            self.attempts = 0
-        self.usable = False
-        self._is_silent = True
+            self.lost_at = time.monotonic()
+        return was_usable
 
     def note_connection(self) -> None:
         """Note that the connection was made or lost: the known state is out of date."""
         if self.usable:
             logger.info("the connection to the store broke")
         self.usable = self._is_silent = False
-        self.attempts = 0
-
-    def plan_attempt(self) -> float:
-        """The pause before the next attempt, in seconds."""
-        pause_s = PAUSES_S[self.attempts] if self.attempts < len(PAUSES_S) else DEGRADED_PAUSE_S
-        self._next_attempt_at = time.monotonic() + pause_s
-        return pause_s
+        self.lost_at = time.monotonic()
 
 
 class StoreClient(Dealer[OthersWrote]):
@@ -146,7 +135,6 @@ class StoreClient(Dealer[OthersWrote]):
         super().__init__(endpoint, speaker, decoder, on_connection=on_connection, on_message=on_message)
         self.health = StoreAvailability()
         self._changed = anyio.Event()
-        self._reconnected = anyio.Event()
 
     async def request(self, question: Request[T], timeout_s: float) -> T:
         """Ask once. Raises the errors of `fetch`."""
@@ -176,34 +164,19 @@ class StoreClient(Dealer[OthersWrote]):
         return Reply(body, reply.size_bytes, reply.notices)
 
     def _note_silence(self) -> None:
-        self.health.note_silence()
-        self._announce()
+        if self.health.note_silence():
+            self._announce()
 
     async def run(self) -> None:
         """Keep the connection, and detect when the store answers again. Runs until cancelled."""
         async with self:
             while True:
-                if self.health.usable:
-                    await self._changed.wait()
-                else:
-                    await self._try()
-
-    async def _try(self) -> None:
-        """Make one attempt when it is due: an empty batch takes the path of every write, and changes nothing."""
-        pause_s = self.health.plan_attempt()
-        reconnected = self._reconnected
-        if pause_s:
-            with anyio.move_on_after(pause_s):
-                await reconnected.wait()
-            if reconnected.is_set() or self.health.usable:
-                return
-        self.health.attempts += 1
-        if not self.connected:
-            return
-        try:
-            await self.request(SubmitBatch(()), PROBE_TIMEOUT_S)
-        except RemembrancerError as error:
-            logger.debug("the store does not answer yet", extra={"code": error.code})
+                changed = self._changed
+                if self.connected and not self.health.usable:
+                    with suppress(RemembrancerError):  # an empty batch takes the path of every write
+                        await self.request(SubmitBatch(()), PROBE_TIMEOUT_S)
+                with anyio.move_on_after(None if self.health.usable else PROBE_S):
+                    await changed.wait()
 
     async def wait_usable(self, timeout_s: float) -> bool:
         """Wait until the store answers. Returns False after `timeout_s`, or if the store cannot be started."""
@@ -254,8 +227,6 @@ class StoreClient(Dealer[OthersWrote]):
         super()._take_event(frames)
         self.health.note_connection()
         self._announce()
-        self._reconnected.set()
-        self._reconnected = anyio.Event()
 
     def _announce(self) -> None:
         self._changed.set()

@@ -24,7 +24,7 @@ from remembrancer.protocol.errors import (
     from_failure,
 )
 from remembrancer.protocol.sockets import Dealer, Reply, Speaker
-from remembrancer.protocol.store_client import StoreAvailability, StoreClient, StoreState
+from remembrancer.protocol.store_client import DEGRADED_S, StoreAvailability, StoreClient, StoreState
 from remembrancer.protocol.wire import PROTOCOL_VERSION, Envelope, Request, answer_decoder, decode_envelope, encoder
 from remembrancer.protocol.work import EmbedQuery
 from remembrancer.protocol.writes import BatchApplied, SubmitBatch
@@ -140,41 +140,32 @@ def test_types_are_decoded_and_converted_to_by_one_thread_or_prepared() -> None:
 
 
 # --- The gateway's view of the store, and its attempts to reach it again.
-def try_in_vain(health: StoreAvailability, times: int) -> tuple[list[float], list[StoreState]]:
-    """The pauses before so many attempts without an answer, and the state after each."""
-    pauses, states = [], []
-    for _ in range(times):
-        pauses.append(health.plan_attempt())
-        health.attempts += 1
-        health.note_silence()
-        states.append(health.state)
-    return pauses, states
-
-
-def test_a_new_connection_is_trusted_once_it_has_answered_and_a_silent_store_tried_more_rarely() -> None:
+def test_a_new_connection_is_trusted_once_it_has_answered_and_a_lost_store_given_up_after_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("remembrancer.protocol.store_client.time.monotonic", lambda: now)
     health = StoreAvailability()
-    states: list[StoreState] = [health.state]
-    for event in (health.note_connection, health.note_answer, health.note_connection):
+    states: list[tuple[StoreState, bool]] = []
+    for event in (health.note_connection, health.note_answer, health.note_connection, health.note_answer):
         event()
-        states.append(health.state)
-    assert states == ["reconnecting", "reconnecting", "connected", "reconnecting"]
-    health = StoreAvailability()
-    health.note_answer()
-    health.note_silence()
-    assert health.state == "away"
-    pauses, states = try_in_vain(health, 7)
-    assert pauses == [0.0, 1.0, 2.0, 4.0, 8.0, 30.0, 30.0]
-    assert states == ["away"] * 4 + ["degraded"] * 3
-    health = StoreAvailability()
-    try_in_vain(health, 6)
-    health.note_connection()
-    assert (health.state, health.plan_attempt(), health.attempts) == ("reconnecting", 0.0, 0)
-    health = StoreAvailability()
-    try_in_vain(health, 6)
-    health.note_answer()
-    assert (health.state, health.attempts, health.has_answered) == ("connected", 0, True)
-    health.note_silence()
-    assert (health.state, health.plan_attempt()) == ("away", 0.0)
+        states.append((health.state, health.is_reconnecting))
+    assert states == [("reconnecting", True), ("connected", False)] * 2
+    states.clear()
+    for event, after_s in (
+        (health.note_silence, 0.0),
+        (health.note_silence, DEGRADED_S),
+        (health.note_connection, 0.0),
+        (health.note_silence, DEGRADED_S),
+        (health.note_answer, 0.0),
+        (health.note_silence, 0.0),
+    ):
+        event()
+        now += after_s
+        states.append((health.state, health.is_reconnecting))
+    away: tuple[StoreState, bool] = ("away", True)
+    gone: tuple[StoreState, bool] = ("degraded", False)
+    assert states == [away, gone, ("reconnecting", True), gone, ("connected", False), away]
 
 
 class Played:

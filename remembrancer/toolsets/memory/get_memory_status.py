@@ -51,11 +51,7 @@ async def get_memory_status(call: Call) -> Answer:
     }
     if not is_fresh:
         # Usable: the store came back while the answer was being made.
-        answer["connection"] |= {
-            "status": "reconnecting" if health.is_reconnecting or health.usable else "degraded",
-            "attempts": health.attempts,
-            "next_attempt_seconds": round(health.next_attempt_s or 0.0, 1),
-        }
+        answer["connection"]["status"] = "reconnecting" if health.is_reconnecting or health.usable else "degraded"
     if store is not None:
         answer |= _figures(store)
     answer["current_session"] = {
