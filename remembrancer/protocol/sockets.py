@@ -104,10 +104,9 @@ class CurveKeys(NamedTuple):
 
 
 class Reply(NamedTuple, Generic[T]):
-    """A peer's answer, its size as a message, and its caveats."""
+    """A peer's answer and its caveats."""
 
     body: T
-    size_bytes: int
     notices: tuple[Notice, ...] = ()
 
 
@@ -229,7 +228,7 @@ class _Endpoint(abc.ABC, Generic[In]):
             return
         question, future, _ = request
         try:
-            future.set_result(Reply(_decode(answer_decoder(question), body), len(body), envelope.notices))
+            future.set_result(Reply(_decode(answer_decoder(question), body), envelope.notices))
         except FrameRejected:
             future.set_exception(InternalError(f"the answer to {question.__name__} is of another type"))
             raise

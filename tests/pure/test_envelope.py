@@ -178,7 +178,7 @@ class Played:
         if self.slow:
             await anyio.sleep(timeout_s)
             raise DeadlineExceeded("not in time")
-        return Reply(BatchApplied(()), 1)
+        return Reply(BatchApplied(()))
 
 
 async def test_a_store_that_answers_others_is_not_away_for_one_slow_file(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,13 +53,29 @@ logger = logging.getLogger(__name__)
 class EmbedderActor(Actor):
     """One worker. When it announces that its model is loaded, it holds no texts: earlier ones have been dropped.
 
-    One thread loads the model and embeds passages, another embeds questions.
+    One thread loads the model and embeds passages, another embeds questions. `endpoint` and `keys` are those of a store
+    on another host.
     """
 
-    def __init__(self, spec: LaunchSpec, load: Callable[[], Engine] | None = None) -> None:
+    def __init__(
+        self,
+        spec: LaunchSpec,
+        load: Callable[[], Engine] | None = None,
+        *,
+        endpoint: str = "",
+        keys: CurveKeys | None = None,
+    ) -> None:
         super().__init__(spec)
         self._loop = asyncio.get_running_loop()
-        self._store = self._dealer()
+        self._store: Dealer[ToWorker] = Dealer(
+            endpoint or spec.paths.store_endpoint,
+            self.speaker,
+            to_worker,
+            on_message=self._hear,
+            on_connection=self._on_connection,
+            keys=keys,
+            on_refused=self._on_refused,
+        )
         self._load = load or partial(load_engine, spec.settings, spec.threads)
         self._load_timeout_s = spec.settings.model_load_timeout_s
         self._passages = ThreadPoolExecutor(1, "passages", lower_thread_priority)
@@ -75,10 +91,6 @@ class EmbedderActor(Actor):
         """Texts that are not being embedded yet, by request id."""
         self._open: dict[int, str] = {}
         """Texts that are being embedded. Dropping them replaces the dictionary."""
-
-    def _dealer(self) -> Dealer[ToWorker]:
-        endpoint, on_connection = self.spec.paths.store_endpoint, self._on_connection
-        return Dealer(endpoint, self.speaker, to_worker, on_message=self._hear, on_connection=on_connection)
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         async with self._store:
@@ -182,8 +194,8 @@ class EmbedderActor(Actor):
                 asked.add_done_callback(partial(self._answer, message_id, engine))
             case AskWorker():
                 self._store.send(self._state(), in_reply_to=message_id)
-            case Failure(code=code):
-                logger.warning("the store refuses this worker", extra={"code": code, "reason": message.message})
+            case Failure():
+                self._on_refused(message.message)
 
     def _on_connection(self, up: bool) -> None:
         logger.info("store connected" if up else "store disconnected")
@@ -191,6 +203,9 @@ class EmbedderActor(Actor):
             self._announce()
         else:
             self._drop()  # a restarted store hands out texts anew
+
+    def _on_refused(self, reason: bool | str) -> None:
+        logger.warning("the store refuses this worker", extra={"reason": reason})
 
     def _state(self) -> WorkerState:
         identity = None if self._engine is None else self._engine.identity
@@ -228,34 +243,16 @@ class RemoteEmbedderActor(EmbedderActor):
     watches it: it runs until it is told to stop or its store refuses it for good, which completes `ended`."""
 
     def __init__(self, spec: LaunchSpec, endpoint: str, keys: CurveKeys, say: Callable[[str], None]) -> None:
+        super().__init__(spec, endpoint=endpoint, keys=keys)
         self._endpoint = endpoint
-        self._keys = keys
         self._tell = say
         self._is_doubted = False
-        super().__init__(spec)
         self.ended: asyncio.Future[None] = self._loop.create_future()
         """Done when `stop` was called, or fails with `WorkerRefused`."""
 
     def stop(self) -> None:
         if not self.ended.done():
             self.ended.set_result(None)
-
-    def _dealer(self) -> Dealer[ToWorker]:
-        return Dealer(
-            self._endpoint,
-            self.speaker,
-            to_worker,
-            on_message=self._hear,
-            on_connection=self._on_connection,
-            keys=self._keys,
-            on_refused=self._refused,
-        )
-
-    def _hear(self, message: ToWorker) -> None:
-        if isinstance(message, Failure):
-            self._refused(message.message)
-        else:
-            super()._hear(message)
 
     def _use(self, engine: Engine | None, scale: CosineScale = CALIBRATED, error: str | None = None) -> None:
         super()._use(engine, scale, error)
@@ -266,7 +263,7 @@ class RemoteEmbedderActor(EmbedderActor):
         self._tell(f"connected to {self._endpoint}" if up else f"{self._endpoint} is gone, and will be tried again")
         super()._on_connection(up)
 
-    def _refused(self, reason: bool | str) -> None:
+    def _on_refused(self, reason: bool | str) -> None:
         """Handle a refusal: the store does not admit this worker (True), gives a reason, or (False) did not complete
         the handshake. Then the next attempt may succeed, unless the key file belongs to another store."""
         if reason is False:

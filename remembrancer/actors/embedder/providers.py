@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import cache
 from typing import Any, Final, NamedTuple
 
 import httpx
@@ -242,17 +241,12 @@ def _retry_after(response: httpx.Response) -> float | None:
 
 
 def load_provider(choice: ModelChoice, settings: Settings) -> ProviderEngine:
-    """The engine of a provider, after a successful test. A process loads only one. Raises `ModelUnusable`."""
-    engine = _engine_of(choice, settings)
-    engine.check()
-    return engine
-
-
-@cache
-def _engine_of(choice: ModelChoice, settings: Settings) -> ProviderEngine:
+    """The engine of a provider, after a successful test. Raises `ModelUnusable`."""
     url = settings.voyage_url if choice.engine == "voyage" else settings.openai_url
     variable = key_variable(settings, choice.engine)
     key = os.environ.get(variable.strip("${}"))
     if not key and url == getattr(Settings(), f"{choice.engine}_url"):
         raise ModelUnusable(f"{variable} is not set where the runtime was started: set it, and start the runtime again")
-    return ProviderEngine(PROVIDERS[choice.engine], choice.model, url, key, settings)
+    engine = ProviderEngine(PROVIDERS[choice.engine], choice.model, url, key, settings)
+    engine.check()
+    return engine

@@ -12,7 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import anyio
 import anyio.abc
@@ -85,58 +85,42 @@ MAX_REFUSED: Final = 20
 """The maximum number of notices of refused writes that are kept for a session's next answer."""
 MOST_SESSIONS: Final = 512
 """The maximum number of sessions whose state is kept."""
-MAX_ANSWERS: Final = 512
-MAX_ANSWER_BYTES: Final = 8_000_000
+MAX_ANSWERS: Final = 200
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
-class LastAnswer(NamedTuple):
-    """An answer, its size as a message, and the time at which it arrived (seconds since the epoch)."""
-
-    reply: Any
-    size_bytes: int
-    at: float
-
-
 class LastAnswers:
-    """The store's last answers, for use while it is away: a bounded cache that evicts the oldest. A request contains
-    its project and session, so an answer shows nobody more than the store would have."""
+    """The store's last answers, each with its time, for use while it is away: a cache that evicts the oldest. A request
+    contains its project and session, so an answer shows nobody more than the store would have."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[Request[Any], LastAnswer] = OrderedDict()
-        self._bytes = 0
+        self._kept: OrderedDict[Request[Any], tuple[Any, float]] = OrderedDict()
 
-    def put(self, question: Request[Any], received_at: float, answer: LastAnswer) -> None:
+    def put(self, question: Request[Any], received_at: float, reply: Any) -> None:
         """Keep the answer to a request that was received at `received_at`, replacing the earlier one."""
         if isinstance(question, FindIds):  # a short id may have become ambiguous
             return
         question = _timeless(question, received_at)
-        self._drop(question)
-        self._kept[question] = answer
-        self._bytes += answer.size_bytes
-        while self._kept and (len(self._kept) > MAX_ANSWERS or self._bytes > MAX_ANSWER_BYTES):
-            self._drop(next(iter(self._kept)))
+        self._kept[question] = reply, time.time()
+        self._kept.move_to_end(question)
+        if len(self._kept) > MAX_ANSWERS:
+            self._kept.popitem(last=False)
 
-    def find(self, question: Request[Any], received_at: float) -> LastAnswer | None:
+    def find(self, question: Request[Any], received_at: float) -> tuple[Any, float] | None:
         return self._kept.get(_timeless(question, received_at))
 
     def last_shown(self, project: ProjectRef, session_id: str) -> tuple[tuple[RecalledMemory, ...], float] | None:
         """The memories of the last answer to a session that contained any, and its time."""
-        for question, kept in reversed(self._kept.items()):
+        for question, (reply, at) in reversed(self._kept.items()):
             asker = getattr(question, "project", None), getattr(question, "session_id", None)
-            if asker == (project, session_id) and (memories := _memories_of(kept.reply)):
-                return memories, kept.at
+            if asker == (project, session_id) and (memories := _memories_of(reply)):
+                return memories, at
         return None
 
     def clear(self) -> None:
         """Drop all answers: each may contain a memory that was deleted for good."""
         self._kept.clear()
-        self._bytes = 0
-
-    def _drop(self, question: Request[Any]) -> None:
-        kept = self._kept.pop(question, None)
-        self._bytes -= 0 if kept is None else kept.size_bytes
 
 
 def _timeless(question: Request[Any], received_at: float) -> Request[Any]:
@@ -367,14 +351,14 @@ class StoreAccess(MemoryService):
             reply = await self._from_store(question, until, self.settings.read_budget_s)
         except (MemoryUnavailable, DeadlineExceeded) as error:
             return self._last_answer(question, received_at, error)
-        self._answers.put(question, received_at, LastAnswer(reply.body, reply.size_bytes, time.time()))
+        self._answers.put(question, received_at, reply.body)
         return Asked(reply.body, (*reply.notices, *self.behind(_project_of(question))))
 
     def _last_answer(self, question: Request[T], received_at: float, error: RemembrancerError) -> Asked[T]:
-        kept = self._answers.find(question, received_at)
         reply: Any
-        if kept is not None:
-            reply, what = kept.reply, f"This is the answer to the same question at {iso(kept.at)}."
+        if (kept := self._answers.find(question, received_at)) is not None:
+            reply, at = kept
+            what = f"This is the answer to the same question at {iso(at)}."
         elif isinstance(question, Recall | GatherContext):
             memories, at = self._answers.last_shown(question.project, question.session_id) or ((), received_at)
             what = "Nothing has been found for this session yet."
