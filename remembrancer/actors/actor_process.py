@@ -21,6 +21,7 @@ from typing import BinaryIO, Final
 
 import anyio
 import anyio.abc
+import anyio.to_thread
 import msgspec
 from pythonjsonlogger.json import JsonFormatter
 
@@ -265,9 +266,7 @@ def _start_parent_watchdog(launch_input: BinaryIO) -> None:
 async def acquire(lock: FileLock, owner: str) -> None:
     """Take `lock`, waiting for a predecessor that is about to exit. Raises `HomeUnusable`."""
     try:
-        with anyio.move_on_after(LOCK_WAIT_S):
-            while not lock.try_acquire():  # noqa: ASYNC110 - flock has no event to wait for
-                await anyio.sleep(0.02)
+        if await anyio.to_thread.run_sync(lock.acquire, LOCK_WAIT_S, abandon_on_cancel=True):
             return
     except OSError as error:
         raise HomeUnusable(f"{lock.path} cannot be locked: {error.strerror or error}: move it away") from error

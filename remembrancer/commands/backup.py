@@ -23,7 +23,7 @@ from typing import IO, Final
 
 from remembrancer.actors.gateway import write_queue
 from remembrancer.actors.gateway.write_queue import read_queue
-from remembrancer.actors.launcher.home import prepare_home, take_home, unusable
+from remembrancer.actors.launcher.home import claim_home, take_home, unusable
 from remembrancer.actors.migrations import BACKUPS, version_of
 from remembrancer.actors.snapshots import copy_database, damage_of, fold_log
 from remembrancer.actors.store.old_home_migration import migrate_old_home
@@ -186,7 +186,7 @@ def put_back(file: str, yes: bool) -> Report:
 def locked(paths: RuntimePaths) -> Iterator[None]:
     """Exclusive use of the home: no runtime is up or starting, and no process of a crashed one has the files open.
     Raises `AlreadyRunning`, and `HomeUnusable` if the home cannot be made or locked."""
-    prepare_home(paths)
+    claim_home(paths, in_memory=False)
     with ExitStack() as stack:
         stack.enter_context(take_home(paths, LOCK_WAIT_S / 10))
         for path in (paths.store_lock, paths.gateway_lock):

@@ -5,6 +5,7 @@ those of Linux, for one run of the tests. Hooks and the bridge import this modul
 import os
 import sys
 import time
+from contextlib import suppress
 
 IS_PORTABLE = "REMEMBRANCER_PORTABLE" in os.environ
 IS_POLLED = IS_PORTABLE or "microsoft" in os.uname().release.lower()
@@ -97,10 +98,8 @@ def lower_priority() -> None:
     if sys.platform == "linux" and not IS_PORTABLE:
         import psutil  # not needed by the urgent processes
 
-        try:
+        with suppress(psutil.Error, OSError):
             psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)
-        except (psutil.Error, OSError) as error:
-            _log(error)
 
 
 def lower_thread_priority() -> None:
@@ -113,13 +112,5 @@ def lower_thread_priority() -> None:
 
 
 def _set_niceness(which: int) -> None:
-    try:
+    with suppress(OSError):  # it is lower already
         os.setpriority(os.PRIO_PROCESS, which, NICENESS)
-    except OSError as error:  # it is lower already
-        _log(error)
-
-
-def _log(error: Exception) -> None:
-    import logging
-
-    logging.getLogger(__name__).info("the priority stays as it is", extra={"reason": str(error), "pid": os.getpid()})

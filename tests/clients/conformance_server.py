@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, cast
+from unittest import mock
 
 import anyio
 import mcp_types as mcp
@@ -14,11 +15,12 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from starlette.routing import Router
 
+from remembrancer.actors.gateway import http_server as http_module
 from remembrancer.actors.gateway.conversations import CallTool, McpService
 from remembrancer.actors.gateway.http_server import HttpServer
 from remembrancer.actors.gateway.session_registry import SessionRegistry
 from remembrancer.config.settings import Settings
-from remembrancer.toolsets.tools import load_tools
+from remembrancer.toolsets.tools import CallResult, load_tools
 from tests.cases import cases
 
 Json = dict[str, Any]
@@ -170,7 +172,11 @@ class _NoRecords:
     def left(self, _: object) -> None: ...
 
 
-def http_server(home: Path, call_tool: CallTool | None = None, settings: Settings | None = None) -> HttpServer:
+async def _no_call(*_: object) -> CallResult:
+    raise AssertionError("the SDK's server answers the suite's calls")
+
+
+def http_server(home: Path, call_tool: CallTool = _no_call, settings: Settings | None = None) -> HttpServer:
     settings = msgspec.structs.replace(settings or Settings(), http_port=0)
     registry = cast("SessionRegistry", _NoRecords())
     service = McpService("conformance", build, call_tool, load_tools(), registry)
@@ -180,8 +186,9 @@ def http_server(home: Path, call_tool: CallTool | None = None, settings: Setting
 @asynccontextmanager
 async def served(home: Path, settings: Settings | None = None) -> AsyncIterator[str]:
     door = http_server(home, settings=settings)
-    async with anyio.create_task_group() as tasks:
-        await tasks.start(door.serve)
-        assert door.url is not None
-        yield door.url
-        tasks.cancel_scope.cancel()
+    with mock.patch.object(http_module, "plain_call_in", return_value=None):
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(door.serve)
+            assert door.url is not None
+            yield door.url
+            tasks.cancel_scope.cancel()

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from bench.client import StdioClient
-from remembrancer.actors.launcher.home import claim_memory_home, prepare_home, read_record, write_record
+from remembrancer.actors.launcher.home import claim_home, prepare_home, read_record, write_record
 from remembrancer.command_line import main
 from remembrancer.commands import exit_codes
 from remembrancer.commands.runtime_client import ask
@@ -164,11 +164,12 @@ def test_a_home_that_others_could_read_is_closed_and_one_in_which_everyone_may_w
     home.chmod(0o755)
     paths = RuntimePaths(home)
     paths.run.mkdir(mode=0o755)
+    claim_home(paths, in_memory=False)
     prepare_home(paths)
     assert (mode(home), mode(paths.run)) == (0o700, 0o700)
     home.chmod(0o777)
     with pytest.raises(HomeUnusable, match="everyone can write"):
-        prepare_home(paths)
+        claim_home(paths, in_memory=False)
 
 
 def test_two_launchers_at_once_are_one_runtime(home: Path) -> None:
@@ -195,6 +196,7 @@ def test_a_deep_home_has_its_sockets_elsewhere_and_private(home: Path) -> None:
 @pytest.mark.parametrize("is_link", [False, True])
 def test_a_directory_for_sockets_that_others_can_enter_or_a_link_for_it_is_refused(home: Path, is_link: bool) -> None:
     paths = RuntimePaths(home / ("d" * 120))
+    claim_home(paths, in_memory=False)
     if is_link:
         paths.run.symlink_to(home)
     else:
@@ -265,11 +267,11 @@ def test_a_directory_that_is_not_this_users_alone_is_no_home(home: Path, memory:
     memory.home.mkdir()
     memory.home.chmod(0o755)
     with pytest.raises(HomeUnusable, match="other users can access it"):
-        claim_memory_home(memory.home)
+        claim_home(memory, in_memory=True)
     memory.home.rmdir()
     memory.home.symlink_to(home)
     with pytest.raises(HomeUnusable, match="other users can access it"):
-        claim_memory_home(memory.home)
+        claim_home(memory, in_memory=True)
     (home / "kept").write_text("")
     done = command("up", home=home, variables=MODE)
     assert done.returncode == exit_codes.HOME_UNUSABLE

@@ -380,7 +380,7 @@ def test_a_runtime_is_started_only_for_a_tool_call(monkeypatch: pytest.MonkeyPat
 # --- The conversation of a command or a hook with the gateway.
 def test_after_its_time_nothing_is_asked_for_and_an_answer_that_is_there_is_not_taken() -> None:
     ours, gateway = socket.socketpair()
-    there = Places("/h")
+    there = Places("/h", "/h", None)
     with ours, gateway, closing(GatewayClient(ours, there, "session", "/somewhere", {}, "a hook")) as client:
         for number in (1, 2):
             said = {"id": number, "result": {"structuredContent": {"said": number}}}

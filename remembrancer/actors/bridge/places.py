@@ -32,9 +32,9 @@ _LONGEST_RUN_DIRECTORY = 78
 class Places:
     """The paths of one home that a bridge needs, and the arguments that make a runtime use the same home."""
 
-    def __init__(self, home: str, on_disk: str | None = None, config: str | None = None) -> None:
+    def __init__(self, home: str, on_disk: str, config: str | None) -> None:
         self.home = home
-        self.on_disk = on_disk or home
+        self.on_disk = on_disk
         """The directory that names the home: different from the home itself if that is in memory."""
         self.config = config
         """The configuration file, if there is one."""

@@ -15,7 +15,6 @@ from remembrancer.protocol.errors import ModelUnusable
 from remembrancer.protocol.work import CALIBRATED, CosineScale, ModelIdentity
 
 VOCABULARY: Final = Path(__file__).parent / "data" / "vocab.txt"
-VOCABULARY_SHA256: Final = "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"
 REVISION_DIGITS: Final = 16
 _SPECIAL: Final = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
@@ -104,22 +103,18 @@ def sha256_of(paths: Iterable[Path]) -> str:
     return digest.hexdigest()
 
 
-def verify_sha256(path: Path, expected: str, remedy: str) -> None:
-    """Raise `ModelUnusable` unless a file has its pinned checksum. `remedy` says what to do."""
+def packaged_weights(package: str, file: str, expected: str, remedy: str) -> Path:
+    """The path of a file in an installed package. Raises `ModelUnusable` unless it has the pinned checksum. `remedy`
+    says what to do."""
+    spec = find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise ModelUnusable(f"the weights in {package} are not installed: {remedy}")
+    path = Path(spec.submodule_search_locations[0]) / file
     if not path.is_file():
         raise ModelUnusable(f"{path} is missing: {remedy}")
     found = sha256_of([path])
     if found != expected:
         raise ModelUnusable(f"{path} is not the pinned file (SHA-256 {found}, not {expected}): {remedy}")
-
-
-def packaged_weights(package: str, file: str, expected: str, remedy: str) -> Path:
-    """The path of a file in an installed package. Raises `ModelUnusable` unless it has the pinned checksum."""
-    spec = find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
-        raise ModelUnusable(f"the weights in {package} are not installed: {remedy}")
-    path = Path(spec.submodule_search_locations[0]) / file
-    verify_sha256(path, expected, remedy)
     return path
 
 
@@ -156,7 +151,6 @@ class TextTokenizer:
 
 def default_tokenizer() -> TextTokenizer:
     """The tokenizer of all-MiniLM-L6-v2: that of bert-base-uncased."""
-    verify_sha256(VOCABULARY, VOCABULARY_SHA256, "install remembrancer again")
     return TextTokenizer(bert_tokenizer(VOCABULARY))
 
 

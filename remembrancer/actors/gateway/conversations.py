@@ -175,11 +175,11 @@ CallTool = Callable[[CallContext, "int | str", str, dict[str, Any]], Awaitable[C
 @dataclass(frozen=True, slots=True)
 class McpService:
     """Everything that a transport needs to serve clients. `server` returns the SDK's server; the first call loads the
-    SDK. `notices` are added to the first answer to every session; without `call_tool` the SDK answers tool calls."""
+    SDK. `notices` are added to the first answer to every session."""
 
     incarnation: str
     server: Callable[[], Server[Any]]
-    call_tool: CallTool | None
+    call_tool: CallTool
     tools: Sequence[Tool[Any]]
     registry: SessionRegistry
     notices: Callable[[], list[Notice]] = list
@@ -360,12 +360,10 @@ class Session(ClientConversation):
             self._refuse(text, INVALID_REQUEST, f"a message may have at most {MAX_VALUES} values")
             return
         # For a plain tool call, the SDK's server would double its time.
-        call_tool, call = self._service.call_tool, plain_call_in(text) if self._has_plain_calls else None
-        if call_tool is None or call is None:
-            self._take_message(text, sent_ms, read_at)
+        if self._has_plain_calls and (call := plain_call_in(text)) is not None:
+            self._tasks.create_task(self._call(call, self._open_request(call.id, sent_ms, read_at)))
         else:
-            context = self._open_request(call.id, sent_ms, read_at)
-            self._tasks.create_task(self._call(call_tool, call, context))
+            self._take_message(text, sent_ms, read_at)
 
     def _open_request(
         self, request_id: int | str, sent_ms: int, read_at: float, *, is_stream: bool = False
@@ -383,8 +381,8 @@ class Session(ClientConversation):
         error = {"jsonrpc": "2.0", "id": _id_in(text), "error": {"code": code, "message": message}}
         self._write(msgspec.json.encode(error) + b"\n")
 
-    async def _call(self, call_tool: CallTool, call: PlainCall, context: CallContext) -> Mapping[str, Any] | None:
-        result = await call_tool(context, call.id, call.params.name, call.params.arguments)
+    async def _call(self, call: PlainCall, context: CallContext) -> Mapping[str, Any] | None:
+        result = await self._service.call_tool(context, call.id, call.params.name, call.params.arguments)
         self._open.pop(call.id, None)
         self._write(result.response(call.id) + b"\n")
         return result.answer

@@ -426,11 +426,10 @@ class HttpServer:
             raise HttpRefusal(404, "there is no such session any more: begin one with initialize")
         try:
             reads_json = any(each in headers.get("accept", "*/*") for each in ("application/json", "*/*"))
-            call_tool, call = self._service.call_tool, plain_call_in(body)
-            context = CallContext(visitor, time.time())
-            if call_tool is not None and call is not None and has_handshake and reads_json:
+            call, context = plain_call_in(body), CallContext(visitor, time.time())
+            if call is not None and has_handshake and reads_json:
                 # Through the SDK it would take several times as long.
-                result = await call_tool(context, call.id, call.params.name, call.params.arguments)
+                result = await self._service.call_tool(context, call.id, call.params.name, call.params.arguments)
                 self._sessions.note_use(session_id or "")
                 await exchange.answer(Response(result.response(call.id), media_type="application/json"))
             else:

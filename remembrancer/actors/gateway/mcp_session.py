@@ -15,7 +15,7 @@ from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from remembrancer.actors.gateway.conversations import CallContext, CallTool, PlainCall, Session, as_text
+from remembrancer.actors.gateway.conversations import CallContext, PlainCall, Session, as_text
 from remembrancer.actors.gateway.elicitation import Asking
 from remembrancer.protocol.gateway_link import PARSE_ERROR
 from remembrancer.toolsets.service import Caller
@@ -106,13 +106,13 @@ class McpSession(Session):
             self._asking.note_capabilities(capabilities)
             self._expects_roots = isinstance(capabilities, dict) and isinstance(capabilities.get("roots"), dict)
 
-    async def _call(self, call_tool: CallTool, call: PlainCall, context: CallContext) -> Mapping[str, Any] | None:
-        answer = await super()._call(call_tool, call, context)
+    async def _call(self, call: PlainCall, context: CallContext) -> Mapping[str, Any] | None:
+        answer = await super()._call(call, context)
         self._asking.heard(call.params.name, call.params.arguments, answer)
         return answer
 
     async def _settle_replacement(self, request_id: str, arguments: dict[str, Any]) -> None:
-        if "update_memory" in self.tools and self._service.call_tool is not None:
+        if "update_memory" in self.tools:
             await self._service.call_tool(CallContext(self, time.time()), request_id, "update_memory", arguments)
 
     def _take_roots(self, result: dict[str, Any]) -> None:

@@ -15,12 +15,23 @@ from remembrancer.protocol.paths import RuntimePaths, read_file, reason_of
 PRIVATE_DIRECTORY: Final = 0o700
 
 
-def prepare_home(paths: RuntimePaths) -> None:
-    """Create the home and its directories, for this user only. Raises `HomeUnusable` if that fails or others can write
-    to it."""
+def claim_home(paths: RuntimePaths, *, in_memory: bool) -> None:
+    """Create the directory of the home, for this user only. Raises `HomeUnusable` if that fails or others can write to
+    it."""
     try:
-        paths.home.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
-        _make_private(paths.home)
+        if in_memory:  # where everybody may create directories
+            _claim(paths.home, "this memory goes there")
+        else:
+            paths.home.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+            _make_private(paths.home)
+    except OSError as error:
+        raise unusable(paths.home, error) from error
+
+
+def prepare_home(paths: RuntimePaths) -> None:
+    """Create the directories of the home, without the sockets of a dead runtime. Call this only with the lock of the
+    home. Raises `HomeUnusable`."""
+    try:
         with contextlib.suppress(OSError):  # nothing depends on the logs
             paths.logs.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
         if _is_inside(paths):
@@ -30,6 +41,7 @@ def prepare_home(paths: RuntimePaths) -> None:
             _claim(paths.run, "sockets go there")
     except OSError as error:
         raise unusable(paths.home, error) from error
+    _remove_sockets(paths)
 
 
 def _make_private(directory: Path) -> None:
@@ -58,15 +70,6 @@ def unusable(directory: Path, reason: OSError | str) -> HomeUnusable:
     )
 
 
-def claim_memory_home(home: Path) -> None:
-    """Create the directory of a home in memory, for this user only, where everybody may create directories. Raises
-    `HomeUnusable`."""
-    try:
-        _claim(home, "this memory goes there")
-    except OSError as error:
-        raise unusable(home, error) from error
-
-
 def take_home(paths: RuntimePaths, wait_s: float) -> FileLock:
     """Take the lock of the home, waiting for it. Raises `AlreadyRunning`, or `HomeUnusable` if it cannot be locked."""
     lock = FileLock(paths.runtime_lock)
@@ -83,8 +86,7 @@ def take_home(paths: RuntimePaths, wait_s: float) -> FileLock:
     )
 
 
-def remove_sockets(paths: RuntimePaths) -> None:
-    """Remove the sockets of a dead runtime. Call this only with the lock of the home."""
+def _remove_sockets(paths: RuntimePaths) -> None:
     for path in paths.run.glob("*.sock"):
         with contextlib.suppress(OSError):  # its process then cannot listen, and reports why
             path.unlink(missing_ok=True)
@@ -92,7 +94,7 @@ def remove_sockets(paths: RuntimePaths) -> None:
 
 def leave_run_directory(paths: RuntimePaths) -> None:
     """Remove the sockets, and their directory if it is outside the home. Call this only with the lock of the home."""
-    remove_sockets(paths)
+    _remove_sockets(paths)
     if not _is_inside(paths):
         with contextlib.suppress(OSError):
             paths.run.rmdir()

@@ -26,11 +26,10 @@ import psutil
 
 from remembrancer.actors.actor_process import EXIT_START_FAILED, LaunchSpec, configure_logs
 from remembrancer.actors.launcher.home import (
-    claim_memory_home,
+    claim_home,
     clear_memory_home,
     leave_run_directory,
     prepare_home,
-    remove_sockets,
     take_home,
     write_record,
 )
@@ -111,14 +110,9 @@ class Runtime(NamedTuple):
         """Run until told to stop. Returns the reason for stopping. Sets the process's umask. Raises `HomeUnusable`,
         `AlreadyRunning`, or the errors of `load_configuration`."""
         os.umask(UMASK)
-        if self.in_memory:
-            claim_memory_home(self.paths.home)
-        else:
-            prepare_home(self.paths)
+        claim_home(self.paths, in_memory=self.in_memory)
         with take_home(self.paths, LOCK_WAIT_S):
-            if self.in_memory:
-                prepare_home(self.paths)
-            remove_sockets(self.paths)
+            prepare_home(self.paths)
             with contextlib.suppress(OSError):  # such as a full disk: nothing needs to be cleaned up yet
                 write_record(self.paths, os.getpid())
             try:
