@@ -13,7 +13,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, Final, Generic, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Final, Generic, NamedTuple, Self, TypeVar, cast
 
 import anyio
 import msgspec
@@ -132,15 +132,17 @@ class _Endpoint(abc.ABC, Generic[In]):
         self._keys = keys
         self._speaker = speaker
         self._decoder = decoder
-        self._socket: ReadSocket | None = None
-        self._context: zmq.Context[Any] | None = None
+        self._socket: zmq.asyncio.Socket | None = None
+        self._read: list[tuple[zmq.asyncio.Socket, asyncio.Task[None]]] = []
+        """The sockets that are being read, with the tasks that do it."""
+        self._context: zmq.asyncio.Context | None = None
         """Its own context; None: the context of the process."""
         self._pending: dict[int, _OpenRequest] = {}
 
-    def _make(self, kind: int) -> zmq.Socket[bytes]:
+    def _make(self, kind: int) -> zmq.asyncio.Socket:
         if self._keys is None and not self._endpoint.startswith("ipc://"):
             raise ConfigurationError(f"{self._endpoint} is not a Unix socket: nothing is sent in the clear")
-        socket = zmq.Socket(self._context or zmq.asyncio.Context.instance(), kind)
+        socket = (self._context or zmq.asyncio.Context.instance()).socket(kind)
         socket.setsockopt(zmq.LINGER, LINGER_MS)
         high_water_mark = HIGH_WATER_MARK if self._keys is None else NETWORK_HIGH_WATER_MARK
         socket.setsockopt(zmq.SNDHWM, high_water_mark)
@@ -158,9 +160,12 @@ class _Endpoint(abc.ABC, Generic[In]):
         """Close. Queued messages have `LINGER_MS` to leave, while the process lives; open requests end with `PeerLost`.
         May be called twice."""
         self._fail_pending(PeerLost, "this side closed the connection")
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        for socket, reader in self._read:
+            reader.cancel()
+            socket.disable_monitor()
+            socket.close()
+        self._read.clear()
+        self._socket = None
 
     async def exchange(self, question: Request[T], *, timeout_s: float | None, to: bytes = b"") -> Reply[T | Failure]:
         """The answer to a request, or the refusal.
@@ -190,11 +195,28 @@ class _Endpoint(abc.ABC, Generic[In]):
             raise PeerUnavailable("this side has closed the connection")
         frames = [encoder.encode(envelope), encoder.encode(body)]
         try:
-            self._socket.send([to, *frames] if to else frames)
+            sent = self._socket.send_multipart([to, *frames] if to else frames, flags=zmq.NOBLOCK)
+            cast("asyncio.Future[None]", sent).result()  # without blocking it is done, or has failed, already
         except zmq.ZMQError as error:
             if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
                 raise
             raise PeerUnavailable("the peer is not connected, or is too busy") from error
+
+    def _start_reading(self, socket: zmq.asyncio.Socket, take: Callable[[Any], None], *, copy: bool = True) -> None:
+        """Pass each message of a socket to `take`, in order. Without `copy`, it gets ZeroMQ's own frames, which know
+        their sender."""
+
+        async def read() -> None:
+            for number in itertools.count(1):
+                frames = await socket.recv_multipart(copy=copy)
+                try:
+                    take(frames)
+                except Exception:  # one failing message must not stop the reader
+                    logger.exception("a message failed")
+                if number % YIELD_AFTER == 0:
+                    await asyncio.sleep(0)
+
+        self._read.append((socket, asyncio.create_task(read())))
 
     def take(self, frames: list[Any], key: str = "") -> None:
         """Process a message from a peer with this authenticated key."""
@@ -247,7 +269,7 @@ def _decode(decoder: msgspec.msgpack.Decoder[T], body: bytes) -> T:
         raise FrameRejected(f"the body does not decode: {error}") from error
 
 
-def _secure(socket: zmq.Socket[bytes], keys: CurveKeys) -> None:
+def _secure(socket: zmq.asyncio.Socket, keys: CurveKeys) -> None:
     """Make a socket encrypt, authenticate, and detect a silent peer."""
     socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.public.encode())
     socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret.encode())
@@ -286,7 +308,6 @@ class Dealer(_Endpoint[In]):
         self._on_message = on_message
         self._on_connection = on_connection
         self._on_refused = on_refused
-        self._monitor: ReadSocket | None = None
         self._up = asyncio.Event()
         self.heard: Envelope
         """The envelope of the message that is being passed to `on_message`."""
@@ -313,23 +334,17 @@ class Dealer(_Endpoint[In]):
             else:  # its key identifies it: a peer that chose its own routing id could impersonate another
                 socket.setsockopt(zmq.RECONNECT_IVL, NETWORK_RECONNECT_MS)
                 socket.setsockopt(zmq.RECONNECT_IVL_MAX, NETWORK_RECONNECT_MAX_MS)
-            address = f"inproc://monitor-{int(socket.getsockopt(zmq.FD))}"
-            socket.monitor(address, zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | _HANDSHAKE_FAILED)
-            monitor = zmq.Socket(zmq.asyncio.Context.instance(), zmq.PAIR)
-            monitor.setsockopt(zmq.LINGER, 0)
-            monitor.connect(address)
+            monitor = socket.get_monitor_socket(
+                zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | _HANDSHAKE_FAILED
+            )
             socket.connect(self._endpoint)
         except BaseException:
             socket.close()
             raise
-        self._socket, self._monitor = ReadSocket(socket, self.take), ReadSocket(monitor, self._take_event)
+        self._socket = socket
+        self._start_reading(socket, self.take)
+        self._start_reading(monitor, self._take_event)
         return self
-
-    async def aclose(self) -> None:
-        """Close. May be called twice."""
-        await super().aclose()  # first, since a monitored socket may wait for its monitor
-        if self._monitor is not None:
-            self._monitor.close()
 
     def send(self, body: Any, *, in_reply_to: int | None = None) -> bool:
         """Send `body` without waiting. Returns False if there is no connection, or its queue is full."""
@@ -425,7 +440,8 @@ class Router(_Endpoint[In]):
         except BaseException:
             socket.close()
             raise
-        self._socket = ReadSocket(socket, self.take, copy=self._keys is None)
+        self._socket = socket
+        self._start_reading(socket, self.take, copy=self._keys is None)
         return self
 
     def send(self, peer: Peer, body: Any, *, in_reply_to: int | None = None, notices: Iterable[Notice] = ()) -> bool:
@@ -456,64 +472,3 @@ class Router(_Endpoint[In]):
         stranger = Peer(sender, "?", "?", key)
         self.refuse(stranger, error, in_reply_to=None)
         self.on_mismatch(stranger, error.message)
-
-
-class ReadSocket:
-    """An open socket. Calls `take` with the frames of each message, in order, on the running event loop. `take` must
-    not block. Without `copy`, it gets ZeroMQ's own frames, which know their sender.
-
-    The socket's descriptor is edge-triggered: it becomes readable once, and again only after the socket's events were
-    read. Sending reads them as well, so the events are looked at after each send.
-    """
-
-    def __init__(self, socket: zmq.Socket[bytes], take: Callable[[Any], None], *, copy: bool = True) -> None:
-        self.socket = socket
-        self._take = take
-        self._copy = copy
-        self._loop = asyncio.get_running_loop()
-        self._descriptor = int(socket.getsockopt(zmq.FD))
-        self._due: asyncio.Handle | None = None
-        self._loop.add_reader(self._descriptor, self._read)
-        self._read_soon()
-
-    def send(self, frames: list[bytes]) -> None:
-        """Send a message without waiting. Raises `zmq.ZMQError`."""
-        try:
-            self.socket.send_multipart(frames, flags=zmq.NOBLOCK)
-        finally:
-            if self._due is None and int(self.socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
-                self._read_soon()
-
-    def close(self) -> None:
-        """Stop reading, and close the socket. May be called twice."""
-        if not self.socket.closed:
-            self._loop.remove_reader(self._descriptor)
-            self.socket.disable_monitor()
-            self.socket.close()
-        if self._due is not None:
-            self._due.cancel()
-
-    def _read_soon(self) -> None:
-        if self._due is None:
-            self._due = self._loop.call_soon(self._read)
-
-    def _read(self) -> None:
-        if self._due is not None:
-            self._due.cancel()
-            self._due = None
-        for _ in range(YIELD_AFTER):
-            if self.socket.closed:  # by `take`
-                return
-            try:
-                frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=self._copy)
-            except zmq.Again:
-                return
-            except zmq.ZMQError:
-                logger.exception("a socket can no longer be read")
-                self.close()
-                return
-            try:
-                self._take(frames)
-            except Exception:  # one failing message must not stop the reader
-                logger.exception("a message failed")
-        self._read_soon()

@@ -74,7 +74,7 @@ class NetworkRouter(Router[WorkerState]):
             self._end_context()
             raise ConfigurationError(f"cannot listen on {self._endpoint}: {error.strerror}") from error
         assert self._socket is not None
-        self.address = self._socket.socket.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
+        self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
         return self
 
     async def aclose(self) -> None:
