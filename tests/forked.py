@@ -277,11 +277,10 @@ def _run_module(module: str, *arguments: str) -> None:
     for directory in filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)):
         if (customized := Path(directory) / "sitecustomize.py").exists():
             runpy.run_path(str(customized))
-    package, _, name = module.rpartition(".")
     if module == "remembrancer":
         _main(*arguments)
-    elif package == "remembrancer.actors":
-        run_actor(name)  # type: ignore[arg-type]
+    elif module == "remembrancer.actors":
+        run_actor(*arguments)  # type: ignore[arg-type]
     else:
         importlib.import_module(module).main(list(arguments))
 

@@ -12,11 +12,10 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import BinaryIO, Final, Literal, NamedTuple
+from typing import BinaryIO, Final, NamedTuple
 from urllib.parse import urlsplit
 
 import anyio
@@ -181,7 +180,7 @@ class Supervisor:
         self._secrets = secrets
         self._started_at = time.monotonic()
         self._core = Supervision(settings, new_ulid, for_sessions=runtime.for_sessions, now=self._started_at)
-        self._children: dict[str, Child] = {}
+        self._children: dict[str, asyncio.subprocess.Process] = {}
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._router: Router[ToLauncher] = Router(
             runtime.paths.control_endpoint, Speaker("launcher", new_ulid()), to_launcher, self._hear
@@ -230,11 +229,14 @@ class Supervisor:
                     self._tasks.start_soon(self._ping, name, incarnation)
                 case Tell(name=name, incarnation=incarnation, message=message):
                     self._router.send(_peer(name, incarnation), message)
-                case Signal(name=name, signal=which):
-                    self._children[name].send_signal(which)
+                case Signal(name=name, signal=which) if (child := self._children.get(name)) is not None:
+                    if which == "KILL":
+                        _kill_group(child)
+                    else:
+                        with contextlib.suppress(ProcessLookupError):  # it is dead
+                            child.terminate()
 
     def _start(self, order: Start) -> None:
-        exited = functools.partial(self._core.on_exit, order.name, order.incarnation)
         settings = self._settings
         if order.model is not None:
             settings = msgspec.structs.replace(settings, engine=order.model.engine, model=order.model.model)
@@ -244,33 +246,48 @@ class Supervisor:
             settings = msgspec.structs.replace(settings, http_host=served.hostname, http_port=served.port)
         home, no_token = str(self._paths.home), self._runtime.no_token
         spec = LaunchSpec(order.role, order.name, order.incarnation, home, settings, order.threads, no_token)
-        loop = asyncio.get_running_loop()
-
-        def on_exit(child: Child, ending: int | Failure) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits for this child
-                loop.call_soon_threadsafe(self._on_exit, child, ending, exited)
-
         wanted = secret_variables(self._settings, settings.engine) if order.role == "embedder" else ()
         secrets = {name: value for name, value in self._secrets.items() if name in wanted}
-        try:
-            self._children[order.name] = Child(spec, self._runtime, secrets, on_exit)
-        except OSError as error:
-            logger.error("cannot start a process", extra={"child": order.name, "reason": str(error)})
-            self._events.put_nowait(functools.partial(exited, f"it cannot be started: {error.strerror}"))
+        assert self._tasks is not None
+        self._tasks.start_soon(self._run_child, spec, secrets)
 
-    def _on_exit(
-        self, child: Child, ending: int | Failure, exited: Callable[[int | Failure, float], list[Instruction]]
-    ) -> None:
-        status = ending.message if isinstance(ending, Failure) else ending
-        logger.info("process ended", extra={"child": child.name, "child_pid": child.pid, "status": status})
-        if self._children.get(child.name) is child:
-            del self._children[child.name]
+    async def _run_child(self, spec: LaunchSpec, secrets: Mapping[str, str]) -> None:
+        """Run a process until its end, in its own process group, with its output appended to `<name>.out` in the logs.
+        The end of its standard input tells it that the launcher is dead. Only this process gets `secrets`."""
+        name, home, output = spec.name, self._paths.home, self._paths.logs / f"{spec.name}.out"
+        exited = functools.partial(self._core.on_exit, name, spec.incarnation)
+        inherited = runtime_environment(self._runtime.environ)
+        try:
+            with _open_output(output) as opened:
+                child = await asyncio.create_subprocess_exec(
+                    *self._runtime.command(spec.role),
+                    stdin=subprocess.PIPE,
+                    stdout=opened,
+                    stderr=opened,
+                    process_group=0,  # interrupts go to the launcher; the whole group can be killed
+                    cwd=home,  # a session's directory may be deleted, or its disk unmounted, while the runtime lives
+                    env={**SMALL, **inherited, "REMEMBRANCER_HOME": str(home), **secrets},
+                )
+        except OSError as error:
+            logger.error("cannot start a process", extra={"child": name, "reason": str(error)})
+            self._events.put_nowait(functools.partial(exited, f"it cannot be started: {error.strerror}"))
+            return
+        self._children[name] = child
+        assert child.stdin is not None
+        child.stdin.write(msgspec.json.encode(spec) + b"\n")
+        status = await child.wait()
+        _kill_group(child)
+        child.stdin.close()
+        logger.info("process ended", extra={"child": name, "child_pid": child.pid, "status": status})
+        if self._children.get(name) is child:
+            del self._children[name]
+        ending = _failure_in(output, name) if status == EXIT_START_FAILED else status
         self._events.put_nowait(functools.partial(exited, ending))
 
     def _on_signal(self, number: int) -> None:
         if self._core.stopping is not None:
             for child in self._children.values() if number == signal.SIGINT else ():
-                child.send_signal("KILL")
+                _kill_group(child)
             return
         self._events.put_nowait(functools.partial(self._core.stop, signal.Signals(number).name))
 
@@ -344,62 +361,16 @@ def _peer(name: str, incarnation: str) -> Peer:
     return Peer(f"{name}/{incarnation}".encode(), name, incarnation)
 
 
-class Child:
-    """A process in its own process group. The end of its standard input tells it that the launcher is dead."""
+def _kill_group(child: asyncio.subprocess.Process) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
 
-    def __init__(
-        self,
-        spec: LaunchSpec,
-        runtime: Runtime,
-        secrets: Mapping[str, str],
-        on_exit: Callable[[Child, int | Failure], None],
-    ) -> None:
-        """Start the process, with its output appended to `<name>.out` in the logs. Only this child gets `secrets`.
-        `on_exit` is called in a separate thread with the exit status (negative: the signal) or the failure to start,
-        once the child is dead and the rest of its group is killed. Raises `OSError`."""
-        self.name, paths = spec.name, spec.paths
-        self._output = paths.logs / f"{self.name}.out"
-        with _open_output(self._output) as output:
-            self._process = subprocess.Popen(
-                runtime.command(spec.role),
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=output,
-                process_group=0,  # interrupts go to the launcher; the whole group can be killed
-                cwd=paths.home,  # a session's directory may be deleted, or its disk unmounted, while the runtime lives
-                env={**SMALL, **runtime_environment(runtime.environ), "REMEMBRANCER_HOME": str(paths.home), **secrets},
-            )
-        self.pid = self._process.pid
-        its_input = self._process.stdin
-        assert its_input is not None
-        with contextlib.suppress(BrokenPipeError):  # it is dead already
-            its_input.write(msgspec.json.encode(spec) + b"\n")
-            its_input.flush()
 
-        def wait() -> None:
-            status = self._process.wait()
-            self._kill_group()
-            with contextlib.suppress(OSError):
-                its_input.close()
-            on_exit(self, self._failure() if status == EXIT_START_FAILED else status)
-
-        threading.Thread(target=wait, name=f"wait-{self.name}", daemon=True).start()
-
-    def _failure(self) -> Failure:
-        with contextlib.suppress(OSError, IndexError, msgspec.MsgspecError):
-            return _decode_failure(self._output.read_bytes().splitlines()[-1])
-        return Failure("start_failed", f"it cannot start: see {self.name}.log in the logs of the home")
-
-    def send_signal(self, which: Literal["TERM", "KILL"]) -> None:
-        """Send SIGTERM to the child, or SIGKILL to its whole group. Does nothing if it is dead."""
-        if which == "KILL":
-            self._kill_group()
-        else:
-            self._process.terminate()
-
-    def _kill_group(self) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
+def _failure_in(output: Path, name: str) -> Failure:
+    """The failure to start that a process has reported in the last line of its output."""
+    with contextlib.suppress(OSError, IndexError, msgspec.MsgspecError):
+        return _decode_failure(output.read_bytes().splitlines()[-1])
+    return Failure("start_failed", f"it cannot start: see {name}.log in the logs of the home")
 
 
 def _open_output(path: Path) -> BinaryIO:
