@@ -127,29 +127,29 @@ def _block(block: Any) -> str:
         case {"type": "tool_use"}:
             return _call(_text_of(block, "name"), block.get("input"))
         case {"type": "tool_result"}:
-            return _result(_joined(block.get("content")))
+            return _result(texts_in(block.get("content")))
     return ""
 
 
 def _codex_message(payload: dict[str, Any]) -> tuple[TranscriptRole, str] | None:
     match payload.get("type"):
         case "message" if payload.get("role") in ("user", "assistant"):
-            return payload["role"], _cleaned([_spoken(_joined(payload.get("content")))])
+            return payload["role"], _cleaned([_spoken(texts_in(payload.get("content")))])
         case "function_call" | "custom_tool_call":
             given = payload.get("arguments") or payload.get("input")
             return "assistant", _cleaned([_call(_text_of(payload, "name"), given)])
         case "function_call_output" | "custom_tool_call_output":
-            return "assistant", _cleaned([_result(_joined(payload.get("output")))])
+            return "assistant", _cleaned([_result(texts_in(payload.get("output")))])
     return None
 
 
-def _joined(content: Any) -> str:
+def texts_in(content: Any) -> str:
     """The texts in a content: a text, blocks with texts, or an object with one."""
     match content:
         case str():
             return content
         case list():
-            return "\n".join(filter(None, map(_joined, content)))
+            return "\n".join(filter(None, map(texts_in, content)))
         case {"text": str() as text} | {"content": str() as text} | {"output": str() as text}:
             return text
     return ""

@@ -36,8 +36,12 @@ def derive_operation_id(bridge: str, request_id: int | str, tool: str, arguments
     The same request gives the same id however often it is replayed. 1 and "1" are two requests. The tool and its
     arguments count too, so that a client that reuses a request id for a different write loses neither.
     """
-    digest = hashlib.sha256(_canonical.encode([bridge, request_id, tool, arguments]))
-    return digest.hexdigest()[:32]
+    return derive_id(bridge, request_id, tool, arguments)
+
+
+def derive_id(*parts: object) -> str:
+    """32 hexadecimal digits that depend only on these parts."""
+    return hashlib.sha256(_canonical.encode(parts)).hexdigest()[:32]
 
 
 def derive_memory_id(operation_id: str, at: float | None = None) -> str:

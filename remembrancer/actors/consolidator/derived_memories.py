@@ -10,13 +10,12 @@ from typing import Final
 import msgspec
 
 from remembrancer.actors.consolidator.clusters import central_memory, cluster_memories
-from remembrancer.actors.consolidator.store_requests import derive
 from remembrancer.memory.decay import has_ended, is_event
 from remembrancer.memory.project_specifics import is_project_specific
 from remembrancer.memory.sentences import first_words
 from remembrancer.memory.text import count
 from remembrancer.protocol.consolidation import SMALLEST_CLUSTER, Material, Pattern
-from remembrancer.protocol.ids import derive_memory_id
+from remembrancer.protocol.ids import derive_id, derive_memory_id
 from remembrancer.protocol.kinds import OPEN_END, SESSION_RECORD, Kind
 from remembrancer.protocol.runs import AddLink, AddMemory, Edit, NewMemory, ReviseMemory
 from remembrancer.protocol.writes import ProjectRef
@@ -166,7 +165,7 @@ def _derive(what: str, kind: Kind, sources: Sequence[Material], content: str) ->
     ids and versions."""
     picked = central_memory(sources)
     origin = sorted((source.id, source.version) for source in sources)
-    memory_id = derive_memory_id(derive(what, origin), max(source.created_at for source in sources))
+    memory_id = derive_memory_id(derive_id(what, origin), max(source.created_at for source in sources))
     latest = max(sources, key=lambda each: (each.happened_at, each.id))
     confidence = sum(source.confidence for source in sources) / len(sources)
     domains = {source.domain for source in sources}

@@ -13,9 +13,10 @@ from anyio.to_thread import run_sync
 from remembrancer.actors.consolidator.derived_memories import by_id, plan_summaries
 from remembrancer.actors.consolidator.promoting import propose_to_user
 from remembrancer.actors.consolidator.reflecting import find_patterns
-from remembrancer.actors.consolidator.store_requests import Clock, Group, Run, derive, pages, run_id_of
+from remembrancer.actors.consolidator.store_requests import Clock, Group, Run, pages, run_id_of
 from remembrancer.memory.decay import DAY_S, DELETE_AFTER_S, should_archive, should_delete, strength_of
 from remembrancer.protocol.consolidation import Done, Job, Maintained, Material, ReadMemories, Upkeep
+from remembrancer.protocol.ids import derive_id
 from remembrancer.protocol.kinds import SESSION_KINDS
 from remembrancer.protocol.runs import NoteMaintenance, Prune, ReviseMemory
 from remembrancer.protocol.store_client import StoreClient
@@ -99,7 +100,7 @@ async def _change(run: Run, changes: Changes) -> list[str]:
 async def _prune(run: Run, rows: Prune) -> Done:
     pruning, pruned = replace(run, run_id=run_id_of("pruning", run.run_id), parts=0), 0
     while True:
-        name = derive("pruning", run.run_id, pruning.parts)
+        name = derive_id("pruning", run.run_id, pruning.parts)
         result = await pruning.write_part((rows,), operation_id=name)
         pruned += result.pruned
         if result.pruned < rows.limit:

@@ -23,7 +23,6 @@ from remembrancer.actors.consolidator.store_requests import (
     Group,
     Run,
     all_memories,
-    derive,
     find_near,
     read_settled,
     run_id_of,
@@ -49,6 +48,7 @@ from remembrancer.memory.ranking import NEAR_DUPLICATE_COSINE
 from remembrancer.memory.wording import normalised, same_in_words
 from remembrancer.protocol.consolidation import Material, ReadMemories, ReadProjects, Upkeep
 from remembrancer.protocol.errors import InvalidInput, NotFound
+from remembrancer.protocol.ids import derive_id
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.runs import (
     AddLink,
@@ -277,7 +277,7 @@ async def _promote_held_in_both(store: StoreClient, project: ProjectRef, clock: 
             if memory.id not in promoted:
                 why = f"the project {name_of(other)} says the same, and it is about the user"
                 change = PromoteMemory(memory.id, "user", why, why="pattern_match", score=score)
-                name = derive("to_user", project.id, memory.id, memory.version)
+                name = derive_id("to_user", project.id, memory.id, memory.version)
                 try:
                     await store.ask(Submit(Operation(name, project, "", clock(), change)))
                 except (NotFound, InvalidInput) as error:
@@ -325,7 +325,7 @@ async def _merge_into_user(
     reason = f"{memory.id} of the project {project.id} was merged into it (cosine {cosine:.3f})"
     edit = _merged(memory, verdict, clock(), targets[0], reason, project.id)
     run = Run(store, project, run_id_of("to_user", project.id, memory.id, memory.version), "promotion", clock)
-    name = derive("merged_to_user", project.id, memory.id, memory.version)
+    name = derive_id("merged_to_user", project.id, memory.id, memory.version)
     if (await replace(run, of_user=True).write_part((edit,), operation_id=name)).skipped:
         return False
     reason = f"merged into the user's {into_id}, which says the same; {verdict.reason}"
@@ -350,4 +350,4 @@ async def observe_patterns(store: StoreClient, project: ProjectRef, memories: Se
 async def observe(store: StoreClient, project: ProjectRef, memory_id: str, user_memory_id: str, now: float) -> None:
     what = ("observed", project.id, memory_id, user_memory_id)
     run = Run(store, project, run_id_of(*what), "promotion", lambda: now, of_user=True)
-    await run.write_part((NotePattern(user_memory_id, project.id),), operation_id=derive(*what))
+    await run.write_part((NotePattern(user_memory_id, project.id),), operation_id=derive_id(*what))

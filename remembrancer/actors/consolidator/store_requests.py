@@ -2,7 +2,6 @@
 away. The id of an operation is derived from its edits, and the edits name the versions that they expect. So repeating a
 plan repeats the same operation, and the store skips edits that were planned from older versions."""
 
-import hashlib
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -13,6 +12,7 @@ import msgspec
 
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import FindNear, Material, ReadMemories
+from remembrancer.protocol.ids import derive_id
 from remembrancer.protocol.runs import AddMemory, ApplyRun, Edit, Place, ReviseMemory, RunKind, RunResult
 from remembrancer.protocol.store_client import StoreClient
 from remembrancer.protocol.writes import Operation, ProjectRef, Submit
@@ -34,7 +34,6 @@ Group = tuple[Edit, ...]
 """Edits that are applied in the same transaction."""
 Found = Sequence[tuple[Material, float]]
 """Memories with their cosines, nearest first."""
-_canonical: Final = msgspec.json.Encoder(order="deterministic")
 
 
 # --- Reading.
@@ -89,13 +88,8 @@ async def read_settled(
 # --- Runs.
 
 
-def derive(*parts: object) -> str:
-    """32 hexadecimal digits that depend only on these parts."""
-    return hashlib.sha256(_canonical.encode(parts)).hexdigest()[:32]
-
-
 def run_id_of(*parts: object) -> str:
-    return "run:" + derive("run", *parts)
+    return "run:" + derive_id("run", *parts)
 
 
 @dataclass
@@ -133,7 +127,7 @@ class Run:
     async def write_part(self, edits: Group, *, operation_id: str | None = None) -> RunResult:
         part = ApplyRun(self.run_id, self.place, self.kind, edits, self.session_id)
         where = self.project or NO_PROJECT
-        name = operation_id or derive("part", self.run_id, where.id, self.place, edits)
+        name = operation_id or derive_id("part", self.run_id, where.id, self.place, edits)
         applied = await self.store.ask(Submit(Operation(name, where, "", self.clock(), part)))
         assert isinstance(applied.result, RunResult)
         self.parts += 1

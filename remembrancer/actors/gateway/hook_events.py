@@ -23,6 +23,7 @@ from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.memory.credentials import masked, masked_value
 from remembrancer.memory.limits import MAX_SESSION_ID
 from remembrancer.memory.text import clean_name
+from remembrancer.memory.transcripts import texts_in
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.gateway_link import CONTEXT_GIVEN, HOOK_FORMAT, HOOK_SUFFIX, MAX_EVENT_BYTES
 from remembrancer.protocol.ids import derive_operation_id
@@ -156,22 +157,12 @@ def summarized(response: object) -> str:
     """The text of a tool's answer; empty if it has none."""
     if response is None:
         return ""
-    text = _text_of(response)
+    text = texts_in(response)
     if isinstance(response, dict):
         outputs = [response.get(name) for name in ("stdout", "stderr", "error")]
         text = "\n".join(output for output in outputs if isinstance(output, str) and output.strip())
-        text = text or _text_of(response.get("content")) or _text_of(response.get("llmContent"))
+        text = text or texts_in(response.get("content")) or texts_in(response.get("llmContent"))
     return text.strip() or json.dumps(response, ensure_ascii=False)
-
-
-def _text_of(content: object) -> str:
-    """The text in the content of an answer: a text, or a list of blocks, some of which are texts."""
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        return ""
-    texts = [block.get("text") for block in content if isinstance(block, dict) and block.get("type") == "text"]
-    return "\n".join(text for text in texts if isinstance(text, str))
 
 
 LOOK_S: Final = 0.5
