@@ -8,7 +8,7 @@ import msgspec
 
 from remembrancer.code.actions import PastActions
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.control import GatewayHealth, RuntimeStatus
+from remembrancer.protocol.control import RuntimeStatus
 from remembrancer.protocol.problems import Problem
 from remembrancer.protocol.reads import EmbeddingState
 from remembrancer.protocol.store_client import StoreAvailability
@@ -134,5 +134,5 @@ class MemoryService(Protocol):
     async def look(self, seen_by: ProjectRef | None) -> tuple[tuple[Problem, ...], RuntimeStatus | None]:
         """The problems of the runtime for a project (None: all), and its state, if the launcher answers."""
 
-    def health(self) -> GatewayHealth:
-        """The state of the write queue and of the store."""
+    def queue_counts(self) -> tuple[int, int]:
+        """The numbers of writes that wait in the queue, and of those that were refused and set aside."""

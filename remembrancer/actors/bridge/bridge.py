@@ -53,8 +53,6 @@ LEAVE_S = 1.5
 s."""
 RETRY_S = 0.05
 """The time between two attempts to connect: short, because a client waits for a runtime that starts."""
-FRUITLESS_S = 0.5
-"""The same after a connection that ended without a welcome, as of a host that does not answer."""
 CHUNK_BYTES = 64 * 1024
 HIGH_WATER_BYTES = 1024 * 1024
 """The bytes waiting in one direction at which the bridge stops reading from the sender."""
@@ -120,6 +118,8 @@ class Bridge:
         self._dormant = False
         """True if the runtime was stopped in good order or refuses this bridge: the bridge reconnects only when the
         client sends a request."""
+        self._fruitless = 0
+        """The number of connections in a row that ended without a welcome: the pauses after them grow."""
         self._next_attempt = 0.0
         self._ended = False
         self._end_announced = False
@@ -310,6 +310,7 @@ class Bridge:
         if line.startswith(WELCOME):
             self._welcomed = True
             self._conversation.welcome(time.monotonic())
+            self._fruitless = 0
             self._starter.connected()
         elif line.startswith((INVALID, REFUSED)):
             reason = line.partition(b" ")[2].decode("utf-8", "replace")
@@ -331,7 +332,8 @@ class Bridge:
         if self._conversation.has_open:
             self._dormant = False
         if not self._welcomed:
-            self._next_attempt += FRUITLESS_S
+            self._next_attempt += RETRY_S * 2**self._fruitless
+            self._fruitless = min(self._fruitless + 1, 5)
 
 
 def _budget(environ: Mapping[str, str]) -> float:

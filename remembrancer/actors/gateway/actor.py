@@ -167,12 +167,19 @@ class GatewayActor(Actor):
         return [Notice("queue_damaged", each) for each in (self._queue.problem, self._queue.damage) if each is not None]
 
     def health(self) -> GatewayHealth:
-        return msgspec.structs.replace(
-            self.access.health(),
-            sessions=self._listener.sessions + (self._http.sessions if self._http else 0),
-            pages=self._http.pages if self._http else 0,
-            http=self._http.url if self._http else None,
-            http_error=self._http.error if self._http else None,
+        queue, http = self._queue, self._http
+        return GatewayHealth(
+            sessions=self._listener.sessions + (http.sessions if http else 0),
+            queue_depth=queue.depth,
+            queue_rejected=queue.rejected,
+            queue_stuck=queue.stuck,
+            queue_stuck_at={name: queue.lanes[name].refused_at for name in queue.stuck},
+            queue_damage=queue.damage,
+            queue_problem=queue.problem,
+            store=self._store.health.state,
+            pages=http.pages if http else 0,
+            http=http.url if http else None,
+            http_error=http.error if http else None,
         )
 
     def on_peer_gone(self, peer: PeerGone) -> None:

@@ -98,6 +98,8 @@ class Hello(msgspec.Struct, frozen=True):
 def read_hello(line: bytes) -> Hello:
     """Read the hello in a connection's first line. Raises `VersionMismatch` if the bridge is of another release, or
     `InvalidInput`."""
+    if len(line) > MAX_HELLO_BYTES:
+        raise InvalidInput(f"a hello may have at most {MAX_HELLO_BYTES} bytes")
     try:
         # The standard library's decoder, because paths that are not UTF-8 contain lone surrogates.
         fields = json.loads(line)
@@ -473,7 +475,9 @@ class Listener:
             async with asyncio.timeout(HELLO_WAIT_S):
                 line = await reader.readline()
             if line.endswith(b"\n"):
-                hello, make = self._read_hello(line), Session
+                if len(self._sessions) >= MAX_SESSIONS:
+                    raise InvalidInput(f"{MAX_SESSIONS} sessions are open already")
+                hello, make = read_hello(line), Session
                 if not hello.passing:
                     async with self._loading:
                         make = await anyio.to_thread.run_sync(self._load_mcp, abandon_on_cancel=True)
@@ -488,13 +492,6 @@ class Listener:
             logger.warning("a connection without a hello", extra={"reason": str(error)})
         finally:
             writer.close()
-
-    def _read_hello(self, line: bytes) -> Hello:
-        if len(line) > MAX_HELLO_BYTES:
-            raise InvalidInput(f"a hello may have at most {MAX_HELLO_BYTES} bytes")
-        if len(self._sessions) >= MAX_SESSIONS:
-            raise InvalidInput(f"{MAX_SESSIONS} sessions are open already")
-        return read_hello(line)
 
     async def _converse(
         self, make: type[Session], hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

@@ -26,7 +26,7 @@ from remembrancer.config.settings import Settings
 from remembrancer.memory.changes import texts_of
 from remembrancer.memory.contexts import in_sections
 from remembrancer.memory.sentences import quotable
-from remembrancer.protocol.control import GatewayHealth, RuntimeStatus
+from remembrancer.protocol.control import RuntimeStatus
 from remembrancer.protocol.errors import (
     DeadlineExceeded,
     Failure,
@@ -179,18 +179,8 @@ class StoreAccess(MemoryService):
             return (launcher_silent(RuntimePaths(Path(self.home)).logs / "launcher.log"),), None
         return find_problems(status, seen_by), status
 
-    def health(self) -> GatewayHealth:
-        queue = self._queue
-        return GatewayHealth(
-            sessions=0,
-            queue_depth=queue.depth,
-            queue_rejected=queue.rejected,
-            queue_stuck=queue.stuck,
-            queue_stuck_at={name: queue.lanes[name].refused_at for name in queue.stuck},
-            queue_damage=queue.damage,
-            queue_problem=queue.problem,
-            store=self.store_health.state,
-        )
+    def queue_counts(self) -> tuple[int, int]:
+        return self._queue.depth, self._queue.rejected
 
     def session(self, of: Caller | Operation) -> SessionState:
         key = (of.project.id, of.session_id)

@@ -39,7 +39,7 @@ async def get_memory_status(call: Call) -> Answer:
         response = await service.ask(DescribeStore(caller.project, caller.session_id), call.received_at)
         store, is_fresh, is_degraded = response.reply, not response.is_old, response.is_degraded
         call.notices += response.notices if is_fresh else ()
-    health, gateway = service.store_health, service.health()
+    health, (depth, rejected) = service.store_health, service.queue_counts()
     answer: Answer = {
         "connection": {
             "status": "connected",
@@ -76,7 +76,7 @@ async def get_memory_status(call: Call) -> Answer:
             for doubt in store.doubts
         ]
         answer["if_replaced"] = DECIDED
-    answer["write_queue"] = {"depth": gateway.queue_depth, "rejected": gateway.queue_rejected}
+    answer["write_queue"] = {"depth": depth, "rejected": rejected}
     if not is_fresh:
         last = "the figures are the last known" if store else "there are no figures yet"
         call.warn("memory_unavailable", f"{health.explain_absence()}: {last}")
