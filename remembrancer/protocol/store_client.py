@@ -140,8 +140,8 @@ class StoreClient(Dealer[OthersWrote]):
         """Ask once. Raises the errors of `fetch`."""
         return (await self.fetch(question, timeout_s)).body
 
-    async def fetch(self, question: Request[T], timeout_s: float, *, is_long: bool = False) -> Reply[T]:
-        """Ask once. A request that is slow by nature (`is_long`) does not change the store's state when it is late.
+    async def fetch(self, question: Request[T], timeout_s: float) -> Reply[T]:
+        """Ask once, and note whether the store answers.
 
         Raises:
             PeerUnavailable, PeerLost, DeadlineExceeded, MemoryUnavailable: see `AWAY`.
@@ -151,7 +151,7 @@ class StoreClient(Dealer[OthersWrote]):
         try:
             reply = await self.exchange(question, timeout_s=timeout_s)
         except DeadlineExceeded:
-            if not is_long and self.health.answered_at < asked_at:  # else one file is slow
+            if self.health.answered_at < asked_at:  # otherwise only this request is slow
                 self._note_silence()
             raise
         body = reply.body

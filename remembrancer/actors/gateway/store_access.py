@@ -364,7 +364,7 @@ class StoreAccess(MemoryService):
         return Asked(reply, (Notice(error.code, f"{what} ({error.message})"),), is_old=True)
 
     async def require(self, question: Request[T], timeout_s: float) -> T:
-        return (await self._from_store(question, time.time() + timeout_s, timeout_s, is_long=True)).body
+        return (await self._from_store(question, time.time() + timeout_s, timeout_s)).body
 
     def behind(self, project_id: str) -> tuple[Notice, ...]:
         lanes = (project_id, USER_LANE, project_id + NOTES)
@@ -377,9 +377,7 @@ class StoreAccess(MemoryService):
         writes = "1 queued write is" if waiting == 1 else f"{waiting} queued writes are"
         return (Notice("partial_results", f"{writes} not searched yet{why}"),)
 
-    async def _from_store(
-        self, question: Request[T], until: float, answer_s: float, *, is_long: bool = False
-    ) -> Reply[T]:
+    async def _from_store(self, question: Request[T], until: float, answer_s: float) -> Reply[T]:
         """The store's answer; each attempt may take `answer_s`. Waits for a restarting store and repeats the request.
         Raises `MemoryUnavailable`, `DeadlineExceeded`, or the error of a refusal."""
         while True:
@@ -388,7 +386,7 @@ class StoreAccess(MemoryService):
                 with anyio.move_on_after(min(self.settings.read_budget_s, until - time.time())):
                     await self._queue.wait_empty(_project_of(question))
             try:
-                return await self._store.fetch(question, min(answer_s, _left_s(until)), is_long=is_long)
+                return await self._store.fetch(question, min(answer_s, _left_s(until)))
             except AWAY as error:
                 # The store's health learns of a lost connection a moment later.
                 is_lost = isinstance(error, PeerUnavailable | PeerLost)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
-import functools
 import logging
 import os
 import signal
@@ -74,8 +73,6 @@ SMALL: Final = {"OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", 
 """The matrices outside the model are small: NumPy's own threads would only take processor time from the model, as would
 those of the tokenizer. Threads that take turns need no separate heaps, which would hold 30 MB more."""
 
-Event = Callable[[float], list[Instruction]]
-"""Called with the time: updates the decisions and returns instructions."""
 Command = Callable[[str], list[str]]
 """Maps a role to the command that runs it."""
 _decode_failure: Final = msgspec.json.Decoder(Failure).decode
@@ -181,7 +178,7 @@ class Supervisor:
         self._started_at = time.monotonic()
         self._core = Supervision(settings, new_ulid, for_sessions=runtime.for_sessions, now=self._started_at)
         self._children: dict[str, asyncio.subprocess.Process] = {}
-        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._changed = anyio.Event()
         self._router: Router[ToLauncher] = Router(
             runtime.paths.control_endpoint, Speaker("launcher", new_ulid()), to_launcher, self._hear
         )
@@ -194,11 +191,13 @@ class Supervisor:
             if signal.getsignal(number) is not signal.SIG_IGN:  # keep ignoring it, as nohup asks
                 loop.add_signal_handler(number, self._on_signal, number)
         async with self._router, anyio.create_task_group() as self._tasks:
-            self._carry_out(self._core.begin(time.monotonic()))
+            self._decide(self._core.begin)
             self._tasks.start_soon(self._watch_sockets)
             while not self._core.finished:
-                event = await self._next_event()
-                self._carry_out(event(time.monotonic()))
+                self._changed = anyio.Event()
+                with anyio.move_on_after(max(0.0, self._core.next_at - time.monotonic())):
+                    await self._changed.wait()
+                self._decide(self._core.tick)
             self._tasks.cancel_scope.cancel()
         reason = self._core.stopping or ""
         logger.info("stopped", extra={"reason": reason})
@@ -210,14 +209,12 @@ class Supervisor:
         while os.path.lexists(socket):  # noqa: ASYNC110, ASYNC240 - no event reports it, and no disk is waited for
             await anyio.sleep(SOCKETS_LOOK_S)
         reason = f"its sockets in {self._paths.run} are gone"
-        self._events.put_nowait(functools.partial(self._core.stop, reason))
+        self._decide(self._core.stop, reason)
 
-    async def _next_event(self) -> Event:
-        if not self._events.empty():
-            return self._events.get_nowait()
-        with anyio.move_on_after(max(0.0, self._core.next_at - time.monotonic())):
-            return await self._events.get()
-        return self._core.tick
+    def _decide(self, event: Callable[..., list[Instruction]], *about: object) -> None:
+        """Pass an event, with the time, to the decisions, and carry out the instructions."""
+        self._carry_out(event(*about, time.monotonic()))
+        self._changed.set()
 
     def _carry_out(self, instructions: list[Instruction]) -> None:
         for instruction in instructions:
@@ -255,7 +252,6 @@ class Supervisor:
         """Run a process until its end, in its own process group, with its output appended to `<name>.out` in the logs.
         The end of its standard input tells it that the launcher is dead. Only this process gets `secrets`."""
         name, home, output = spec.name, self._paths.home, self._paths.logs / f"{spec.name}.out"
-        exited = functools.partial(self._core.on_exit, name, spec.incarnation)
         inherited = runtime_environment(self._runtime.environ)
         try:
             with _open_output(output) as opened:
@@ -270,7 +266,7 @@ class Supervisor:
                 )
         except OSError as error:
             logger.error("cannot start a process", extra={"child": name, "reason": str(error)})
-            self._events.put_nowait(functools.partial(exited, f"it cannot be started: {error.strerror}"))
+            self._decide(self._core.on_exit, name, spec.incarnation, f"it cannot be started: {error.strerror}")
             return
         self._children[name] = child
         assert child.stdin is not None
@@ -282,14 +278,14 @@ class Supervisor:
         if self._children.get(name) is child:
             del self._children[name]
         ending = _failure_in(output, name) if status == EXIT_START_FAILED else status
-        self._events.put_nowait(functools.partial(exited, ending))
+        self._decide(self._core.on_exit, name, spec.incarnation, ending)
 
     def _on_signal(self, number: int) -> None:
         if self._core.stopping is not None:
             for child in self._children.values() if number == signal.SIGINT else ():
                 _kill_group(child)
             return
-        self._events.put_nowait(functools.partial(self._core.stop, signal.Signals(number).name))
+        self._decide(self._core.stop, signal.Signals(number).name)
 
     def _hear(self, peer: Peer, envelope: Envelope, message: ToLauncher) -> None:
         assert self._tasks is not None
@@ -299,17 +295,17 @@ class Supervisor:
             case AskScale() if self._core.stopping is not None:
                 self._router.refuse(peer, PeerUnavailable("the runtime is going down"), in_reply_to=envelope.message_id)
             case AskScale(embedders=embedders):
-                self._events.put_nowait(functools.partial(self._core.scale, embedders))
+                self._decide(self._core.scale, embedders)
                 self._router.send(peer, embedders, in_reply_to=envelope.message_id)
             case health:
-                self._events.put_nowait(functools.partial(self._core.on_health, peer.name, peer.incarnation, health))
+                self._decide(self._core.on_health, peer.name, peer.incarnation, health)
 
     async def _ping(self, name: str, incarnation: str) -> None:
         try:
             health = await self._router.ask(_peer(name, incarnation), Ping(), timeout_s=self._settings.stall_timeout_s)
         except RemembrancerError:
             return
-        self._events.put_nowait(functools.partial(self._core.on_health, name, incarnation, health))
+        self._decide(self._core.on_health, name, incarnation, health)
 
     async def _report(self, peer: Peer, asked: int) -> None:
         with anyio.move_on_after(FRESH_ANSWERS_S):
@@ -317,12 +313,7 @@ class Supervisor:
                 for process in self._core.processes:
                     if process.state == "ready":
                         asking.start_soon(self._ping, process.name, process.incarnation)
-
-        def answer(now: float) -> list[Instruction]:  # queued after those reports
-            self._router.send(peer, self._status(now), in_reply_to=asked)
-            return []
-
-        self._events.put_nowait(answer)
+        self._router.send(peer, self._status(time.monotonic()), in_reply_to=asked)
 
     def _status(self, now: float) -> RuntimeStatus:
         own, uptime_s = os.getpid(), now - self._started_at
