@@ -34,7 +34,6 @@ from remembrancer.toolsets.memory.resources import (
     MEMORY_START,
     STATUS,
     SUMMARY,
-    is_known,
     knowledge_graph,
     memory_id_in,
     preferences,
@@ -142,7 +141,7 @@ OTHERS = ("", "memory://", "memory://memory/", "memory://memory/x", "memory://St
 
 def test_a_memory_is_named_with_or_without_its_prefix_and_other_uris_are_unknown() -> None:
     for uri, named in (*((f"{MEMORY_START}{form}", MEMORY) for form in FORMS), *((uri, None) for uri in OTHERS)):
-        assert (memory_id_in(uri), is_known(uri)) == (named, named is not None), uri
+        assert memory_id_in(uri) == named, uri
 
 
 # --- A remembered text as it is shown: what is taken out of it, and what scripts and pictures need and keep.

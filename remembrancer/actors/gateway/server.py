@@ -18,15 +18,7 @@ from remembrancer.actors.gateway.subscriptions import SessionWatcher, Subscripti
 from remembrancer.protocol.errors import InternalError, InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.gateway_link import UNAVAILABLE
 from remembrancer.toolsets.memory.prompts import find_prompt, message_of, prompts_for
-from remembrancer.toolsets.memory.resources import (
-    FIXED,
-    RESOURCES,
-    TEMPLATES,
-    Resources,
-    is_known,
-    quoted,
-    unknown_resource,
-)
+from remembrancer.toolsets.memory.resources import FIXED, RESOURCES, TEMPLATES, Content, Resources, quoted
 from remembrancer.toolsets.tools import COMPLETE, error_envelope, instructions_of
 
 NAME: Final = "remembrancer"
@@ -81,28 +73,20 @@ class Handlers:
             from remembrancer.browser.rendering import card_page  # loads templates, which few sessions need
 
             return {"contents": [{"uri": uri, "mimeType": APP_TYPE, "text": card_page()}], **CONSTANT}
-        try:
-            content = await self._resources.read(await context.session.caller(), uri, context.received_at)
-        except NotFound as error:
-            raise NotFound(error.message, details={**error.details, "uri": quoted(uri)}) from error
+        content = await self._read(context, uri)
         contents = [{"uri": uri, "mimeType": content.mime_type, "text": content.text}]
         return {"contents": contents, **UNCACHED}
 
     async def subscribe(self, ctx: Context, params: mcp.SubscribeRequestParams) -> Any:
         """`resources/subscribe`, of the handshake protocols."""
-        uri = str(params.uri)
-        _check_known(uri)
-        context = request_context(ctx)
-        watcher = await self._watcher(context)
+        uri, context = str(params.uri), request_context(ctx)
         await self._check_there(context, uri)
-        watcher.subscribe(uri, ctx.session.send_resource_updated)
+        (await self._watcher(context)).subscribe(uri, ctx.session.send_resource_updated)
         return {}
 
     async def unsubscribe(self, ctx: Context, params: mcp.UnsubscribeRequestParams) -> Any:
         """`resources/unsubscribe`, of the handshake protocols."""
-        uri = str(params.uri)
-        _check_known(uri)
-        (await self._watcher(request_context(ctx))).unsubscribe(uri)
+        (await self._watcher(request_context(ctx))).unsubscribe(str(params.uri))
         return {}
 
     async def listen(self, ctx: Context, params: mcp.SubscriptionsListenRequestParams) -> Any:
@@ -113,8 +97,6 @@ class Handlers:
         held: list[str] = []
         try:
             for uri in dict.fromkeys(params.notifications.resource_subscriptions or ()):
-                if not is_known(uri):
-                    continue
                 try:
                     await self._check_there(context, uri)
                 except NotFound:
@@ -134,7 +116,13 @@ class Handlers:
         """Check that the caller can see a resource, since its changes would be announced. Raises `NotFound`, or the
         error of a store that is away."""
         if uri not in FIXED:
-            await self._resources.read(await context.session.caller(), uri, context.received_at)
+            await self._read(context, uri)
+
+    async def _read(self, context: CallContext, uri: str) -> Content:
+        try:
+            return await self._resources.read(await context.session.caller(), uri, context.received_at)
+        except NotFound as error:
+            raise NotFound(error.message, details={**error.details, "uri": quoted(uri)}) from error
 
     async def list_prompts(self, ctx: Context, _: mcp.PaginatedRequestParams | None) -> Any:
         prompts = prompts_for(request_context(ctx).session.tools)
@@ -222,8 +210,3 @@ def _shows_apps(ctx: Context) -> bool:
     declared = ctx.session.client_capabilities
     settings = ((declared and declared.extensions) or {}).get(APPS)
     return settings is not None and APP_TYPE in settings.get("mimeTypes", ())
-
-
-def _check_known(uri: str) -> None:
-    if not is_known(uri):
-        raise NotFound(unknown_resource(uri), details={"uri": quoted(uri)})

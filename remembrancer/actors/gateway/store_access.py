@@ -161,8 +161,8 @@ class StoreAccess(MemoryService):
         self._tasks = tasks
         self.writes = WriteNews()
         self.applied = self.writes.note
-        self.on_recall: Callable[[Caller, tuple[str, ...]], None] = lambda caller, memory_ids: None
-        """Called during a request, with the caller and the memories shown to it (empty: nothing was found)."""
+        self.on_recall: Callable[[Caller], None] = lambda caller: None
+        """Called during a request, with the caller that memories are shown to."""
         self._answers = LastAnswers()
         self.run = Drain(queue, store, self.writes.note, self._note_refused).run
         self.shown_log = ShownLog(Path(home), settings.shown_kept_s)
@@ -313,7 +313,7 @@ class StoreAccess(MemoryService):
         state.seen.update(memory_ids, used)
         state.served.update(memory_ids)
         state.queries += 1
-        self.on_recall(caller, tuple(memory_ids))
+        self.on_recall(caller)
         if tool:
             self.shown_log.note(caller.project.id, caller.session_id, listed or memory_ids, tool, question)
         if (counted or used) and self.store_health.usable:

@@ -132,7 +132,7 @@ class Subscriptions:
         for watcher in self._watchers.values():
             watcher.heard_write(operation)
 
-    def heard_recall(self, caller: Caller, _: tuple[str, ...]) -> None:
+    def heard_recall(self, caller: Caller) -> None:
         for watcher in self._watchers.values():
             if (caller.project.id, caller.session_id) == (watcher.caller.project.id, watcher.caller.session_id):
                 watcher.mark((SUMMARY,))

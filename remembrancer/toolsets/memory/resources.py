@@ -52,10 +52,6 @@ def memory_id_in(uri: str) -> str | None:
         return None
 
 
-def is_known(uri: str) -> bool:
-    return uri in FIXED or memory_id_in(uri) is not None
-
-
 def quoted(uri: str) -> str:
     """The URI for an error message, cut if it is longer than any valid one."""
     return uri if len(uri) <= LONGEST_QUOTED else f"{uri[:LONGEST_QUOTED]}…"
