@@ -175,38 +175,29 @@ class _Life:
 async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec) -> int:
     life = _Life()
     logger.info("starting", extra={"incarnation": spec.incarnation})
-    actor: Actor | None = None
+    actor = factory(spec)
 
     def hear(message: FromLauncher) -> None:
         match message:
             case Ping():
-                health = actor.health() if actor is not None and life.is_ready else None
-                control.send(health, in_reply_to=control.heard.message_id)
+                control.send(actor.health() if life.is_ready else None, in_reply_to=control.heard.message_id)
             case Stop(reason=reason, grace_s=grace_s):
                 life.end(reason, grace_s)
-            case PeerGone() if actor is not None:
+            case PeerGone() if life.is_ready:  # failures before that are told when it is
                 actor.on_peer_gone(message)
-            case PeerGone():
-                pass  # not ready for it yet
 
     def refused(reason: bool | str) -> None:
         """The launcher was started before another release was installed."""
         logger.error("start failed", extra={"reason": reason})
         life.end("the launcher is of another release", 0.0, EXIT_START_FAILED)
 
-    control: Dealer[FromLauncher] = Dealer(
-        spec.paths.control_endpoint,
-        Speaker(spec.name, spec.incarnation),
-        from_launcher,
-        on_message=hear,
-        on_refused=refused,
+    control = actor.control = Dealer(
+        spec.paths.control_endpoint, actor.speaker, from_launcher, on_message=hear, on_refused=refused
     )
     async with control, anyio.create_task_group() as tasks:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, life.end, "SIGTERM", TERM_GRACE_S)
         try:
             with life.starting:
-                actor = factory(spec)
-                actor.control = control
                 await tasks.start(_run_until_cancelled, actor, life)
         except RemembrancerError as error:
             logger.error("start failed", extra={"code": error.code, "reason": error.message})
@@ -216,7 +207,7 @@ async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec) -> int
             with contextlib.suppress(OSError):  # such as a full disk
                 os.write(2, msgspec.json.encode(error.to_failure()) + b"\n")
             return EXIT_START_FAILED
-        if actor is None or life.starting.cancelled_caught:
+        if life.starting.cancelled_caught:
             logger.info("stopped while starting", extra={"reason": life.reason, "code": life.code})
             tasks.cancel_scope.cancel()
             return life.code
