@@ -1,5 +1,6 @@
 """The indexer of code with its readers, which hang, die or go away, and the store's list of its trees."""
 
+import asyncio
 import errno
 import os
 from collections.abc import AsyncIterator, Callable
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 
 from remembrancer.actors.index_file import CodeWriter, NotesWriter
 from remembrancer.actors.indexer import watching
-from remembrancer.actors.indexer.code_reading import CodeFiles, CodeReaders
+from remembrancer.actors.indexer.code_reading import CodeFiles
 from remembrancer.actors.indexer.watching import Indexer
 from remembrancer.actors.store import actor, file_handlers
 from remembrancer.actors.store.file_index import CodeIndex
@@ -63,7 +64,7 @@ def grammars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 async def indexing(
     tree: IndexedTree, deadline_s: int = 10, told: list[SyncDone] | None = None
 ) -> AsyncIterator[Indexer]:
-    files = CodeFiles(tree.root, CodeReaders(2, deadline_s))
+    files = CodeFiles(tree.root, asyncio.Semaphore(2), deadline_s=deadline_s)
     indexer = Indexer(tree, files, (lambda _: None) if told is None else told.append)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(indexer.run)
@@ -115,8 +116,8 @@ async def test_a_file_on_which_a_grammar_crashes_is_cut_without_it(
         write(tree, f"fatal.{ending}", "fn open_valve\n")
         files[f"fatal.{ending}"] = "open_valve"
     files["pool.py"] = "ConnectionPool"
-    reading = CodeReaders(1, deadline_s=1)
-    read = await reading.read(tree.root, list(Tree(tree.root).files()))
+    code = CodeFiles(tree.root, asyncio.Semaphore(1), deadline_s=1)
+    read = await code.read(list(Tree(tree.root).files()))
     assert caplog.messages.count(DEATH) == len(FATAL)
     assert {each.path: each.chunks[0].name for each in read} == files
     assert not any(each.skipped for each in read)
@@ -126,13 +127,13 @@ async def test_a_deadline_is_for_a_grammar_that_loops_and_not_for_a_busy_machine
     tree: IndexedTree, caplog: pytest.LogCaptureFixture
 ) -> None:
     write_parts(tree, 300, 200)
-    reading = CodeReaders(1, deadline_s=1)
+    code = CodeFiles(tree.root, asyncio.Semaphore(1), deadline_s=1)
 
     def has_used(seconds: float) -> bool:
         return bool(process.cpu_times().user >= seconds)
 
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(reading.read, tree.root, list(Tree(tree.root).files()))
+        tasks.start_soon(code.read, list(Tree(tree.root).files()))
         await until(readers)
         (process,) = readers()
         await until(partial(has_used, 1.0))  # it reads

@@ -2,6 +2,7 @@
 these, which can be rebuilt. The store says which trees are in use. The process can be killed at any moment: the next
 one compares the disk with the index again, and continues."""
 
+import asyncio
 import logging
 import math
 from typing import Final
@@ -10,7 +11,7 @@ import anyio
 import anyio.abc
 
 from remembrancer.actors.actor_process import Actor, LaunchSpec
-from remembrancer.actors.indexer.code_reading import CodeFiles, CodeReaders
+from remembrancer.actors.indexer.code_reading import READERS, CodeFiles
 from remembrancer.actors.indexer.file_reading import WorkspaceFiles
 from remembrancer.actors.indexer.watching import Indexer, TreeFiles
 from remembrancer.protocol.control import IndexerHealth
@@ -28,7 +29,7 @@ class IndexerActor(Actor):
     def __init__(self, spec: LaunchSpec) -> None:
         super().__init__(spec)
         self._client = StoreClient(spec.paths.store_endpoint, self.speaker, on_connection=self._on_connection)
-        self._readers = CodeReaders()
+        self._readers = asyncio.Semaphore(READERS)
         self._indexers: dict[IndexedTree, Indexer] = {}
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:

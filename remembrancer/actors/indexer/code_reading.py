@@ -25,31 +25,6 @@ READERS: Final = min(2, os.cpu_count() or 1)
 logger = logging.getLogger(__name__)
 
 
-class CodeReaders:
-    """At most `most` reading processes at once, each for one batch of files. Belongs to one event loop."""
-
-    def __init__(self, most: int = READERS, deadline_s: int = DEADLINE_S) -> None:
-        self._deadline_s = deadline_s
-        self._free = asyncio.Semaphore(most)
-
-    async def read(self, root: str, files: Sequence[SourceFile]) -> list[ReadFile]:
-        """Read these files of a tree, in order. A file that kills the process is retried without its parser, and
-        skipped if it still does. Raises `OSError` if no process can be started."""
-        read: list[ReadFile] = []
-        plain: set[str] = set()
-        async with self._free:
-            while left := files[len(read) :]:
-                read += await _read_until_death(ReadFiles(root, tuple(left), tuple(plain), self._deadline_s))
-                if len(read) == len(files):
-                    break
-                fatal = files[len(read)]
-                logger.warning("reading a file has ended its process", extra={"root": root, "file": fatal.path})
-                if fatal.path in plain:
-                    read.append(ReadFile(*fatal, kind="", skipped="fatal"))
-                plain.add(fatal.path)
-        return read
-
-
 async def _read_until_death(request: ReadFiles) -> list[ReadFile]:
     """Read these files in a new process, up to the first one that kills it."""
     command = (sys.executable, "-P", "-s", "-m", "remembrancer.code.reader")
@@ -71,15 +46,21 @@ async def _read_until_death(request: ReadFiles) -> list[ReadFile]:
 
 
 class CodeFiles(TreeFiles):
+    """A tree of code. `free` limits the number of concurrent reading processes, each of which has one batch of
+    files."""
+
     quiet_s = 0.15
     longest_s = 1.0
     batch_bytes = 2 * 1024 * 1024
     open_index = CodeWriter
 
-    def __init__(self, root: str, readers: CodeReaders, exclude: Sequence[str] = ()) -> None:
+    def __init__(
+        self, root: str, free: asyncio.Semaphore, exclude: Sequence[str] = (), deadline_s: int = DEADLINE_S
+    ) -> None:
         self._tree = Tree(root, exclude)
         self.root = Path(self._tree.root)
-        self._readers = readers
+        self._free = free
+        self._deadline_s = deadline_s
 
     def scan(self, known: Mapping[str, FileState], asked: ToRead | None) -> Scan | None:
         if not self.root.is_dir():
@@ -93,7 +74,20 @@ class CodeFiles(TreeFiles):
         return Scan(changed, list(gone), total, dict(self._tree.skipped))
 
     async def read(self, batch: Sequence[SourceFile]) -> list[ReadFile]:
-        return await self._readers.read(str(self.root), batch)
+        """A file that kills the process is retried without its parser, and skipped if it still does. Raises `OSError`
+        if no process can be started."""
+        root, read, plain = str(self.root), list[ReadFile](), set[str]()
+        async with self._free:
+            while left := batch[len(read) :]:
+                read += await _read_until_death(ReadFiles(root, tuple(left), tuple(plain), self._deadline_s))
+                if len(read) == len(batch):
+                    break
+                fatal = batch[len(read)]
+                logger.warning("reading a file has ended its process", extra={"root": root, "file": fatal.path})
+                if fatal.path in plain:
+                    read.append(ReadFile(*fatal, kind="", skipped="fatal"))
+                plain.add(fatal.path)
+        return read
 
     def directories(self) -> set[Path]:
         return {self.root}
