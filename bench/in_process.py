@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -172,18 +172,21 @@ class Asking:
         return not self.haystack.before or self.haystack.items[place].occurred_at <= question.asked_at
 
 
-class KeptVectors:
+class KeptVectors(Engine):
     """An engine that caches vectors of passages in a file, by the digest of their text, so that they are made only
     once, however often the records are rebuilt."""
 
     def __init__(self, engine: Engine, directory: Path) -> None:
         self._engine = engine
+        self.identity, self.tokenizer, self.passage_budget = engine.identity, engine.tokenizer, engine.passage_budget
+        self.passage_tokens, self.batch_tokens = engine.passage_tokens, engine.batch_tokens
         key = hashlib.sha256(engine.identity.key.encode()).hexdigest()[:12]
         self._kept = sqlite3.connect(directory / f"{key}.vectors", check_same_thread=False, isolation_level=None)
         self._kept.execute("CREATE TABLE IF NOT EXISTS vectors (digest BLOB PRIMARY KEY, vector BLOB) WITHOUT ROWID")
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._engine, name)
+    def embed_questions(self, texts: Sequence[str]) -> Vectors:
+        """See `Engine`."""
+        return self._engine.embed_questions(texts)
 
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
         """See `Engine`."""

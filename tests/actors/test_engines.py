@@ -343,7 +343,7 @@ def test_the_tokens_are_those_of_the_library(e5: Engine) -> None:
     library = library_tokenizer()
     for text in TEXTS:
         theirs = library.encode(text, add_special_tokens=False)
-        ((begin, *ids, end),) = e5.tokenizer.token_ids([text], 10**6)  # type: ignore[attr-defined]
+        ((begin, *ids, end),) = e5.tokenizer.token_ids([text], 10**6)
         assert (begin, ids, end) == (0, theirs.ids, 2), text
         assert e5.tokenizer.count_tokens([text]) == [len(theirs.ids)]
 

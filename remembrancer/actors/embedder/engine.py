@@ -1,5 +1,6 @@
 """The interface of an embedding engine, and the engines' shared code for model files: tokenizers and checksums."""
 
+import abc
 import hashlib
 from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
@@ -10,12 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
-from remembrancer.actors.embedder.passages import TokenCounter
+from remembrancer.actors.embedder.passages import PASSAGE_TOKENS, TokenCounter
 from remembrancer.protocol.errors import ModelUnusable
 from remembrancer.protocol.work import CALIBRATED, CosineScale, ModelIdentity
 
 VOCABULARY: Final = Path(__file__).parent / "data" / "vocab.txt"
 REVISION_DIGITS: Final = 16
+BATCH_TOKENS: Final = 2048
+"""The size of a batch: enough to be worth its fixed cost, few enough that others hardly wait for it."""
 _SPECIAL: Final = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 Vector = NDArray[np.float32]
@@ -24,31 +27,35 @@ Vectors = NDArray[np.float32]
 """Two dimensions: a row for each text."""
 
 
-class Engine(Protocol):
+class ModelTokenizer(TokenCounter, Protocol):
+    """A model's tokenizer. Several threads may use it at once."""
+
+    marks: int
+    """The number of tokens that are put around a text."""
+    pad_id: int
+
+    def token_ids(self, texts: Sequence[str], window: int) -> list[list[int]]:
+        """The ids of each text with its marks, cut to `window` ids; the last one is always the closing mark."""
+
+
+class Engine(abc.ABC):
     """A loaded model. Passages and questions may be embedded at the same time, from two threads."""
 
-    @property
-    def identity(self) -> ModelIdentity: ...
+    identity: ModelIdentity
+    tokenizer: ModelTokenizer
+    passage_budget: int
+    """The maximum number of tokens in a passage, without the special tokens (and the prompt) around it."""
+    passage_tokens = PASSAGE_TOKENS
+    """The length in tokens at which texts are split, if the budget allows it."""
+    batch_tokens = BATCH_TOKENS
+    """The desired number of padded tokens (rows times longest row) in a batch."""
 
-    @property
-    def tokenizer(self) -> TokenCounter: ...
-
-    @property
-    def passage_budget(self) -> int:
-        """The maximum number of tokens in a passage, without the special tokens (and the prompt) around it."""
-
-    @property
-    def passage_tokens(self) -> int:
-        """The length in tokens at which texts are split, if the budget allows it."""
-
-    @property
-    def batch_tokens(self) -> int | None:
-        """The desired number of tokens in a batch; None: the default."""
-
+    @abc.abstractmethod
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
         """One row of unit length for each text, in the given order. Text beyond the window is ignored. Raises
         `ModelUnusable` if the engine can make no vectors for the time being."""
 
+    @abc.abstractmethod
     def embed_questions(self, texts: Sequence[str]) -> Vectors:
         """The same for questions, for which some models have a different prompt."""
 
@@ -116,17 +123,6 @@ def packaged_weights(package: str, file: str, expected: str, remedy: str) -> Pat
     if found != expected:
         raise ModelUnusable(f"{path} is not the pinned file (SHA-256 {found}, not {expected}): {remedy}")
     return path
-
-
-class ModelTokenizer(TokenCounter, Protocol):
-    """A model's tokenizer. Several threads may use it at once."""
-
-    marks: int
-    """The number of tokens that are put around a text."""
-    pad_id: int
-
-    def token_ids(self, texts: Sequence[str], window: int) -> list[list[int]]:
-        """The ids of each text with its marks, cut to `window` ids; the last one is always the closing mark."""
 
 
 class TextTokenizer:

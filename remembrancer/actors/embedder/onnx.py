@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from remembrancer.actors.embedder.encoder_weights import PRECISION, EncoderWeights, MiniLM, constants_of, graph_of
 from remembrancer.actors.embedder.engine import (
     REVISION_DIGITS,
+    Engine,
     ModelTokenizer,
     Vectors,
     default_tokenizer,
@@ -27,7 +28,6 @@ from remembrancer.actors.embedder.engine import (
     sha256_of,
     unit_rows,
 )
-from remembrancer.actors.embedder.passages import PASSAGE_TOKENS
 from remembrancer.protocol.errors import ModelUnusable
 from remembrancer.protocol.work import ModelIdentity
 
@@ -43,12 +43,10 @@ _QUANTISED: Final = (b"QuantizeLinear", b"DequantizeLinear", b"MatMulInteger")
 """Operators that identify a quantised graph."""
 
 
-class OnnxEngine:
+class OnnxEngine(Engine):
     """The `Engine` of a BERT-like encoder with mean pooling, for several threads. The dimensions in the given identity
     are ignored: they are taken from the first vector."""
 
-    batch_tokens = None
-    passage_tokens = PASSAGE_TOKENS
     passage_prompt = question_prompt = ""
     """The text that the model expects before a passage, or a question."""
 

@@ -17,8 +17,7 @@ import httpx
 import msgspec
 import numpy as np
 
-from remembrancer.actors.embedder.engine import Vectors, default_tokenizer, unit_rows
-from remembrancer.actors.embedder.passages import PASSAGE_TOKENS
+from remembrancer.actors.embedder.engine import Engine, Vectors, default_tokenizer, unit_rows
 from remembrancer.config.settings import Settings, key_variable
 from remembrancer.protocol.errors import InternalError, ModelUnusable
 from remembrancer.protocol.work import ModelChoice, ModelIdentity
@@ -83,7 +82,7 @@ class _BadAnswer(Exception):
     """An answer, or a refusal, that may be caused by a text in the request."""
 
 
-class ProviderEngine:
+class ProviderEngine(Engine):
     """The `Engine` of a provider. Its threads do not run a model: they wait for as many answers at once as the settings
     allow."""
 
@@ -93,10 +92,11 @@ class ProviderEngine:
         self._key = key or ""
         self._variable = key_variable(settings, provider.name)
         self._batch_tokens = settings.provider_batch_tokens
-        self.batch_tokens: int | None = settings.provider_batch_tokens * settings.provider_requests
+        self.batch_tokens = settings.provider_batch_tokens * settings.provider_requests
         self.tokenizer = default_tokenizer()
         self.passage_budget = WINDOW_TOKENS - self.tokenizer.marks
-        self.passage_tokens = self.passage_budget if model.startswith(provider.own_models) else PASSAGE_TOKENS
+        if model.startswith(provider.own_models):
+            self.passage_tokens = self.passage_budget
         self._threads = ThreadPoolExecutor(settings.provider_requests, "provider")
         self._not_before = 0.0
         self._client = httpx.Client(
@@ -104,19 +104,16 @@ class ProviderEngine:
             headers={"Authorization": f"Bearer {key}"} if key else {},
             limits=httpx.Limits(max_connections=settings.provider_requests + 1),
         )
-        self._dimensions = provider.dimensions if model == provider.model else 0
-
-    @property
-    def identity(self) -> ModelIdentity:
-        name = self._provider.name
-        return ModelIdentity(name, self._model, name, "provider", self._dimensions, WINDOW_TOKENS)
+        name, dimensions = provider.name, provider.dimensions if model == provider.model else 0
+        self.identity = ModelIdentity(name, model, name, "provider", dimensions, WINDOW_TOKENS)
 
     def check(self) -> None:
         """Request a vector. Raises `ModelUnusable` if the provider returns none."""
         try:
-            self._dimensions = self._ask([PROBE], QUESTION_TIMEOUT_S, is_question=True).shape[1]
+            dimensions = self._ask([PROBE], QUESTION_TIMEOUT_S, is_question=True).shape[1]
         except _BadAnswer as error:
             raise ModelUnusable(str(error)) from None
+        self.identity = msgspec.structs.replace(self.identity, dimensions=dimensions)
 
     def close(self) -> None:
         """Close the connections. May be called twice."""
@@ -183,9 +180,10 @@ class ProviderEngine:
             vectors = np.array([item.embedding for item in items], dtype=np.float32)
         except (ValueError, RecursionError):
             raise _BadAnswer(f"{self._where} did not answer with vectors") from None
-        if len(items) != len(texts) or vectors.ndim != 2 or vectors.shape[1] != (self._dimensions or vectors.shape[1]):
+        dimensions = self.identity.dimensions
+        if len(items) != len(texts) or vectors.ndim != 2 or vectors.shape[1] != (dimensions or vectors.shape[1]):
             shape = "×".join(map(str, vectors.shape))
-            expected = f"{len(texts)}×{self._dimensions or 'any'}"
+            expected = f"{len(texts)}×{dimensions or 'any'}"
             raise _BadAnswer(f"{self._where} answered with {shape} numbers where {expected} were expected")
         if not np.isfinite(vectors).all() or not np.linalg.norm(vectors, axis=1).all():
             raise _BadAnswer(f"{self._where} answered with a vector that is not finite, or zero")

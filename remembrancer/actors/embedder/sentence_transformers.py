@@ -10,13 +10,13 @@ import numpy as np
 
 from remembrancer.actors.embedder.engine import (
     REVISION_DIGITS,
+    Engine,
     TextTokenizer,
     Vectors,
     packaged_weights,
     sha256_of,
     unit_rows,
 )
-from remembrancer.actors.embedder.passages import PASSAGE_TOKENS
 from remembrancer.config.settings import NAMED_MODELS, NamedModel, named_model
 from remembrancer.protocol.errors import ModelUnusable
 from remembrancer.protocol.work import ModelIdentity
@@ -29,11 +29,8 @@ LONGEST_WINDOW: Final = 512
 _WEIGHTS: Final = ("*.safetensors", "pytorch_model*.bin")
 
 
-class SentenceTransformerEngine:
+class SentenceTransformerEngine(Engine):
     """A model of the library, with its trained prompts, if its files name any."""
-
-    batch_tokens = None
-    passage_tokens = PASSAGE_TOKENS
 
     def __init__(self, name: str, model: Any, revision: str) -> None:
         self._model = model

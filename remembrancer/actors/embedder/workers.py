@@ -5,7 +5,7 @@ An error of one text is an answer; one that makes the model unusable is raised.
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,10 +15,6 @@ from remembrancer.config.settings import Settings, model_choices
 from remembrancer.protocol.errors import InternalError, ModelUnusable, RemembrancerError
 from remembrancer.protocol.system import give_back_memory
 from remembrancer.protocol.work import CosineScale, EmbeddedText, Passage
-
-BATCH_TOKENS: Final = 2048
-"""The number of padded tokens (rows times longest row) in a batch, unless the engine sets another: enough to be worth
-its fixed cost, few enough that others hardly wait for it."""
 
 logger = logging.getLogger(__name__)
 
@@ -123,9 +119,10 @@ def passages_of(engine: Engine, text: str) -> list[MeasuredPassage]:
 def batch_size(engine: Engine, rows: Sequence[_Row], most: int) -> int:
     """The number of rows, the shortest first, of the next batch: at least one, at most `most` (0: any number)."""
     marks = engine.identity.window_tokens - engine.passage_budget
-    tokens = engine.batch_tokens or BATCH_TOKENS
     fitting = (
-        number for number, row in enumerate(rows[: most or None], start=1) if number * (row.tokens + marks) <= tokens
+        number
+        for number, row in enumerate(rows[: most or None], start=1)
+        if number * (row.tokens + marks) <= engine.batch_tokens
     )
     return max(fitting, default=1)
 
