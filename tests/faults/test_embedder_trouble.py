@@ -59,7 +59,7 @@ async def test_a_model_that_is_missing_costs_vectors_alone_until_it_is_there(hom
 MORTAL = """
 import os, signal, sys
 
-if "remembrancer.actors.embedder" in sys.orig_argv:
+if sys.orig_argv[-2:] == ["remembrancer.actors", "embedder"]:
     from remembrancer.actors.embedder import workers
 
     split = workers.split_passages
@@ -245,7 +245,7 @@ async def test_a_runtime_that_a_person_starts_hides_the_key_of_its_start(home: P
 UNHURRIED = """
 import os, pathlib, sys, time
 
-if "remembrancer.actors.embedder" in sys.orig_argv:
+if sys.orig_argv[-2:] == ["remembrancer.actors", "embedder"]:
     from remembrancer.actors.embedder import workers
 
     passages_of = workers.passages_of

@@ -17,10 +17,10 @@ RESTING = {"launcher", "gateway", "store"}
 HELD_UP = """
 import os, pathlib, sys, time
 
-if "remembrancer.actors.embedder" in sys.orig_argv:
+if sys.orig_argv[-2:] == ["remembrancer.actors", "embedder"]:
     while pathlib.Path(os.environ["REMEMBRANCER_HOME"], "hold").exists():
         time.sleep(0.01)
-if "remembrancer.actors.store" in sys.orig_argv:
+if sys.orig_argv[-2:] == ["remembrancer.actors", "store"]:
     from remembrancer.actors.store import file_handlers
 
     file_handlers.ABSENT_S = 0.0
