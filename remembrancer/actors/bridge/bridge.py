@@ -87,10 +87,6 @@ that is too long, 2 wrong command line
 OPTIONS = (*SETTINGS, "project", "data-dir", "url", "token-file", "ca-file")
 
 
-class ClientGoneError(Exception):
-    """The client no longer reads."""
-
-
 class Bridge:
     def __init__(
         self,
@@ -133,7 +129,7 @@ class Bridge:
                 self._tell_client(self._conversation.expire(time.monotonic()))
                 if self._is_seeking and time.monotonic() >= self._next_attempt:
                     self._seek_gateway(time.monotonic())
-        except ClientGoneError:
+        except BrokenPipeError:  # the client no longer reads
             pass
         finally:
             if self._gateway is not None:
@@ -241,7 +237,7 @@ class Bridge:
         except BlockingIOError:
             return
         except OSError as error:
-            raise ClientGoneError from error
+            raise BrokenPipeError from error
         del self._to_client[:written]
 
     # --- the gateway ---

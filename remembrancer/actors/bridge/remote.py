@@ -49,14 +49,6 @@ HEADER_ARGUMENTS = {"tools/call": "name", "prompts/get": "name", "resources/read
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 
 
-class SetupError(Exception):
-    """An error that a person has to correct: the address, the token, the certificate."""
-
-
-class LostError(Exception):
-    """The connection to the host or to the bridge, or the session, is lost: start a new one."""
-
-
 class RemoteGateway:
     """Takes the place of a `Starter`, without anything to start."""
 
@@ -160,10 +152,11 @@ class _Way:
                 self._forward(split_stamp(line.rstrip(b"\n"))[1])
             elif line.rstrip() == END:
                 break
-        raise LostError
+        raise ConnectionError("the bridge has ended")
 
     def _attempt(self, work: Callable[..., None], *arguments: Any) -> None:
-        """Do a part of the work. Report any error to the bridge, and close its socket."""
+        """Do a part of the work. Report any error to the bridge, and close its socket. A `ValueError` has to be
+        corrected by a person; after any other error the bridge starts a new connection."""
         remote, is_done = self._remote, False
         try:
             work(*arguments)
@@ -171,13 +164,11 @@ class _Way:
         except ssl.SSLCertVerificationError as error:
             why = f"the certificate of {remote.host} is not trusted ({error.verify_message}): --ca-file names your own"
             self._say(INVALID + _sentence(why))
-        except (SetupError, ValueError) as error:
+        except ValueError as error:
             self._say(INVALID + _sentence(error))
         except (OSError, http.client.HTTPException) as error:
             if not remote.was_reached and time.monotonic() - remote.sought_since >= UNREACHABLE_S:
                 self._say(REFUSED + _sentence(f"{remote.url} cannot be reached: {error or type(error).__name__}"))
-        except LostError:
-            pass
         finally:
             if not is_done:
                 self._is_open = False
@@ -248,10 +239,10 @@ class _Way:
         except (ValueError, AttributeError):
             result = None
         if not isinstance(result, dict):
-            raise SetupError(f"the server at {self._remote.url} does not speak MCP")
+            raise ValueError(f"the server at {self._remote.url} does not speak MCP")
         about = result.get("serverInfo", {"name": "remembrancer"})
         if result and about.get("name") != "remembrancer":
-            raise SetupError(f"the server at {self._remote.url} is {str(about.get('name'))[:60]!a}, not Remembrancer")
+            raise ValueError(f"the server at {self._remote.url} is {str(about.get('name'))[:60]!a}, not Remembrancer")
         made = response.getheader("Mcp-Session-Id")
         if made and message["method"] == HANDSHAKE:
             self._remote.session = {
@@ -267,15 +258,15 @@ class _Way:
             code, reason = int(error["code"]), str(error["message"])
         except (ValueError, KeyError, TypeError):
             if status >= 500:
-                raise LostError from None  # a proxy whose server is down
-            raise SetupError(f"{url} answers with HTTP {status}, and is not Remembrancer") from None
+                raise ConnectionError("its server is down") from None  # behind a proxy
+            raise ValueError(f"{url} answers with HTTP {status}, and is not Remembrancer") from None
         if status in (401, 403, 421):
-            raise SetupError(f"{url} refuses ({status}): {reason}")
+            raise ValueError(f"{url} refuses ({status}): {reason}")
         if status == 404 and self._remote.session:
             self._remote.session = {}
-            raise LostError
+            raise ConnectionError("the session is gone")
         if status == 503 and response.getheader("Retry-After"):
-            raise LostError  # it is stopping: its successor gets the request again
+            raise ConnectionError(reason)  # it is stopping: its successor gets the request again
         is_busy = status in (408, 429) or status >= 500
         if message.get("method") and message.get("id") is not None:
             code = UNAVAILABLE if is_busy else code or INVALID_REQUEST
@@ -292,7 +283,7 @@ class _Way:
                 return
             for data in _events(response):
                 self._say(data)
-        raise LostError
+        raise ConnectionError("the stream has ended")
 
 
 def _events(response: http.client.HTTPResponse) -> Iterator[bytes]:
