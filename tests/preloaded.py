@@ -19,8 +19,10 @@ import anyio._core._signals  # which anyio imports at its first use
 
 from remembrancer.actors.embedder import onnx
 from remembrancer.command_line import COMMANDS
+from remembrancer.config.settings import Settings
 from remembrancer.memory.credentials import find_credential
 from remembrancer.memory.times.windows import time_windows
+from remembrancer.protocol.work import ModelChoice
 from remembrancer.toolsets.tools import load_tools
 
 MODULES = (
@@ -38,16 +40,16 @@ MODULES = (
 
 def _load_the_default_model_once() -> None:
     """Have the model that each embedder begins with in memory, which has no thread. Any other is loaded as ever."""
-    load_onnx, default = onnx.load_onnx, onnx.load_onnx(onnx.DEFAULT_MODEL, 1)
+    load, default = onnx.load, onnx.load(ModelChoice("onnx", onnx.DEFAULT_MODEL), Settings(), 1)
 
-    def loaded(model: str, threads: int) -> onnx.OnnxEngine:
-        if model != onnx.DEFAULT_MODEL:
-            return load_onnx(model, threads)
+    def loaded(choice: ModelChoice, settings: Settings, threads: int) -> onnx.OnnxEngine:
+        if choice.model != onnx.DEFAULT_MODEL:
+            return load(choice, settings, threads)
         engine: Any = copy.copy(default)
         engine._threads = ThreadPoolExecutor(threads) if threads > 1 else None
         return cast(onnx.OnnxEngine, engine)
 
-    mock.patch.object(onnx, "load_onnx", loaded).start()
+    mock.patch.object(onnx, "load", loaded).start()
 
 
 LARGE = 2 << 20

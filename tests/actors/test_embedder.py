@@ -19,9 +19,8 @@ from remembrancer.actors.actor_process import LaunchSpec
 from remembrancer.actors.embedder import providers
 from remembrancer.actors.embedder.actor import CREDIT, EmbedderActor
 from remembrancer.actors.embedder.engine import Engine
-from remembrancer.actors.embedder.onnx import load_onnx
-from remembrancer.actors.embedder.providers import PROVIDERS, ProviderEngine, load_provider
-from remembrancer.actors.embedder.workers import embed_texts
+from remembrancer.actors.embedder.providers import PROVIDERS, ProviderEngine, load
+from remembrancer.actors.embedder.workers import embed_texts, load_engine
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import EmbeddingUnavailable, InternalError, ModelUnusable, PeerLost, RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
@@ -140,7 +139,7 @@ async def test_every_job_within_the_credit_is_answered_with_unit_vectors(home: P
         assert worker.health().error is None
         stacked = np.frombuffer(b"".join(answers[number].vectors for number in sorted(answers)), "<f4").reshape(-1, 384)
         assert np.allclose(np.linalg.norm(stacked, axis=1), 1.0, atol=1e-5)
-        again = load_onnx("all-MiniLM-L6-v2", 2).embed_passages(texts[:5])
+        again = load_engine(Settings(), 2).embed_passages(texts[:5])
         assert np.einsum("ij,ij->i", stacked[:5], again).min() > 0.9999
 
 
@@ -149,7 +148,7 @@ async def test_a_model_that_takes_long_to_load_is_reported_and_used_when_it_is_t
 
     def load() -> Engine:
         may_load.wait()
-        return load_onnx("all-MiniLM-L6-v2", 2)
+        return load_engine(Settings(), 2)
 
     actor = EmbedderActor(spec_of(home, model_load_timeout_s=0.01), load)
     async with store_at(home) as store, worker_in(home, actor) as worker:
@@ -221,11 +220,11 @@ def test_voyage_is_told_what_is_a_question_and_how_many_dimensions_there_are(pro
 
 def test_a_local_server_needs_no_key_a_provider_does(provider: FakeProvider, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    engine = load_provider(ModelChoice("openai", "nomic-embed-text"), Settings(openai_url=provider.url))
+    engine = load(ModelChoice("openai", "nomic-embed-text"), Settings(openai_url=provider.url), 1)
     engine.close()
     assert provider.keys == {None}
     with pytest.raises(ModelUnusable, match=r"\$\{MINE\} is not set"):
-        load_provider(ModelChoice("openai", "x"), Settings(openai_key_from="${MINE}"))
+        load(ModelChoice("openai", "x"), Settings(openai_key_from="${MINE}"), 1)
 
 
 def test_texts_go_in_requests_of_so_many_tokens_four_at_once(provider: FakeProvider) -> None:

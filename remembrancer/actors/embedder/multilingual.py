@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from remembrancer.actors.embedder.encoder_weights import PRECISION, Product, graph_of, narrowed
 from remembrancer.actors.embedder.engine import PROBES, REVISION_DIGITS, Vector, Vectors, packaged_weights, unit_rows
 from remembrancer.actors.embedder.onnx import Int8Engine
-from remembrancer.config.settings import MULTILINGUAL_EXTRA, MULTILINGUAL_PACKAGE
+from remembrancer.config.settings import MULTILINGUAL_EXTRA, MULTILINGUAL_PACKAGE, Settings
 from remembrancer.protocol.errors import ModelUnusable
-from remembrancer.protocol.work import ModelIdentity
+from remembrancer.protocol.work import ModelChoice, ModelIdentity
 
 WEIGHTS_SHA256: Final = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
 MODEL: Final = "multilingual-e5-small"
@@ -157,10 +157,10 @@ class MultilingualEngine(Int8Engine):
         return vectors if self._common is None else unit_rows(vectors - self._common)
 
 
-def load_multilingual(model: str, threads: int) -> MultilingualEngine:
+def load(choice: ModelChoice, _: Settings, threads: int) -> MultilingualEngine:
     """The engine for multilingual-e5-small, with the weights of the package. Raises `ModelUnusable`."""
-    if model != MODEL:
-        raise ModelUnusable(f"the multilingual engine only has the model {MODEL}, not {model}")
+    if choice.model != MODEL:
+        raise ModelUnusable(f"the multilingual engine only has the model {MODEL}, not {choice.model}")
     weights = packaged_weights(MULTILINGUAL_PACKAGE, "e5-small-q4.bin", WEIGHTS_SHA256, MULTILINGUAL_EXTRA)
     try:
         return MultilingualEngine(E5File(weights), threads)

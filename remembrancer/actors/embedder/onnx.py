@@ -28,8 +28,9 @@ from remembrancer.actors.embedder.engine import (
     sha256_of,
     unit_rows,
 )
+from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import ModelUnusable
-from remembrancer.protocol.work import ModelIdentity
+from remembrancer.protocol.work import ModelChoice, ModelIdentity
 
 DEFAULT_MODEL: Final = "all-MiniLM-L6-v2"
 WEIGHTS_SHA256: Final = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
@@ -110,10 +111,10 @@ class Int8Engine(OnnxEngine):
         return np.vstack(list(self._threads.map(lambda text: alone([text]), texts)))
 
 
-def load_onnx(model: str, threads: int) -> OnnxEngine:
+def load(choice: ModelChoice, _: Settings, threads: int) -> OnnxEngine:
     """The engine for `all-MiniLM-L6-v2`, or for a directory with `model.onnx` and `vocab.txt` or `tokenizer.json`.
     Raises `ModelUnusable`."""
-    directory = Path(model).expanduser()
+    model, directory = choice.model, Path(choice.model).expanduser()
     if model == DEFAULT_MODEL:
         weights, identity, tokenizer = _packaged()
     elif directory.is_dir():

@@ -238,7 +238,7 @@ def _retry_after(response: httpx.Response) -> float | None:
     return None
 
 
-def load_provider(choice: ModelChoice, settings: Settings) -> ProviderEngine:
+def load(choice: ModelChoice, settings: Settings, _: int) -> ProviderEngine:
     """The engine of a provider, after a successful test. Raises `ModelUnusable`."""
     url = settings.voyage_url if choice.engine == "voyage" else settings.openai_url
     variable = key_variable(settings, choice.engine)

@@ -17,9 +17,9 @@ from remembrancer.actors.embedder.engine import (
     sha256_of,
     unit_rows,
 )
-from remembrancer.config.settings import NAMED_MODELS, NamedModel, named_model
+from remembrancer.config.settings import NAMED_MODELS, NamedModel, Settings, named_model
 from remembrancer.protocol.errors import ModelUnusable
-from remembrancer.protocol.work import ModelIdentity
+from remembrancer.protocol.work import ModelChoice, ModelIdentity
 
 PACKAGED_MODEL: Final = "all-MiniLM-L6-v2"
 PACKAGED_SHA256: Final = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -67,13 +67,13 @@ class SentenceTransformerEngine(Engine):
         return unit_rows(np.asarray(rows, dtype=np.float32))
 
 
-def load_sentence_transformer(model: str, threads: int) -> SentenceTransformerEngine:
+def load(choice: ModelChoice, _: Settings, threads: int) -> SentenceTransformerEngine:
     """The engine for a directory, for a name in the hub's cache, or for the packaged all-MiniLM-L6-v2. Nothing is
     downloaded. Takes seconds, most of them for importing torch. Raises `ModelUnusable`."""
     # The libraries read these on import. They must never use the network or report anything.
     for variable in ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_TELEMETRY", "TQDM_DISABLE"):
         os.environ.setdefault(variable, "1")
-    directory = _directory_of(model)
+    model, directory = choice.model, _directory_of(choice.model)
     revision = _revision_of(directory)
     try:
         import torch

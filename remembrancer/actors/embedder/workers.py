@@ -5,7 +5,8 @@ An error of one text is an answer; one that makes the model unusable is raised.
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from importlib import import_module
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -16,34 +17,20 @@ from remembrancer.protocol.errors import InternalError, ModelUnusable, Remembran
 from remembrancer.protocol.system import give_back_memory
 from remembrancer.protocol.work import CosineScale, EmbeddedText, Passage
 
+MODULES: Final = {"sentence-transformers": "sentence_transformers", "voyage": "providers", "openai": "providers"}
+"""The modules of engines that have other names. A process loads only its engine's module and library."""
+
 logger = logging.getLogger(__name__)
 
 
 def load_engine(settings: Settings, threads: int) -> Engine:
     """The engine that the settings select, computing with `threads` threads. Takes up to several seconds. Raises
     `ModelUnusable`, which says what to do."""
-    # Imported here, so that a process loads only its engine's library.
     choice, _ = model_choices(settings)
     try:
-        match choice.engine:
-            case "onnx":
-                from remembrancer.actors.embedder.onnx import load_onnx
-
-                return load_onnx(choice.model, threads)
-            case "multilingual":
-                from remembrancer.actors.embedder.multilingual import load_multilingual
-
-                return load_multilingual(choice.model, threads)
-            case "sentence-transformers":
-                from remembrancer.actors.embedder.sentence_transformers import load_sentence_transformer
-
-                return load_sentence_transformer(choice.model, threads)
-            case "voyage" | "openai":
-                from remembrancer.actors.embedder.providers import load_provider
-
-                return load_provider(choice, settings)
-            case _:
-                raise ModelUnusable(f"there is no engine {choice.engine}")
+        module = import_module(f"remembrancer.actors.embedder.{MODULES.get(choice.engine, choice.engine)}")
+        engine: Engine = module.load(choice, settings, threads)
+        return engine
     except ModelUnusable:
         raise
     except Exception as error:  # a model's files can cause any error in a library
