@@ -26,7 +26,7 @@ import msgspec
 import uvicorn
 from mcp.server.streamable_http import StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import DEFAULT_SESSION_IDLE_TIMEOUT, StreamableHTTPSessionManager
-from mcp_types import DEFAULT_NEGOTIATED_VERSION, INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
+from mcp_types import DEFAULT_NEGOTIATED_VERSION, INTERNAL_ERROR, INVALID_REQUEST
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
@@ -132,8 +132,8 @@ class QuietServer(uvicorn.Server):
 class MessageHead(msgspec.Struct, frozen=True):
     """The parts of a message that are needed before the SDK reads it."""
 
-    id: Any = msgspec.UNSET
-    method: Any = None
+    id: int | str | None = None
+    method: str | None = None
     params: Any = None
 
 
@@ -141,17 +141,10 @@ _decode_head: Final = msgspec.json.Decoder(MessageHead).decode
 
 
 def head_of(body: bytes) -> MessageHead:
-    """Decode the head of a message. Raises `HttpRefusal` if it is not a message."""
-    try:
-        head = _decode_head(body)
-    except msgspec.ValidationError as error:
-        raise HttpRefusal(400, "expected one JSON-RPC message, as an object (no batches)") from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise HttpRefusal(400, f"Parse error: {error}", code=PARSE_ERROR) from error
-    is_id = isinstance(head.id, int | str | msgspec.UnsetType) and not isinstance(head.id, bool)
-    if head.method is not None and not is_id:
-        raise HttpRefusal(400, "the id of a request must be a string or an integer")
-    return head
+    """The head of a message; an empty one for anything else, which is left to the SDK, as it reports the errors."""
+    with contextlib.suppress(ValueError, RecursionError):
+        return _decode_head(body)
+    return MessageHead()
 
 
 async def read_body(receive: Receive) -> bytes:
@@ -411,7 +404,7 @@ class HttpServer:
         session_id, version = headers.get(SESSION), headers.get(VERSION, DEFAULT_NEGOTIATED_VERSION)
         has_handshake = version in HANDSHAKE_PROTOCOL_VERSIONS
         head = head_of(body) if is_post else MessageHead()
-        exchange.id = None if head.id is msgspec.UNSET else head.id
+        exchange.id = head.id
         begins = session_id is None and has_handshake and head.method == "initialize"
         if session_id is None:
             # A client without a session reuses its request ids after a restart, so each request gets a unique key.
