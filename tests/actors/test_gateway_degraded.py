@@ -365,7 +365,8 @@ async def test_reads_no_longer_wait_for_a_write_that_the_store_refuses_for_the_m
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(queue.wait_empty, "p_0")
             await anyio.wait_all_tasks_blocked()
-            queue.note_refusal(queue.lanes["p_0"], "/", MemoryUnavailable("the file is damaged"))
+            queue.lanes["p_0"].refusal = MemoryUnavailable("the file is damaged")
+            queue.announce()
     assert queue.stuck == {"p_0": "the file is damaged"}
 
 

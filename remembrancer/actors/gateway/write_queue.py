@@ -1,15 +1,13 @@
 """The write queue: keeps acknowledged writes, durably and in order, while the store is away.
 
-One thread owns the file. The drain empties it into the store.
+One thread at a time uses the file. The drain empties it into the store.
 """
 
-import asyncio
 import logging
 import math
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 import anyio
+import anyio.to_thread
 import msgspec
 
 from remembrancer.actors.migrations import DAMAGE, NO_ROOM, PRIMARY_CODE, Schema, Step, drop_copies
@@ -140,22 +139,19 @@ class QueueFile:
         logger.error("the write queue was recreated", extra={"reason": self.damage})
         return _connect(self._path)
 
-    def erase(self, memory_id: str) -> list[str]:
+    def erase(self, memory_id: str) -> None:
         """Delete for good all queued and set-aside operations about a memory, and the remains of applied ones in the
-        log. Returns the deleted ids. Can be repeated if the file was being read."""
-        erased: list[str] = []
+        log. Can be repeated if the file was being read."""
         with self._opened() as database:
             with _transaction(database):
                 for table in _COLUMNS:
-                    delete = f"DELETE FROM {table} WHERE memory_id = ? RETURNING operation_id"  # noqa: S608 - our names
-                    erased += [row[0] for row in database.execute(delete, (memory_id,))]
+                    database.execute(f"DELETE FROM {table} WHERE memory_id = ?", (memory_id,))  # noqa: S608 - our names
             ((is_busy, _, _),) = database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             if is_busy:
                 raise MemoryUnavailable(
                     f"another program is reading {self._path}, whose log may still contain the memory"
                 )
         drop_copies(self._path, memory_id)
-        return erased
 
     def waiting(self) -> tuple[list[tuple[str, str, str]], int]:
         """The lanes, ids and memories of the queued operations, oldest first, and the number of rejected ones."""
@@ -309,7 +305,7 @@ class WriteQueue:
     def __init__(self, path: Path, limit: int) -> None:
         self._path = path
         self._limit = limit
-        self._thread = ThreadPoolExecutor(1, "write-queue")
+        self._thread = anyio.CapacityLimiter(1)
         self._file: QueueFile | None = None
         self.lanes: dict[str, Lane] = {}
         """The lanes in which operations wait."""
@@ -339,7 +335,6 @@ class WriteQueue:
             if self._file is not None:
                 file, self._file = self._file, None
                 await self._in_thread(file.close)
-        self._thread.shutdown(wait=False)
 
     @property
     def depth(self) -> int:
@@ -384,7 +379,7 @@ class WriteQueue:
                 self._remove([operation_id])
             raise
         self._add(row.lane, operation_id, row.memory_id)  # the content may have been counted meanwhile
-        self._announce()
+        self.announce()
 
     def _add(self, lane: str, operation_id: str, memory_id: str) -> None:
         self.lanes.setdefault(lane, Lane()).waiting[operation_id] = memory_id
@@ -405,24 +400,19 @@ class WriteQueue:
     async def settle(self, applied: Sequence[str], rejected: Mapping[str, Failure]) -> None:
         self.rejected = await self._do(lambda file: file.settle(applied, rejected, time.time()))
         self._remove((*applied, *rejected))
-        self._announce()
+        self.announce()
 
     async def erase(self, memory_id: str) -> None:
-        if await self._do(lambda file: file.erase(memory_id)):
-            await self._count()
+        await self._do(lambda file: file.erase(memory_id))
+        await self._count()
 
     async def wait_empty(self, project_id: str) -> None:
         """Wait until no operation that a session of a project may see is queued, apart from refused ones."""
         while any(name in self.lanes and name not in self.stuck for name in (project_id, USER_LANE)):
             await self.changed.wait()
 
-    def note_refusal(self, lane: Lane, path: str, error: RemembrancerError) -> None:
-        """Note why the store does not take the oldest operation of a lane, whose project is at `path`. Reads stop
-        waiting for it."""
-        lane.refusal, lane.refused_at = error, path
-        self._announce()
-
-    def _announce(self) -> None:
+    def announce(self) -> None:
+        """Wake those that wait for a change."""
         self.changed.set()
         self.changed = anyio.Event()
 
@@ -448,10 +438,10 @@ class WriteQueue:
         for row in rows:
             self._add(*row)
         self._remove(())
-        self._announce()
+        self.announce()
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        return await anyio.to_thread.run_sync(work, limiter=self._thread)
 
 
 BATCH_OPERATIONS: Final = 200
@@ -546,7 +536,8 @@ class Drain:
             if lane.refusal is None or lane.refusal.message != error.message:
                 about = {"code": error.code, "reason": error.message, "path": batch[0].project.path}
                 logger.warning("queued writes have to wait", extra=about)
-            self._queue.note_refusal(lane, batch[0].project.path, error)
+            lane.refusal, lane.refused_at = error, batch[0].project.path
+            self._queue.announce()  # reads stop waiting for it
 
     async def _settle(self, lane: Lane, batch: list[Operation], reply: BatchApplied) -> None:
         await self._queue.settle(reply.applied, reply.rejected)
