@@ -446,7 +446,7 @@ def test_superseding_ends_the_validity_of_the_older_until_taken_back(rig: Record
 
 
 def test_restoring_a_memory_takes_back_that_another_replaces_it(rig: RecordsRig, four: list[str]) -> None:
-    one, two, three, _ = four
+    one, two, three, last = four
     rig.do(UpdateMemory(two, add_links=(LinkRef("supersedes", one),)))
     rig.do(TagMemory(one, ("green",)))
     restored = rig.do(RestoreMemory(one))
@@ -465,6 +465,11 @@ def test_restoring_a_memory_takes_back_that_another_replaces_it(rig: RecordsRig,
     assert rig.loaded(one).possibly_superseded_by == ()
     assert links_of(rig, three) == [(one, "related_to")]
     assert "is not forgotten" in rig.refused(RestoreMemory(one)).message
+    # Nobody has decided about another pair, which still waits.
+    rig.records.link_similar([NearDuplicate(rig.number(last), rig.number(one), 0.9, relation="contradicts")])
+    rig.do(UpdateMemory(two, add_links=(LinkRef("supersedes", one),)))
+    rig.do(RestoreMemory(one))
+    assert (rig.loaded(one).superseded_by, rig.loaded(one).possibly_superseded_by) == ((), (last,))
     # Nor is the older one replaced if it is what holds.
     rig.records.link_similar([NearDuplicate(rig.number(three), rig.number(two), 0.9, relation="contradicts")])
     rig.do(UpdateMemory(two, add_links=(LinkRef("supersedes", three),)))

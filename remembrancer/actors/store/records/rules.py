@@ -269,9 +269,10 @@ def _restore(writer: Writer, change: RestoreMemory) -> RestoredResult:
     is_whole = not memory.now.forgotten and memory.now.invalid_reason is None
     if change.version is None and is_whole:
         replacing = _replacing(writer, memory)
+        is_replaced = any(relation == SUPERSEDES for relation, _ in replacing)
         for relation, newer in replacing:
             _remove_links(writer, newer, [(LinkRef(SUPERSEDES, memory.id), memory)])
-            if relation == CONTRADICTS:
+            if relation == CONTRADICTS and not is_replaced:  # else nobody has decided about that pair
                 _add_links(writer, newer, [(LinkRef(RELATED, memory.id), memory)])
         proposed_again = propose_again(writer, memory.id)
         if replacing or proposed_again:
