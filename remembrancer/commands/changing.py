@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -463,9 +464,11 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
 
 
 def undo_run(where: Where, run_id: str) -> Report:
-    """Undo a run in its project and in the user's memories, or an import in all selected projects. Returns the memories
-    that were restored or forgotten, and those that were left alone."""
+    """Undo a run in its project and in the user's memories, or an import in all projects, unless one is selected.
+    Returns the memories that were restored or forgotten, and those that were left alone."""
     is_import = run_id.startswith(IMPORTS)
+    if is_import and not where.names_one:
+        where = replace(where, all_projects=True)
     places, lines = [], []
     for place, conversation in where.conversations():
         with suppress(NotFound):
@@ -504,7 +507,8 @@ def _last_change(where: Where, yes: bool) -> tuple[str, int | None]:
     if "run_id" in last:
         total = sum(run["memories"] for run in imports if run["run_id"] == last["run_id"])
         where.close()
-        confirm(f"Undo the whole import of {count(total, 'memory')} ({minute(last['at'])})?", yes=yes)
+        elsewhere = "" if where.names_one else " here, and of those in other projects"
+        confirm(f"Undo the whole import of {count(total, 'memory')}{elsewhere} ({minute(last['at'])})?", yes=yes)
         return last["run_id"], None
     memory = where.ask("get_memory", memory_id=last["id"], detail=True)
     history = memory["history"]  # the latest part of it

@@ -147,6 +147,11 @@ class Where:
         raise NotFound(f"{missing.message}{hint}")
 
     @property
+    def names_one(self) -> bool:
+        """True if an option names a single project, or the user."""
+        return self.project is not None or self.user
+
+    @property
     def repeated(self) -> str:
         """The options with which another command finds the same memories."""
         named = "" if self.project is None else f" --project {shlex.quote(self.project)}"

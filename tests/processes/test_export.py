@@ -152,7 +152,7 @@ def test_undoing_an_import_forgets_what_it_brought_and_nothing_else(home: Path, 
     both = write_lines(home / "both", "one", "two", "three", project=project)
     run_id = json.loads(done("backup", "import", str(both), "--json", home=home))["run_id"]
     done("edit", memory("two").id, "what two says now", "--project", str(tmp_path), home=home)
-    undone = done("undo", run_id, "--all-projects", home=home)
+    undone = done("undo", run_id, home=home)  # in another directory
     assert ": 1 memory forgotten. Another import brings them back\n" in undone
     assert "is left alone: it has been changed since" in undone
     contents = {each["content"] for each in exported_memories(home).values() if "forgotten_at" not in each}
