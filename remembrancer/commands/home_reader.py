@@ -243,13 +243,10 @@ def export_records(paths: RuntimePaths, projects: Collection[str], output: IO[by
         counted = "SELECT count(*) FROM memories WHERE space IN (SELECT value FROM json_each(?))"
         try:
             (total,) = file.rows(counted, (exported,))[0]
-            with (
-                # Its own buffer: on a full disk closing fails like the write, and must do so inside this `try`.
-                open(output.fileno(), "wb", closefd=False) as buffered,
-                tracked(lines, "Exporting", len(wanted) + total) as taken,
-            ):
+            # Its own buffer: on a full disk closing fails like the write, and must do so inside this `try`.
+            with open(output.fileno(), "wb", closefd=False) as buffered:
                 buffered.write(encode_header(time.time()))
-                buffered.writelines(map(encode_line, taken))
+                buffered.writelines(map(encode_line, tracked(lines, "Exporting", len(wanted) + total)))
                 buffered.write(encode_line(EndLine(written["projects"], written["memories"])))
         except sqlite3.Error as error:
             raise unreadable(file.path, error) from error

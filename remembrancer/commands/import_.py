@@ -139,14 +139,14 @@ def _import(operations: Sequence[Operation], contents: Contents) -> None:
     """Have the store apply the operations, in order. Raises `RemembrancerError` if it refuses to continue, for example
     because the disk is full, or went away and did not come back."""
     try:
-        with tracked(operations, "Importing", len(operations)) as taken:
-            for batch in _batches(taken):
-                while batch:
-                    answer = ask_store(SubmitBatch(tuple(batch.values())), slow="")
-                    contents.imported += sum(batch.pop(entry, None) is not None for entry in answer.applied)
-                    for operation_id, failure in answer.rejected.items():
-                        memory_id, reason = memory_id_of(batch.pop(operation_id).change) or "", failure.message
-                        contents.skipped.append(reason if memory_id in reason else f"{memory_id}: {reason}")
+        batches = list(_batches(operations))
+        for batch in tracked(batches, "Importing", len(batches)):
+            while batch:
+                answer = ask_store(SubmitBatch(tuple(batch.values())), slow="")
+                contents.imported += sum(batch.pop(entry, None) is not None for entry in answer.applied)
+                for operation_id, failure in answer.rejected.items():
+                    memory_id, reason = memory_id_of(batch.pop(operation_id).change) or "", failure.message
+                    contents.skipped.append(reason if memory_id in reason else f"{memory_id}: {reason}")
     except RemembrancerError:
         print(f"Imported before it ended: {count(contents.imported, 'memory')}.", file=sys.stderr)
         raise

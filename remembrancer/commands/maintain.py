@@ -47,15 +47,14 @@ def maintain(project: str | None, user: bool, everywhere: bool, dry_run: bool) -
     visits: list[Visit] = []
     refusals: list[RemembrancerError] = []
     parts = parts_of(Where(project, user, everywhere))
-    with tracked(parts, "Looking through the memories", len(parts)) as taken:
-        for place, part in taken:
-            try:
-                outcome = ask_store(Maintain(part, dry_run), answer_s=ANSWER_S, slow="")
-                visits.append(Visit(place, part != place, outcome))
-            except RemembrancerError as error:
-                refusals.append(error)
-                if not isinstance(error, ConsolidatorUnavailable | DeadlineExceeded):  # another machine is at work
-                    break
+    for place, part in tracked(parts, "Looking through the memories", len(parts)):
+        try:
+            outcome = ask_store(Maintain(part, dry_run), answer_s=ANSWER_S, slow="")
+            visits.append(Visit(place, part != place, outcome))
+        except RemembrancerError as error:
+            refusals.append(error)
+            if not isinstance(error, ConsolidatorUnavailable | DeadlineExceeded):  # another machine is at work
+                break
     lines = _lines(visits, dry_run=dry_run, is_whole=not refusals)
     status = max(
         (exit_codes.OF_ERRORS.get(refusal.code, exit_codes.REFUSED) for refusal in refusals), default=exit_codes.OK

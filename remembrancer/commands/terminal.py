@@ -32,33 +32,14 @@ def notice_when_slow(text: str) -> Iterator[None]:
         timer.cancel()
 
 
-@contextmanager
-def tracked(items: Iterable[T], text: str, total: int) -> Iterator[Iterable[T]]:
-    """The items of a long work, as an iterable. At a terminal, a bar tells the user how many of `total` are done, once
-    that has taken a second."""
+def tracked(items: Iterable[T], text: str, total: int) -> Iterable[T]:
+    """The items of a long work. At a terminal, a bar shows the part of `total` that is done."""
     raw = sys.stderr.stream if isinstance(sys.stderr, CleanStream) else sys.stderr
     if not raw.isatty():
-        yield items
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        return items
+    from rich.progress import track
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    bar = Progress(*columns, console=Console(file=raw), transient=True)
-    task = bar.add_task(text, total=total)
-
-    def counted() -> Iterator[T]:
-        for item in items:
-            yield item
-            bar.advance(task)
-
-    timer = Timer(SLOW_S, bar.start)
-    timer.start()
-    try:
-        yield counted()
-    finally:
-        timer.cancel()
-        timer.join()  # or the bar could start after its end
-        bar.stop()
+    return track(items, text, total, console=Console(file=raw), transient=True)
 
 
 class CleanStream:

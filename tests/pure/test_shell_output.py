@@ -69,14 +69,13 @@ class Screen(io.StringIO):
 def test_a_long_work_shows_at_a_terminal_how_far_it_is(is_terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(terminal, "SLOW_S", 0.0)
     monkeypatch.setenv("TERM", "xterm")
-    bar, line = Screen("2/3", is_terminal=is_terminal), Screen("Waiting …", is_terminal=is_terminal)
+    bar, line = Screen("67%", is_terminal=is_terminal), Screen("Waiting …", is_terminal=is_terminal)
     monkeypatch.setattr(sys, "stderr", terminal.CleanStream(bar))
     done = []
-    with terminal.tracked("abc", "Importing", 3) as letters:
-        for letter in letters:
-            if letter == "c" and is_terminal:
-                assert bar.is_there.wait(PATIENCE_S)
-            done.append(letter)
+    for letter in terminal.tracked("abc", "Importing", 3):
+        if letter == "c" and is_terminal:
+            assert bar.is_there.wait(PATIENCE_S)
+        done.append(letter)
     monkeypatch.setattr(sys, "stderr", line)
     with terminal.notice_when_slow("Waiting"):
         assert not is_terminal or line.is_there.wait(PATIENCE_S)
