@@ -7,10 +7,11 @@ The store's own key pair is in `keys/embedders.secret` of the home, the list of 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 import zmq
+from msgspec import Meta
 
 from remembrancer.config.json_list import JsonList, Named
 from remembrancer.protocol.errors import FileUnusable, HomeUnusable
@@ -18,8 +19,8 @@ from remembrancer.protocol.paths import read_file, write_whole
 from remembrancer.protocol.sockets import CurveKeys
 from remembrancer.protocol.work import ModelChoice
 
-KEY_CHARACTERS: Final = 40
-"""The length of a 32-byte key in Z85 (ZeroMQ RFC 32)."""
+Key = Annotated[str, Meta(min_length=40, max_length=40)]
+"""32 bytes in Z85 (ZeroMQ RFC 32)."""
 
 
 class InvitedWorker(Named, frozen=True):
@@ -34,9 +35,9 @@ class Invitation(msgspec.Struct, frozen=True):
     """The content of a worker's key file: everything that the other host needs. `choice` is the model."""
 
     name: str
-    public: str
-    secret: str
-    store: str
+    public: Key
+    secret: Key
+    store: Key
     """The store's public key."""
     choice: ModelChoice
 
@@ -49,14 +50,11 @@ class Invitation(msgspec.Struct, frozen=True):
     def read(cls, path: Path) -> Invitation:
         """The invitation in a file. Raises `FileUnusable`."""
         try:
-            invitation = _decode_invitation(read_file(path))
+            return _decode_invitation(read_file(path))
         except (OSError, msgspec.DecodeError) as error:
             raise FileUnusable(
                 f"{path} is not a key file ({error}): 'remembrancer admin embedder --invite' makes one"
             ) from error
-        if any(len(key) != KEY_CHARACTERS for key in invitation.keys if key is not None):
-            raise FileUnusable(f"{path} holds no CURVE keys: make one with remembrancer admin embedder --invite")
-        return invitation
 
 
 class _Pair(msgspec.Struct, frozen=True):

@@ -39,15 +39,10 @@ class KeyPair:
     def __init__(self, seed: str) -> None:
         try:
             raw = base64.b32decode(seed + "=" * (-len(seed) % 8))
-            if len(raw) != 2 + _SEED_BYTES + 2 or raw[0] & 0xF8 != _SEED:
-                raise ValueError
-            kind, body = (raw[0] & 7) << 5 | raw[1] >> 3, raw[2:-2]
-            if binascii.crc_hqx(raw[:-2], 0).to_bytes(2, "little") != raw[-2:]:
-                raise ValueError
+            self._private = Ed25519PrivateKey.from_private_bytes(raw[2:-2])
         except ValueError as error:
             raise InvalidInput("the key of the invitation is damaged: copy the whole invitation again") from error
-        self.seed = seed
-        self._private = Ed25519PrivateKey.from_private_bytes(body)
+        self.seed, kind = seed, (raw[0] & 7) << 5 | raw[1] >> 3
         public = self._private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
         self.public = _encoded(bytes([kind]) + public)
 

@@ -6,6 +6,7 @@ or is used, and `lanes/<lane>.json` for each membership. An invitation is a memb
 
 import base64
 import binascii
+import math
 import secrets
 import time
 import zlib
@@ -29,7 +30,6 @@ from remembrancer.protocol.paths import read_file, write_whole
 PREFIX: Final = "remembrancer-join:"
 MAX_LINE: Final = 64 * 1024
 MAX_TITLE: Final = 200
-LOCK_RETRY_S: Final = 0.05
 BY_DATABASE: Final = (
     "this release does not share through PostgreSQL: 'remembrancer share leave' keeps a copy of these memories here, "
     "and a NATS server shares them again ('docs/sharing.md')"
@@ -189,8 +189,7 @@ class Sharing:
         """Excludes other commands of this home that change memberships. Blocks."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with FileLock(self._directory / "administration.lock") as lock:
-            while not lock.try_acquire():
-                time.sleep(LOCK_RETRY_S)
+            lock.acquire(math.inf)
             yield
 
     def configure(self, addresses: Sequence[Address]) -> dict[str, dict[str, str]]:
