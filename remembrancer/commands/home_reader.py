@@ -66,9 +66,7 @@ FIND: Final = """
     FROM spaces AS own
         JOIN spaces AS part ON part.name = own.name OR part.name = (SELECT lane FROM shares WHERE name = own.name)
         JOIN memories ON space = part.number
-    WHERE own.name IN (SELECT value FROM json_each(?)) AND """
-BY_ID: Final = "id IN (SELECT value FROM json_each(?))"
-BY_FILE: Final = "file IN (SELECT value FROM json_each(?))"
+    WHERE own.name IN (SELECT value FROM json_each(?))"""
 RESTORE: Final = "'remembrancer down', then 'remembrancer doctor --repair'; or restore a backup"
 
 
@@ -160,22 +158,17 @@ def recent_clients(paths: RuntimePaths) -> dict[str, float]:
         return {} if file is None else dict(file.rows(CLIENTS))
 
 
-def find_memories(paths: RuntimePaths, projects: Iterable[str], memory_ids: Iterable[str]) -> list[FoundMemory]:
-    """Find memories by id among those of the projects, of the lanes that they share, and of the user."""
-    return _found(paths, projects, BY_ID, memory_ids)
-
-
-def find_by_file(paths: RuntimePaths, projects: Iterable[str], files: Iterable[str]) -> list[FoundMemory]:
-    """Likewise, the memories whose source is one of the files."""
-    return _found(paths, projects, BY_FILE, files)
-
-
-def _found(paths: RuntimePaths, projects: Iterable[str], which: str, values: Iterable[str]) -> list[FoundMemory]:
+def find_memories(
+    paths: RuntimePaths, projects: Iterable[str], values: Iterable[str], by: Literal["id", "file"] = "id"
+) -> list[FoundMemory]:
+    """Find memories by their ids, or by the files of their sources, among those of the projects, of the lanes that they
+    share, and of the user."""
     wanted = list(values)
     if not wanted:
         return []
+    query = f"{FIND} AND {by} IN (SELECT value FROM json_each(?))"  # noqa: S608 - fixed
     with _records(paths) as file:
-        rows = [] if file is None else file.rows(FIND + which, (json.dumps([USER, *projects]), json.dumps(wanted)))
+        rows = [] if file is None else file.rows(query, (json.dumps([USER, *projects]), json.dumps(wanted)))
     return [FoundMemory(*row) for row in rows]
 
 

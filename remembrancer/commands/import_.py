@@ -18,7 +18,7 @@ import msgspec
 from remembrancer import __version__
 from remembrancer.actors.store.records.types import USER
 from remembrancer.commands import exit_codes
-from remembrancer.commands.home_reader import find_by_file, find_memories
+from remembrancer.commands.home_reader import find_memories
 from remembrancer.commands.output_files import PRIVATE_UMASK
 from remembrancer.commands.report import Report, argument, command, flag, option
 from remembrancer.commands.runtime_client import ask_store, paths_here
@@ -193,7 +193,7 @@ def _operations(memories: Sequence[PlacedMemory], run_id: str) -> tuple[list[Ope
 def _gone(contents: Contents) -> list[str]:
     """The ids of memories that an earlier import made of sections which the files have no longer."""
     present = {memory.id for _, memory in contents.memories}
-    earlier = find_by_file(paths_here(), contents.projects, contents.notes)
+    earlier = find_memories(paths_here(), contents.projects, contents.notes, by="file")
     left = [each for each in earlier if each.forgotten is None and each.id not in present]
     return [each.id for each in left if each.file and section_id(each.file, each.content) == each.id]
 

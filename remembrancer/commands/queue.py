@@ -60,31 +60,26 @@ def _decoded(write: QueuedRow) -> Operation | None:
         return None
 
 
-def _about(write: QueuedRow) -> str:
+def _described(write: QueuedRow) -> tuple[str, str]:
+    """The user, or the directory of the project to which a write belongs; the change."""
     operation = _decoded(write)
     if operation is None:
-        return "(of another release)"
+        return write.lane, "(of another release)"
     change = operation.change
-    name = type(change).__name__
     about = change.content if isinstance(change, StoreMemory) else write.memory_id
-    return excerpt(f"{name} {about}", TEXT_CHARACTERS)
-
-
-def _place(write: QueuedRow) -> str:
-    """The user, or the directory of the project to which a write belongs."""
-    operation = _decoded(write)
-    return write.lane if operation is None or write.lane == USER_LANE else directory_of(operation.project.path)
+    place = write.lane if write.lane == USER_LANE else directory_of(operation.project.path)
+    return place, excerpt(f"{type(change).__name__} {about}", TEXT_CHARACTERS)
 
 
 def _listed(queued: Sequence[QueuedRow], aside: Sequence[QueuedRow]) -> Report:
     facts: dict[str, list[dict[str, Any]]] = {"queued": [], "set_aside": []}
     rows: dict[str, list[tuple[str, ...]]] = {"queued": [], "set_aside": []}
     for name, write in [*(("queued", write) for write in queued), *(("set_aside", write) for write in aside)]:
-        fields, about = write._asdict(), _about(write)
+        fields, (place, about) = write._asdict(), _described(write)
         del fields["operation"]
         facts[name].append(fields | {"about": about})
         at = f"{moment(write.queued_at):%Y-%m-%d %H:%M}"
-        rows[name].append((write.operation_id, _place(write), at, about, write.message or ""))
+        rows[name].append((write.operation_id, place, at, about, write.message or ""))
     titles = {"queued": "Queued: applied when the store takes them", "set_aside": "Set aside: refused"}
     columns = ("id", "for", "queued at (UTC)", "what", "why")
     tables = [Rows(columns, rows[name], title) for name, title in titles.items() if rows[name]]
