@@ -3,6 +3,7 @@ modules they need, since sessions often start them and wait for them."""
 
 from __future__ import annotations
 
+import os
 import sys
 
 TYPE_CHECKING = False
@@ -104,7 +105,8 @@ def main(argv: list[str] | None = None) -> int:
         clean_output()
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:2], "--help"]
-    if arguments[:1] and (arguments[0] in FORMER or _is_backup(arguments)):
+    is_backup = arguments[:1] == ["restore"] and any(map(os.path.isfile, arguments[1:]))
+    if is_backup or (arguments[:1] and arguments[0] in FORMER):
         arguments = _renamed(arguments)
     return report.run(group(), arguments)
 
@@ -143,21 +145,9 @@ def group() -> click.Group:
     return commands
 
 
-def _is_backup(arguments: list[str]) -> bool:
-    """True if `restore` was given a backup file, as in earlier releases, rather than a memory's id."""
-    if arguments[0] != "restore":
-        return False
-    from pathlib import Path
-
-    from remembrancer.memory.short_ids import WHOLE, part_of_id
-
-    named = [each for each in arguments[1:] if not each.startswith("-")]
-    has_id = any(part_of_id(each) or WHOLE.fullmatch(each) for each in named)  # after the text of a --reason
-    return not has_id and any("." in each or Path(each).is_file() for each in named[:1])
-
-
 def _renamed(arguments: list[str]) -> list[str]:
-    """Replace a former command name in the arguments, and print a note about it on stderr."""
+    """Replace a former command name in the arguments, and print a note about it on stderr. `restore` with a file was
+    what `backup restore` is."""
     former, rest = arguments[0], arguments[1:]
     present = FORMER.get(former, "backup restore")
     if former == "promote":
