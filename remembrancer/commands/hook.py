@@ -10,7 +10,7 @@ share. Gemini CLI (https://geminicli.com/docs/hooks/reference) and Cursor (https
 their own.
 """
 
-# ruff: noqa: PTH102, PTH103, PTH104, PTH108, PTH112, PTH118, PTH120, PTH123, PTH208
+# ruff: noqa: PTH103, PTH104, PTH108, PTH112, PTH118, PTH120, PTH123, PTH208
 from __future__ import annotations
 
 import json
@@ -491,13 +491,8 @@ def _answer(
 
 def _make_private(directory: str) -> None:
     """Make a directory that only this user can access, and the home if a hook is the first to need it."""
-    try:
-        os.mkdir(directory, 0o700)
-    except FileExistsError:
-        pass
-    except FileNotFoundError:
-        os.makedirs(os.path.dirname(directory), mode=0o700, exist_ok=True)
-        os.mkdir(directory, 0o700)
+    for each in (os.path.dirname(directory), directory):
+        os.makedirs(each, mode=0o700, exist_ok=True)
     about = os.lstat(directory)
     if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or about.st_mode & 0o077:
         raise PermissionError(f"{directory} is not a directory that only this user can access")
