@@ -15,7 +15,7 @@ import tarfile
 import time
 import zlib
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -47,7 +47,6 @@ SEAL: Final = "manifest.sha256"
 CHUNK_BYTES: Final = 1024 * 1024
 COMPRESSION_LEVEL: Final = 1
 """Most of the data are vectors, which hardly compress at any level."""
-GZIP: Final = b"\x1f\x8b"
 QUEUE: Final = "queue.db"
 SCHEMAS: Final = {QUEUE: write_queue.SCHEMA, RECORDS: MEMORY}
 """The databases in a backup."""
@@ -78,20 +77,18 @@ def read_archive(path: Path, target: Path | None = None) -> str:
     it is damaged or not a backup, or cannot be unpacked."""
     made_at, names = 0.0, set[str]()
     try:
-        with path.open("rb") as file:
-            is_compressed = file.peek(len(GZIP)).startswith(GZIP)
-            with gzip.open(file) if is_compressed else nullcontext(file) as stream:
-                with tarfile.open(fileobj=stream, mode="r|") as archive:
-                    for member in archive:
-                        is_known = member.name in (MANIFEST, SEAL, *SCHEMAS) or FORMER_FILES.fullmatch(member.name)
-                        if not (member.isreg() and is_known) or member.name in names:
-                            raise FileUnusable(f"{path} is not a backup: it contains {member.name!r}")
-                        names.add(member.name)
-                        made_at = max(made_at, member.mtime)
-                        if target is not None:
-                            archive.extract(member, target, filter="data")
-                while stream.read(CHUNK_BYTES):  # the checksum is at the end
-                    pass
+        with tarfile.open(path) as archive:
+            for member in archive:
+                is_known = member.name in (MANIFEST, SEAL, *SCHEMAS) or FORMER_FILES.fullmatch(member.name)
+                if not (member.isreg() and is_known) or member.name in names:
+                    raise FileUnusable(f"{path} is not a backup: it contains {member.name!r}")
+                names.add(member.name)
+                made_at = max(made_at, member.mtime)
+                if target is not None:
+                    archive.extract(member, target, filter="data")
+            assert archive.fileobj is not None
+            while archive.fileobj.read(CHUNK_BYTES):  # the checksum is at the end
+                pass
     except _UNREADABLE as error:
         reason = str(error).partition("\n")[0].rstrip(":")
         raise FileUnusable(
@@ -123,7 +120,7 @@ def create(file: str | None, force: bool) -> Report:
     if file is not None and not Path(file).suffix:  # a word that was meant as a command, such as `list`
         raise InvalidInput(f"{file!r} cannot be the name of a backup: it must end in .tar.gz or .tar")
     paths = paths_here()
-    target = target_of(file, f"remembrancer-{stamp(time.time())}.tar.gz", force=force)
+    target = target_of(file, f"remembrancer-{stamp(time.time())}.tar.gz")
     with notice_when_slow("Backing up"):
         memories, queued = back_up(paths, target, force=force)
     size = target.stat().st_size
