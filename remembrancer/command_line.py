@@ -87,11 +87,6 @@ def main(argv: list[str] | None = None) -> int:
             from remembrancer.commands import hook
 
             return hook.main(rest)
-        case ["--version"]:
-            from remembrancer import __version__
-
-            print(f"remembrancer {__version__}")
-            return 0
         case ["up", "--for-sessions", *rest]:
             from remembrancer.commands import report
             from remembrancer.commands.runtime_commands import up
@@ -115,6 +110,7 @@ def group() -> click.Group:
     """All commands. Each is imported when it is run or its help is requested."""
     import click
 
+    from remembrancer import __version__
     from remembrancer.commands import exit_codes
     from remembrancer.commands.report import LazyGroup
 
@@ -137,12 +133,11 @@ def group() -> click.Group:
     commands = Commands(
         "remembrancer",
         COMMANDS,
-        params=[click.Option(["--version"], is_flag=True, help="Print the version.")],
         help="Long-term memory for AI assistants, served over MCP from this machine. Each command has its own --help.",
         no_args_is_help=True,
     )
     commands.add_command(LazyGroup("admin", ADMIN, help="Commands that are rarely needed by hand."))
-    return commands
+    return click.version_option(__version__, message="remembrancer %(version)s", help="Print the version.")(commands)
 
 
 def _renamed(arguments: list[str]) -> list[str]:

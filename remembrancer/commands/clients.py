@@ -150,12 +150,10 @@ def own_command(program: str, interpreter: str, environ: Mapping[str, str]) -> t
     """The command line of `mcp`: `program` (`sys.argv[0]`) if it is the installed command (by the name used: a link in
     the user's `bin` outlives its target), else the command beside the interpreter, else the one on the PATH, else the
     interpreter with the module."""
-    on_path = shutil.which(COMMAND, path=environ.get("PATH", ""))
-    candidates = [Path(program)] if Path(program).name == COMMAND else []
-    candidates += [Path(interpreter).parent / COMMAND, *([Path(on_path)] if on_path else [])]
-    for candidate in candidates:
-        if candidate.is_file() and os.access(candidate, os.X_OK):
-            return (str(candidate.absolute()), "mcp")
+    candidates = [program] if Path(program).name == COMMAND else []
+    for candidate in (*candidates, str(Path(interpreter).parent / COMMAND), COMMAND):
+        if found := shutil.which(candidate, path=environ.get("PATH", "")):
+            return (str(Path(found).absolute()), "mcp")
     return (interpreter, "-P", "-m", COMMAND, "mcp")
 
 

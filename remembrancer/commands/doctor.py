@@ -453,10 +453,8 @@ def can_be_found(command: str, around: ClientEnvironment) -> bool:
     """True if a client can find a command. One that contains a variable of the client's is assumed to exist."""
     if "${" in command:
         return True
-    if "/" not in command:
-        return shutil.which(command, path=around.environ.get("PATH", "")) is not None
-    path = around.project / command
-    return path.is_file() and os.access(path, os.X_OK)
+    named = around.project / command if "/" in command else command
+    return shutil.which(named, path=around.environ.get("PATH", "")) is not None
 
 
 CHECKS: Final[dict[str, Callable[[Examination], Finding]]] = {

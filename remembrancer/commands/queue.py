@@ -22,7 +22,6 @@ from remembrancer.protocol.writes import Operation, StoreMemory
 
 TEXT_CHARACTERS: Final = 60
 _operation = msgspec.msgpack.Decoder(Operation)
-_json = msgspec.json.Encoder()
 
 
 @command(
@@ -46,8 +45,8 @@ def queue(what: str, ids: Sequence[str], drops_all: bool) -> Report:
     if what == "list":
         return _listed(queued, aside)
     if what == "export":
-        lines = list(map(_exported, chosen))
-        return Report({"writes": [json.loads(line) for line in lines]}, lines)
+        writes = list(map(_exported, chosen))
+        return Report({"writes": writes}, [json.dumps(write, ensure_ascii=False) for write in writes])
     with locked(paths), closing(QueueFile(paths.write_queue)) as file:
         file.drop([write.operation_id for write in chosen])
     return Report({"writes": len(chosen)}, f"Deleted for good: {count(len(chosen), 'write')}.")
@@ -86,8 +85,7 @@ def _listed(queued: Sequence[QueuedRow], aside: Sequence[QueuedRow]) -> Report:
     return Report(facts, tables or "The queue is empty, and nothing is set aside.")
 
 
-def _exported(write: QueuedRow) -> str:
-    """A write as a line of JSON."""
+def _exported(write: QueuedRow) -> dict[str, Any]:
     operation = _decoded(write)
     content = msgspec.to_builtins(operation) if operation is not None else {"raw": write.operation.hex()}
-    return _json.encode({"code": write.code, "message": write.message, "operation": content}).decode()
+    return {"code": write.code, "message": write.message, "operation": content}

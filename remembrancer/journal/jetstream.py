@@ -375,8 +375,8 @@ class JetStreamJournal(Journal):
                 if isinstance(error, nats.errors.NoServersError) and reason:
                     raise nats.errors.Error(reason) from error
                 raise
-            release = re.match(r"v?(\d+)\.(\d+)", client._server_info.get("version", ""))
-            if release is None or (int(release[1]), int(release[2])) < OLDEST_SERVER:
+            release = client.connected_server_version
+            if (release.major, release.minor) < OLDEST_SERVER:
                 await _close(client)
                 raise JournalRefused("the server is an older NATS: 2.12 or newer is needed")
             self._client = client
