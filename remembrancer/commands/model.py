@@ -3,26 +3,17 @@
 import os
 from importlib.util import find_spec
 from pathlib import Path
-from typing import get_args
 
 import click
-import msgspec
 
 from remembrancer.commands.report import Group, Report, argument, command
 from remembrancer.commands.runtime_client import ask_store
-from remembrancer.config.settings import (
-    DEFAULT_MODELS,
-    MULTILINGUAL_EXTRA,
-    MULTILINGUAL_PACKAGE,
-    NAMED_MODELS,
-    Settings,
-)
+from remembrancer.config.settings import DEFAULT_MODELS, MULTILINGUAL_EXTRA, MULTILINGUAL_PACKAGE, NAMED_MODELS
 from remembrancer.memory.text import count
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.work import ChooseModel, ModelChoice, ModelProgress
 
-ENGINES = get_args(next(field.type for field in msgspec.structs.fields(Settings) if field.name == "engine"))
-CHOICES = (*ENGINES, *NAMED_MODELS)
+CHOICES = (*DEFAULT_MODELS, *NAMED_MODELS)
 
 
 @command(name="list")
