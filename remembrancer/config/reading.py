@@ -3,7 +3,6 @@
 All errors are collected, so that a person sees them at once.
 """
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
@@ -47,7 +46,6 @@ REMOTE_URL: Final = "MEMORY_REMOTE_URL"
 DB_PATH: Final = "db_path"
 LOCAL_CHROMA: Final = "http://127.0.0.1:8000"
 """The default server of the mode local-server: the address at which `chroma run` listens."""
-_INDEX_NAME: Final = re.compile(r"(?!memory\.db)[\w-][\w.-]{0,60}", re.ASCII)
 _FIELDS: Final = {field.name: field for field in msgspec.structs.fields(Settings)}
 
 
@@ -233,10 +231,6 @@ class _Reader:
         tokens, overlap = self._value("chunk_tokens"), self._value("chunk_overlap")
         if overlap > tokens // 2:
             self._refuse("chunk_overlap", f"it must be at most {tokens // 2}, half of a chunk", beside="chunk_tokens")
-        if not _INDEX_NAME.fullmatch(self._value("index_file")):
-            self._refuse("index_file", "it must be a file name without a directory, such as memory.sqlite")
-        if not (self._value("workspace") or "/").startswith(("/", "~")):
-            self._refuse("workspace", "it must be the absolute path of a directory")
         is_absolute = (self._value("markdown_index") or "").startswith(("/", "~/"))
         if is_absolute and self._origins["markdown_index"].file is None:  # a project may set variables
             self._refuse("markdown_index", "an absolute path is allowed only in the configuration file")

@@ -24,6 +24,8 @@ Endpoint = Annotated[
 ]
 Variable = Annotated[str, Meta(pattern=r"^\$\{[A-Za-z_][A-Za-z0-9_]*\}$", examples=["${NAME}"])]
 """A reference to the variable that holds a secret, never the secret itself."""
+Directory = Annotated[str, Meta(pattern=r"^[/~][^\0]*$", examples=["/directory"])]
+FileName = Annotated[str, Meta(pattern=r"(?a)^(?!memory\.db)[\w-][\w.-]{0,60}\Z", examples=["memory.sqlite"])]
 MarkdownFile = Annotated[
     str,
     Meta(
@@ -130,7 +132,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """True if the assistants' own memory folders are read as notes, if there are any; nothing is written there."""
     code_exclude: Names = ()
     """Patterns of code files that are not indexed, in addition to and in the syntax of `.gitignore` and `.ignore`."""
-    workspace: Text | None = None
+    workspace: Directory | None = None
     """The directory whose notes every session uses, whatever its project; None: each uses those of its working tree."""
     transcripts: bool = False
     """True if the transcripts of past sessions are indexed and searched."""
@@ -156,7 +158,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Changed files are read once there has been no change for this long."""
     sync_interval_s: Annotated[float, Meta(ge=0, le=604_800)] = 0.0
     """The interval at which all files are checked even if no change was noticed; 0: never."""
-    index_file: Text = "index.db"
+    index_file: FileName = "index.db"
     """The name of the index file for notes and transcripts, beside a project's records."""
     embedding_batch_texts: Annotated[int, Meta(ge=0, le=10_000)] = 0
     """The maximum number of passages in a batch of the model; 0: as many as take a moment."""
