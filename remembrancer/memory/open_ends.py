@@ -23,6 +23,9 @@ _HEADING: Final = re.compile(
 )
 _OFTEN_ONE: Final = frozenset({"open", "offen", "noch offen"})
 """Headings that often begin a single open end: "Open (2026-11-17): 180 connections of 200; no remedy yet"."""
+_NOTHING: Final = re.compile(
+    r"(?:nothing|none|n/?a|nichts|rien|nada)(?: (?:else|more|left|mehr))?\s*[.!]?\s*", re.IGNORECASE
+)
 _ITEM: Final = re.compile(r"(?:^|\n)[ \t]*(?:[-*•–]|\(?\d{1,2}[.)])[ \t]+(?:\[ \][ \t]+)?")
 """The marker of an item at the start of a line, with an unticked box."""
 _NUMBER: Final = re.compile(r"(?:^|\s)\(\d{1,2}\)\s")
@@ -56,7 +59,7 @@ _TASK: Final = re.compile(
 """The beginning of a task, but not of a statement such as "Order 4711 was delivered"."""
 _MONTH: Final = rf"(?:{'|'.join(name[:3] for name in MONTHS)})(?:\.|[a-z]*)"
 _DUE: Final = re.compile(
-    r"\b(?:due|by|until|before) (?:on )?(?:the )?(?P<day>\d{4}-\d\d-\d\d|(?P<near>today|tomorrow)"
+    r"\b(?:due|by|before) (?:on )?(?:the )?(?P<day>\d{4}-\d\d-\d\d|(?P<near>today|tomorrow)"
     rf"|{'|'.join(WEEKDAYS)}"
     rf"|(?P<date>\d{{1,2}}(?:st|nd|rd|th)? (?:of )?{_MONTH}|{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?)"
     r"(?P<year>,? \d{4})?)\b",
@@ -78,8 +81,9 @@ def _words_in(text: str) -> set[str]:
 
 
 def is_list_of_open_ends(text: str) -> bool:
-    """True if the first words of a text announce open ends."""
-    return _HEADING.match(text) is not None
+    """True if the first words of a text announce open ends, and it does not say that there are none."""
+    heading = _HEADING.match(text)
+    return heading is not None and not _NOTHING.fullmatch(text, heading.end())
 
 
 def open_ends_in(text: str) -> tuple[str, ...]:

@@ -138,7 +138,6 @@ def test_a_cold_search_says_that_it_was_by_words_alone_if_the_model_does_not_com
         yield Place("/app"), memory
 
     monkeypatch.setattr(Where, "conversations", conversations)
-    monkeypatch.setattr(finding, "_in_review", lambda _: [])  # asks the store of this home
     monkeypatch.setattr(finding, "MEANING_S", 0.3 if says else 60.0)
     assert main(["search", "when", "do", "we", "deploy"]) == exit_codes.OK
     said = capsys.readouterr()
