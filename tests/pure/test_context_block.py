@@ -148,6 +148,12 @@ def test_a_block_says_what_else_there_is_and_the_days_that_a_text_does_not_name(
     )
     for content, fields, line in texts:
         assert line in block([memory(content, version=2, updated_at=9 * 86_400.0, **fields)], 2000).text
+    long, summary = "The queue was full. " * 60, "Post-mortem: the queue was full"
+    assert (
+        f"- 0 {summary} (summary: get_memory has the whole text)\n" in block([memory(long, summary=summary)], 2000).text
+    )
+    for whole in (memory(long), memory(long, summary=summary, derived_from=("memory:1",))):
+        assert long.strip() in block([whole], 2000).text
     made = block(facts("Uses gRPC"), 2000, is_all=False, subjects=[("billing", 41), ("Frau Kessler", 5)])
     assert (
         made.text == f"{MARKED}\n\n### Facts and people\n- 0 Uses gRPC\n\n{PART} Subjects: billing 41, Frau Kessler 5."

@@ -42,6 +42,9 @@ NOTHING_KNOWN: Final = "The memory is unavailable, and no earlier answer to this
 Away = Literal["starting", "unavailable"]
 """The reason why the store contributed nothing to a block."""
 STARTING: Final = "The memory is still starting: ask again in a moment."
+LONG: Final = 1000
+"""The number of characters from which a text is represented by its summary, if it was given one."""
+SUMMARY: Final = "(summary: get_memory has the whole text)"
 NO_ROOM: Final = "No memory fits into this budget."
 MAX_SOURCE: Final = 120
 INDENT: Final = "  "
@@ -166,7 +169,14 @@ def _groups_of(memories: Sequence[RecalledMemory], ids: Mapping[str, str], today
             if name == "Open ends":
                 members.sort(key=lambda each: each.urgency, reverse=True)
             members.sort(key=lambda each: bool(each.possibly_superseded_by))
-            yield "\n".join([f"### {name}", *(item(each, each.content, ids, today) for each in members)])
+            yield "\n".join([f"### {name}", *(item(each, _text_of(each), ids, today) for each in members)])
+
+
+def _text_of(memory: RecalledMemory) -> str:
+    """The content of a memory, or the summary that somebody gave a long one."""
+    if memory.summary and len(memory.content) > LONG and not memory.derived_from:
+        return f"{memory.summary} {SUMMARY}"
+    return memory.content
 
 
 def group_of(memory: RecalledMemory) -> str:
