@@ -49,14 +49,17 @@ _GERMAN_DUE: Final = re.compile(
     re.IGNORECASE,
 )
 _TASK: Final = re.compile(
-    r"(?:[-*•–] (?:\[ \] )?)?(?:please |bitte )?(?P<announced>(?:remember|don['’]t forget|do not forget) to"
-    r"|(?:(?:we|i) )?(?:must|need to|have to)|denke? daran,?|nicht vergessen:?|(?:wir müssen|ich muss))?\b *"
+    r"(?:[-*•–] (?:\[ \] )?)?(?:please |bitte )?(?P<announced>(?:remember|do(?:n['’]t| not) forget|remind (?:me|us))"
+    r" to|(?:(?:we|i) )?(?:must|need to|have to)|denke? daran,?|nicht vergessen:?|(?:wir müssen|ich muss))?\b *"
     r"(?P<verb>[^\W\d_]*+)(?!(?: (?!(?:that|whether|if|wh\w+|how|because|so|and)\b)[^\s,;:()]+){1,5}? (?:is|are|was"
     r"|were|has|have|had|will|would|can|could|came|went|begins|ends|starts|moved|(?<!to )come|comes"
     r"|(?:arrive|expire)[ds])\b)",
     re.IGNORECASE,
 )
 """The beginning of a task, but not of a statement such as "Order 4711 was delivered"."""
+_REMINDER: Final = re.compile(r"remind (?:me|us) (?:to|of|about)\b", re.IGNORECASE)
+_WHEN: Final = re.compile(r"\b(?:on |next |this |(?=tomorrow\b|today\b))", re.IGNORECASE)
+"""The beginning of the day in a reminder, which is due then: "next Monday", "tomorrow"."""
 _MONTH: Final = rf"(?:{'|'.join(name[:3] for name in MONTHS)})(?:\.|[a-z]*)"
 _DUE: Final = re.compile(
     r"\b(?:due|by|before) (?:on )?(?:the )?(?P<day>\d{4}-\d\d-\d\d|(?P<near>today|tomorrow)"
@@ -124,6 +127,7 @@ def due_in(text: str, at: float, zone: tzinfo | None = None) -> float | None:
     """The day in "due 2026-12-20", "before Friday" or "bis zum 20. Dezember", in seconds since the epoch, else None.
     `at` is the time of the text, in the local time zone unless another is given: a weekday is the next one from then,
     and a day without a year is the nearest."""
+    text = _WHEN.sub("by ", text) if _REMINDER.match(text) else text
     for named in _DUE.finditer(_GERMAN_DUE.sub(_due_in_english, text)):
         from dateutil.parser import parse  # few texts name a day
 
