@@ -95,7 +95,8 @@ def show(
             loaded += load(_replacing(view, loaded, ranked))
         kept = without_imported(each_once(loaded), request.root)
     left_out = len({ref for ref, _ in ranked[:taken]} | {entry.ref for entry in loaded}) - len(kept)
-    marked = kept if request.is_task else replaced_by_new(kept, now)
+    # Without any vectors, as in a keyword recall, it is unknown which memories have none.
+    marked = replaced_by_new(kept, now) if ranking.vectors and not request.is_task else kept
     entries = (kept if of_a_time else replaced_last(marked))[:limit]
     asked_at = now if request.reference_time is None else request.reference_time
     answer = Recalled(
