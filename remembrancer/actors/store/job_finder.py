@@ -8,9 +8,8 @@ import hashlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import anyio
 
@@ -27,7 +26,7 @@ from remembrancer.protocol.writes import Applied, ImportMemory, Operation, Proje
 
 CHECK_INTERVAL_S: Final = 1.0
 AGAIN_S: Final = 30.0
-"""The pause after a failure to read a file or to write a session's end."""
+"""The pause after a failure to read the database or to write a session's end."""
 ABANDONED_AFTER_S: Final = 86_400.0
 """The idle time after which a session that has not been seen since the store started is over."""
 MAINTENANCE_SESSIONS: Final = 10
@@ -100,17 +99,13 @@ class Attempts:
         return self._made.get(job.key, (0, 0.0))[0]
 
 
-@dataclass(slots=True, eq=False)
-class _Space:
-    """The work of a space, as last read."""
+class _Space(NamedTuple):
+    """The work of a space, as last read, and the number of writes to the space at that time. `project` is as
+    `JobFinder._project_of`."""
 
     writes: int = -1
-    """The number of writes to the space at that time."""
-    read_at: float = 0.0
-    """The earliest time to read it again, if it could not be read."""
-    work: WaitingWork = field(default_factory=WaitingWork)
+    work: WaitingWork = WaitingWork()
     project: ProjectRef | None = None
-    """As `JobFinder._project_of`."""
 
 
 class JobFinder:
@@ -135,8 +130,6 @@ class JobFinder:
         self._count_accesses = count_accesses
         self._watch = SessionWatch(settings.session_grace_s)
         self._spaces: dict[Records, _Space] = {}
-        self._end_at = 0.0
-        """The earliest time to end a session, after the end of one could not be written."""
         self.due: list[Job] = []
         """The jobs that the last check found for this host."""
 
@@ -159,25 +152,24 @@ class JobFinder:
     async def run(self) -> None:
         """Look for work, at most once a second, until cancelled."""
         while True:
-            await self.look()
-            await anyio.sleep(CHECK_INTERVAL_S)
+            pause_s = CHECK_INTERVAL_S
+            try:
+                await self.look()
+            except RemembrancerError as error:
+                logger.warning("jobs are delayed", extra={"code": error.code, "reason": error.message})
+                pause_s = AGAIN_S
+            await anyio.sleep(pause_s)
 
     async def look(self) -> None:
-        """Read changed spaces, and check for due jobs."""
-        spaces = self._spaces = {records: self._spaces.get(records) or _Space() for records in self._files}
-        now = time.monotonic()
-        changed = [each for each, space in spaces.items() if space.writes != each.writes and space.read_at <= now]
+        """Read changed spaces, check for due jobs, and end abandoned sessions. Raises `RemembrancerError` if the
+        database cannot be read or written now."""
+        spaces = self._spaces = {records: self._spaces.get(records, _Space()) for records in self._files}
+        changed = [records for records, space in spaces.items() if space.writes != records.writes]
         if changed:
             await self._count_accesses()  # accesses before a session's end count when the end is processed
         for records in changed:
-            spaces[records].writes = records.writes
-            read = partial(records.waiting_work, AT_ONCE_SCORE, PROMOTIONS_PER_JOB)
-            try:
-                spaces[records].project = self._project_of(records)
-                spaces[records].work = await self._readers.in_background(read)
-            except RemembrancerError as error:
-                logger.warning("a space cannot be read", extra={"file": records.name, "code": error.code})
-                spaces[records].writes, spaces[records].read_at = -1, time.monotonic() + AGAIN_S
+            writes, read = records.writes, partial(records.waiting_work, AT_ONCE_SCORE, PROMOTIONS_PER_JOB)
+            spaces[records] = _Space(writes, await self._readers.in_background(read), self._project_of(records))
         self.due = [
             job
             for records in spaces
@@ -196,7 +188,7 @@ class JobFinder:
         return ProjectRef(records.name, self._files.catalog.path_of(project_id))
 
     async def _end_lost_sessions(self) -> None:
-        now, wall_now = time.monotonic(), time.time()
+        wall_now = time.time()
         active_at = {
             (records.name, session.session_id): session.last_active_at
             for records, space in self._spaces.items()
@@ -204,18 +196,13 @@ class JobFinder:
             for session in space.work.sessions
             if session.ended_at is None
         }
-        for name, session_id in self._watch.lost(active_at, now, wall_now) if now >= self._end_at else ():
+        for name, session_id in self._watch.lost(active_at, time.monotonic(), wall_now):
             project = ProjectRef(name, self._files.catalog.path_of(name))
             about = f"abandon\n{name}\n{session_id}\n{active_at[name, session_id]!r}"
             operation_id = hashlib.sha256(about.encode()).hexdigest()[:32]
             end = Operation(operation_id, project, "", wall_now, EndSession(session_id, "abandoned"))
-            try:
-                await self._submit(Submit(end))
-            except RemembrancerError as error:
-                logger.warning("a session could not be ended", extra={"code": error.code, "reason": error.message})
-                self._end_at = now + AGAIN_S
-            else:
-                logger.info("a session was abandoned", extra={"project": name, "session": session_id})
+            await self._submit(Submit(end))
+            logger.info("a session was abandoned", extra={"project": name, "session": session_id})
 
 
 class SessionWatch:
