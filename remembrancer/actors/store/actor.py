@@ -18,7 +18,7 @@ from remembrancer.actors.actor_process import Actor, LaunchSpec, acquire
 from remembrancer.actors.store.code_handlers import CodeHandlers
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.daily_copies import DailyCopies
-from remembrancer.actors.store.dispatcher import Dispatcher, StoreParts
+from remembrancer.actors.store.dispatcher import Dispatcher, Listener, StoreParts
 from remembrancer.actors.store.file_handlers import FileHandlers
 from remembrancer.actors.store.indexer_work import IndexerPoll
 from remembrancer.actors.store.job_handlers import JobHandlers
@@ -40,6 +40,7 @@ from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.control import PeerGone, StoreHealth
 from remembrancer.protocol.errors import FileLocked, RemembrancerError
 from remembrancer.protocol.file_locks import FileLock
+from remembrancer.protocol.files import SyncDone
 from remembrancer.protocol.reads import Counts, DescribeStore, EmbeddingSummary
 from remembrancer.protocol.sharing import OthersWrote
 from remembrancer.protocol.sockets import Peer, Router
@@ -128,11 +129,15 @@ class StoreActor(Actor):
         self._lanes.attach(self._files, FollowUp(writes.scrub, self._tell_gateway, self._scheduler.wake))
         for records in self._files:
             self._file_opened(records)
-        self._requests = Dispatcher(self._hear)
+        listeners: dict[type, Listener] = {
+            WorkerState: self._scheduler.hear,
+            SyncDone: self._file_handlers.hear,
+            NotePresence: self._note_presence,
+        }
+        self._requests = Dispatcher(self._hear, listeners)
         files = (self._file_handlers, self._indexer, self._code)
         for each in (writes, self._reads, self._jobs, self._lanes, moves, *files):
             self._requests.register(each.handlers())
-        self._requests.listen({WorkerState: self._scheduler.hear, **self._file_handlers.listeners()})
         self._router = self._requests.router = Router(
             paths.store_endpoint, self.speaker, self._requests.decoder(), self._requests.take
         )
@@ -206,7 +211,10 @@ class StoreActor(Actor):
         if peer.name in ASKERS and message != SubmitBatch(()) and not isinstance(message, ABOUT_STATE):
             self._asked += 1
             self._scheduler.served_at = time.monotonic()
-        self._jobs.finder.hear(message)
+
+    def _note_presence(self, _: Peer, note: NotePresence) -> None:
+        self._file_handlers.note_presence(note)
+        self._jobs.finder.note_presence(note)
 
     def _tell_gateway(self, operations: Sequence[Operation]) -> None:
         """Tell the gateway, which caches answers, about the writes of other machines."""

@@ -62,13 +62,14 @@ Listener = Callable[[Peer, Any], None]
 
 
 class Dispatcher:
-    """The store's table of handlers, which run within `async with`. `hear` is called with every message first."""
+    """The store's table of handlers, which run within `async with`, and of `listeners`. `hear` is called with every
+    message first."""
 
-    def __init__(self, hear: Listener) -> None:
+    def __init__(self, hear: Listener, listeners: Mapping[type, Listener]) -> None:
         self._tasks = asyncio.TaskGroup()  # three times as fast as anyio's, for the most frequent tasks
         self._hear = hear
         self._handlers: dict[type, Handler] = {}
-        self._listeners: dict[type, Listener] = {}
+        self._listeners = listeners
         self.router: Router[Any]
         self.draining = False
         """Set before a stop: from then on requests are refused, and clients may queue them."""
@@ -84,10 +85,6 @@ class Dispatcher:
         """Add request handlers. Two handlers for one type are a programming error."""
         assert self._handlers.keys().isdisjoint(handlers), f"two handlers for one of {list(handlers)}"
         self._handlers.update(handlers)
-
-    def listen(self, listeners: Mapping[type, Listener]) -> None:
-        assert self._listeners.keys().isdisjoint(listeners), f"two listeners for one of {list(listeners)}"
-        self._listeners.update(listeners)
 
     def decoder(self) -> msgspec.msgpack.Decoder[Any]:
         return msgspec.msgpack.Decoder(Union[(*self._handlers, *self._listeners)])

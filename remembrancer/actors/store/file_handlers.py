@@ -9,7 +9,7 @@ import logging
 import math
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -17,7 +17,7 @@ from typing import Final
 import anyio
 
 from remembrancer.actors.store.committer import INDEX
-from remembrancer.actors.store.dispatcher import Handler, Handlers, Listener, RequestContext, StoreParts, by_request
+from remembrancer.actors.store.dispatcher import Handler, Handlers, RequestContext, StoreParts, by_request
 from remembrancer.actors.store.file_index import FileFilter, FileIndex, FileMemories, IndexedChunk
 from remembrancer.actors.store.indexer_work import IndexerPoll, compared
 from remembrancer.actors.store.records.sqlite_file import unusable
@@ -50,7 +50,8 @@ from remembrancer.protocol.files import (
 from remembrancer.protocol.ids import PROJECT_ID, check_project_id
 from remembrancer.protocol.kinds import FileSource
 from remembrancer.protocol.paths import delete_database
-from remembrancer.protocol.reads import Recall, RecalledMemory
+from remembrancer.protocol.reads import Recall
+from remembrancer.protocol.sockets import Peer
 from remembrancer.protocol.wire import Notice
 from remembrancer.toolsets.files.workspace_files import has_files
 
@@ -79,9 +80,6 @@ class FileHandlers(Handlers):
 
     def handlers(self) -> dict[type, Handler]:
         return by_request(self._search, self._describe, self._list, self._sync)
-
-    def listeners(self) -> dict[type, Listener]:
-        return {SyncDone: lambda _, done: self._note(done), NotePresence: lambda _, note: self.note_presence(note)}
 
     def note_presence(self, note: NotePresence) -> None:
         """Record the connected sessions: their workspaces are in use."""
@@ -141,7 +139,8 @@ class FileHandlers(Handlers):
 
     # --- The indexer
 
-    def _note(self, done: SyncDone) -> None:
+    def hear(self, _: Peer, done: SyncDone) -> None:
+        """Take the indexer's report that a tree has been read, or is being read."""
         self._indexer.note(done)
         self._scheduler.wake()
 
@@ -169,7 +168,9 @@ class FileHandlers(Handlers):
         embed = self.embed_within(context, model)
         try:
             answer, seen = await recall(asked, view, embed, self._readers.threads, time.time())
-            scores = scores_of((each.number for each in seen), answer.memories, request.min_score)
+            scored = zip(seen, answer.memories, strict=True)
+            scores = {record.number: each.scores.relevance**SCALE for record, each in scored}
+            scores = {number: score for number, score in scores.items() if score >= request.min_score}
             chunks = await self._readers.read(lambda: memories.chunks(list(scores)))
         except RecordsUnusable as error:
             raise MemoryUnavailable(f"the file index is damaged, and will be rebuilt: {error.message}") from error
@@ -303,12 +304,6 @@ SNIPPET: Final = 700
 """The number of characters shown of a chunk."""
 
 _SENTENCE: Final = re.compile(r"[^\s].*?(?:[.!?](?=\s)|(?=\n)|\Z)", re.DOTALL)
-
-
-def scores_of(texts: Iterable[int], found: Iterable[RecalledMemory], least: float) -> dict[int, float]:
-    """Return the scores of the texts that a recall has found, at least `least`, best first."""
-    scores = {text: each.scores.relevance**SCALE for text, each in zip(texts, found, strict=True)}
-    return {text: score for text, score in scores.items() if score >= least}
 
 
 def found_chunks(

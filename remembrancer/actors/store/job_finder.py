@@ -22,7 +22,7 @@ from remembrancer.memory.promotion import AT_ONCE_SCORE
 from remembrancer.protocol.consolidation import Job, JobSort, Maintain, NotePresence, PromoteAtOnce, SessionEnded, Work
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.session_life import EndSession
-from remembrancer.protocol.writes import Applied, ImportMemory, Operation, ProjectRef, Submit, SubmitBatch
+from remembrancer.protocol.writes import Applied, Operation, ProjectRef, Submit
 
 CHECK_INTERVAL_S: Final = 1.0
 AGAIN_S: Final = 30.0
@@ -133,21 +133,9 @@ class JobFinder:
         self.due: list[Job] = []
         """The jobs that the last check found for this host."""
 
-    def hear(self, message: object) -> None:
-        """Note the sessions that a message shows to be connected or active."""
-        match message:
-            case NotePresence(sessions=sessions):
-                present = [(project.id, session_id) for project, session_id in sessions]
-            case Submit() | SubmitBatch():
-                operations = (message.operation,) if isinstance(message, Submit) else message.operations
-                present = [
-                    (each.project.id, each.session_id)
-                    for each in operations
-                    if each.session_id and not isinstance(each.change, EndSession | ImportMemory)
-                ]
-            case _:
-                return
-        self._watch.note(present, time.monotonic())
+    def note_presence(self, note: NotePresence) -> None:
+        """Record the sessions that are connected, or that hooks report."""
+        self._watch.note([(project.id, session_id) for project, session_id in note.sessions], time.monotonic())
 
     async def run(self) -> None:
         """Look for work, at most once a second, until cancelled."""
