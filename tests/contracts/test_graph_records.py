@@ -14,6 +14,7 @@ from remembrancer.actors.store.records import found_entities
 from remembrancer.actors.store.records.found_entities import FEW
 from remembrancer.actors.store.records.types import Filters, Phrase
 from remembrancer.actors.store.retrieval.graph import MAX_ROWS, Expansion, Graph, Node, Summary
+from remembrancer.memory.names import name_key
 from remembrancer.protocol.reads import Direction
 from remembrancer.protocol.writes import EraseMemory, ForgetMemory, LinkRef, UpdateMemory
 from tests.contracts.records_rig import RecordsRig, entities
@@ -29,7 +30,7 @@ def graph_of(rig: RecordsRig, session_id: str = SESSION) -> Graph:
 
 
 def nodes(graph: Graph, *names: str) -> list[Node]:
-    return [node for name in names for node in graph.named(name)]
+    return [node for name in names for node in graph.keyed([name_key(name)]) if graph.name(node) == name]
 
 
 def named(graph: Graph, found: Iterable[Node]) -> list[str]:
@@ -81,11 +82,9 @@ def test_edges_are_chosen_by_the_key_of_their_relationship(rig: RecordsRig) -> N
     assert summary_of(rig, frozenset({"uses"})).relationship_types == {"uses": 1}
 
 
-def test_entities_are_found_by_name_by_key_and_by_words(rig: RecordsRig) -> None:
+def test_entities_are_found_by_key_and_by_words(rig: RecordsRig) -> None:
     stored = rig.say("one", "AuthService:component", "auth-service:file", "Harbour Master:person", "Authors:team")
     graph = graph_of(rig)
-    assert named(graph, graph.named("AuthService")) == ["AuthService"]
-    assert graph.named("authservice") == []
     assert named(graph, graph.keyed(["authservice", "nothing"])) == ["AuthService", "auth-service"]
     assert named(graph, graph.matching([Phrase("harbours")], 9)) == ["Harbour Master"], "words are stemmed"
     assert set(named(graph, graph.matching([Phrase("service")], 9))) == {"AuthService", "auth-service"}
@@ -112,7 +111,7 @@ def test_a_hubs_edges_are_bounded_and_it_says_so(rig: RecordsRig) -> None:
     count = 1300
     say_many(rig, (("Hub", f"Spoke{n % 400}::uses") for n in range(count)))
     graph = graph_of(rig)
-    (hub,), spoke = graph.named("Hub"), graph.named("Spoke1")
+    (hub,), spoke = graph.keyed(["hub"]), graph.keyed(["spoke1"])
     found = graph.edges([hub], direction="outgoing")
     assert found.cut
     assert 0 < len(found.sightings) < 400
@@ -128,7 +127,7 @@ def test_the_memories_of_other_sessions_hide_nothing_of_a_hub(rig: RecordsRig) -
     shown = rig.say("shown", "Hub", "Spoke")
     say_many(rig, (("Hub", f"Other{n}") for n in range(MAX_ROWS + 100)), **THEIRS)
     graph = graph_of(rig)
-    (hub,) = graph.named("Hub")
+    (hub,) = graph.keyed(["hub"])
     found: Expansion = graph.edges([hub])
     assert ([row.edge.target.key for row in found.sightings], found.cut) == (["spoke"], False)
     (edge,) = (row.edge for row in found.sightings)
@@ -189,14 +188,14 @@ def found_in(rig: RecordsRig, memory_id: str) -> tuple[str, ...]:
 
 
 def count(rig: RecordsRig, name: str) -> int:
-    return len(Graph(rig.records.spaces, SESSION).named(name))
+    return len(nodes(Graph(rig.records.spaces, SESSION), name))
 
 
 def test_certain_names_join_memories_that_nobody_gave_entities(rig: RecordsRig) -> None:
     one, two = say(rig, "The fix for INC-311 is in src/pool.py.", "INC-311 came back on Monday.")
     assert (found_in(rig, one), found_in(rig, two)) == (("INC-311", "src/pool.py"), ("INC-311",))
     graph = Graph(rig.records.spaces, SESSION)
-    (entity,) = graph.named("INC-311")
+    (entity,) = graph.keyed(["inc311"])
     assert graph.memory_counts([entity]) == {entity: 2}
     assert rig.shown(one).related_entities == (), "what was found is no part of a version or of an export"
 

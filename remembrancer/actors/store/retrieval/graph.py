@@ -52,7 +52,7 @@ IS_SEEN: Final = f"""NOT EXISTS (SELECT 1 FROM {APART} WHERE {IS_APART}
                    AND (a.forgotten_at IS NOT NULL OR NOT {shown_to("a")}))"""  # noqa: S608 - fixed clauses
 ALIKE: Final = "('similar_to', 'derived_from', 'supersedes', 'contradicts')"
 """Links between memories about the same thing. Queries find those by their words, so the links are not followed."""
-_ENTITIES: Final = "SELECT e.number, e.space, e.name, e.key, e.type FROM entities AS e"
+_ENTITIES: Final = "SELECT e.number, e.name, e.key, e.type FROM entities AS e"
 
 
 class Node(NamedTuple):
@@ -154,13 +154,11 @@ class Graph:
         self._session_id = session_id
         self._now = now
         self._nodes: dict[int, Node] = {}
-        self._space_of: dict[int, int] = {}
         self._numbers: defaultdict[Node, list[int]] = defaultdict(list)
         self._looked_up: set[str] = set()
         """The keys whose spellings are all known."""
         self._names: dict[Node, str] = {}
         self._relationships: dict[str, str] = {}
-        self._relationship_keys: dict[str, str] = {}
 
     def name(self, node: Node) -> str:
         """Return a node's name, in the first spelling seen."""
@@ -172,13 +170,16 @@ class Graph:
 
     # Nodes.
 
-    def named(self, name: str) -> list[Node]:
-        """Return the nodes with exactly this name, of any type."""
-        return self._found("e.name = ?", name)
-
-    def keyed(self, keys: Collection[str]) -> list[Node]:
+    def keyed(self, keys: Collection[str], spelled: str = "") -> list[Node]:
+        """Return the nodes with these keys that the session may see, in the order of the keys. A node that somebody has
+        `spelled` in this way gets this name."""
         self._looked_up.update(keys)
-        return self._found(f"e.key IN {AMONG}", json_list(keys))
+        rows = self._read(
+            f"""{_ENTITIES} WHERE e.space = @SPACE AND e.key IN {AMONG} AND {IS_VISIBLE}
+                ORDER BY e.key, e.name != ?, e.number""",
+            (json_list(keys), self._session_id, spelled),
+        )
+        return self._meet(rows)
 
     def matching(self, phrases: Sequence[Phrase], limit: int) -> list[Node]:
         """Return the best `limit` nodes of each space whose names have any of the phrases."""
@@ -188,28 +189,19 @@ class Graph:
         rows: list[Any] = []
         for names in (f"names_{space}" for space in self._spaces.numbers):
             rows += self._read(
-                f"""SELECT e.number, e.space, e.name, e.key, e.type FROM {names} CROSS JOIN entities AS e
+                f"""SELECT e.number, e.name, e.key, e.type FROM {names} CROSS JOIN entities AS e
                     ON e.number = {names}.rowid WHERE {names} MATCH ? AND {IS_VISIBLE}
                     ORDER BY {names}.rank, e.number LIMIT ?""",  # noqa: S608 - fixed clauses
                 (match, self._session_id, limit),
             )
         return self._meet(rows)
 
-    def _found(self, condition: str, argument: object) -> list[Node]:
-        """Return the visible nodes that meet a condition, in the order of their keys."""
-        rows = self._read(
-            f"{_ENTITIES} WHERE e.space = @SPACE AND {condition} AND {IS_VISIBLE} ORDER BY e.key, e.number",
-            (argument, self._session_id),
-        )
-        return self._meet(rows)
-
     def _meet(self, rows: Iterable[Any]) -> list[Node]:
         """Note the nodes of entities, and return them, each once."""
         found: dict[Node, None] = {}
-        for number, space, name, key, kind in rows:
+        for number, name, key, kind in rows:
             node = self._nodes.get(number)
             if node is None:
-                self._space_of[number] = space
                 node = self._nodes[number] = Node(key, kind.lower())
                 self._numbers[node].append(number)
                 self._names.setdefault(node, name)
@@ -219,24 +211,14 @@ class Graph:
     def _meet_numbers(self, numbers: Iterable[int]) -> None:
         """Note the nodes of entities that a visible memory names."""
         if new := set(numbers) - self._nodes.keys():
-            self._meet(
-                self._read(
-                    f"{_ENTITIES} WHERE e.number IN {AMONG} ORDER BY e.space, e.key, e.number", (json_list(new),)
-                )
-            )
+            in_order = "ORDER BY e.space, e.key, e.number"
+            self._meet(self._read(f"{_ENTITIES} WHERE e.number IN {AMONG} {in_order}", (json_list(new),)))
 
     def _numbers_of(self, nodes: Collection[Node]) -> list[int]:
         """Return the entities of these nodes in all spellings."""
         if missing := {node.key for node in nodes} - self._looked_up:
             self.keyed(sorted(missing))
         return [number for node in nodes for number in self._numbers.get(node, ())]
-
-    def _by_space(self, numbers: Iterable[int]) -> Iterable[list[int]]:
-        """Group entities by space: queries are bounded in each space, so that small spaces are not crowded out."""
-        groups: defaultdict[int, list[int]] = defaultdict(list)
-        for number in numbers:
-            groups[self._space_of[number]].append(number)
-        return [groups[space] for space in self._spaces.numbers if space in groups]
 
     # Edges.
 
@@ -245,22 +227,21 @@ class Graph:
     ) -> Expansion:
         """Return the edges of these nodes (only of relationships with these keys, if given), best supported first.
         Incomplete if there are very many."""
-        groups = list(self._by_space(self._numbers_of(nodes)))
+        numbers = self._numbers_of(nodes)
         rows: list[Any] = []
         cut = False
         for way in ("outgoing", "incoming") if direction == "both" else (direction,):
-            for group in groups:
-                stated, is_cut = self._stated(group, relationships, outgoing=way == "outgoing")
-                rows += stated
-                cut = cut or is_cut
+            stated, is_cut = self._stated(numbers, relationships, outgoing=way == "outgoing")
+            rows += stated
+            cut = cut or is_cut
         self._meet_numbers(end for subject, _, target, *_ in rows for end in (subject, target))
         return Expansion([Sighting(row[:3], self._edge(*row[:3]), *row[3:]) for row in rows], cut)
 
     def _stated(
         self, numbers: Sequence[int], relationships: Collection[str] | None, *, outgoing: bool
     ) -> tuple[list[Any], bool]:
-        """Return the edges that memories state, from (`outgoing`) or to these entities of a space, and whether there
-        are more. A row is the subject, the relationship in one spelling, the target, and the numbers of memories."""
+        """Return the edges that memories state, from (`outgoing`) or to these entities, and whether there are
+        more. A row is the subject, the relationship in one spelling, the target, and the numbers of memories."""
         here, order = ("subject", "entity DESC, memory DESC") if outgoing else ("entity", "memory DESC")
         spellings = self._spellings(here, "edge", numbers, relationships)
         most = _share(len(numbers))
@@ -283,14 +264,9 @@ class Graph:
         return rows[:MAX_EDGES], cut or len(rows) > MAX_EDGES
 
     def _edge(self, subject: int, relationship: str, target: int) -> Edge:
-        return Edge(self._nodes[subject], self._relationship_key(relationship), self._nodes[target])
-
-    def _relationship_key(self, relationship: str) -> str:
-        key = self._relationship_keys.get(relationship)
-        if key is None:
-            key = self._relationship_keys[relationship] = name_key(relationship)
-            self._relationships.setdefault(key, relationship)
-        return key
+        key = name_key(relationship)
+        self._relationships.setdefault(key, relationship)
+        return Edge(self._nodes[subject], key, self._nodes[target])
 
     def _spellings(
         self, here: str, column: str, numbers: Sequence[int], relationships: Collection[str] | None
@@ -359,27 +335,25 @@ class Graph:
         self, nodes: Collection[Node], filters: Filters, limit: int, relationships: Collection[str] | None = None
     ) -> dict[int, RankingFacts]:
         """Return, of the memories that pass the filters and name these nodes, the `limit` most important and the
-        `limit` latest of each space; with `relationships` (as `name_key`s) only those that name them by one of these.
-        Of a hub's memories only the newest are read."""
-        found: dict[int, RankingFacts] = {}
-        for numbers in self._by_space(self._numbers_of(nodes)):
-            spellings = self._spellings("entity", "relationship", numbers, relationships)
-            condition, allowed = condition_of(filters)
-            facts: dict[int, RankingFacts] = {}
-            for number in numbers:
-                rows = self._read(
-                    f"""SELECT DISTINCT m.number, {RANKING}
-                        FROM (SELECT memory FROM memory_entities AS s WHERE entity = ?1
-                            AND (?2 IS NULL OR relationship IN (SELECT value FROM json_each(?2))) AND {IS_SHOWN}
-                            ORDER BY memory DESC LIMIT ?4) AS r
-                        CROSS JOIN memories AS m ON m.number = r.memory WHERE {condition}""",  # noqa: S608 - fixed clauses
-                    (number, spellings, self._session_id, _share(len(numbers)), *allowed),
-                )
-                facts |= {row[0]: RankingFacts(*row[1:]) for row in rows}
-            latest = sorted(facts, key=lambda ref: (facts[ref].happened_at, ref), reverse=True)
-            important = sorted(latest, key=lambda ref: facts[ref].importance, reverse=True)
-            found |= {ref: facts[ref] for ref in (*important[:limit], *latest[:limit])}
-        return found
+        `limit` latest; with `relationships` (as `name_key`s) only those that name them by one of these. Of a hub's
+        memories only the newest are read."""
+        numbers = self._numbers_of(nodes)
+        spellings = self._spellings("entity", "relationship", numbers, relationships)
+        condition, allowed = condition_of(filters)
+        facts: dict[int, RankingFacts] = {}
+        for number in numbers:
+            rows = self._read(
+                f"""SELECT DISTINCT m.number, {RANKING}
+                    FROM (SELECT memory FROM memory_entities AS s WHERE entity = ?1
+                        AND (?2 IS NULL OR relationship IN (SELECT value FROM json_each(?2))) AND {IS_SHOWN}
+                        ORDER BY memory DESC LIMIT ?4) AS r
+                    CROSS JOIN memories AS m ON m.number = r.memory WHERE {condition}""",  # noqa: S608 - fixed clauses
+                (number, spellings, self._session_id, _share(len(numbers)), *allowed),
+            )
+            facts |= {row[0]: RankingFacts(*row[1:]) for row in rows}
+        latest = sorted(facts, key=lambda ref: (facts[ref].happened_at, ref), reverse=True)
+        important = sorted(latest, key=lambda ref: facts[ref].importance, reverse=True)
+        return {ref: facts[ref] for ref in (*important[:limit], *latest[:limit])}
 
     def nodes_named_by(self, memories: Iterable[int], among: Collection[Node] | None = None) -> dict[int, set[Node]]:
         """Return the nodes (of some, or of all) that these memories name. The session must be allowed to
@@ -388,15 +362,11 @@ class Graph:
             f"SELECT DISTINCT memory, entity FROM memory_entities WHERE memory IN {AMONG}",  # noqa: S608 - fixed
             (json_list(memory for memory in memories if is_memory(memory)),),
         )
-        if among is None:
-            self._meet_numbers(entity for _, entity in links)
-        else:
-            self._numbers_of(among)
+        self._meet_numbers(entity for _, entity in links)
         named: defaultdict[int, set[Node]] = defaultdict(set)
         for memory, entity in links:
-            node = self._nodes.get(entity)
-            if node is not None and (among is None or node in among):
-                named[memory].add(node)
+            if among is None or self._nodes[entity] in among:
+                named[memory].add(self._nodes[entity])
         return named
 
     def look(self, nodes: Mapping[int | str, int]) -> Around[int | str]:

@@ -48,10 +48,6 @@ class Support(NamedTuple):
     live: int
     forgotten: int
 
-    @property
-    def stale(self) -> bool:
-        return self.live == 0
-
 
 @dataclass(frozen=True, slots=True)
 class Walk:
@@ -153,8 +149,8 @@ def near_memories(
     enough: int,
     relationships: Collection[str] | None = None,
 ) -> dict[Ref, RankingFacts]:
-    """Return memories that name the reached entities: of the nearest, the most important and the latest of each space.
-    Proceeds level by level until there are `enough` memories in total."""
+    """Return memories that name the reached entities: of the nearest, the most important and the latest. Proceeds
+    level by level until there are `enough` memories in total."""
     found: dict[Ref, RankingFacts] = {}
     nodes = list(reached)[: WIDEST * HOPS]
     for distance in sorted({reached[node].distance for node in nodes}):
@@ -184,11 +180,9 @@ def search_graph(request: SearchGraph, view: View, now: float) -> GraphFound:
     expand = partial(graph.edges, direction=request.direction, relationships=wanted)
     if request.entity is None:
         return _overview(request, graph, view, wanted)
-    if request.entity_type is None:
-        nodes = find(graph, request.entity)
-    else:
-        kind = request.entity_type.lower()
-        nodes = [node for node in graph.keyed([name_key(request.entity)]) if node.type == kind]
+    kind = None if request.entity_type is None else request.entity_type.lower()
+    named = graph.keyed([name_key(request.entity)], request.entity)
+    nodes = [node for node in named if kind in (None, node.type)][:MAX_STARTS]
     if not nodes:
         return GraphFound((), suggestions=suggest(graph, request.entity) if request.entity_type is None else ())
     # Entities beyond the limit, and anything farther, are left out of the answer.
@@ -265,7 +259,7 @@ def _entities(
                         target=graph.name(there),
                         direction=direction,
                         memories=support.live,
-                        stale=support.stale,
+                        stale=support.live == 0,
                         target_type=there.type,
                         facts=tuple(facts.get(edge, ())[:FACTS]),
                     )
@@ -376,14 +370,6 @@ def longest(mentions: Iterable[Mention], known: Container[str]) -> list[Mention]
 MAX_STARTS: Final = 20
 """The number of nodes at which a walk begins."""
 SUGGESTIONS: Final = 5
-
-
-def find(graph: Graph, name: str) -> list[Node]:
-    """Return the nodes with exactly this name, and those that differ only in case (perhaps of another type); else those
-    with the same name in another spelling."""
-    exact, spelled = graph.named(name), graph.keyed([name_key(name)])
-    alike = [node for node in spelled if graph.name(node).casefold() == name.casefold()] if exact else spelled
-    return list(dict.fromkeys([*exact, *alike]))[:MAX_STARTS]
 
 
 def suggest(graph: Graph, name: str) -> tuple[str, ...]:
