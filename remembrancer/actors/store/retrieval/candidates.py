@@ -28,7 +28,6 @@ from remembrancer.memory.features import Column
 from remembrancer.memory.ranking import on_the_scale
 from remembrancer.protocol.kinds import SCOPES
 from remembrancer.protocol.reads import Strategy
-from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.work import CALIBRATED, CosineScale
 
 CANDIDATES: Final = 50
@@ -139,8 +138,8 @@ def find_words(view: View, question: Question) -> Searches:
 
 def find_candidates(view: View, question: Question, searches: Searches) -> tuple[Rows, Strategy]:
     """Return the candidates of each side of each space that pass the filters, with all ranking data, and the strategy
-    that found them. Adds a notice if only a part was searched by vectors. `searches` is the result of `find_words`,
-    which is ignored if only vectors were requested and there are some."""
+    that found them. `searches` is the result of `find_words`, which is ignored if only vectors were requested and there
+    are some."""
     begun, vector = {space: each for space, each in searches.items() if each.sides}, question.vector
     near: dict[int, Nearest] = {}
     hits: dict[int, Sequence[Hits]] = {}
@@ -161,15 +160,7 @@ def find_candidates(view: View, question: Question, searches: Searches) -> tuple
     wanted = {ref: facts[ref] for each in found for ref in each if ref in facts}
     first = [ref for each in found for ref in sorted(each, key=lambda ref: (-each[ref], ref))[:EXPANDED]]
     bm25 = {ref: score for sides in hits.values() for side in sides for ref, score in side.items()}
-    rows = describe(view, question, searches, wanted, bm25, first)
-    with_rows = {known.space for known in rows.facts}
-    searched = [space in near for space in begun if space in near or space in with_rows]
-    by_meaning = vector is not None and (any(searched) or not begun)
-    strategy: Strategy = "keyword" if not by_meaning else question.strategy if all(searched) else "hybrid"
-    if vector is not None and not all(searched):
-        text = "The vector index is still being opened: part of the search was by words only."
-        view.notices.append(Notice("partial_results", text))
-    return rows, strategy
+    return describe(view, question, searches, wanted, bm25, first), "keyword" if vector is None else question.strategy
 
 
 def _nearest_of_sides(

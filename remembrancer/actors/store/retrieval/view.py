@@ -74,9 +74,7 @@ class View:
         """Return the memories that happened in a time window; if a space has many, the most important of them."""
         after = max(window.start, -math.inf if filters.after is None else filters.after)
         before = min(math.nextafter(window.end, -math.inf), math.inf if filters.before is None else filters.before)
-        within = msgspec.structs.replace(
-            filters, after=None if math.isinf(after) else after, before=None if math.isinf(before) else before
-        )
+        within = msgspec.structs.replace(filters, after=after, before=before)
         found: list[Ref] = []
         for source in self.sources.values():
             whole = source.texts.matching(within, HAPPENED)
