@@ -9,7 +9,7 @@ import contextlib
 import logging
 import math
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import islice
@@ -81,8 +81,6 @@ STARTING_S: Final = 60.0
 NO_WORKER: Final = "no embedder is running ('remembrancer admin scale embedder=1' starts one)"
 LENGTH_TOLERANCE: Final = 0.01
 """The tolerance on a unit vector's length, since another machine rounds float32 differently."""
-CACHED_QUERIES: Final = 1024
-"""The number of cached query vectors: 1.5 MB at 384 dimensions."""
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -112,7 +110,6 @@ class EmbeddingScheduler:
         self._fallbacks = fallbacks
         self._open_all = open_all
         self._leases: Leases[Peer] = Leases()
-        self._query_vectors: OrderedDict[tuple[str, str], Vectors] = OrderedDict()
         self._failures: dict[str, WorkerState] = {}  # by the worker's incarnation
         self.embedded: Counter[str] = Counter()
         """The number of texts that workers have embedded, by incarnation."""
@@ -409,8 +406,7 @@ class EmbeddingScheduler:
     # --- Queries.
 
     async def embed_query(self, text: str, timeout_s: float, model: str | None) -> Vectors:
-        """Return the unit vector of a query, (dimensions,), of that model (None: nobody has identified any). Recent
-        ones are cached.
+        """Return the unit vector of a query, (dimensions,), of that model (None: nobody has identified any).
 
         Raises:
             EmbeddingUnavailable: no worker has the model, none answered within `timeout_s`, or the answer is not a
@@ -422,19 +418,12 @@ class EmbeddingScheduler:
         if identity is None or not workers:
             unavailable = EmbeddingStarting if self.is_starting else EmbeddingUnavailable
             raise unavailable("no embedding worker has a model loaded")
-        if (cached := self._query_vectors.get((identity.key, text))) is not None:
-            self._query_vectors.move_to_end((identity.key, text))
-            return cached
         # Local ones first, since they answer sooner, and a hang is noticed sooner.
         least_busy = sorted(workers, key=lambda peer: (bool(peer.key), self._leases.count_held(peer)))
         answer = await self._ask(least_busy, EmbedQuery(text), timeout_s)
         if not are_vectors(answer, 1, identity.dimensions):
             raise EmbeddingUnavailable("a worker's answer does not fit its model")
-        vector: Vectors = np.frombuffer(answer, dtype="<f4")
-        self._query_vectors[identity.key, text] = vector
-        if len(self._query_vectors) > CACHED_QUERIES:
-            self._query_vectors.popitem(last=False)
-        return vector
+        return np.frombuffer(answer, dtype="<f4")
 
     async def _ask(self, workers: list[Peer], query: EmbedQuery, timeout_s: float) -> bytes:
         """Return the answer of the first worker that can be reached."""

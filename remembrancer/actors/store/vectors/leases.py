@@ -87,13 +87,10 @@ class Leases(Generic[Worker]):
         return sum(max(0, state.room) for state in self._workers.values() if state.model == model)
 
     def hand_out(self, model: str, name: str, texts: Iterable[TextToEmbed]) -> list[tuple[Worker, TextToEmbed]]:
-        """Lease texts of a file to workers of a model, in order, as far as they can take them, each getting its
-        share."""
+        """Lease texts of a file that are not leased to workers of a model, in order, as far as they can take them, each
+        getting its share."""
         handed: list[tuple[Worker, TextToEmbed]] = []
-        leased = set(self.leased_of(model, name))  # some may have been leased since the texts were read
         for text in texts:
-            if text.number in leased:
-                continue
             job = EmbeddingJob(model, name, text.number)
             size_bytes = math.inf if text.is_alone else text.size_bytes
             states = ((worker, state) for worker, state in self._workers.items() if state.model == model)
