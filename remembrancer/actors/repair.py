@@ -1,10 +1,10 @@
-"""Rebuilds a sound database from a damaged one and an earlier copy: the rows that SQLite can still read, and in the
-gaps between them the rows of the copy."""
+"""Rebuilds a sound database from a damaged one and an earlier copy: the rows that SQLite can still read, and the copy's
+rows in place of unreadable ones."""
 
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,8 +20,6 @@ PAGE_BYTES: Final = 4096
 """SQLite's default, which all of our databases have."""
 
 Key = tuple[Any, ...]
-Gap = tuple[Key | None, Key | None]
-"""The keys of the rows around unreadable rows (None: the gap begins with the first row, or ends with the last)."""
 Work = Callable[[sqlite3.Connection], None]
 
 
@@ -168,23 +166,15 @@ def _roots(connection: sqlite3.Connection) -> dict[str, int]:
     return dict(connection.execute("SELECT name, rootpage FROM sqlite_schema WHERE rootpage > 0").fetchall())
 
 
-def _is_in_gap(key: Key, gaps: Sequence[Gap]) -> bool:
-    place = _order(key)
-    return any(
-        (after is None or _order(after) < place) and (before is None or place < _order(before))
-        for after, before in gaps
-    )
-
-
 def _order(key: Key) -> list[tuple[str, Any]]:
     """Return a sort key for keys whose values may have the wrong types."""
     return [(type(value).__name__, value) for value in key]
 
 
 def _rows(
-    source: sqlite3.Connection, table: _Table, known: Collection[Key], gaps: list[Gap]
+    source: sqlite3.Connection, table: _Table, known: Collection[Key], faults: list[sqlite3.Error]
 ) -> Iterator[tuple[Key, Key]]:
-    """Yield the keys and columns of all rows that can be read, in order, and add the `gaps` between them. After damage,
+    """Yield the keys and columns of all rows that can be read, and add the errors of others to `faults`. After damage,
     reading continues at the next known key that can be read, and finally backwards from the end."""
     key, places = ", ".join(table.key), ", ".join("?" * len(table.key))
     select = f"SELECT {key}, {', '.join(table.columns)} FROM t NOT INDEXED"  # noqa: S608 - names of a schema of ours
@@ -200,22 +190,25 @@ def _rows(
     for start in (None, *sorted(known, key=_order)):
         if start is not None and last is not None and _order(start) <= _order(last):
             continue
-        after, is_behind_damage = last, start is not None
-        with suppress(sqlite3.Error):
+        try:
             for found in read("TRUE" if start is None else f"({key}) >= ({places})", start or ()):
-                if is_behind_damage:
-                    gaps.append((after, found[0]))
-                last, is_behind_damage = found[0], False
+                last = found[0]
                 yield found
-            if is_behind_damage:
-                gaps.append((after, None))
+        except sqlite3.Error as error:
+            faults.append(error)
+        else:
             return
-    backwards: list[tuple[Key, Key]] = []
     with suppress(sqlite3.Error):
-        for found in read("TRUE" if last is None else f"({key}) > ({places})", last or (), "DESC"):
-            backwards.append(found)  # noqa: PERF402 - the rows before an error count
-    gaps.append((last, backwards[-1][0] if backwards else None))
-    yield from reversed(backwards)
+        yield from read("TRUE" if last is None else f"({key}) > ({places})", last or (), "DESC")
+
+
+def _is_there(source: sqlite3.Connection, table: _Table, key: Key) -> bool:
+    """True if there is a row of this key, or damage hides it; False if it was deleted."""
+    where = " AND ".join(f"{column} = ?" for column in table.key)
+    try:
+        return bool(source.execute(f"SELECT * FROM t NOT INDEXED WHERE {where}", key).fetchall())  # noqa: S608
+    except sqlite3.Error:
+        return True
 
 
 def _indexed(source: sqlite3.Connection, table: _Table) -> tuple[dict[Key, Any], list[set[Key]]]:
@@ -273,19 +266,19 @@ def _is_cut(row: Key) -> bool:
 def _merge_table(
     connection: sqlite3.Connection, table: _Table, source: sqlite3.Connection, scratch: Path, done: Repaired
 ) -> None:
-    """Replace a table's rows by those that can be read, and keep the copy's rows in the gaps, except those that were
-    deleted since according to an index."""
+    """Replace a table's rows by those that can be read, and keep the copy's rows in place of unreadable ones, except
+    those that were deleted since according to an index."""
     key = ", ".join(table.key)
     of_copy = set(connection.execute(f"SELECT {key} FROM {table.name}"))  # noqa: S608
     indexed, whole = _indexed(source, table)
-    gaps: list[Gap] = []
-    read = _insert(connection, table, _rows(source, table, of_copy | indexed.keys(), gaps))
+    faults: list[sqlite3.Error] = []
+    read = _insert(connection, table, _rows(source, table, of_copy | indexed.keys(), faults))
     if unread := {row_key: name for row_key, name in indexed.items() if row_key not in read}:
         read |= _insert(connection, table, _rows_of_leaves(scratch, table, unread))
     done.read += len(read)
     where = " AND ".join(f"{column} = ?" for column in table.key)
     for row_key in of_copy - read:
-        if _is_in_gap(row_key, gaps) and all(row_key in keys for keys in whole):
+        if all(row_key in keys for keys in whole) and _is_there(source, table, row_key):
             name = f"SELECT {table.name_column or 'NULL'} FROM {table.name} WHERE {where}"  # noqa: S608
             ((value,),) = connection.execute(name, row_key).fetchall()
             done.from_copy.append(RowName(table.name, _name(row_key, value)))
@@ -293,7 +286,7 @@ def _merge_table(
             connection.execute(f"DELETE FROM {table.name} WHERE {where}", row_key)  # noqa: S608
     lost = indexed.keys() - read - of_copy
     done.lost += [RowName(table.name, _name(row_key, indexed[row_key])) for row_key in sorted(lost, key=_order)]
-    if gaps and not whole:
+    if faults and not whole:
         done.incomplete.append(table.name)
 
 
