@@ -24,10 +24,6 @@ NOTES: Final = 0
 """The space number of notes, which no space has."""
 IMPORTANCE: Final = 0.5
 """The default importance of a memory."""
-ROWS: Final = 1500
-"""The number of texts worth scoring. If fewer match, every text with a word of the query is scored."""
-WIDE_ROWS: Final = 3750
-"""As `search.WIDE_ROWS`."""
 BM25: Final = "-bm25(words, 3.0, 1.5)"
 """The BM25 weights of content and parts, the same as for the records."""
 _changes: Final = count()
@@ -165,8 +161,6 @@ class FileMemories:
         counted: Mapping[Phrase, int] | None = None,
         numbers: Sequence[int] = (),
     ) -> Hits:
-        if not phrases:
-            return {}
         condition, arguments = self._condition(filters)
         among = f"AND EXISTS (SELECT 1 FROM {_OF_TEXTS} WHERE c.text = words.rowid AND {condition})"  # noqa: S608
 
@@ -178,9 +172,9 @@ class FileMemories:
             )
             return dict(rows)
 
-        if self.size <= ROWS:
+        if counted is None:
             return hits(expression_of(phrases))
-        return hits_of_rare(self._index, hits, phrases, limit, counted or {}, ROWS, WIDE_ROWS)
+        return hits_of_rare(self._index, hits, phrases, limit, counted)
 
     def matching(self, filters: Filters, limit: int) -> list[int] | None:
         if filters.scopes == ("session",):

@@ -423,19 +423,17 @@ def expression_of(phrases: Iterable[Phrase]) -> str:
     return " OR ".join(f'"{phrase.words}"{"*" if phrase.begins else ""}' for phrase in phrases)
 
 
-def narrowed(
-    phrases: Mapping[Phrase, int], rows: Mapping[Phrase, int], most: int = ROWS, wide: int = WIDE_ROWS
-) -> str | None:
+def narrowed(phrases: Mapping[Phrase, int], rows: Mapping[Phrase, int]) -> str | None:
     """Return an expression that scores fewer rows; None if nothing is gained. `rows` is the number of rows with each
-    phrase; `most` and `wide` are as `ROWS` and `WIDE_ROWS`. FTS5 scores each occurrence of a phrase in the expression.
-    Since `rare AND all` counts the rare phrases once more, all others are doubled, which doubles the whole score."""
+    phrase. FTS5 scores each occurrence of a phrase in the expression. Since `rare AND all` counts the rare phrases once
+    more, all others are doubled, which doubles the whole score."""
     known = sorted((phrase for phrase in phrases if rows[phrase]), key=lambda phrase: rows[phrase])
-    if sum(rows[phrase] for phrase in known) <= most:
+    if sum(rows[phrase] for phrase in known) <= ROWS:
         return None
     taken = total = 0
     for phrase in known:
         total += rows[phrase]
-        if taken and total > (wide if taken == 1 else most):
+        if taken and total > (WIDE_ROWS if taken == 1 else ROWS):
             break
         taken += 1
     if taken == len(known):
@@ -460,15 +458,13 @@ def hits_of_rare(
     phrases: Sequence[Phrase],
     limit: int,
     counted: Mapping[Phrase, int],
-    most: int = ROWS,
-    wide: int = WIDE_ROWS,
 ) -> Hits:
     """Return the hits of texts with the rarer phrases, if there are enough of them, or else of all texts. `hits`
     searches for an expression; `counted` has the number of texts with some of the phrases."""
     times = Counter(phrases)
     others = [phrase for phrase in times if phrase not in counted]
     counts = words.frequencies([[phrase] for phrase in others])
-    narrow = narrowed(times, {**counted, **dict(zip(others, counts, strict=True))}, most, wide)
+    narrow = narrowed(times, {**counted, **dict(zip(others, counts, strict=True))})
     if narrow is not None and len(found := hits(narrow)) >= min(limit, ENOUGH):
         return {number: bm25 / TIMES for number, bm25 in found.items()}
     return hits(expression_of(phrases))
