@@ -155,17 +155,15 @@ class JobHandlers(Handlers):
             others = [project for project in self._files.catalog.projects() if project.id != request.project.id]
             return tuple(project for project in others if self._files.open_project(project) is not None)
         records = self._records_of(request.project)
-        identity = self._scheduler.answering.identity
         if isinstance(request, FindNear):
-            vectors = None if records is None or identity is None else self._vectors.searchable(records.name)
+            vectors = None if records is None else self._vectors.searchable(records.name)
             if records is None or vectors is None:
                 return ((),) * len(request.numbers)
             return await self._readers.in_background(lambda: find_near(records, vectors, request))
         reader = Reader.of([], self._files.database) if records is None else records
-        model = None if identity is None else identity.key
         if isinstance(request, ReadEntityEdges):
             return await self._readers.in_background(reader.entity_edges)
-        return await self._readers.in_background(lambda: reader.materials(request, model))
+        return await self._readers.in_background(lambda: reader.materials(request, self._scheduler.answering.key))
 
     def _records_of(self, project: ProjectRef | None) -> Records | None:
         if project is None:
