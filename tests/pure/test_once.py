@@ -225,7 +225,7 @@ def test_one_broad_memory_stands_for_several_narrow_ones_and_of_one_id_for_the_e
     )
     assert (kept.record.id, kept.stands_for) == ("d", ("a", "b", "c"))
     assert kept.found_in == ("session", "project", "user")
-    assert kept.tags == ("y", "x", "z")
+    assert kept.record.tags == ("y", "x", "z")
 
 
 # --- Of one scope.
@@ -282,7 +282,7 @@ def test_no_two_that_are_left_say_the_same_and_all_is_accounted_for(given_list: 
             if same and one.vector is not None and two.vector is not None:
                 assert float(one.vector @ two.vector) <= SAME_COSINE + 1e-6
     assert {name for each in kept for name in (each.record.id, *each.stands_for)} == set(ids(given_list))
-    tags = {tag for each in kept for tag in (*each.record.tags, *each.tags)}
+    tags = {tag for each in kept for tag in each.record.tags}
     assert tags == {tag for each in given_list for tag in each.record.tags}
     seen = {scope for each in kept for scope in (each.record.scope, *each.found_in)}
     assert seen == {each.record.scope for each in given_list}

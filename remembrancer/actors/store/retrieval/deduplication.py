@@ -60,15 +60,14 @@ class Ranking(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A memory of an answer. `vector` is the mean of its passages, of unit length; None if there are none. `tags`
-    include those of the memories that it represents; see `RecalledMemory` for `found_in` and `stands_for`."""
+    """A memory of an answer. `vector` is the mean of its passages, of unit length; None if there are none. See
+    `RecalledMemory` for `found_in` and `stands_for`."""
 
     ref: Ref
     record: MemoryRecord
     scores: Scores
     strength: float
     vector: Vectors | None = None
-    tags: tuple[str, ...] = ()
     found_in: tuple[Scope, ...] = ()
     stands_for: tuple[str, ...] = ()
     is_current: bool = True
@@ -102,7 +101,7 @@ def show(
     answer = Recalled(
         memories=tuple(
             RecalledMemory(
-                **entry.record.listed() | {"tags": entry.tags},
+                **entry.record.listed(),
                 scores=entry.scores,
                 strength=entry.strength,
                 found_in=entry.found_in,
@@ -227,7 +226,6 @@ def _loaded(
             scores,
             strength_of(record, now),
             vectors.get(ref),
-            record.tags,
             # A forgotten or expired memory must not represent a current one, so it only matches by id.
             is_current=not record.forgotten and not has_ended(record.valid_until, now),
         )
@@ -312,14 +310,15 @@ def _summed_up(ordered: Sequence[Entry]) -> list[Entry]:
 
 
 def _standing_for(ordered: Sequence[Entry], place: int, members: Sequence[int]) -> Entry:
-    """Return the kept entry of a group, with the data of the others merged in."""
+    """Return the kept entry of a group, with the data of the others merged in, and their tags."""
     entry = ordered[place]
     group = [entry, *(ordered[each] for each in sorted(members) if each != place)]
     scopes = {each.record.scope for each in group}
+    tags = tuple(dict.fromkeys(tag for each in group for tag in each.record.tags))
     return replace(
         entry,
+        record=msgspec.structs.replace(entry.record, tags=tags),
         scores=ordered[min(members)].scores,
-        tags=tuple(dict.fromkeys(tag for each in group for tag in each.record.tags)),
         found_in=tuple(scope for scope in SCOPES if scope in scopes) if len(scopes) > 1 else (),
         stands_for=tuple(dict.fromkeys(each.record.id for each in group if each.record.id != entry.record.id)),
     )
