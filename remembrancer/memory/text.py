@@ -196,7 +196,7 @@ def harmless(text: str) -> str:
 
 def printable(text: str) -> str:
     """A text that is safe for a terminal: with its lines, but without control and invisible characters."""
-    return harmless(text).replace("\r", "\ufffd")
+    return harmless(text).replace("\r\n", "\n")
 
 
 NAMELESS: Final = "A session"

@@ -164,6 +164,7 @@ def test_nothing_that_steers_or_hides_is_left_of_any_text_and_twice_is_once(text
     assert not any("\u202a" <= each <= "\u202e" or "\u2066" <= each <= "\u2069" for each in shown)
     assert not any("\U000e0000" <= each <= "\U000e007f" or each in "\u200b\u2060\ufeff\u200e\u200f" for each in shown)
     assert "\r" not in printable(text)
+    assert printable("two\r\nlines") == "two\nlines"
 
 
 def test_projects_of_the_same_name_are_named_with_the_directory_above() -> None:
