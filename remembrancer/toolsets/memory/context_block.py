@@ -59,10 +59,9 @@ _GROUP_OF: Final[dict[Kind, str]] = {
     "open_end": "Open ends",
 }
 
-_CONTAINERS: Final = re.compile(r"(?:\s|>|[-+*]\s|\d{1,9}[.)]\s)*")
-"""The marks that may precede a heading in Markdown: quotation and list marks."""
-_HEADING: Final = re.compile(r"#+(?=\s|$)|[-=*_][-=*_\s]*$|`{3}|~{3}")
-"""`# a heading`, the line of dashes below one (on its own, a rule), or a fence."""
+_BEFORE_HEADING: Final = re.compile(r"\A((?>(?:\s|>|[-+*]\s|\d{1,9}[.)]\s)*))(?=#+(?:\s|$)|[-=*_][-=*_\s]*$|`{3}|~{3})")
+"""The marks of quotations and lists before `# a heading`, the line of dashes below one (on its own, a rule), or a
+fence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,19 +241,11 @@ def _short(name: str) -> str:
 
 
 def _escaped(lines: Sequence[str]) -> Iterator[str]:
-    """The lines without headings, fences and consecutive empty lines."""
+    """The lines without consecutive empty ones, and with a backslash before anything that would make one a heading, a
+    rule, or code."""
     was_empty = False
     for each in lines:
         line = each.rstrip()
         if line or not was_empty:
-            yield _without_heading(line)
+            yield _BEFORE_HEADING.sub(r"\1\\", line)
         was_empty = not line
-
-
-def _without_heading(line: str) -> str:
-    """The line with a backslash before anything that would make it a heading, a rule, or code."""
-    containers = _CONTAINERS.match(line)
-    start = containers.end() if containers else 0
-    if _HEADING.match(line, start):
-        return f"{line[:start]}\\{line[start:]}"
-    return line
