@@ -200,11 +200,7 @@ FEATURES: Final = (
         "meaning", lambda of, _: of.meaning, "the cosine of the best passage, between chance and the best candidate's"
     ),
     Feature("opening", _opening, "the beginning of a long text says what it is about"),
-    Feature(
-        "words",
-        lambda of, _: of.coverage,
-        "the share of the question's words that it has, weighted by rarity",
-    ),
+    Feature("words", lambda of, _: of.coverage, "the share of the question's words that it has, weighted by rarity"),
     Feature("bm25", _bm25, "how well its words match, compared with the best candidate"),
     Feature("context_meaning", _context_meaning, "a turn may answer in the words of the turns around it"),
     Feature("context_words", _context_words, "the question's words occur in the turns around the answer"),

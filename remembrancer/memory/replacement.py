@@ -15,15 +15,7 @@ from typing import Final, NamedTuple
 
 from remembrancer.memory.lexicon import word_lists
 from remembrancer.memory.sentences import without_preface
-from remembrancer.memory.wording import (
-    ARTICLES,
-    DENIALS,
-    FILLERS,
-    FUNCTION_WORDS,
-    NUMBERS,
-    PREPOSITIONS,
-    stem,
-)
+from remembrancer.memory.wording import ARTICLES, DENIALS, FILLERS, FUNCTION_WORDS, NUMBERS, PREPOSITIONS, stem
 from remembrancer.protocol.kinds import RULES_OF_WORK
 from remembrancer.protocol.reads import ListedMemory
 

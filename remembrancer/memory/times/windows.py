@@ -35,10 +35,7 @@ _RELATIONS: Final[Mapping[str, Callable[[Span, datetime], Span]]] = {
     **dict.fromkeys(("around", "about", "roughly"), lambda span, _: Span(span.start, span.end, 2 * span.fade)),
 }
 """The spans that words before a phrase make of its span."""
-_RELATION = re.compile(
-    rf"\b(?P<word>{'|'.join(_RELATIONS)})\s+(?:(?<!about\s)on\s+)?(?:the\s+)?$",
-    re.I,
-)
+_RELATION = re.compile(rf"\b(?P<word>{'|'.join(_RELATIONS)})\s+(?:(?<!about\s)on\s+)?(?:the\s+)?$", re.I)
 _DISTANCE = pattern_of("<count> <unit> (?P<word>before|after) (?:the )?$")
 _RANGE_BEGINS = re.compile(r"\b(?:between|from)\s+(?:on\s+)?(?:the\s+)?$", re.I)
 _RANGE_GOES_ON = re.compile(r"\s+(?:and|to|until|till|through)\s+(?:on\s+)?(?:the\s+)?", re.I)

@@ -203,9 +203,7 @@ def replaced(path: str, text: str, old: str, new: str) -> tuple[str, str]:
 
 def inserted(text: str, line: int, new: str) -> str:
     """The text with `new` inserted after line `line`. Raises `InvalidInput` if there are fewer lines."""
-    lines = text.split("\n")
-    if lines[-1] == "":
-        lines.pop()
+    lines = text.removesuffix("\n").split("\n")
     if not 0 <= line <= len(lines):
         message = f"Invalid `insert_line` parameter: {line}. It should be within the range [0, {len(lines)}]."
         raise InvalidInput(message, field="insert_line")
@@ -252,9 +250,7 @@ def _with_numbers(lines: Iterable[str], start: int) -> str:
 
 
 def _size(size: int) -> str:
-    if size == 0:
-        return "0B"
-    power = min((size.bit_length() - 1) // 10, 3)
+    power = min((max(1, size).bit_length() - 1) // 10, 3)
     value = size / 1024**power
     return f"{int(value)}{'BKMG'[power]}" if value == int(value) else f"{value:.1f}{'BKMG'[power]}"
 

@@ -52,7 +52,7 @@ SOURCES: Final[dict[Source, FileSource]] = {"memory": "notes", "sessions": "sess
 NAMES: Final = {source: name for name, source in SOURCES.items()}
 TIMEOUT_S: Final = 30.0
 """The time that a caller waits for the files to be read; reading continues after it."""
-UNITS: Final = (("d", 86_400.0), ("h", 3600.0), ("m", 60.0))
+UNITS: Final = (("d", 86_400.0), ("h", 3600.0), ("m", 60.0), ("s", 1.0))
 LINES: Final = 50
 MAX_PATH_BYTES: Final = 4096
 MAX_CHARACTERS: Final = 40_000
@@ -106,10 +106,8 @@ def age_of(at: float | None, now: float) -> str:
     if at is None:
         return "never"
     age_s = max(0.0, now - at)
-    for unit, seconds in UNITS:
-        if age_s >= seconds:
-            return f"{int(age_s // seconds)}{unit} ago"
-    return f"{int(age_s)}s ago"
+    unit, seconds = next((each for each in UNITS if age_s >= each[1]), UNITS[-1])
+    return f"{int(age_s // seconds)}{unit} ago"
 
 
 @tool("Read lines of a note.", read_only=True, rename="camel")
