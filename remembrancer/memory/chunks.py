@@ -10,7 +10,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from remembrancer.memory.tokens import estimate_tokens, truncate
@@ -66,11 +66,6 @@ class Block(NamedTuple):
     end: int
     level: int = 0
     path: str = ""
-
-    @property
-    def title(self) -> str:
-        """The last part of the path."""
-        return self.path.rpartition(" > ")[2]
 
 
 def headings_of(text: str) -> list[Block]:
@@ -216,13 +211,8 @@ def shown_chunk(text: str, begin: int) -> str:
     chunk begins with are not repeated; front matter is left out unless there is nothing else."""
     front = _FRONT_MATTER.match(text, begin)
     own = (text[front.end() :].lstrip() if front else "") or text[begin:]
-    own_titles = set()
-    for line in own.splitlines():
-        heading = _HEADING.match(line)
-        if heading is not None:
-            own_titles.add(heading[1])
-        elif line.strip():
-            break
+    opening = takewhile(lambda line: _HEADING.match(line) or not line.strip(), own.splitlines())
+    own_titles = {heading[1] for heading in map(_HEADING.match, opening) if heading}
     above = " > ".join(title for title in text[:begin].strip().split(" > ") if title not in own_titles)
     return f"{above}\n{own}" if above else own
 

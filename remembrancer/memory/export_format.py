@@ -6,7 +6,6 @@ truncated file is noticed. `docs/backup.md` describes the format for other progr
 
 from codecs import BOM_UTF8
 from collections.abc import Iterator
-from functools import cache
 from typing import Any, Final
 
 import msgspec
@@ -118,19 +117,12 @@ def decode_line(line: bytes) -> Line | None:
 def _unknown_fields(raw: Any, value: Any, at: str) -> Iterator[str]:
     """The fields in the JSON that its struct does not have, and that would be lost silently."""
     if isinstance(value, msgspec.Struct):
-        names = _names(type(value))
-        yield from (f"{at}.{name}" for name in raw if name not in names)
-        for name, attribute in names.items():
-            if attribute and name in raw:
-                yield from _unknown_fields(raw[name], getattr(value, attribute), f"{at}.{name}")
+        names = dict(zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True))
+        for name, each in raw.items():
+            if name in names:
+                yield from _unknown_fields(each, getattr(value, names[name]), f"{at}.{name}")
+            elif name != value.__struct_config__.tag_field:
+                yield f"{at}.{name}"
     elif isinstance(value, tuple):
         for place, (raw_item, item) in enumerate(zip(raw, value, strict=True)):
             yield from _unknown_fields(raw_item, item, f"{at}[{place}]")
-
-
-@cache
-def _names(kind: type[msgspec.Struct]) -> dict[str, str]:
-    """The JSON names of a struct's fields, and of its tag field (which is not an attribute)."""
-    names = {field.encode_name: field.name for field in msgspec.structs.fields(kind)}
-    tag_field = kind.__struct_config__.tag_field
-    return names if tag_field is None else {**names, tag_field: ""}

@@ -127,7 +127,7 @@ def edited(text: str, content: str, mode: Literal["append", "replace"], heading:
     if mode == "append":
         return Edited(_joined(text[:end], block, text[end:], newline), "", lines, _ends_with(text[:end], block))
     first, _, rest = block.partition(newline)
-    if _parse_heading(first) == (own.level, own.title):
+    if _parse_heading(first) == (own.level, own.path.rpartition(" > ")[2]):
         block = rest.strip("\r\n")
         lines = len(line_starts(block)) - 1 if block else 0
     after = _joined(text[:begin], block, text[end:], newline)

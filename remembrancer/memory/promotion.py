@@ -19,7 +19,6 @@ from remembrancer.memory.text import count
 from remembrancer.protocol.consolidation import Material
 from remembrancer.protocol.kinds import SESSION_KINDS, Kind, Scope
 from remembrancer.protocol.reads import Proposal, RecalledMemory
-from remembrancer.protocol.runs import ChainLink
 from remembrancer.protocol.writes import PortableMemory
 
 IMPORTANCE_SHARE: Final = 0.4
@@ -218,19 +217,13 @@ def _origin(memory: PortableMemory) -> Iterator[str]:
         yield f"Derived from {count(sources, 'memory')}{whose} on {_day(memory.created_at)}."
     else:
         yield f"Stored{whose} by session {memory.session_id} on {_day(memory.created_at)}."
-    targets = [step.scope for step in steps[1:]] + [memory.scope]
-    ends = iter(targets)
+    targets = iter([*(step.scope for step in steps[1:]), memory.scope])
     for step in memory.promotion_chain:
+        at, reason = _day(step.promoted_at), f": {step.reason.rstrip('.')}" if step.reason else ""
         if step.action == "promoted":
-            yield _promoted(step, next(ends))
+            yield f"Promoted from the {step.scope} to the {next(targets)} on {at}{reason}."
         else:
-            at = _day(step.promoted_at)
             yield f"{step.memory_id} of the {step.scope} says the same and was merged into it on {at}."
-
-
-def _promoted(step: ChainLink, target: Scope) -> str:
-    reason = f": {step.reason.rstrip('.')}" if step.reason else ""
-    return f"Promoted from the {step.scope} to the {target} on {_day(step.promoted_at)}{reason}."
 
 
 def _outlook(memory: PortableMemory, proposal: Proposal | None) -> Iterator[str]:

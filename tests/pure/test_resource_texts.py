@@ -72,7 +72,7 @@ def test_the_summary_names_the_conversation_the_promotions_and_the_sessions_befo
     text = session_summary("s", STARTED, story(earlier=earlier), (0, 0), STARTED)
     assert text.endswith(
         "\n\n### Earlier Sessions\n"
-        f"- 2026-02-23 09:00 UTC to 2026-02-23 10:00 UTC, completed, 2 promoted: Deploy on # Mondays; {'y' * 159}…\n"
+        f"- 2026-02-23 09:00 UTC to 2026-02-23 10:00 UTC, completed, 2 promoted: Deploy on # Mondays; {'y' * 160} …\n"
         "- 2026-02-23 08:00 UTC to 2026-02-23 09:00 UTC, abandoned: left nothing to the project\n"
     )
     counts: dict[str, Any] = {"turns": 12, "tool_calls": 40, "tool_failures": 3, "memories_promoted": 2}

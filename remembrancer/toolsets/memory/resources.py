@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from urllib.parse import unquote
 
 from remembrancer.memory.limits import moment
-from remembrancer.memory.sentences import one_line
+from remembrancer.memory.sentences import excerpt, one_line
 from remembrancer.memory.short_ids import id_or_part
 from remembrancer.memory.text import count, neutralised, shown
 from remembrancer.protocol.errors import InvalidInput, NotFound
@@ -143,8 +143,7 @@ def preferences(memories: Sequence[RecalledMemory]) -> str:
 
 def _earlier(session: ListedSession) -> str:
     promoted = f", {session.memories_promoted} promoted" if session.memories_promoted else ""
-    lines = [one_line(text) for text in session.left]
-    texts = "; ".join(text if len(text) <= LEFT_SHOWN else f"{text[: LEFT_SHOWN - 1].rstrip()}…" for text in lines)
+    texts = "; ".join(excerpt(text, LEFT_SHOWN) for text in session.left)
     when = f"{_minute(session.started_at)} to {_minute(session.last_active_at)}"
     return f"- {when}, {session.status}{promoted}: {texts or 'left nothing to the project'}"
 
