@@ -316,6 +316,8 @@ async def remember(view: View) -> Response:
     try:
         if not text.strip():
             raise InvalidInput("There is nothing to remember: the text is empty.")
+        if (day_of(view.field("occurred_at")) or 0.0) > time.time():
+            raise InvalidInput("“It happened on” takes today or a day in the past.")
         answer = await view.call("store_memory", content=text, **fields, **({"source": {"file": path}} if path else {}))
     except InvalidInput as error:
         if path:
@@ -385,7 +387,8 @@ async def _change(view: View, memory: PortableMemory, what: str) -> str:
             return "restore"
         case ["invalidate"]:
             await call("update_memory", valid_until=datetime.now().astimezone().isoformat())
-        case ["replace", newer]:
+        case ["replace", *named]:
+            newer = named[0] if named else await view.whole_id(view.field("newer"))
             await view.call(
                 "update_memory", memory_id=newer, add_links=[{"relation": "supersedes", "target": memory.id}]
             )

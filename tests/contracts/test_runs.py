@@ -257,6 +257,7 @@ def test_review_shows_pairs_that_a_person_can_decide_once_each_and_counts_the_re
         "old": "The gate is shut at night",
         "new": "At night the gate is shut",
         "made": "At night, the gate is shut",
+        "last": "sample 2 was replaced by sample 7",
     }
     ids = {name: memory_id_of(store_operation(name, text)) for name, text in texts.items()}
     rig.records.apply([store_operation(name, text) for name, text in texts.items()])
@@ -278,6 +279,8 @@ def test_review_shows_pairs_that_a_person_can_decide_once_each_and_counts_the_re
     assert found() == ([(ids["new"], ids["old"], "contradicts"), alike[1]], 0)
     rig.records.link_similar([NearDuplicate(number["old"], number["one"], 0.3, relation="contradicts")])
     assert found(limit=1) == ([(ids["new"], ids["old"], "contradicts")], 2)
+    rig.records.link_similar([NearDuplicate(number["last"], number["two"], 0.2, relation="contradicts")])
+    assert (ids["last"], ids["two"], "contradicts") in found()[0], "one change may follow another"
     rig.do(UpdateMemory(ids["old"], kind="open_end", done=True))
     assert found() == (alike[1:], 0), "what is done is past"
 

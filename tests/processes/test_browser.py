@@ -152,16 +152,26 @@ def test_every_change_of_a_memory_can_be_undone_but_erasing(visit: Visit) -> Non
     assert "The database" in Page(visit.get("/", forgotten=1)).text
     assert "Undone." in (page := visit.undo(page))
     assert "changed" not in Page(visit.get("/")).text.partition("The database")[2], "it says the same as before"
-    assert "ended just now" in Page(page := change(what="invalidate")).text
-    assert "ended just now" not in Page(visit.undo(page)).text
-    assert "Only for its project" in (page := change(what="user"))
-    assert "For all my projects" in (page := visit.undo(page))
+    assert "no longer true since just now" in Page(page := change(what="invalidate")).text
+    assert "no longer true" in Page(visit.get("/")).text.partition("The database")[2]
+    assert "no longer true" not in Page(visit.undo(page)).text
+    newer = visit.stored("It is MariaDB now")
+    page = change(what="replace", newer=f"{visit.base}{visit.project}/memory/{newer}")
+    assert "Replaced." in Page(page).text
+    assert "replaces this: It is MariaDB now" in Page(page).text
+    visit.undo(page)
+    page = change(what="user")
+    assert "Only for its project" in page
+    page = visit.undo(page)
+    assert "For all my projects" in page
     assert "Undone." in page
     change(what="user")
-    assert "For all my projects" in (page := change(what="project"))
+    page = change(what="project")
+    assert "For all my projects" in page
     assert "Only for its project" in visit.undo(page)
     change(what="forget")
-    assert "Restored." in (page := change(what="restore"))
+    page = change(what="restore")
+    assert "Restored." in page
     assert "Restore" in visit.undo(page)
     assert visit.send(f"/memory/{memory}/erase").status_code == 400
     visit.erase(memory)
@@ -176,6 +186,8 @@ def test_what_is_typed_is_remembered_and_can_be_undone(visit: Visit) -> None:
     assert "Remembered: 2 memories" in Page(page).text
     assert "paint it by 2030-05-01 1 May 2030" in Page(visit.get("/today")).text
     text = "Paint the buoy red\n\nand moor it"
+    page = visit.send("/remember", passage=text, occurred_at="2130-01-01").text
+    assert "It happened on” takes today" in page
     fields = {"due": "2030-06-01", "tags": "buoy, paint", "scope": "user", "occurred_at": "2024-02-03"}
     visit.do("/remember", passage=text.replace("\n", "\r\n"), **fields)  # as a browser sends the ends of lines
     found = visit.call("recall_memories", query="paint the buoy red")["memories"]

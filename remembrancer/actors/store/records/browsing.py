@@ -263,8 +263,13 @@ def _pairs(records: Reader, request: FindPairs) -> PairsRead:
         and are_two_things(each.older.content, each.newer.content)
     }
     in_series = Counter(memory_id for pair in numbered for memory_id in pair)
-    series = {pair for pair in numbered if max(in_series[memory_id] for memory_id in pair) > 1}
-    pairs = [each for each in waiting if (each.older.id, each.newer.id) not in series]
+
+    def is_of_series(pair: Pair) -> bool:
+        members = in_series[pair.older.id], in_series[pair.newer.id]
+        # One change may follow another, so a chain of three is no series of changes.
+        return (min(members) if pair.relation == "contradicts" else max(members)) > 1
+
+    pairs = [each for each in waiting if (each.older.id, each.newer.id) not in numbered or not is_of_series(each)]
     return PairsRead(tuple(pairs[: request.limit]), len(pairs[request.limit :]))
 
 

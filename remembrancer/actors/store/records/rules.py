@@ -125,13 +125,16 @@ def used_by(change: Change) -> tuple[str, ...]:
 
 def _store(writer: Writer, change: StoreMemory) -> Result:
     """Store a memory, which may supersede another. If its text is already stored, the new fields are merged into that
-    memory."""
+    memory, unless a later one may have replaced it: the text holds again, so the new memory supersedes the old one."""
     if writer.space.erased_at(change.memory_id) is not None:
         raise InvalidInput(f"{change.memory_id} was erased for good, and is not stored again", field="memory_id")
     replaced = (change.supersedes,) if isinstance(change.supersedes, str) else change.supersedes or ()
     wanted = [LinkRef(SUPERSEDES, memory_id) for memory_id in replaced]
     links = _targets(writer, change.memory_id, wanted, "supersedes", change.scope)
     known = writer.known_as(change)
+    if known is not None and _is_in_doubt(writer, known):
+        links.append((LinkRef(SUPERSEDES, known.id), known))
+        known = None
     if known is None:
         if writer.session_limit is not None:
             check_session_limit(writer, change, writer.session_limit)
@@ -302,6 +305,13 @@ def _replacing(writer: Writer, memory: Memory) -> list[tuple[str, Memory]]:
         if (other := writer.space.memory(link.source if link.target == memory.id else link.target)) is not None
         if writer.sees(other) and (link.relation == SUPERSEDES or other.age_key > memory.age_key)
     ]
+
+
+def _is_in_doubt(writer: Writer, memory: Memory) -> bool:
+    """True if a later memory that holds may replace this one. In a shared lane, where each host has its own links of
+    this kind, always False."""
+    doubts = (other for relation, other in _replacing(writer, memory) if relation == CONTRADICTS)
+    return writer.member is None and any(not other.now.forgotten and not other.now.valid_until for other in doubts)
 
 
 class NextUndo(NamedTuple):

@@ -73,7 +73,8 @@ class Writer:
     ) -> None:
         self.operation = operation
         self.space = space
-        self._member = member
+        self.member = member
+        """The member of a shared lane who wrote the operation; None in a lane that is not shared."""
         self.session_limit = session_limit
         self.at = operation.requested_at
 
@@ -120,7 +121,7 @@ class Writer:
             self.operation.session_id,
             self.operation.operation_id,
             after,
-            {name: value for name, value in {**details, "member": self._member}.items() if value is not None},
+            {name: value for name, value in {**details, "member": self.member}.items() if value is not None},
         )
 
     def insert(self, memory_id: str, first: MemoryVersion, **details: object) -> None:
