@@ -71,17 +71,13 @@ class PassageVectors:
         return best
 
 
-def rows_of(database: Path, question: str, *values: str) -> list[Any]:
-    """Return the rows of a query, read beside a running store."""
-    with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
-        return connection.execute(question, values).fetchall()
-
-
 def read_passages(database: Path, model: str, dimensions: int, places: Mapping[str, int], texts: int) -> PassageVectors:
-    """Read the vectors of a model from the records. `places` maps memory ids, or their ends, to indexes."""
+    """Read the vectors of a model from the records, beside a running store. `places` maps memory ids, or their ends, to
+    indexes."""
     lengths = {len(memory_id) for memory_id in places}
     joined = "passages AS p JOIN memories AS m ON m.number = p.memory"
-    rows = rows_of(database, f"SELECT m.id, p.vector FROM {joined} WHERE p.model = ?", model)
+    with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
+        rows = connection.execute(f"SELECT m.id, p.vector FROM {joined} WHERE p.model = ?", (model,)).fetchall()
     owned = [
         (places[end], vector)
         for memory_id, vector in rows

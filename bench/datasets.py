@@ -95,7 +95,6 @@ class Memory(msgspec.Struct, frozen=True):
     id: str
     project: str
     day: int
-    session: str
     text: str
     kind: str | None = None
     supersedes: str | None = None
@@ -127,38 +126,22 @@ class Week(msgspec.Struct, frozen=True):
     questions: tuple[Asked, ...]
     unanswerable: tuple[Asked, ...] = ()
 
-    @property
-    def asked(self) -> tuple[Asked, ...]:
-        """Return all questions."""
-        return self.questions + self.unanswerable
-
-    def asked_in(self, project: str) -> list[Asked]:
-        """Return the questions of a project."""
-        return [each for each in self.asked if each.project == project]
-
-    def seen_in(self, project: str) -> list[Memory]:
-        """Return the memories that a session of a project may see."""
-        return [each for each in self.memories if each.project == project or each.about_user]
-
-    def happened(self) -> dict[str, float]:
-        """Return the time of each memory by its id, in seconds since the epoch."""
+    def haystacks(self, name: str) -> Iterator[Haystack]:
+        """Return a haystack for each project: the memories that its sessions see, and its questions."""
         places: dict[int, Iterator[int]] = {}
-        return {
+        happened = {
             each.id: moment(each.day) + BETWEEN_S * next(places.setdefault(each.day, itertools.count()))
             for each in self.memories
         }
-
-    def haystacks(self, name: str) -> Iterator[Haystack]:
-        """Return a haystack for each project: the memories that its sessions see, and its questions."""
-        happened = self.happened()
         for project in self.projects:
-            seen = self.seen_in(project)
+            seen = [each for each in self.memories if each.project == project or each.about_user]
+            asked = [each for each in self.questions + self.unanswerable if each.project == project]
             yield Haystack(
                 f"{name}/{project}",
                 tuple(Item(each.id, each.text, happened[each.id], each.known_kind) for each in seen),
                 tuple(
                     Question(str(place), each.text, each.sort, moment(each.day), each.wanted, each.stale)
-                    for place, each in enumerate(self.asked_in(project))
+                    for place, each in enumerate(asked)
                 ),
                 "semantic",
                 supersedes={each.id: each.supersedes for each in seen if each.supersedes is not None},

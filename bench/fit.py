@@ -31,7 +31,7 @@ from sklearn.linear_model import LogisticRegression
 from bench.datasets import Haystack, Question, load_sets
 from bench.in_process import Asking, Sets, arguments
 from bench.joined import read_joined
-from bench.measures import calibration_error, measure
+from bench.measures import Answered, calibration_error, measure
 from remembrancer.actors.embedder.workers import load_engine
 from remembrancer.config.settings import Settings
 from remembrancer.memory.features import NAMES
@@ -201,12 +201,9 @@ def figures_of(of_set: Sequence[Judged], weights: Array) -> dict[str, float]:
     stale = 0
     for each in asked:
         order = np.argsort(-scored(each.table, weights)[1], kind="stable")[:10].tolist()
-        ranked = [each.labels[place] for place in order]
+        ranked = tuple(each.labels[place] for place in order)
         found.append(measure(ranked, each.question.wanted))
-        if each.question.stale:
-            known = each.question.wanted | each.question.stale
-            states = [label in each.question.wanted for label in ranked if label in known]
-            stale += bool(states) and not states[0]
+        stale += Answered(each.question.kind, ranked, each.question.wanted, each.question.stale).is_stale_first
     names = ("NDCG@10", "any@1", "any@5", "any@10")
     means = {name: 100 * sum(each[name] for each in found) / len(found) for name in names}
     return means | {"never": 100 - means["any@10"], "stale first": float(stale)}

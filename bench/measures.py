@@ -14,11 +14,18 @@ Figures = dict[str, float]
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """One question's ranking: the labels found, best first, and the wanted ones."""
+    """One question's ranking: the labels found, best first, the wanted ones, and those with an outdated answer."""
 
     kind: str
     ranked: tuple[str, ...]
     wanted: frozenset[str]
+    stale: frozenset[str] = frozenset()
+
+    @property
+    def is_stale_first(self) -> bool:
+        """True if an outdated answer is above every present one."""
+        known = self.wanted | self.stale
+        return next((label in self.stale for label in self.ranked if label in known), False)
 
 
 def measure(ranked: Sequence[str], wanted: Set[str]) -> Figures:

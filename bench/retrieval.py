@@ -1,8 +1,9 @@
-"""Measures the quality of recall: `python -m bench.retrieval --data FILE [--only N] [--json]`.
+"""Measures the quality of recall: `python -m bench.retrieval --data FILE … [--only N] [--json]`.
 
-FILE is LongMemEval or LoCoMo (`bench/datasets.py`). Each question (or conversation) is a project of a temporary
-runtime; its events are stored by `store_memory` with their dates, embedded, and asked for by `recall_memories`. The
-baselines answer the same questions over the same memories.
+FILE is LongMemEval, LoCoMo or invented weeks (`bench/datasets.py`). Each question (or conversation, or project of a
+week) is a project of a temporary runtime; its events are stored by `store_memory` with their dates, embedded, and asked
+for by `recall_memories`. The baselines answer the same questions over the same memories. Questions without an answer
+are left out.
 """
 
 import argparse
@@ -58,15 +59,15 @@ async def play(running: Runtime, directory: Path, haystack: Haystack, *, engine:
     """Store a haystack's memories, wait for their vectors, and ask its questions."""
     began = time.perf_counter()
     places: dict[str, int] = {}
+    ids: dict[str, str] = {}
     async with running.client(directory) as client:
         for place, item in enumerate(haystack.items):
-            memory = {
-                "type": haystack.type,
-                "scope": "project",
-                "allow_secrets": True,
-                "occurred_at": iso(item.occurred_at),
-            }
+            memory = {"scope": "project", "allow_secrets": True, "occurred_at": iso(item.occurred_at)}
+            memory |= {"kind": item.kind} if item.kind else {"type": haystack.type}
+            if item.label in haystack.supersedes:
+                memory["supersedes"] = ids[haystack.supersedes[item.label]]
             answer = await answered(client, "store_memory", content=item.text, **memory)
+            ids[item.label] = answer["memory_id"]
             places[answer["memory_id"]] = place
         await wait_until(lambda: drained(client), EMBEDDED_S, 0.25)
     labels = [item.label for item in haystack.items]
@@ -77,7 +78,7 @@ async def play(running: Runtime, directory: Path, haystack: Haystack, *, engine:
     )
     measured = Measured()
     async with running.client(directory) as client:
-        for question in haystack.questions:
+        for question in (each for each in haystack.questions if each.wanted):
             asked_at = time.perf_counter()
             answer = await answered(
                 client, "recall_memories", query=question.text, limit=DEPTH, reference_time=iso(question.asked_at)
@@ -87,7 +88,7 @@ async def play(running: Runtime, directory: Path, haystack: Haystack, *, engine:
             rankings |= rank_all(question.text, engine.embed_questions([question.text])[0], words, vectors)
             for system, ranking in rankings.items():
                 ranked = tuple(labels[place] for place in ranking)
-                measured.answers[system].append(Answered(question.kind, ranked, question.wanted))
+                measured.answers[system].append(Answered(question.kind, ranked, question.wanted, question.stale))
     words.close()
     print(f"{haystack.name}: {time.perf_counter() - began:.1f} s", file=sys.stderr, flush=True)
     return measured
@@ -102,10 +103,12 @@ def print_figures(measured: Sequence[Measured], *, as_json: bool) -> None:
         print(json.dumps({"questions": len(times), "systems": systems}))
         return
     console = Console(width=None if sys.stdout.isatty() else 132)
-    table = Table(f"{len(times)} questions, in per cent", *NAMES)
+    changed = sum(bool(each.stale) for each in answers[OURS])
+    table = Table(f"{len(times)} questions, in per cent", *NAMES, f"stale first, of {changed}")
     kinds = Table(f"{OURS}, by type", "questions", *NAMES)
     for name, its in answers.items():
-        table.add_row(name, *(f"{percentages(its)[each]:.1f}" for each in NAMES))
+        stale = sum(each.is_stale_first for each in its)
+        table.add_row(name, *(f"{percentages(its)[each]:.1f}" for each in NAMES), str(stale))
     for kind, its in by_kind(answers[OURS]).items():
         kinds.add_row(kind, str(len(its)), *(f"{percentages(its)[each]:.1f}" for each in NAMES))
     console.print(table, kinds)
@@ -115,12 +118,14 @@ def print_figures(measured: Sequence[Measured], *, as_json: bool) -> None:
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, metavar="FILE", help="JSON, or that packed by xz or gzip")
+    parser.add_argument(
+        "--data", type=Path, nargs="+", required=True, metavar="FILE", help="JSON, or that packed by xz or gzip"
+    )
     parser.add_argument("--only", type=int, metavar="N", help="the first N questions alone")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     given = parser.parse_args()
-    sets = load_sets(given.data).values()
-    haystacks = list(first_questions([each for haystacks in sets for each in haystacks], given.only))
+    read = [each for path in given.data for haystacks in load_sets(path).values() for each in haystacks]
+    haystacks = list(first_questions(read, given.only))
     play_one = functools.partial(play, engine=load_engine(Settings(), 1))
     measured: list[Measured] = []
     for first in range(0, len(haystacks), TOGETHER):
