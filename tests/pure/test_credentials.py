@@ -5,6 +5,8 @@ import hashlib
 import random
 import re
 import string
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +14,6 @@ import re2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.credentials import SHAPED_LINES, read_shapes, with_secrets
 from remembrancer.memory.credentials import find_credential, refuse_credentials
 from remembrancer.memory.text import finder_of
 from remembrancer.protocol.errors import InvalidInput
@@ -32,42 +33,91 @@ from remembrancer.protocol.writes import (
 from tests.cases import cases
 
 MEMORY = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
-LETTERS = string.ascii_letters + string.digits
+UPPER, LOWER, DIGITS = string.ascii_uppercase, string.ascii_lowercase, string.digits
+WORD = UPPER + LOWER + DIGITS
 ALPHABETS = {
-    "": LETTERS,
-    "base64": LETTERS + "/+",
-    "digits": string.digits,
+    "word": WORD,
     "hex": "0123456789abcdef",
-    "lower": string.ascii_lowercase,
-    "lower+": string.ascii_lowercase + string.digits,
-    "special": LETTERS + "!#%&*",
-    "upper": string.ascii_uppercase,
-    "upper+": string.ascii_uppercase + string.digits,
+    "digit": DIGITS,
+    "upper": UPPER,
+    "lower": LOWER,
+    "letter": UPPER + LOWER,
+    "capital": UPPER + DIGITS,
+    "small": LOWER + DIGITS,
+    "base32": UPPER + "234567",
+    "base64": WORD + "+/",
+    "url": WORD + "-_",
+    "crypt": WORD + "./",
+    "django": LOWER + DIGITS + "!@#$%^&*(-_=+)",
+    "salt": WORD + "!@#%^&*()-_ []{}<>~+=,.;:/?|",
+    "special": WORD + "!#%&*",
 }
+PASSWORD_WORDS = (
+    *("frosch", "Sommer", "dragon", "hunter", "Blaubeere"),
+    *("kestrel", "Maiglocke", "thunder", "cobalt", "Mistral"),
+)
+SEED_WORDS = (
+    *("abandon", "zebra", "ocean", "lamp", "velvet", "cactus"),
+    *("orbit", "quiz", "tiger", "noble", "river", "stone"),
+)
+chance = random.Random(20261122)
+"""The secrets are the same at every run, and none stands in a file."""
 
 
-def some(length: int, alphabet: str = LETTERS) -> str:
-    """A text of so many characters, the same at every run. No credential stands in this file."""
-    return "".join(random.Random(length).choices(alphabet, k=length))
+def some(length: int, alphabet: str = "word") -> str:
+    return "".join(chance.choices(ALPHABETS[alphabet], k=length))
 
 
-def filled(template: str) -> str:
-    """A text with a secret in the place of each `<length alphabet>`."""
-    return re.sub(r"<(\d+) ?([\w+]*)>", lambda part: some(int(part[1]), ALPHABETS[part[2]]), template)
-
-
-def base64_of(text: str) -> str:
+def coded(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-JWT = ".".join(base64_of(part).rstrip("=") for part in ('{"alg":"HS256","typ":"JWT"}', '{"sub":"1"}', some(32)))
-CREDENTIALS = {name: filled(text) for name, text in cases("credentials", "seen")} | {
-    "jwt": f"Authorization: Bearer {JWT}",
-    "basic": f"Authorization: Basic {base64_of('app:' + some(9))}",
-    "kubeconfig": "client-key-data: " + base64_of("-----BEGIN RSA PRIVATE KEY-----" + "x" * 60),
-    "docker": '{"auths": {"ghcr.io": {"auth": "' + base64_of(f"ana:{some(20)}") + '"}}}',
-    "npm, older": "_auth = " + base64_of(f"ana:{some(12)}"),
+def password(least: int, most: int) -> str:
+    """A password as people choose them: a word with digits and symbols."""
+    word, mark = chance.choice(PASSWORD_WORDS), chance.choice(("", "-", "_", "!"))
+    return word + mark + some(chance.randint(least, most), "digit")
+
+
+def jwt() -> str:
+    parts = ('{"alg":"HS256","typ":"JWT"}', f'{{"sub":"{some(8)}"}}', some(32))
+    return ".".join(coded(part).rstrip("=") for part in parts)
+
+
+SECRETS: dict[str, Callable[[], str]] = {
+    "password": lambda: password(1, 4),
+    "long password": lambda: password(2, 4) + chance.choice(("", "!", "?x", "$", chance.choice(PASSWORD_WORDS))),
+    "jwt": jwt,
+    "token": lambda: f"{some(6)}7{some(6)}aB3",
+    "uuid": lambda: "-".join(some(length, "hex") for length in (8, 4, 4, 4, 12)),
+    "seed": lambda: " ".join(chance.sample(SEED_WORDS, 12)),
+    "zero-width space": lambda: "\u200b",
+    "word joiner": lambda: "\u2060",
 }
+"""Placeholders of the shapes; others are `«coded …»`, and the name of an alphabet with a length."""
+
+
+def with_secrets(shape: str) -> str:
+    """A shape with a random secret in the place of each placeholder, the inner ones first."""
+
+    def secret(match: re.Match[str]) -> str:
+        kind, _, detail = match[1].partition(" ")
+        if match[1] in SECRETS:
+            return SECRETS[match[1]]()
+        return coded(detail) if kind == "coded" else some(int(detail), kind)
+
+    while (filled := re.sub(r"«([^«»]+)»", secret, shape)) != shape:
+        shape = filled
+    return shape
+
+
+def lines(name: str) -> list[str]:
+    text = (Path(__file__).parents[1] / "cases" / f"{name}.txt").read_text("utf-8")
+    return [line.replace("\\n", "\n") for line in text.splitlines() if line and not line.startswith("# ")]
+
+
+SHAPES = {shape: with_secrets(shape) for shape in lines("credential_shapes")}
+"""Forms that issuers and file formats document, and labels as people write them: behind ` | ` stands the summary."""
+CREDENTIALS = {name: with_secrets(text) for name, text in cases("credentials", "seen")}
 
 
 @pytest.mark.parametrize("text", CREDENTIALS.values(), ids=CREDENTIALS)
@@ -76,9 +126,21 @@ def test_a_credential_is_seen_wherever_it_stands(text: str) -> None:
     assert find_credential(f"Deploys use this.\n  {text}\nAsk Kim.") is not None
 
 
-def test_a_secret_is_seen_in_a_sentence_a_command_or_a_setting_and_none_in_lines_with_the_same_words() -> None:
-    assert [template for template in read_shapes()["named"] if find_credential(with_secrets(template)) is None] == []
-    assert [line for line in SHAPED_LINES.read_text().splitlines() if find_credential(line)] == []
+def is_refused(text: str) -> bool:
+    content, _, summary = text.partition(" | ")
+    try:
+        refuse_credentials(UpdateMemory("", content=content if summary else f"For later:\n{text}", summary=summary))
+    except InvalidInput:
+        return True
+    return False
+
+
+def test_a_secret_of_any_shape_is_refused_and_no_line_with_the_same_words() -> None:
+    assert len(SHAPES) == 364
+    assert [shape for shape in SHAPES if not is_refused(SHAPES[shape])] == ["«hex 40» | deploy token for the registry"]
+    innocent = [*lines("innocent_lines"), *lines("innocent_shapes")]
+    assert len(innocent) == 513
+    assert [line for line in innocent if find_credential(line) is not None] == []
 
 
 def test_the_name_of_a_note_and_the_id_of_a_run_are_no_passwords() -> None:
