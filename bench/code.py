@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.baselines import PassageVectors, WordIndex, fused
-from bench.measures import measure
+from bench.measures import Answered, percentages
 from remembrancer.actors.embedder.engine import Engine
 from remembrancer.actors.embedder.workers import load_engine
 from remembrancer.actors.index_file import CodeWriter
@@ -34,6 +34,7 @@ from remembrancer.config.settings import Settings
 DEPTH: Final = 10
 CANDIDATES: Final = 200
 """The number of chunks from a baseline; each file counts with its best one."""
+SHOWN: Final = ("NDCG@10", "any@1")
 THREADS: Final = 2
 
 
@@ -61,63 +62,42 @@ class Data(msgspec.Struct, frozen=True):
 
 
 class Figures:
-    """The figures of several systems, question by question, and our times."""
+    """The answers of several systems, and our times."""
 
     def __init__(self) -> None:
-        self.ndcg: dict[str, list[float]] = defaultdict(list)
-        self.first: dict[str, list[float]] = defaultdict(list)
+        self.answers: dict[str, list[Answered]] = defaultdict(list)
         self.query_s: list[float] = []
         self.lines = 0
         self.indexed_s = 0.0
 
-    def note(self, system: str, ranked: Sequence[str], question: Question) -> None:
-        """Add the answer of a system."""
-        measured = measure(ranked, {*question.relevant, *question.secondary})
-        self.ndcg[system].append(measured["NDCG@10"])
-        self.first[system].append(measured["any@1"])
 
-
-def find_package(folder: Path, package: Package) -> Path:
-    """Return the directory of a package in a folder: the one with the file of its first question.
-
-    Raises:
-        FileNotFoundError: there is none.
-    """
-    wanted = package.questions[0].relevant[0]
-    name = package.name.rpartition("/")[2]
-    named = [folder / name, folder / f"{name}-{package.version}", *sorted(folder.glob(f"*{name}*"))]
-    for base in (place for each in named for place in (each, *sorted(each.glob("*/")), *sorted(each.glob("*/*/")))):
-        if (base / wanted).is_file():
-            return base
-    raise FileNotFoundError(f"{folder} has no directory of {package.name} with {wanted} in it")
-
-
-def ask_all(package: Package, base: Path, database: Path, engine: Engine | None, figures: Figures) -> None:
-    """Index a package, and record the answers of every system to its questions."""
+def ask_all(package: Package, folder: Path, database: Path, engine: Engine | None, figures: Figures) -> None:
+    """Index a package in a folder, and record the answers of every system to its questions."""
     began = time.perf_counter()
+    base = next(each for each in (folder / package.name, folder / f"{package.name}-{package.version}") if each.is_dir())
     tree = Tree(str(base / package.root))
     read = [read_file(tree.root, file) for file in tree.files()]
     index = CodeIndex(database)
     with closing(CodeWriter(database)) as writer:
         writer.take(tree.root, read)
     figures.indexed_s += time.perf_counter() - began
-    prefix = Path(package.root)
     files, texts = zip(*_texts_of(read), strict=True)
     figures.lines += sum(text.count("\n") + 1 for text in texts)
     words = WordIndex(texts)
     vectors = None if engine is None else _embedded(texts, files, engine)
     for question in package.questions:
         began = time.perf_counter()
-        found = index.search(question.query, DEPTH)
+        ranked = {"remembrancer": [each.file_path for each in index.search(question.query, DEPTH)]}
         figures.query_s.append(time.perf_counter() - began)
-        figures.note("remembrancer", [(prefix / each.file_path).as_posix() for each in found], question)
         rankings = {"bm25": words.rank(question.query, CANDIDATES)}
         if engine is not None and vectors is not None:
             rankings["vectors"] = vectors.rank(engine.embed_questions([question.query])[0], CANDIDATES)
             rankings["rrf"] = fused([rankings["bm25"], rankings["vectors"]], CANDIDATES)
-        for system, places in rankings.items():
-            ranked = dict.fromkeys((prefix / files[place]).as_posix() for place in places)
-            figures.note(system, list(ranked)[:DEPTH], question)
+        ranked |= {system: list(dict.fromkeys(files[place] for place in places)) for system, places in rankings.items()}
+        wanted = frozenset((*question.relevant, *question.secondary))
+        for system, found in ranked.items():
+            labels = tuple((Path(package.root) / each).as_posix() for each in found[:DEPTH])
+            figures.answers[system].append(Answered("", labels, wanted))
     index.close()
     words.close()
 
@@ -149,13 +129,12 @@ def main() -> None:
     data = msgspec.json.decode(given.questions.read_bytes(), type=Data)
     engine = None if given.words else load_engine(Settings(), THREADS)
     figures = Figures()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as databases:
         for place, package in enumerate(data.packages):
-            base = find_package(given.packages, package)
-            ask_all(package, base, Path(folder, f"{place}.db"), engine, figures)
-    table = Table("system", "NDCG@10", "hit@1", title=f"{len(figures.query_s)} questions")
-    for system, ndcg in figures.ndcg.items():
-        table.add_row(system, f"{statistics.mean(ndcg):.3f}", f"{statistics.mean(figures.first[system]):.3f}")
+            ask_all(package, given.packages, Path(databases, f"{place}.db"), engine, figures)
+    table = Table("system, in per cent", *SHOWN, title=f"{len(figures.query_s)} questions")
+    for system, answers in figures.answers.items():
+        table.add_row(system, *(f"{percentages(answers)[each]:.1f}" for each in SHOWN))
     query_ms = 1000 * statistics.median(figures.query_s)
     said = f"a search {query_ms:.2f} ms (median); {figures.lines:,} lines indexed in {figures.indexed_s:.2f} s"
     Console().print(table, said)

@@ -231,6 +231,11 @@ async def latencies(call: Callable[[int], Awaitable[Any]], count: int) -> tuple[
     return statistics.median(times), statistics.quantiles(times, n=20)[-1]
 
 
+def latency_figures(name: str, times: tuple[float, float], reach: float, reach_95: float = 0.0) -> list[Figure]:
+    """Return the rows of a median and a 95th percentile in milliseconds, with their goals."""
+    return [Figure(f"{name}, p50", times[0], "ms", reach), Figure(f"{name}, p95", times[1], "ms", reach_95)]
+
+
 def print_figures(figures: list[Figure]) -> None:
     """Print the figures as a table."""
     table = Table("what", "measured", "reach", "")

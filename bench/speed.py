@@ -25,6 +25,7 @@ from bench.harness import (
     drained,
     fill,
     latencies,
+    latency_figures,
     print_figures,
     runtime,
     settle,
@@ -73,31 +74,24 @@ async def measure_starts() -> list[Figure]:
 
 
 async def measure_calls() -> list[Figure]:
-    texts = varied(LARGE + 2 * SAMPLES + BURST)
+    texts = varied(LARGE + SAMPLES + BURST)
     more = texts[LARGE:]
-    figures = []
     async with runtime() as running, running.client() as client:
-        for size in (1000, LARGE):
-            present = 0 if size == 1000 else 1000 + SAMPLES
-            await fill(client, texts[present:size])
-            await settle(running, client)
-            offset = 0 if size == 1000 else SAMPLES
-            p50, p95 = await latencies(lambda n, offset=offset: client.store(more[offset + n]), SAMPLES)  # type: ignore[misc]
-            figures.append(Figure(f"`store_memory` acknowledged at {size:,}, p50", p50, "ms", 1.5))
-            figures.append(Figure(f"`store_memory` acknowledged at {size:,}, p95", p95, "ms", 4))
+        await fill(client, texts[:LARGE])
+        await settle(running, client)
+        times = await latencies(lambda n: client.store(more[n]), SAMPLES)
+        figures = latency_figures(f"`store_memory` acknowledged at {LARGE:,}", times, 1.5, 4)
         await settle(running, client)
         questions = [
             f"how does {text.split(': ', 1)[1][:60].lower()} work?" for text in texts[: LARGE : LARGE // SAMPLES]
         ]
-        for strategy, reach in (("hybrid", 8.0), ("keyword", 4.0)):
-            p50, p95 = await latencies(
+        for strategy, reach, reach_95 in (("hybrid", 8.0, 16.0), ("keyword", 4.0, 0.0)):
+            times = await latencies(
                 lambda n, strategy=strategy: client.call("recall_memories", query=questions[n], strategy=strategy),  # type: ignore[misc]
                 len(questions),
             )
-            figures.append(Figure(f"`recall_memories` {strategy} at {LARGE:,}, p50", p50, "ms", reach))
-            if strategy == "hybrid":
-                figures.append(Figure(f"`recall_memories` {strategy} at {LARGE:,}, p95", p95, "ms", 16))
-        rate = await fill(client, more[2 * SAMPLES :])
+            figures += latency_figures(f"`recall_memories` {strategy} at {LARGE:,}", times, reach, reach_95)
+        rate = await fill(client, more[SAMPLES:])
         figures.append(Figure(f"stores acknowledged, {IN_FLIGHT} in flight", rate, "1/s", 1500, more_is_better=True))
     return figures
 
@@ -217,22 +211,21 @@ async def _changes(running: Runtime, client: StdioClient) -> list[Figure]:
         if "error" in answer or answer.get("warnings"):
             raise RuntimeError(f"not changed as it should be: {answer}")
 
-    figures = []
+    figures: list[Figure] = []
     for tool, arguments in (
         ("tag_memory", {"add": ["kept"]}),
         ("update_memory", {"content": "the note, changed", "importance": 0.9}),
         ("forget_memory", {"reason": "measured"}),
     ):
-        p50, p95 = await latencies(lambda n, tool=tool, given=arguments: change(tool, n, **given), SAMPLES)  # type: ignore[misc]
-        figures.append(Figure(f"`{tool}` acknowledged at {LARGE:,}, p50", p50, "ms", 3))
-        figures.append(Figure(f"`{tool}` acknowledged at {LARGE:,}, p95", p95, "ms", 0))
+        times = await latencies(lambda n, tool=tool, given=arguments: change(tool, n, **given), SAMPLES)  # type: ignore[misc]
+        figures += latency_figures(f"`{tool}` acknowledged at {LARGE:,}", times, 3)
     return figures
 
 
 async def _graph(client: StdioClient, texts: list[str]) -> list[Figure]:
     modules = list(dict.fromkeys(text.partition(": ")[0] for text in texts))
     names = itertools.cycle(modules)
-    figures = []
+    figures: list[Figure] = []
     for depth, reach in ((1, 5.0), (3, 25.0)):
 
         async def search(_: int, depth: int = depth) -> None:
@@ -240,9 +233,8 @@ async def _graph(client: StdioClient, texts: list[str]) -> list[Figure]:
             if not answer.get("entities"):
                 raise RuntimeError(f"nothing was found: {answer}")
 
-        p50, p95 = await latencies(search, SAMPLES)
-        figures.append(Figure(f"`search_knowledge_graph` depth {depth} at {LARGE:,}, p50", p50, "ms", reach))
-        figures.append(Figure(f"`search_knowledge_graph` depth {depth} at {LARGE:,}, p95", p95, "ms", 0))
+        name = f"`search_knowledge_graph` depth {depth} at {LARGE:,}"
+        figures += latency_figures(name, await latencies(search, SAMPLES), reach)
     return figures
 
 
@@ -254,11 +246,8 @@ async def _contexts(client: StdioClient, texts: list[str]) -> list[Figure]:
         if answer.get("warnings") or not answer["memories_used"]:
             raise RuntimeError(f"not answered as it should be: {answer}")
 
-    p50, p95 = await latencies(ask, SAMPLES)
-    return [
-        Figure(f"`get_memory_context` at {LARGE:,} with a task, p50", p50, "ms", 40),
-        Figure(f"`get_memory_context` at {LARGE:,} with a task, p95", p95, "ms", 0),
-    ]
+    name = f"`get_memory_context` at {LARGE:,} with a task"
+    return latency_figures(name, await latencies(ask, SAMPLES), 40)
 
 
 MEASUREMENTS: Final[dict[str, Callable[[], Awaitable[list[Figure]]]]] = {

@@ -25,10 +25,6 @@ from remembrancer.memory.decay import DAY_S
 from remembrancer.protocol.paths import RuntimePaths
 
 STORY: Final[Json] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-MEMORIES: Final[dict[str, Json]] = {
-    step["keep"]: step for session in STORY["sessions"] for step in session["steps"] if "keep" in step
-}
-"""The steps that store the memories, by the story's names for these."""
 WAIT_S: Final = 30.0
 """The time allowed for background work of a second or two."""
 NO_TIMES: Final = frozenset({"importance", "confidence", "strength", "score", "until"})
