@@ -1,6 +1,6 @@
-"""The wheel in empty environments, as people install it: with pip, pipx and uv it stores, finds and brings the plugin.
+"""The wheel in empty environments, as people install it: with pipx and uv it stores, finds and brings the plugin.
 
-`make packages` builds the wheel and installs pipx and uv; without them these tests are skipped.
+`make packages` builds the wheel and installs pipx and uv, without which these are skipped; `make package` tries pip.
 """
 
 import os
@@ -27,12 +27,6 @@ def run(environ: dict[str, str], *command: str | Path, timeout_s: float = 120.0)
     return done.stdout
 
 
-def by_pip(environ: dict[str, str], place: Path, wheel: Path) -> Path:
-    run(environ, sys.executable, "-m", "venv", place / "venv")
-    run(environ, place / "venv/bin/pip", "install", "--quiet", wheel, timeout_s=INSTALL_S)
-    return place / "venv/bin/remembrancer"
-
-
 def by_pipx(environ: dict[str, str], place: Path, wheel: Path) -> Path:
     environ = environ | {"PIPX_HOME": str(place / "pipx"), "PIPX_BIN_DIR": str(place / "bin")}
     run(environ, TOOLS / "pipx", "install", "--python", sys.executable, wheel, timeout_s=INSTALL_S)
@@ -45,7 +39,7 @@ def by_uv(environ: dict[str, str], place: Path, wheel: Path) -> Path:
     return place / "bin/remembrancer"
 
 
-@pytest.mark.parametrize("install", [by_pip, by_pipx, by_uv])
+@pytest.mark.parametrize("install", [by_pipx, by_uv])
 def test_the_wheel_works_in_an_empty_environment(
     home: Path, tmp_path: Path, install: Callable[[dict[str, str], Path, Path], Path]
 ) -> None:

@@ -34,7 +34,7 @@ from remembrancer.protocol.errors import FileLocked
 from remembrancer.protocol.paths import RuntimePaths, delete_database
 from tests.cases import cases
 from tests.patience import until
-from tests.runtime import Runtime, Session
+from tests.runtime import READ_AT_ONCE, Runtime, Session
 from tests.spaces import write_rows
 
 CALL_S: Final = 60.0
@@ -46,6 +46,8 @@ SETTINGS: Final = {"embedders": "0", "consolidator": "0", "toolsets": "memory,fi
 EXAMINED: Final = ("configuration", "home", "files", "processes", "records", "write queue")
 """The doctor's checks that look at the home; those of the installation and of the model take seconds each."""
 FULL_DISK_BYTES: Final = 1024 * 1024
+PUT: Final = ("directory", "file", "pipe", "device", "garbage")
+"""What is put in the place of something else."""
 
 
 class Damage(msgspec.Struct, frozen=True):
@@ -80,12 +82,15 @@ class Place:
 
     def __init__(self, home: Path, project: str, damage: Damage) -> None:
         self.path = home / damage.path.replace("P", project)
-        self._mark: bytes | None = None
         self._holder: subprocess.Popen[bytes] | None = None
         self._how = damage.how
-        if self._how in ("directory", "file", "pipe", "device", "garbage"):
-            self._clear()
+        if self._how in PUT:
+            if self.path.is_dir():
+                shutil.rmtree(self.path)
+            delete_database(self.path)
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._make()
+        self._put = _content(self.path) if self._how in (*PUT, "newer") else None
 
     def release(self) -> None:
         """Let go of a lock or a disk."""
@@ -98,40 +103,26 @@ class Place:
 
     def is_kept(self) -> bool:
         """True if what was put in the place is there still, or beside it under another name."""
-        if self._mark is None:
-            return True
         beside = [*self.path.parent.glob(f"{self.path.stem}*"), *self.path.parent.glob(f"{self.path.name}*")]
-        return any(_content(path) == self._mark for path in beside)
-
-    def _clear(self) -> None:
-        if self.path.is_dir() and not self.path.is_symlink():
-            shutil.rmtree(self.path)
-        delete_database(self.path)
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return self._put is None or any(_content(path) == self._put for path in beside)
 
     def _make(self) -> None:
         match self._how:
             case "directory":
                 self.path.mkdir()
-                self._mark = b"what somebody keeps there"
-                (self.path / "kept").write_bytes(self._mark)
+                (self.path / "kept").write_bytes(b"what somebody keeps there")
             case "file":
-                self._mark = b"what somebody keeps there"
-                self.path.write_bytes(self._mark)
+                self.path.write_bytes(b"what somebody keeps there")
             case "pipe":
                 os.mkfifo(self.path)
-                self._mark = b"a pipe"
             case "device":
                 self.path.symlink_to("/dev/zero")
-                self._mark = b"a link to a device"
             case "unreadable":
                 self.path.chmod(0)
             case "newer":
                 write_rows(self.path, "PRAGMA user_version = 99000000", "PRAGMA wal_checkpoint(TRUNCATE)")
-                self._mark = self.path.read_bytes()
             case "garbage":
-                self._mark = b"no database, but a note that somebody wrote\n" * 500
-                self.path.write_bytes(self._mark)
+                self.path.write_bytes(b"no database, but a note that somebody wrote\n" * 500)
             case "empty":
                 self.path.write_bytes(b"")
             case "missing" if self.path.is_dir():
@@ -147,16 +138,11 @@ class Place:
                 self._holder.stdout.readline()
 
 
-def _content(path: Path) -> bytes | None:
-    """A mark that tells the thing at a path from another."""
-    if path.is_symlink():
-        return b"a link to a device"
-    if path.is_fifo():
-        return b"a pipe"
+def _content(path: Path) -> object:
+    """What tells the thing at a path from another."""
     if path.is_dir():
-        kept = path / "kept"
-        return kept.read_bytes() if kept.is_file() else None
-    return path.read_bytes() if path.is_file() else None
+        return {each.name: each.read_bytes() for each in path.glob("kept")}
+    return path.read_bytes() if path.is_file() else path.is_fifo() or (path.is_symlink() and path.readlink())
 
 
 class Scene:
@@ -178,6 +164,7 @@ class Scene:
     async def prepare(self) -> None:
         """Fill the home that all others are copies of."""
         self.template.mkdir(mode=0o700)
+        (self.template / "config.toml").write_text(READ_AT_ONCE)
         for name in self.projects:
             async with self.client(self.template, name, {}) as client:
                 await connected(client)
