@@ -18,6 +18,7 @@ import anyio
 import anyio._core._signals  # which anyio imports at its first use
 
 from remembrancer.actors.embedder import onnx
+from remembrancer.actors.indexer import watching
 from remembrancer.command_line import COMMANDS
 from remembrancer.config.settings import Settings
 from remembrancer.memory.credentials import find_credential
@@ -77,6 +78,7 @@ time_windows("last week", 0.0)  # compiles its patterns for the first text, and 
 find_credential("")
 anyio.run(anyio.lowlevel.checkpoint)
 _load_the_default_model_once()
+watching.FIRST_REPORT_MS = 100  # type: ignore[misc]  # a watch that is told to end does so at its next report
 gc.collect()
 gc.freeze()
 if sys.platform == "linux":

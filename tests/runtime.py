@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 ERAS: Final = ("legacy", "2026-07-28")
 """Modes of the SDK's client: the handshake, and the newest protocol."""
+READ_AT_ONCE: Final = "watch_quiet_s = 0.05\n"
+"""A configuration file with which changed files are read at once, and an indexer ends at once."""
 
 
 def command(
@@ -258,6 +260,7 @@ def bridged(session: str, mode: str = "auto", *, toolsets: str | None = None, **
 
 def note_session(home: Path, workspace: Path, *, session: type[StdioClient] = Session, **settings: str) -> StdioClient:
     """A client in a workspace, with the tools for notes and memories."""
+    (home / "config.toml").write_text(READ_AT_ONCE)
     environ = {"REMEMBRANCER_TOOLSETS": "memory,files"}
     environ |= {f"REMEMBRANCER_{name.upper()}": value for name, value in settings.items()}
     return session(home, cwd=workspace, environ=environ)

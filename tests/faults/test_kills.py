@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
-from bench.client import CLOSED, StdioClient
+from bench.client import CLOSED
 from remembrancer.protocol.control import ConsolidatorHealth
 from remembrancer.protocol.gateway_link import UNAVAILABLE
 from remembrancer.protocol.kinds import Kind, type_of_kind
@@ -24,7 +24,7 @@ from tests.faults.soak import Killer
 from tests.operations import SESSION, change_operation
 from tests.patience import PATIENCE_S, until
 from tests.processes.runtimes import is_dead
-from tests.runtime import Runtime, Session
+from tests.runtime import ColdSession, Runtime, Session
 
 
 @pytest.mark.parametrize("roles", [(*("store", "gateway", "embedder") * 2, "launcher"), ()], ids=["each", "all"])
@@ -196,7 +196,7 @@ async def test_the_end_of_a_session_bears_the_death_of_consolidator_and_store(ho
 
 
 async def test_many_sessions_opened_and_killed_leave_one_runtime_and_no_orphan(home: Path) -> None:
-    clients = [StdioClient(home) for _ in range(24)]
+    clients = [ColdSession(home) for _ in range(24)]
     await asyncio.gather(*(client.start() for client in clients))
     await asyncio.gather(*(client.initialize() for client in clients[::2]))
     for client in clients:

@@ -37,12 +37,13 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 HOOK = [sys.executable, "-P", "-m", "remembrancer", "hook"]
+"""A hook as a client runs it."""
 
 
 def run(stdin: bytes, *arguments: str, **environ: str) -> subprocess.CompletedProcess[bytes]:
-    """A hook as a client runs it; nothing may ever make it fail."""
+    """A hook, forked; nothing may ever make it fail."""
     whole = {**os.environ, **environ}
-    finished = subprocess.run([*HOOK, *arguments], input=stdin, capture_output=True, check=False, env=whole)
+    finished = run_command("hook", *arguments, environ=whole, stdin=stdin, timeout_s=2 * PATIENCE_S)
     assert finished.returncode == 0
     assert b"Traceback" not in finished.stderr
     return finished
@@ -253,8 +254,7 @@ def test_on_a_cold_start_the_runtime_is_started_and_not_waited_for(
 ) -> None:
     monkeypatch.setenv("REMEMBRANCER_HOOK_WAIT_S", "0.05")
     whole = json.dumps({"session_id": "s", "cwd": str(project), "hook_event_name": event, **given})
-    asked = run_command("hook", event, environ=os.environ, stdin=whole.encode(), timeout_s=PATIENCE_S)
-    assert (asked.returncode, asked.stdout) == (0, b"")
+    assert run(whole.encode(), event).stdout == b""
     assert FileLock(RuntimePaths(home).start_lock).is_held_elsewhere(), "nobody starts a second one meanwhile"
     until(lambda: is_up(RuntimePaths(home)))
     monkeypatch.setenv("REMEMBRANCER_HOOK_WAIT_S", f"{PATIENCE_S}")

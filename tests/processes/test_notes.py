@@ -21,7 +21,7 @@ from remembrancer.config.project import project_of
 from tests.git import make_repository, make_worktree
 from tests.patience import until
 from tests.pure.test_transcripts import lines, said
-from tests.runtime import Runtime, Session, command, note_session
+from tests.runtime import READ_AT_ONCE, Runtime, Session, command, note_session
 
 DATABASE = "# Decisions\n\n## Database\n\nWe chose PostgreSQL for the billing service, because it keeps transactions.\n"
 
@@ -141,11 +141,10 @@ async def test_what_an_assistant_wrote_itself_is_found_by_another_and_stays_as_i
     home: Path, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("REMEMBRANCER_NATIVE_MEMORIES", "true")
     note = tmp_path / ".codex" / "memories" / "ferry.md"
     note.parent.mkdir(parents=True)
     note.write_text("The ferry to Helsinki leaves at noon.\n")
-    async with Session(home, cwd=repository) as client:
+    async with note_session(home, repository, native_memories="true") as client:
 
         async def is_found() -> bool:
             memories = (await client.call("recall_memories", query="ferry to Helsinki"))["memories"]
@@ -154,8 +153,7 @@ async def test_what_an_assistant_wrote_itself_is_found_by_another_and_stays_as_i
         await until(is_found)
         await until(lambda: "searches read their own files: codex 1" in command("status", home=home).stdout)
     await Runtime(home).down()
-    monkeypatch.setenv("REMEMBRANCER_NATIVE_MEMORIES", "false")
-    async with Session(home, cwd=repository) as client:
+    async with note_session(home, repository, native_memories="false") as client:
         recall = partial(client.call, "recall_memories", query="ferry to Helsinki")
         await until(recall, lambda answer: answer["memories"] == [])
     assert [path.read_text() for path in note.parent.iterdir()] == ["The ferry to Helsinki leaves at noon.\n"]
@@ -328,8 +326,9 @@ async def test_earlier_sessions_and_files_elsewhere_are_found(home: Path, reposi
 
 
 @pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def file(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file that the block of a project's memories is kept in."""
+    (home / "config.toml").write_text(READ_AT_ONCE)
     monkeypatch.setenv("REMEMBRANCER_MARKDOWN_INDEX", "MEMORY.md")
     tree = tmp_path / "app"
     tree.mkdir()
@@ -384,7 +383,7 @@ async def test_a_file_outside_of_all_trees_is_kept_if_it_is_ours(home: Path, tmp
     outside.mkdir()
     file = outside / f"app-{project_of(tree).id}.md"
     file.write_text("# Mine\n")
-    (home / "config.toml").write_text(f'markdown_index = "{outside}/{{project}}.md"\n')
+    (home / "config.toml").write_text(f'{READ_AT_ONCE}markdown_index = "{outside}/{{project}}.md"\n')
     async with Session(home, cwd=tree) as client:
         await client.store("Deploys are on Fridays.", kind="convention")
         await anyio.sleep(3.0)  # nobody tells that a file is not written

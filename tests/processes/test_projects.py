@@ -15,6 +15,7 @@ import pytest
 
 from remembrancer.commands import exit_codes
 from remembrancer.config.project import project_of
+from remembrancer.config.settings import Settings
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.sharing import MoveProject
@@ -25,6 +26,9 @@ from tests.operations import memory_id_of, store_operation
 from tests.patience import until
 from tests.runtime import command
 from tests.spaces import has_space, rows_of
+
+WITHOUT_EMBEDDERS = Settings(embedders=0)
+"""For a store of which a command searches: it waits for no model."""
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +63,7 @@ async def test_a_moved_repository_is_named_and_finds_its_memories_again(home: Pa
     tree = tmp_path / "tree"
     git("worktree", "add", str(tree), at=old)
     rig = Rig(home, PATIENT)
-    async with rig.store(), rig.running() as gateway:
+    async with rig.store(WITHOUT_EMBEDDERS), rig.running() as gateway:
         async with rig.session(directory=str(old), session="session:one") as client:
             erased = await client.store("The beacon burns on the northern mole")
             await found(client, "The beacon burns on the northern mole: or a lantern?")
@@ -67,6 +71,8 @@ async def test_a_moved_repository_is_named_and_finds_its_memories_again(home: Pa
             mine = await client.store("I like the lantern to be green", kind="preference")
             await client.call("promote_memory", memory_id=mine["memory_id"], target_scope="user")
             await client.say_end()
+        log, former = gateway.access.shown_log, project_of(old).id
+        await until(lambda: log.read(project=former))  # some time after the answers
         new.parent.mkdir()
         old.rename(new)
         async with rig.session(directory=str(new), bridge="11" * 16, session="session:two") as client:
@@ -95,8 +101,7 @@ async def test_a_moved_repository_is_named_and_finds_its_memories_again(home: Pa
             texts = ("The lantern is lit at dusk", "The lantern hangs at the gate", "I like the lantern to be green")
             everything = set(texts)
             assert await found(client, "lantern") == everything
-            log = gateway.access.shown_log
-            assert not log.read(project=project_of(old).id)
+            assert not log.read(project=former)
             assert any("beacon" in each.question for each in log.read(project=project_of(new).id))
             done = await ran("forget", erased["memory_id"], "--for-good", "--yes", home=home, directory=new)
             assert done.returncode == exit_codes.OK, done.stderr
@@ -119,7 +124,7 @@ async def test_a_directory_that_becomes_a_repository_can_keep_its_memories(home:
     place = tmp_path / "shop"
     place.mkdir()
     rig = Rig(home, PATIENT)
-    async with rig.store(), rig.running():
+    async with rig.store(WITHOUT_EMBEDDERS), rig.running():
         async with rig.session(directory=str(place), session="session:one") as client:
             await client.store("The lantern is lit at dusk")
             assert "before: " not in (await client.call("get_memory_context"))["context_block"]

@@ -18,6 +18,7 @@ import pytest
 
 from remembrancer.command_line import main
 from remembrancer.commands import exit_codes
+from remembrancer.config.settings import Settings
 from remembrancer.journal.contract import START, LaneMark, NewEntry
 from remembrancer.journal.jetstream import Server
 from remembrancer.journal.sealing import Keyring, Sealed
@@ -389,7 +390,7 @@ async def test_two_homes_share_a_project_and_agree_after_the_server_was_dead(
 ) -> None:
     (desk, laptop), here, there = checkouts, Rig(home, PATIENT), Rig(other, PATIENT)
     async with (
-        store_rig(home, constants=PATIENT_JOURNAL),
+        store_rig(home, settings=Settings(embedders=0), constants=PATIENT_JOURNAL),
         store_rig(other, constants=PATIENT_JOURNAL),
         here.running(),
         there.running(),
