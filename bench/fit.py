@@ -31,7 +31,7 @@ from sklearn.linear_model import LogisticRegression
 from bench.datasets import Haystack, Question, load_sets
 from bench.in_process import Asking, Sets, arguments
 from bench.joined import read_joined
-from bench.measures import Answered, calibration_error, measure
+from bench.measures import Answered, calibration_error, percentages
 from remembrancer.actors.embedder.workers import load_engine
 from remembrancer.config.settings import Settings
 from remembrancer.memory.features import NAMES
@@ -196,17 +196,14 @@ def probabilities(each: Judged, fitted: Fitted) -> Array:
 
 def figures_of(of_set: Sequence[Judged], weights: Array) -> dict[str, float]:
     """Return the figures of one set in per cent of its answerable questions, and how often an old state comes first."""
-    asked = [each for each in of_set if each.question.wanted]
     found = []
-    stale = 0
-    for each in asked:
-        order = np.argsort(-scored(each.table, weights)[1], kind="stable")[:10].tolist()
-        ranked = tuple(each.labels[place] for place in order)
-        found.append(measure(ranked, each.question.wanted))
-        stale += Answered(each.question.kind, ranked, each.question.wanted, each.question.stale).is_stale_first
-    names = ("NDCG@10", "any@1", "any@5", "any@10")
-    means = {name: 100 * sum(each[name] for each in found) / len(found) for name in names}
-    return means | {"never": 100 - means["any@10"], "stale first": float(stale)}
+    for each in of_set:
+        if each.question.wanted:
+            order = np.argsort(-scored(each.table, weights)[1], kind="stable")[:10].tolist()
+            ranked = tuple(each.labels[place] for place in order)
+            found.append(Answered(each.question.kind, ranked, each.question.wanted, each.question.stale))
+    means = percentages(found)
+    return means | {"never": 100 - means["any@10"], "stale first": sum(each.is_stale_first for each in found)}
 
 
 def threshold(sets: Mapping[str, Sequence[Judged]], fitted: Fitted) -> float:

@@ -44,18 +44,6 @@ QUIET_S: Final = 3.0
 """The pause between two looks at what the store has compared."""
 SIZES: Final = (1, 2, 5, 15, 50, 100)
 """Bounds of the groups of histories, in sessions."""
-FIGURES: Final = (
-    "histories",
-    "in force",
-    "given",
-    "replaced",
-    "still given",
-    "tokens",
-    "recalled",
-    "tokens of a recall",
-    "before its edit",
-    "replaced before edits",
-)
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+|\n+")
 _WORD: Final = re.compile(r"\w+")
 _FUNCTION: Final = """import math
@@ -265,19 +253,19 @@ def report(outcomes: Sequence[Outcome]) -> dict[str, dict[str, float]]:
 
 def _figures(outcomes: Sequence[Outcome]) -> dict[str, float]:
     in_force, replaced = sum(each.in_force for each in outcomes), sum(each.replaced for each in outcomes)
-    values = (
-        len(outcomes),
-        in_force,
-        100 * sum(each.given for each in outcomes) / in_force,
-        replaced,
-        100 * sum(each.still_given for each in outcomes) / max(1, replaced),
-        statistics.median(each.tokens for each in outcomes),
-        100 * sum(each.recalled for each in outcomes) / in_force,
-        statistics.median([tokens for each in outcomes for tokens in each.recall_tokens]),
-        100 * sum(each.before_edit for each in outcomes) / in_force,
-        100 * sum(each.replaced_before_edits for each in outcomes) / max(1, replaced),
-    )
-    return {name: round(value, 1) for name, value in zip(FIGURES, values, strict=True)}
+    values = {
+        "histories": len(outcomes),
+        "in force": in_force,
+        "given": 100 * sum(each.given for each in outcomes) / in_force,
+        "replaced": replaced,
+        "still given": 100 * sum(each.still_given for each in outcomes) / max(1, replaced),
+        "tokens": statistics.median(each.tokens for each in outcomes),
+        "recalled": 100 * sum(each.recalled for each in outcomes) / in_force,
+        "tokens of a recall": statistics.median([tokens for each in outcomes for tokens in each.recall_tokens]),
+        "before its edit": 100 * sum(each.before_edit for each in outcomes) / in_force,
+        "replaced before edits": 100 * sum(each.replaced_before_edits for each in outcomes) / max(1, replaced),
+    }
+    return {name: round(value, 1) for name, value in values.items()}
 
 
 def main() -> int:
@@ -294,9 +282,9 @@ def main() -> int:
         return 0
     played = asyncio.run(play_in_projects(histories, play))
     reported = report([each for each in played if each.in_force])
-    table = Table("", *FIGURES)
+    table = Table("", *reported["all"])
     for name, figures in reported.items():
-        table.add_row(name, *(str(figures[each]) for each in FIGURES))
+        table.add_row(name, *map(str, figures.values()))
     Console().print(table)
     return 0
 

@@ -114,7 +114,7 @@ async def test_bursts_and_branches_are_followed_and_while_nothing_changes_nothin
         await until(lambda: has(FILES))
         indexer = Runtime(home).process("indexer")
         before = written(indexer)
-        await asyncio.sleep(6)
+        await asyncio.sleep(4.5)
         assert written(indexer) == before
         assert indexer.memory_info().rss < 60 * 1024 * 1024
         here("checkout", "-qb", "many")

@@ -236,7 +236,7 @@ async def test_a_note_on_a_hanging_disk_holds_nobody_up(home: Path, repository: 
     waits_for = repository / ".note-.gitignore.tmp"  # which the first note of a repository in git goes by
     other = tmp_path / "other"
     other.mkdir()
-    patient = note_session(home, repository, call_budget_s="16")
+    patient = note_session(home, repository, call_budget_s="8")
     async with patient as client, note_session(home, other) as elsewhere:
         with hanging(waits_for):
             writing = asyncio.create_task(client.call("memory_store", content="- the harbour is deep"))
@@ -386,7 +386,7 @@ async def test_a_file_outside_of_all_trees_is_kept_if_it_is_ours(home: Path, tmp
     (home / "config.toml").write_text(f'{READ_AT_ONCE}markdown_index = "{outside}/{{project}}.md"\n')
     async with Session(home, cwd=tree) as client:
         await client.store("Deploys are on Fridays.", kind="convention")
-        await anyio.sleep(3.0)  # nobody tells that a file is not written
+        await anyio.sleep(2.0)  # nobody tells that a file is not written
         assert file.read_text() == "# Mine\n"
         file.unlink()
         await client.store("Revisions are rebased, never merged.", kind="convention")
