@@ -21,7 +21,6 @@ from rich.table import Table
 
 from bench.client import Json, StdioClient
 from remembrancer.commands import exit_codes
-from remembrancer.config.tokens import Tokens
 
 Subject = TypeVar("Subject")
 Played = TypeVar("Played")
@@ -156,11 +155,6 @@ def shown_places(memories: Sequence[Json], places: Mapping[str, int]) -> list[in
 def iso(seconds: float) -> str:
     """Return a moment in the form that the tools accept."""
     return datetime.fromtimestamp(seconds, UTC).isoformat()
-
-
-def token_of(home: Path, project: Path | None = None) -> str:
-    """Return a token for a runtime in that home, and for the project of a directory (default: the home)."""
-    return Tokens(home).create("bench", (str(project or home),), time.time())
 
 
 async def wait_until(condition: Callable[[], Awaitable[bool]], timeout_s: float, interval_s: float = 0.02) -> float:

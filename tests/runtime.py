@@ -4,14 +4,13 @@ import asyncio
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import psutil
 
@@ -27,9 +26,6 @@ from remembrancer.protocol.problems import find_problems
 from tests.forked import run_command, start_bridge, start_runtime
 from tests.patience import PATIENCE_S
 from tests.spaces import rows_of
-
-if TYPE_CHECKING:
-    from mcp import Client
 
 ERAS: Final = ("legacy", "2026-07-28")
 """Modes of the SDK's client: the handshake, and the newest protocol."""
@@ -231,31 +227,6 @@ class PatientSession(Session):
             answer = await super().call(tool, **arguments)
             if not ("error" in answer and answer.get("retry_possible")) or time.monotonic() > deadline:
                 return answer
-
-
-class Caller:
-    """The client of a session over the SDK, whose calls have to succeed, unless a test says otherwise."""
-
-    def __init__(self, client: "Client") -> None:
-        self._client = client
-
-    async def __call__(self, tool: str, *, fails: bool = False, **arguments: Any) -> dict[str, Any]:
-        result = await self._client.call_tool(tool, arguments)
-        answer: dict[str, Any] = result.structured_content or {}
-        assert result.is_error is fails, answer
-        return answer
-
-
-def bridged(session: str, mode: str = "auto", *, toolsets: str | None = None, **options: Any) -> "Client":
-    """The SDK's client, which starts a bridge. The runtime, in the home of the environment, is up before."""
-    from mcp import Client  # takes more than a second, and every process that has `tests.processes.runtimes` has this
-    from mcp.client.stdio import StdioServerParameters
-
-    environ = {**os.environ, "REMEMBRANCER_SESSION_ID": session}
-    environ |= {} if toolsets is None else {"REMEMBRANCER_TOOLSETS": toolsets}
-    start_runtime(environ)
-    parameters = StdioServerParameters(command=sys.executable, args=["-m", "remembrancer", "mcp"], env=environ)
-    return Client(parameters, mode=mode, cache=None, **options)
 
 
 def note_session(home: Path, workspace: Path, *, session: type[StdioClient] = Session, **settings: str) -> StdioClient:

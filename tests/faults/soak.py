@@ -35,9 +35,9 @@ import psutil
 
 import tests.runtime
 from bench.client import CLOSED, ClientError, Json, StdioClient
-from bench.harness import token_of
 from bench.varied_text import varied
 from remembrancer.actors.launcher.home import read_record
+from remembrancer.config.tokens import Tokens
 from remembrancer.memory.credentials import find_credential
 from remembrancer.protocol.paths import RuntimePaths
 from tests.conftest import processes_of
@@ -614,7 +614,7 @@ async def run(
     settings = {"EMBEDDERS": str(embedders), "HTTP_PORT": str(port), "TOOLSETS": TOOLSETS}
     environ = {f"REMEMBRANCER_{name}": value for name, value in settings.items()}
     token = runtime.home / "token"
-    token.write_text(token_of(runtime.home, workspace))
+    token.write_text(Tokens(runtime.home).create("soak", (str(workspace),), time.time()))
     over_http = ("--url", f"http://127.0.0.1:{port}/mcp", "--token-file", str(token))
     texts = iter(varied(100_000)) if kills > 100 else iter(varied(5000))
     crew = [

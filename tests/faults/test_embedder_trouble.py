@@ -114,7 +114,6 @@ def settings(provider: FakeProvider) -> dict[str, str]:
         "REMEMBRANCER_ENGINE": "voyage",
         "REMEMBRANCER_VOYAGE_URL": provider.url,
         "REMEMBRANCER_VOYAGE_KEY_FROM": "${MY_VOYAGE}",
-        "REMEMBRANCER_PROVIDER_TIMEOUT_S": "3",
         "MY_VOYAGE": KEY,
     }
 

@@ -108,7 +108,7 @@ def test_a_backup_has_what_was_acknowledged_before_it_began(home: Path, second: 
 
 
 async def test_queued_writes_are_in_a_backup(home: Path, second: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REMEMBRANCER_CALL_BUDGET_S", "12")
+    monkeypatch.setenv("REMEMBRANCER_CALL_BUDGET_S", "4")
     monkeypatch.setenv("REMEMBRANCER_STALL_TIMEOUT_S", "60")  # the store hangs until the test lets it go on
     async with Session(home) as client:
         await client.store("This is there already.")

@@ -78,7 +78,8 @@ def test_a_runtime_is_seen_scaled_and_stopped_from_the_command_line(home: Path) 
 def test_a_silent_launcher_is_degraded(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(runtime_client, "CONNECT_S", 1.0)
+    for name in ("CONNECT_S", "ANSWER_S"):
+        monkeypatch.setattr(runtime_client, name, 0.5)
     with runtime(home) as running:
         running.until_ready()
         running.process.send_signal(signal.SIGSTOP)

@@ -271,7 +271,7 @@ def test_up_refuses_an_address_at_which_it_cannot_listen(home: Path) -> None:
 
 
 def test_a_call_sent_again_without_the_store_keeps_its_id(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REMEMBRANCER_CALL_BUDGET_S", "12")
+    monkeypatch.setenv("REMEMBRANCER_CALL_BUDGET_S", "6")
     door.start()
     session = door.open_session()
 

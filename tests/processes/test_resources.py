@@ -1,17 +1,30 @@
 """Resources, subscriptions and prompts through real bridges and a whole runtime, with the SDK's client in both eras."""
 
+import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import anyio
 import mcp_types as mcp
 import pytest
 from mcp import Client
+from mcp.client.stdio import StdioServerParameters
 from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 
 from remembrancer.toolsets.memory.resources import PREFERENCES
+from tests.forked import start_runtime
 from tests.patience import until
-from tests.runtime import ERAS, Runtime, bridged
+from tests.runtime import ERAS, Runtime
+
+
+def bridged(session: str, mode: str, **options: Any) -> Client:
+    """The SDK's client, which starts a bridge. The runtime, in the home of the environment, is up before."""
+    environ = {**os.environ, "REMEMBRANCER_SESSION_ID": session}
+    start_runtime(environ)
+    parameters = StdioServerParameters(command=sys.executable, args=["-m", "remembrancer", "mcp"], env=environ)
+    return Client(parameters, mode=mode, cache=None, **options)
 
 
 class Heard:
@@ -72,8 +85,10 @@ async def test_a_subscription_outlives_the_gateway(runtime: Runtime, era: str) -
         assert "some time later" in str(content)
 
 
-@pytest.mark.hurried
-async def test_without_a_store_no_stream_watches_a_memory_that_may_be_anothers(runtime: Runtime) -> None:
+async def test_without_a_store_no_stream_watches_a_memory_that_may_be_anothers(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REMEMBRANCER_CALL_BUDGET_S", "1")
     async with bridged("session:one", ERAS[-1]) as client:
         await client.call_tool("get_memory_status", {})
         with runtime.suspended("store"), pytest.raises(MCPError) as caught:
