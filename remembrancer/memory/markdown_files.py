@@ -107,12 +107,15 @@ def sections_of(
     with the due date that it names; the number of ticked ones is returned as well. A date at the start of a section,
     its heading or an item, or in brackets at the end, is when it happened. The same section of the same file always
     gives the same memory. Front matter (Claude Code's has a `description`) is skipped, and so are headings without text
-    and lists of links to other notes, such as an index in `MEMORY.md`.
+    and lists of links to other notes, such as an index in `MEMORY.md`. An item is without
+    the title of its whole file, and without a heading that only says its kind.
     """
     front = _FRONT.fullmatch(text)
     body = front[2] if front else text
     lines = body.split("\n")
     headings = headings_of(body)
+    names = [heading.path for heading in headings if " > " not in heading.path]
+    title_of_all = f"{names[0]} > " if len(names) == 1 else ""
     starts = [(0, 0, ""), *((heading.first, heading.end, heading.path) for heading in headings)]
     made: dict[str, PortableMemory] = {}
     ticked = 0
@@ -132,10 +135,13 @@ def sections_of(
         named = None if is_open else _kind_named(title)
         if is_open or kind == "fact":
             kind = named or kind_of(titled)
-        prefix = above if is_open else headed
         listed = _ITEM.split(section)[1:] if _ITEM.match(section) and not is_open else []
         items = [item.strip() for item in listed if not _LINK.match(f"- {item}")]
         is_list = bool(items) and (named in STANDING or len(section.split()) >= WORDS_OF_ITEM * len(items))
+        says_kind = is_open or (is_list and named is not None and " " not in title)
+        prefix = above if says_kind else headed
+        if is_open or is_list:  # the title of a file that lists many things says little about each
+            prefix = "" if says_kind and f"{prefix} > " == title_of_all else prefix.removeprefix(title_of_all)
         parts: Sequence[str] = open_ends_in(titled) if is_open else items if is_list else (section,)
         for part in parts:
             content = f"{prefix}: {part}" if prefix else part
