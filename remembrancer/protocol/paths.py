@@ -3,11 +3,8 @@
 import os
 import stat
 from pathlib import Path
-from typing import Final
 
-from remembrancer.protocol.system import LONGEST_SOCKET_PATH
-
-_LONGEST_SOCKET_NAME: Final = len("/gateway-control.sock") + 4
+from remembrancer.protocol.system import run_directory
 
 
 class RuntimePaths:
@@ -16,7 +13,7 @@ class RuntimePaths:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.logs = home / "logs"
-        self.run = _run_directory(home)
+        self.run = Path(run_directory(str(home)))
         self.runtime_lock = home / "runtime.lock"
         """Held by the launcher as long as it lives; the kernel releases it after a crash."""
         self.start_lock = home / "start.lock"
@@ -58,19 +55,6 @@ class RuntimePaths:
     def store_endpoint(self) -> str:
         """The address where the store listens for the gateway and the workers."""
         return f"ipc://{self.run / 'store.sock'}"
-
-
-def _run_directory(home: Path) -> Path:
-    """`run` in the home, or a short private directory if a socket's path in the home would be too long."""
-    inside = home / "run"
-    if len(os.fsencode(inside)) + _LONGEST_SOCKET_NAME <= LONGEST_SOCKET_PATH:
-        return inside
-    import hashlib
-
-    # Not XDG_RUNTIME_DIR or TMPDIR: these may differ between two sessions of one user, which would then miss each
-    # other.
-    digest = hashlib.sha256(os.fsencode(home)).hexdigest()[:16]
-    return Path("/tmp") / f"remembrancer-{os.getuid()}-{digest}"  # noqa: S108 - private: owner and mode are checked
 
 
 def problem_of(path: Path, access: int = os.R_OK | os.W_OK) -> str | None:

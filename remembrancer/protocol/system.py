@@ -3,6 +3,7 @@ those of Linux, for one run of the tests. Hooks and the bridge import this modul
 
 # ruff: noqa: PTH118, PTH123
 import os
+import stat
 import sys
 import time
 from contextlib import suppress
@@ -15,6 +16,7 @@ DATA_DIRECTORY = "~/Library/Application Support" if sys.platform == "darwin" els
 MEMORY_STORAGE = "/dev/shm"  # noqa: S108 - private: owner and mode are checked
 LONGEST_SOCKET_PATH = 103
 """The longest path of a Unix socket on macOS in bytes, without its terminating NUL. Linux allows 107 (unix(7))."""
+_LONGEST_SOCKET_NAME = len("/gateway-control.sock") + 4
 NICENESS = 10
 """Out of 19: clients' requests go first, and background work still gets done on a busy machine."""
 _PR_SET_PDEATHSIG = 1
@@ -55,6 +57,26 @@ def _as_stored(path: str) -> str:
         finally:
             os.close(descriptor)
     return path
+
+
+def run_directory(home: str) -> str:
+    """`run` in a home, or a short private directory if a socket's path in the home would be too long."""
+    inside = os.path.join(home, "run")
+    if len(os.fsencode(inside)) + _LONGEST_SOCKET_NAME <= LONGEST_SOCKET_PATH:
+        return inside
+    import hashlib
+
+    # Not XDG_RUNTIME_DIR or TMPDIR: these may differ between two sessions of one user, which would then miss each
+    # other.
+    digest = hashlib.sha256(os.fsencode(home)).hexdigest()[:16]
+    return f"/tmp/remembrancer-{os.getuid()}-{digest}"  # noqa: S108 - private: owner and mode are checked
+
+
+def is_private(directory: str | os.PathLike[str]) -> bool:
+    """True if this is a directory, and no link, that only this user can access. Raises `OSError` if there is
+    nothing."""
+    about = os.lstat(directory)
+    return stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid() and not about.st_mode & 0o077
 
 
 def memory_storage() -> str:

@@ -15,6 +15,7 @@ from remembrancer import __version__
 from remembrancer.config.named_home import IN_MEMORY, MODE_VARIABLES, config_file, named_home
 from remembrancer.protocol.environment import is_secret_variable
 from remembrancer.protocol.gateway_link import LINK_VERSION
+from remembrancer.protocol.system import is_private, run_directory
 from remembrancer.protocol.ulids import as_ulid, new_identity
 
 TYPE_CHECKING = False
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 
 _LONGEST_CONFIG_BYTES = 1024 * 1024
-_LONGEST_RUN_DIRECTORY = 78
-"""In bytes. With a longer path, `protocol.paths` puts the sockets elsewhere."""
 
 
 class Places:
@@ -41,13 +40,7 @@ class Places:
         self.start_lock = os.path.join(home, "start.lock")
         self.runtime_lock = os.path.join(home, "runtime.lock")
         self.logs = os.path.join(home, "logs")
-        run = os.path.join(home, "run")
-        if len(os.fsencode(run)) > _LONGEST_RUN_DIRECTORY:
-            from pathlib import Path
-
-            from remembrancer.protocol.paths import RuntimePaths
-
-            run = str(RuntimePaths(Path(home)).run)
+        run = run_directory(home)
         self.gateway_socket = os.path.join(run, "gateway.sock")
         self._among_others = [home] if self.on_disk != home else []
         if os.path.dirname(run) != home:
@@ -55,14 +48,10 @@ class Places:
 
     def are_private(self) -> bool:
         """True if the socket, if there is one, is this user's: in a shared directory it may be another user's."""
-        for directory in self._among_others:
-            try:
-                about = os.lstat(directory)
-            except OSError:
-                return False  # it does not exist yet: anybody may create it in a moment
-            if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or about.st_mode & 0o077:
-                return False
-        return True
+        try:
+            return all(map(is_private, self._among_others))
+        except OSError:
+            return False  # it does not exist yet: anybody may create it in a moment
 
 
 def find_places(environ: Mapping[str, str]) -> Places:

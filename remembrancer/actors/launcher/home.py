@@ -11,6 +11,7 @@ from typing import Final
 from remembrancer.protocol.errors import AlreadyRunning, HomeUnusable
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths, read_file, reason_of
+from remembrancer.protocol.system import is_private
 
 PRIVATE_DIRECTORY: Final = 0o700
 
@@ -57,8 +58,7 @@ def _make_private(directory: Path) -> None:
 def _claim(directory: Path, use: str) -> None:
     """Create a directory for this user only, where another user may already have put a link or a directory."""
     directory.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
-    about = directory.lstat()
-    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or stat.S_IMODE(about.st_mode) & 0o077:
+    if not is_private(directory):
         raise unusable(directory, f"{use}, and other users can access it")
 
 
