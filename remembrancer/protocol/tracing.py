@@ -1,7 +1,6 @@
 """The durations of tool calls. A slow call is logged in one line, without any text of a memory or of a query."""
 
 import logging
-import time
 from collections import deque
 from typing import Final
 
@@ -16,9 +15,8 @@ logger = logging.getLogger(__name__)
 _durations: deque[float] = deque(maxlen=KEPT)
 
 
-def note_call(tool: str, began: float) -> None:
-    """Note the duration of a call that began at that monotonic time, and log a slow one."""
-    total_s = time.monotonic() - began
+def note_call(tool: str, total_s: float) -> None:
+    """Note the duration of a call, and log a slow one."""
     _durations.append(total_s)
     if total_s > SLOW_S:
         logger.info(SLOW_CALL, extra={"tool": tool, "total_ms": round(total_s * 1000, 2)})

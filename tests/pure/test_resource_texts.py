@@ -1,7 +1,6 @@
 """The resources' texts and their watchers, and how a remembered text is shown."""
 
 import logging
-import time
 import unicodedata
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -279,7 +278,7 @@ def test_queries_are_counted_and_each_memory_once(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(("lasted_s", "is_logged"), [(SLOW_S - 0.1, False), (SLOW_S + 0.1, True)])
 def test_only_a_slow_call_is_logged(caplog: pytest.LogCaptureFixture, lasted_s: float, is_logged: bool) -> None:
     with caplog.at_level(logging.INFO):
-        note_call("recall_memories", time.monotonic() - lasted_s)
+        note_call("recall_memories", lasted_s)
     assert last_durations_s()[-1] == pytest.approx(lasted_s, abs=0.09)
     lines = [vars(each) for each in caplog.records if each.message == SLOW_CALL]
     assert [line["tool"] for line in lines] == ["recall_memories"] * is_logged

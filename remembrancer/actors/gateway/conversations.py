@@ -161,12 +161,10 @@ def setting_warnings(environment: dict[str, str], settings: Settings) -> list[No
 
 @dataclass(slots=True, eq=False)
 class CallContext:
-    """A request's session, the time at which the client sent it (seconds since the epoch), and the monotonic time at
-    which it was read, for its duration."""
+    """A request's session, and the time at which the client sent it (seconds since the epoch)."""
 
     session: ClientConversation
     received_at: float
-    began: float = field(default_factory=time.monotonic)
     is_stream: bool = False
 
 
@@ -222,7 +220,7 @@ class ToolCalls:
         except Exception:
             logger.exception("a tool failed", extra={"tool": name})
             answer = self._error_result(InternalError(FAILED), tool)
-        note_call("unknown tool" if tool is None else name, context.began)
+        note_call("unknown tool" if tool is None else name, max(0.0, time.time() - context.received_at))
         return answer
 
     def _error_result(self, error: RemembrancerError, tool: Tool[Any] | None) -> CallResult:
@@ -349,7 +347,6 @@ class Session(ClientConversation):
 
     def take_line(self, line: bytes) -> None:
         """Begin to serve a line: a message with a timestamp, or a control line."""
-        read_at = time.monotonic()
         if line.startswith(CONTROL):
             self.has_announced_end = self.has_announced_end or line.rstrip() == END
             return
@@ -363,18 +360,15 @@ class Session(ClientConversation):
             return
         # For a plain tool call, the SDK's server would double its time.
         if self._has_plain_calls and (call := plain_call_in(text)) is not None:
-            self._tasks.create_task(self._call(call, self._open_request(call.id, sent_ms, read_at)))
+            self._tasks.create_task(self._call(call, self._open_request(call.id, sent_ms)))
         else:
-            self._take_message(text, sent_ms, read_at)
+            self._take_message(text, sent_ms)
 
-    def _open_request(
-        self, request_id: int | str, sent_ms: int, read_at: float, *, is_stream: bool = False
-    ) -> CallContext:
-        began = min(read_at, time.monotonic() - time.time() + sent_ms / 1000)
-        context = self._open[request_id] = CallContext(self, sent_ms / 1000, began, is_stream)
+    def _open_request(self, request_id: int | str, sent_ms: int, *, is_stream: bool = False) -> CallContext:
+        context = self._open[request_id] = CallContext(self, sent_ms / 1000, is_stream)
         return context
 
-    def _take_message(self, text: bytes, sent_ms: int, read_at: float) -> None:
+    def _take_message(self, text: bytes, sent_ms: int) -> None:
         """Refuse any other request, including the handshake that some releases send without waiting for its answer."""
         if _id_in(text) is not None:
             self._refuse(text, INVALID_REQUEST, "a session of this kind only calls tools")

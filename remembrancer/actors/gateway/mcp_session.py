@@ -64,7 +64,7 @@ class McpSession(Session):
     def _is_full(self) -> bool:
         return super()._is_full or self._inbox_send.statistics().current_buffer_used >= MAX_WAITING
 
-    def _take_message(self, text: bytes, sent_ms: int, read_at: float) -> None:
+    def _take_message(self, text: bytes, sent_ms: int) -> None:
         """Pass a message to the SDK's server, unless it is for the session itself."""
         try:
             message = _decode(text)
@@ -75,9 +75,8 @@ class McpSession(Session):
         match message:
             case mcp.JSONRPCRequest(id=request_id):
                 self._note_request(message)
-                metadata.request_context = self._open_request(
-                    request_id, sent_ms, read_at, is_stream=message.method == STREAM
-                )
+                is_stream = message.method == STREAM
+                metadata.request_context = self._open_request(request_id, sent_ms, is_stream=is_stream)
                 metadata.on_request_unanswered = partial(self._forget, request_id)
             case mcp.JSONRPCResponse(id=answered) | mcp.JSONRPCError(id=answered) if self._asking.is_asked(answered):
                 decided = self._asking.decided(message.result if isinstance(message, mcp.JSONRPCResponse) else {})
