@@ -41,15 +41,14 @@ prepared answer: a runtime may need many seconds to start, and clients list the 
 
 
 class OpenRequest:
-    """A client's request without an answer yet. `expires` is on the clock that the caller passes in, in seconds;
-    `longest` is the time limit while there is a gateway, `patient` while there is none."""
+    """A client's request without an answer yet, and its line for the gateway. `expires` is on the clock that the caller
+    passes in, in seconds; `longest` is the time limit while there is a gateway, `patient` while there is none."""
 
-    __slots__ = ("expires", "line", "longest", "message", "patient", "stamp_ms")
+    __slots__ = ("expires", "line", "longest", "message", "patient")
 
-    def __init__(self, message: dict[str, Any], line: bytes, stamp_ms: int, longest: float, patient: float) -> None:
+    def __init__(self, message: dict[str, Any], line: bytes, longest: float, patient: float) -> None:
         self.message = message
         self.line = line
-        self.stamp_ms = stamp_ms
         self.expires = self.longest = longest
         self.patient = patient
 
@@ -125,18 +124,16 @@ class Conversation:
         if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
             reason = 'a line must be one JSON-RPC message ("jsonrpc": "2.0"), not a batch'
             return None, error_line(_id_of(message), INVALID_REQUEST, reason)
-        method = message.get("method")
+        method, line = message.get("method"), stamped(line, stamp_ms)
         if isinstance(method, str):
             if "id" in message:
-                return self._request(message, line, now, stamp_ms)
-            return self._notification(method, message, line, stamp_ms), None
+                return self._request(message, line, now)
+            return self._notification(method, message, line), None
         if "result" in message or "error" in message:
-            return self._answer_of_client(message, line, stamp_ms), None
+            return self._answer_of_client(message, line), None
         return None, error_line(_id_of(message), INVALID_REQUEST, "neither a request nor an answer")
 
-    def _request(
-        self, message: dict[str, Any], line: bytes, now: float, stamp_ms: int
-    ) -> tuple[bytes | None, bytes | None]:
+    def _request(self, message: dict[str, Any], line: bytes, now: float) -> tuple[bytes | None, bytes | None]:
         request_id = _id_of(message)
         if request_id is None:
             return None, error_line(None, INVALID_REQUEST, "the id of a request must be a string or an integer")
@@ -154,10 +151,10 @@ class Conversation:
         else:
             is_long = method == "tools/call" and parameter(message, "name") in LONG_TOOLS
             longest = now + (LONG_BUDGET_S if is_long else self._budget_s)
-        request = self._open[request_id] = OpenRequest(message, line, stamp_ms, longest, patient)
+        request = self._open[request_id] = OpenRequest(message, line, longest, patient)
         request.expires = longest if self._served else patient
         self._open_bytes += len(line)
-        return stamped(line, stamp_ms), None
+        return line, None
 
     def _is_prepared(self, message: dict[str, Any]) -> bool:
         """True if the bridge can answer itself: a handshake, and later an unrestricted list request."""
@@ -169,7 +166,7 @@ class Conversation:
         is_whole = not params or (isinstance(params, dict) and params.keys() == {"_meta"})  # such as a progress token
         return self._initialize is not None and is_whole
 
-    def _notification(self, method: str, message: dict[str, Any], line: bytes, stamp_ms: int) -> bytes:
+    def _notification(self, method: str, message: dict[str, Any], line: bytes) -> bytes:
         if method == "notifications/initialized":
             self._initialized = line
         elif method == "notifications/cancelled":
@@ -178,14 +175,14 @@ class Conversation:
                 request = self._open.get(cancelled)
                 if request is not None and request.message["method"] != HANDSHAKE:
                     self._close(cancelled)
-        return stamped(line, stamp_ms)
+        return line
 
-    def _answer_of_client(self, message: dict[str, Any], line: bytes, stamp_ms: int) -> bytes | None:
+    def _answer_of_client(self, message: dict[str, Any], line: bytes) -> bytes | None:
         asked = _id_of(message)
         if asked is None or asked not in self._asked:
             return None  # the gateway that asked is dead
         self._asked.discard(asked)
-        return stamped(line, stamp_ms)
+        return line
 
     def from_gateway(self, line: bytes) -> bytes | None:
         """The line for the client, or None if the client must not see it."""
@@ -225,9 +222,9 @@ class Conversation:
         self._asked.clear()
         lines = [self._again(self._initialize, stamp_ms)] if self._initialize else []
         if self._initialize and self._initialized is not None:
-            lines.append(stamped(self._initialized, stamp_ms))
+            lines.append(self._initialized)
         lines += [self._again(message, stamp_ms) for message in self._subscriptions.values()]
-        lines += [stamped(request.line, request.stamp_ms) for request in self._open.values()]
+        lines += [request.line for request in self._open.values()]
         return lines
 
     def welcome(self, now: float = -math.inf) -> None:
