@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple
 from urllib.parse import urlsplit
 
 import anyio
@@ -38,14 +38,11 @@ from remembrancer.config.settings import REMOTE_ENGINES, Settings, secret_variab
 from remembrancer.protocol.control import (
     AskScale,
     AskStatus,
-    ConsolidatorHealth,
     EmbedderHealth,
     GatewayHealth,
-    IndexerHealth,
     Ping,
     ProcessStatus,
     RuntimeStatus,
-    StoreHealth,
     ToLauncher,
     to_launcher,
 )
@@ -318,16 +315,14 @@ class Supervisor:
     def _status(self, now: float) -> RuntimeStatus:
         own, uptime_s = os.getpid(), now - self._started_at
         launcher = ProcessStatus("launcher", own, "ready", 0, uptime_s, resident_bytes(own), name="launcher")
-        reports = self._core.reports
-        gateway, store = reports.get("gateway"), reports.get("store")
-        consolidator, indexer = reports.get("consolidator"), reports.get("indexer")
+        reports: Mapping[str, Any] = self._core.reports
         return RuntimeStatus(
             home=str(self._paths.home),
             processes=(launcher, *(self._process_status(process, now) for process in self._core.processes)),
-            gateway=gateway if isinstance(gateway, GatewayHealth) else None,
-            store=store if isinstance(store, StoreHealth) else None,
-            consolidator=consolidator if isinstance(consolidator, ConsolidatorHealth) else None,
-            indexer=indexer if isinstance(indexer, IndexerHealth) else None,
+            gateway=reports.get("gateway"),
+            store=reports.get("store"),
+            consolidator=reports.get("consolidator"),
+            indexer=reports.get("indexer"),
             is_resting=self._core.is_resting,
         )
 
