@@ -10,6 +10,7 @@ import socket
 import sys
 
 from remembrancer.actors.bridge.places import SESSION_VARIABLES
+from remembrancer.config.named_home import CONFIG_VARIABLES, HOME_VARIABLES
 from remembrancer.protocol.environment import TOOLSETS_VARIABLE
 
 TYPE_CHECKING = False
@@ -25,13 +26,10 @@ FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
 LOOK_AGAIN_S = 0.05
 """The time between two checks of a runtime that another process is starting."""
-_ONE_SESSION_ONLY = frozenset(
-    {"REMEMBRANCER_PROJECT", TOOLSETS_VARIABLE, "REMEMBRANCER_BRIDGE_BUDGET_S", *SESSION_VARIABLES}
-)
-_HOME_VARIABLES = frozenset(
-    {"REMEMBRANCER_HOME", "MEMORY_DB_PATH", "MEMORY_MCP_DATA_DIR", "REMEMBRANCER_CONFIG", "MEMORY_CONFIG_PATH"}
-)
-"""A runtime gets absolute paths instead, since its working directory differs."""
+_OF_A_SESSION = ("REMEMBRANCER_PROJECT", TOOLSETS_VARIABLE, "REMEMBRANCER_BRIDGE_BUDGET_S", *SESSION_VARIABLES)
+_NOT_INHERITED = frozenset((*_OF_A_SESSION, *HOME_VARIABLES, *CONFIG_VARIABLES))
+"""The variables of one session, and those that name the home and its file: a runtime gets absolute paths instead, since
+its working directory differs."""
 HOME_UNUSABLE = 6
 LASTING_STATUSES = frozenset({HOME_UNUSABLE, 7})
 """Exit statuses of a runtime that will fail again until a person corrects its home or its settings."""
@@ -134,9 +132,8 @@ class Starter:
 
         from remembrancer.protocol.environment import runtime_environment
 
-        without = _ONE_SESSION_ONLY | _HOME_VARIABLES
         inherited = runtime_environment(self._environ)
-        environ = {name: value for name, value in inherited.items() if name not in without}
+        environ = {name: value for name, value in inherited.items() if name not in _NOT_INHERITED}
         environ["REMEMBRANCER_HOME"] = self._places.on_disk
         if self._places.config is not None:
             environ["REMEMBRANCER_CONFIG"] = self._places.config
