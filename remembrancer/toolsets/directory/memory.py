@@ -269,13 +269,13 @@ class MemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Directory:
-    """The files that a call sees, and the changes it makes."""
+    """The commands over the files that a call sees: a method each, of the command's name."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
         self._parts = 0
 
-    async def read(self, *scopes: Scope) -> dict[DirectoryPath, File]:
+    async def _read(self, *scopes: Scope) -> dict[DirectoryPath, File]:
         caller = self._call.caller
         memories: list[ListedMemory] = []
         while True:
@@ -293,15 +293,15 @@ class _Directory:
             if not reply.more and len(reply.memories) < PAGE:
                 return files_of(memories)
 
-    async def file(self, path: str) -> File:
-        return file_at(await self.read(place_of(path).scope), path)
+    async def _file(self, path: str) -> File:
+        return file_at(await self._read(place_of(path).scope), path)
 
-    async def submit(self, change: Change) -> object:
+    async def _submit(self, change: Change) -> object:
         """Make one change. The changes of a call are numbered, so that each gets its own id."""
         self._parts += 1
         return await self._call.submit(change, part=f"change {self._parts - 1}")
 
-    async def store(self, place: DirectoryPath, text: str, *, is_file: bool) -> None:
+    async def _store(self, place: DirectoryPath, text: str, *, is_file: bool) -> None:
         kind = _GROUPS.get(place.name, ("fact",))[0]
         check_text(text, field="file_text", longest_bytes=self._call.service.settings.content_limit_bytes)
         name = clean_name(place.name, field=PATH, longest=MAX_PATH)
@@ -317,21 +317,111 @@ class _Directory:
             metadata={PATH: name} if is_file else {},
             pinned=is_file,
         )
-        result = await self.submit(change)
+        result = await self._submit(change)
         if is_file and isinstance(result, StoredResult) and result.already_known:
             # A line of a kind's file has the text, and becomes this file.
-            await self.submit(UpdateMemory(result.memory_id, metadata={PATH: name}))
+            await self._submit(UpdateMemory(result.memory_id, metadata={PATH: name}))
 
-    async def apply(self, file: File, wanted: Iterable[TextChange]) -> None:
+    async def _apply(self, file: File, wanted: Iterable[TextChange]) -> None:
         for memory, text in wanted:
             if text is None:
                 assert memory is not None
-                await self.submit(ForgetMemory(memory.id, reason=f"deleted from {file.place.path}"))
+                await self._submit(ForgetMemory(memory.id, reason=f"deleted from {file.place.path}"))
             elif memory is None:
-                await self.store(file.place, text, is_file=False)
+                await self._store(file.place, text, is_file=False)
             else:
                 check_text(text, field="new_str", longest_bytes=self._call.service.settings.content_limit_bytes)
-                await self.submit(UpdateMemory(memory.id, content=text))
+                await self._submit(UpdateMemory(memory.id, content=text))
+
+    async def view(self, arguments: MemoryArguments) -> str:
+        path = _required(arguments.path, PATH).rstrip("/")
+        place = place_of(path)
+        scopes: tuple[Scope, ...] = (place.scope,) if path != ROOT else ()
+        files = await self._read(*scopes)
+        if place not in files and is_directory(files, place):
+            return listing(files, place, path)
+        text = numbered(path, file_at(files, path).text, arguments.view_range)
+        if len(text.encode()) > MAX_ANSWER_BYTES:
+            raise InvalidInput(f"{path} is too long to be shown at once: give a view_range", field="view_range")
+        return text
+
+    async def create(self, arguments: MemoryArguments) -> str:
+        path = _required(arguments.path, PATH)
+        text, place = _required(arguments.file_text, "file_text"), place_of(path)
+        files = await self._read(place.scope)
+        check_free(files, place, f"File {path} already exists", PATH)
+        for file in files.values():
+            if file.text == text and not file.is_group:  # the same text is one memory, which has one name
+                raise InvalidInput(f"File {file.place.path} has the same text", field="file_text")
+        await self._store(place, text, is_file=True)
+        return f"File created successfully at: {path}"
+
+    async def str_replace(self, arguments: MemoryArguments) -> str:
+        path = _required(arguments.path, PATH)
+        file = await self._file(path)
+        old = _required(arguments.old_str, "old_str")
+        after, text = replaced(path, file.text, old, arguments.new_str or "")
+        await self._apply(file, changes(file, after))
+        return text
+
+    async def insert(self, arguments: MemoryArguments) -> str:
+        path = _required(arguments.path, PATH)
+        file = await self._file(path)
+        new = arguments.insert_text if arguments.insert_text is not None else arguments.new_str
+        line = _required(arguments.insert_line, "insert_line")
+        after = inserted(file.text, line, _required(new, "insert_text"))
+        await self._apply(file, changes(file, after))
+        return f"The file {path} has been edited."
+
+    async def delete(self, arguments: MemoryArguments) -> str:
+        path = _required(arguments.path, PATH)
+        place = place_of(path)
+        if not place.name:
+            raise InvalidInput(f"Cannot delete the {place.path} directory itself", field=PATH)
+        files = await self._read(place.scope)
+        doomed = [files[place]] if place in files else below(files, place)
+        if not doomed:
+            raise NotFound(f"The path {path} does not exist", field=PATH)
+        for file in doomed:
+            _check_own(file, "deleted: replace single lines by nothing")
+            await self._apply(file, [(file.memories[0], None)])
+        return f"Successfully deleted {path}"
+
+    async def rename(self, arguments: MemoryArguments) -> str:
+        old_path = _required(arguments.old_path or arguments.path, "old_path")
+        new_path = _required(arguments.new_path, "new_path")
+        old, new = place_of(old_path), place_of(new_path)
+        if not old.name:
+            raise InvalidInput(f"Cannot rename the {old.path} directory itself", field="old_path")
+        files = await self._read(old.scope, new.scope)
+        check_free(files, new, f"The destination {new_path} already exists", "new_path")
+        moved = [files[old]] if old in files else below(files, old)
+        if not moved:
+            raise NotFound(f"The path {old_path} does not exist", field="old_path")
+        if BREADTH[new.scope] < BREADTH[old.scope]:
+            message = f"{old_path} cannot be moved to a narrower scope: create {new_path}, then delete {old_path}"
+            raise InvalidInput(message, field="new_path")
+        for file in moved:
+            _check_own(file, "renamed: its lines belong to a kind of memory")
+        for file in moved:
+            name = new.name + file.place.name.removeprefix(old.name)
+            memory_id = file.memories[0].id
+            await self._submit(UpdateMemory(memory_id, metadata={PATH: clean_name(name, field=PATH, longest=MAX_PATH)}))
+            if new.scope != old.scope and new.scope != "session":
+                await self._submit(PromoteMemory(memory_id, new.scope, reason=f"renamed to {new_path}"))
+        return f"Successfully renamed {old_path} to {new_path}"
+
+
+def _required(value: T | None, field: str) -> T:
+    if value is None:
+        raise InvalidInput(f"{field} is required for this command", field=field)
+    return value
+
+
+def _check_own(file: File, advice: str) -> None:
+    if file.is_group:
+        memories = count(len(file.memories), "memory")
+        raise InvalidInput(f"{file.place.path} shows {memories} and cannot be {advice}", field=PATH)
 
 
 @tool(
@@ -342,108 +432,5 @@ class _Directory:
 )
 async def memory(call: Call, arguments: MemoryArguments) -> Answer:
     """Run one command; the answer's `text` is what the SDK's own tool would return."""
-    run = {
-        "view": _view,
-        "create": _create,
-        "str_replace": _str_replace,
-        "insert": _insert,
-        "delete": _delete,
-        "rename": _rename,
-    }[arguments.command]
-    return {"text": await run(_Directory(call), arguments)}
-
-
-def _required(value: T | None, field: str) -> T:
-    if value is None:
-        raise InvalidInput(f"{field} is required for this command", field=field)
-    return value
-
-
-async def _view(directory: _Directory, arguments: MemoryArguments) -> str:
-    path = _required(arguments.path, PATH).rstrip("/")
-    place = place_of(path)
-    scopes: tuple[Scope, ...] = (place.scope,) if path != ROOT else ()
-    files = await directory.read(*scopes)
-    if place not in files and is_directory(files, place):
-        return listing(files, place, path)
-    text = numbered(path, file_at(files, path).text, arguments.view_range)
-    if len(text.encode()) > MAX_ANSWER_BYTES:
-        raise InvalidInput(f"{path} is too long to be shown at once: give a view_range", field="view_range")
-    return text
-
-
-async def _create(directory: _Directory, arguments: MemoryArguments) -> str:
-    path = _required(arguments.path, PATH)
-    text, place = _required(arguments.file_text, "file_text"), place_of(path)
-    files = await directory.read(place.scope)
-    check_free(files, place, f"File {path} already exists", PATH)
-    for file in files.values():
-        if file.text == text and not file.is_group:  # the same text is one memory, which has one name
-            raise InvalidInput(f"File {file.place.path} has the same text", field="file_text")
-    await directory.store(place, text, is_file=True)
-    return f"File created successfully at: {path}"
-
-
-async def _str_replace(directory: _Directory, arguments: MemoryArguments) -> str:
-    path = _required(arguments.path, PATH)
-    file = await directory.file(path)
-    old = _required(arguments.old_str, "old_str")
-    after, text = replaced(path, file.text, old, arguments.new_str or "")
-    await directory.apply(file, changes(file, after))
-    return text
-
-
-async def _insert(directory: _Directory, arguments: MemoryArguments) -> str:
-    path = _required(arguments.path, PATH)
-    file = await directory.file(path)
-    new = arguments.insert_text if arguments.insert_text is not None else arguments.new_str
-    line = _required(arguments.insert_line, "insert_line")
-    after = inserted(file.text, line, _required(new, "insert_text"))
-    await directory.apply(file, changes(file, after))
-    return f"The file {path} has been edited."
-
-
-async def _delete(directory: _Directory, arguments: MemoryArguments) -> str:
-    path = _required(arguments.path, PATH)
-    place = place_of(path)
-    if not place.name:
-        raise InvalidInput(f"Cannot delete the {place.path} directory itself", field=PATH)
-    files = await directory.read(place.scope)
-    doomed = [files[place]] if place in files else below(files, place)
-    if not doomed:
-        raise NotFound(f"The path {path} does not exist", field=PATH)
-    for file in doomed:
-        _check_own(file, "deleted: replace single lines by nothing")
-        await directory.apply(file, [(file.memories[0], None)])
-    return f"Successfully deleted {path}"
-
-
-async def _rename(directory: _Directory, arguments: MemoryArguments) -> str:
-    old_path = _required(arguments.old_path or arguments.path, "old_path")
-    new_path = _required(arguments.new_path, "new_path")
-    old, new = place_of(old_path), place_of(new_path)
-    if not old.name:
-        raise InvalidInput(f"Cannot rename the {old.path} directory itself", field="old_path")
-    files = await directory.read(old.scope, new.scope)
-    check_free(files, new, f"The destination {new_path} already exists", "new_path")
-    moved = [files[old]] if old in files else below(files, old)
-    if not moved:
-        raise NotFound(f"The path {old_path} does not exist", field="old_path")
-    if BREADTH[new.scope] < BREADTH[old.scope]:
-        message = f"{old_path} cannot be moved to a narrower scope: create {new_path}, then delete {old_path}"
-        raise InvalidInput(message, field="new_path")
-    for file in moved:
-        _check_own(file, "renamed: its lines belong to a kind of memory")
-    for file in moved:
-        name = new.name + file.place.name.removeprefix(old.name)
-        memory_id = file.memories[0].id
-        await directory.submit(UpdateMemory(memory_id, metadata={PATH: clean_name(name, field=PATH, longest=MAX_PATH)}))
-        if new.scope != old.scope and new.scope != "session":
-            await directory.submit(PromoteMemory(memory_id, new.scope, reason=f"renamed to {new_path}"))
-    return f"Successfully renamed {old_path} to {new_path}"
-
-
-def _check_own(file: File, advice: str) -> None:
-    if file.is_group:
-        memories = count(len(file.memories), "memory")
-        raise InvalidInput(f"{file.place.path} shows {memories} and cannot be {advice}", field=PATH)
+    text: str = await getattr(_Directory(call), arguments.command)(arguments)
+    return {"text": text}
