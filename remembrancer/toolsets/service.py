@@ -31,6 +31,11 @@ class Caller:
     directory: str = ""
     """The root of the session's working tree, which has the project's notes."""
 
+    @property
+    def viewer(self) -> tuple[ProjectRef, str]:
+        """The first two fields of a `SessionRequest`."""
+        return self.project, self.session_id
+
 
 @dataclass(frozen=True, slots=True)
 class Asked(Generic[T]):

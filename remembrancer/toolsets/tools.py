@@ -106,6 +106,10 @@ class Call:
         """The id of the memory that this call, or a part of it, makes; a retry has the same, however late it comes."""
         return derive_memory_id(self._operation_id_of(part))
 
+    def operation(self, change: Change, part: str = "") -> Operation:
+        """The operation that makes a change; a retry of the call makes the same. `part` is as in `submit`."""
+        return Operation(self._operation_id_of(part), *self.caller.viewer, self.received_at, change)
+
     def _operation_id_of(self, part: str) -> str:
         return derive_operation_id(self.operation_id, part, "", None) if part else self.operation_id
 
@@ -136,15 +140,8 @@ class Call:
         """
         if not allow_secrets:
             refuse_credentials(change)
-        operation = Operation(
-            operation_id=self._operation_id_of(part),
-            project=self.caller.project,
-            session_id=self.caller.session_id,
-            requested_at=self.received_at,
-            change=change,
-        )
         with anyio.CancelScope(shield=True):  # a client that leaves must not cut off a write half-way
-            written = await self.service.apply(operation, self.received_at)
+            written = await self.service.apply(self.operation(change, part), self.received_at)
         self.notices += written.notices
         self.degraded |= written.degraded
         if (applied := written.applied) is None:
@@ -265,12 +262,11 @@ async def _with_whole_ids(call: Call, arguments: T) -> T:
     replaced_in_arguments(arguments, note)
     if not parts:
         return arguments
-    project, session_id = call.caller.project, call.caller.session_id
     known = call.session.short_ids
     # Ids that were shown before need no store: it may be away, and a memory may have been erased.
     whole_ids = {part: known[part] for part in parts if known.get(known.get(part, "")) == part}
     if unknown := [part for part in parts if part not in whole_ids]:
-        question = FindIds(project, session_id, tuple(unknown))
+        question = FindIds(*call.caller.viewer, tuple(unknown))
         try:
             reply = (await call.service.ask(question, call.received_at)).reply
         except AWAY as error:
@@ -298,7 +294,7 @@ async def short_forms_of(call: Call, memory_ids: Iterable[str]) -> dict[str, str
     unknown = [each for each in ids if each not in known]
     if unknown and call.service.store_health.usable:
         with suppress(RemembrancerError):  # whole ids are correct, too
-            question = FindIds(call.caller.project, call.caller.session_id, ids=tuple(unknown))
+            question = FindIds(*call.caller.viewer, ids=tuple(unknown))
             note_short_ids(call, (await call.service.ask(question, call.received_at)).reply.short)
     return {each: short for each in ids if (short := known.get(each)) is not None}
 

@@ -10,7 +10,7 @@ from remembrancer.memory.times.windows import TimeWindow
 from remembrancer.protocol.browsing import MemoryChanged
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.reads import ListedMemory, ListMemories, Order
-from remembrancer.protocol.writes import EraseMemory, Operation
+from remembrancer.protocol.writes import EraseMemory
 from remembrancer.toolsets.memory.answers import fields_of, iso, set_fields, standing_of
 from remembrancer.toolsets.memory.day_log import day_of, read_day, verb_of
 from remembrancer.toolsets.memory.fields import GivenFilters, Offset, given, seconds_of
@@ -22,10 +22,7 @@ async def erase_memory(call: Call, memory_id: str) -> Answer:
     """Delete content, history, vectors, full text and queued copies at once, or raise: nothing is queued. The id stays
     known as erased."""
     memory_id = parse_memory_id(memory_id)
-    operation = Operation(
-        call.operation_id, call.caller.project, call.caller.session_id, call.received_at, EraseMemory(memory_id)
-    )
-    result = await call.service.erase(operation)
+    result = await call.service.erase(call.operation(EraseMemory(memory_id)))
     answer: Answer = {"memory_id": memory_id, "status": "erased"}
     return answer | non_empty(
         already_erased=result.already, also_said_by=list(result.said_by), also_erased=list(result.also_erased)

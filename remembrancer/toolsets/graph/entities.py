@@ -43,9 +43,7 @@ def title(name: str, kind: str) -> str:
 
 def look_up(call: Call, name: str, kind: str) -> SearchGraph:
     """The request for one entity."""
-    return SearchGraph(
-        call.caller.project, call.caller.session_id, name, include_memories=False, limit=1, entity_type=kind
-    )
+    return SearchGraph(*call.caller.viewer, name, include_memories=False, limit=1, entity_type=kind)
 
 
 async def entity_named(call: Call, given: str, field: str) -> tuple[str, str]:

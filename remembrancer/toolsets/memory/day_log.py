@@ -64,7 +64,7 @@ async def read_day(
     their undoing.
     """
     without_session = (PROMOTED, ARCHIVED) if with_archived else (PROMOTED,)
-    request = ReadActivity(call.caller.project, call.caller.session_id, day.end, MOST, day.start, WHOLE, with_undo=True)
+    request = ReadActivity(*call.caller.viewer, day.end, MOST, day.start, WHOLE, with_undo=True)
     reply = await call.ask(request)
     changes = [
         msgspec.structs.replace(each, begins="", changed_later=False)

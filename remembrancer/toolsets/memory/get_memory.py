@@ -38,7 +38,7 @@ IDENTITY: Final = ("content", "type", "scope", "importance", "tags", "source")
 )
 async def get_memory(call: Call, memory_id: str, version: Version | None = None, detail: bool = False) -> Answer:
     """Show one memory, with its history if it has changed; with `detail`, all its fields."""
-    request = GetMemory(call.caller.project, call.caller.session_id, parse_memory_id(memory_id), with_undo=detail)
+    request = GetMemory(*call.caller.viewer, parse_memory_id(memory_id), with_undo=detail)
     reply = await call.ask(request)
     if not call.is_old:
         call.service.shown(call.caller, (), used=(reply.memory.id,))

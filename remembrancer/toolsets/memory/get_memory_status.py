@@ -36,7 +36,7 @@ async def get_memory_status(call: Call) -> Answer:
     caller, service = call.caller, call.service
     store, is_fresh, is_degraded = None, False, True
     with suppress(*AWAY):
-        response = await service.ask(DescribeStore(caller.project, caller.session_id), call.received_at)
+        response = await service.ask(DescribeStore(*caller.viewer), call.received_at)
         store, is_fresh, is_degraded = response.reply, not response.is_old, response.is_degraded
         call.notices += response.notices if is_fresh else ()
     health, (depth, rejected) = service.store_health, service.queue_counts()

@@ -221,11 +221,7 @@ def _asks_for_open_ends(request: Recall) -> bool:
 async def _open_ends(call: Call) -> list[RecalledMemory]:
     """The open ends that are not done, by due date."""
     request = GatherContext(
-        *(call.caller.project, call.caller.session_id),
-        sections=("open_ends",),
-        tokens=MOST_TOKENS,
-        part_tokens=MOST_TOKENS,
-        with_subjects=False,
+        *call.caller.viewer, sections=("open_ends",), tokens=MOST_TOKENS, part_tokens=MOST_TOKENS, with_subjects=False
     )
     return list((await call.service.ask(request, call.received_at)).reply.memories)
 

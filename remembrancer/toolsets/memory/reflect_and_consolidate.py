@@ -9,7 +9,6 @@ from remembrancer.memory.text import clean_name, count, shown
 from remembrancer.protocol.consolidation import Reflect, Reflected, ReflectStrategy
 from remembrancer.protocol.errors import DeadlineExceeded, InvalidInput, NotFound
 from remembrancer.protocol.runs import IMPORTS, ApplyRun, UndoneResult, UndoRun
-from remembrancer.protocol.writes import Operation
 from remembrancer.toolsets.tools import Answer, Call, Queued, non_empty, tool
 
 MAX_RUN_ID: Final = 100
@@ -36,13 +35,7 @@ async def reflect_and_consolidate(
             if value is not None:
                 raise InvalidInput(f"undo cannot be combined with {name}: undo alone undoes a run", field="undo")
         return await _undo(call, clean_name(undo, field="undo", longest=MAX_RUN_ID))
-    request = Reflect(
-        project=caller.project,
-        session_id=caller.session_id,
-        strategy=strategy or "full",
-        dry_run=bool(dry_run),
-        operation_id=call.operation_id,
-    )
+    request = Reflect(*caller.viewer, call.operation_id, strategy or "full", bool(dry_run))
     budget_s = service.settings.reflect_budget_s
     try:
         reflected = await service.require(request, budget_s)
@@ -54,7 +47,7 @@ async def reflect_and_consolidate(
         raise DeadlineExceeded(message) from error
     if reflected.run_id is not None:  # the consolidator writes without the gateway; resources may have changed
         run = ApplyRun(reflected.run_id, "project", "consolidation", ())
-        service.applied(Operation(request.operation_id, caller.project, caller.session_id, call.received_at, run))
+        service.applied(call.operation(run))
     return _reflected(call, reflected)
 
 

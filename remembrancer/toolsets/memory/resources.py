@@ -233,7 +233,7 @@ class Resources:
     async def read(self, caller: Caller, uri: str, received_at: float) -> Content:
         """The content of a resource; while the store is away, the last known one, marked as such. Raises `NotFound`, or
         the reason why it cannot be read now."""
-        viewer = caller.project, caller.session_id
+        viewer = caller.viewer
         if uri == SUMMARY:
             return await self._page(DescribeSession(*viewer), lambda story: self._summary(caller, story), received_at)
         if uri == GRAPH:

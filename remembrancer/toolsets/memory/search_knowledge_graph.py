@@ -27,8 +27,7 @@ async def search_knowledge_graph(
 ) -> Answer:
     """Find the entities related to an entity, or give an overview of the graph. An unknown entity is not an error."""
     request = SearchGraph(
-        project=call.caller.project,
-        session_id=call.caller.session_id,
+        *call.caller.viewer,
         entity=_name(entity, "entity"),
         relationship_type=_name(relationship_type, "relationship_type"),
         direction=direction,

@@ -39,7 +39,7 @@ async def forget_memory(call: Call, memory_id: str, reason: str | None = None, c
         raise
     answer: Answer = {"memory_id": change.memory_id, "status": "forgotten"}
     answer |= non_empty(reason=result.reason, already_forgotten=result.already)
-    question = GetMemory(call.caller.project, call.caller.session_id, change.memory_id)
+    question = GetMemory(*call.caller.viewer, change.memory_id)
     try:
         known = await call.service.require(question, call.service.settings.read_budget_s)
     except AWAY as error:

@@ -43,14 +43,8 @@ def node_of(memory: ListedMemory) -> Answer:
 
 def follow(call: Call, memory_ids: Sequence[str], *, depth: int = 0) -> FollowLinks:
     """The request for memories with their links, and for those up to `depth` links away."""
-    return FollowLinks(
-        call.caller.project,
-        call.caller.session_id,
-        tuple(memory_ids),
-        depth,
-        MOST,
-        MOST_CHARACTERS if depth else MAX_ANSWER_BYTES,
-    )
+    characters = MOST_CHARACTERS if depth else MAX_ANSWER_BYTES
+    return FollowLinks(*call.caller.viewer, tuple(memory_ids), depth, MOST, characters)
 
 
 def known_links(links: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
