@@ -12,7 +12,6 @@ import mcp_types as mcp
 import msgspec
 from anyio.streams.memory import MemoryObjectReceiveStream
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from remembrancer.actors.gateway.conversations import CallContext, PlainCall, Session, as_text
@@ -39,7 +38,6 @@ class McpSession(Session):
         self._roots_request = f"remembrancer-roots-{self.key}"
         self._roots_known = anyio.Event()
         self._expects_roots = False
-        self._handshake: int | str | None = None
         self._has_plain_calls = False  # until a handshake, which the protocol of 2026-07-28 does not have
 
     async def serve(self) -> None:
@@ -72,6 +70,7 @@ class McpSession(Session):
             self._refuse(text, PARSE_ERROR, f"not an MCP message ({type(error).__name__})")
             return
         metadata = ServerMessageMetadata(request_context=CallContext(self, sent_ms / 1000))
+        result = message.result if isinstance(message, mcp.JSONRPCResponse) else {}
         match message:
             case mcp.JSONRPCRequest(id=request_id):
                 self._note_request(message)
@@ -79,12 +78,11 @@ class McpSession(Session):
                 metadata.request_context = self._open_request(request_id, sent_ms, is_stream=is_stream)
                 metadata.on_request_unanswered = partial(self._forget, request_id)
             case mcp.JSONRPCResponse(id=answered) | mcp.JSONRPCError(id=answered) if self._asking.is_asked(answered):
-                decided = self._asking.decided(message.result if isinstance(message, mcp.JSONRPCResponse) else {})
-                if decided is not None:
+                if (decided := self._asking.decided(result)) is not None:
                     self._tasks.create_task(self._settle_replacement(str(answered), decided))
                 return
             case mcp.JSONRPCResponse(id=self._roots_request) | mcp.JSONRPCError(id=self._roots_request):
-                self._take_roots(message.result if isinstance(message, mcp.JSONRPCResponse) else {})
+                self._take_roots(result)
                 return
             case mcp.JSONRPCNotification(method="notifications/initialized" | "notifications/roots/list_changed") if (
                 self._expects_roots
@@ -100,7 +98,7 @@ class McpSession(Session):
         if self.client is None:
             self.client = client_name(request.params)
         if request.method == "initialize":
-            self._handshake = request.id
+            self._has_plain_calls = True
             capabilities = (request.params or {}).get("capabilities")
             self._asking.note_capabilities(capabilities)
             self._expects_roots = isinstance(capabilities, dict) and isinstance(capabilities.get("roots"), dict)
@@ -141,8 +139,6 @@ class McpSession(Session):
 
     def _dump(self, message: mcp.JSONRPCMessage) -> bytes:
         if isinstance(message, mcp.JSONRPCResponse):
-            if message.id == self._handshake:
-                self._has_plain_calls = message.result.get("protocolVersion") in HANDSHAKE_PROTOCOL_VERSIONS
             return msgspec.json.encode({"jsonrpc": "2.0", "id": message.id, "result": message.result})
         return message.model_dump_json(by_alias=True, exclude_unset=True).encode()
 
