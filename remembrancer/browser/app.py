@@ -162,6 +162,10 @@ class Browser:
         link = request.query_params.get("link", "") if request.method == "GET" else ""  # HEAD must not use it up
         if link and self._access.enter(request, welcome, link=link):
             return welcome
+        if link:
+            with suppress(HTTPException):  # who is signed in already may click a link twice
+                self._access.grant(request)
+                return welcome
         message = "This link has been used, or is too old: 'remembrancer ui' makes a new one." if link else ""
         return HTMLResponse(self._shared.render("enter.html", is_in=False, said=message), 401 if link else 200)
 

@@ -145,6 +145,10 @@ async def today(view: View) -> Response:
         day = earlier
         activity, log, earlier = await _done_on(view, day)
     ends = await view.ask(ListMemories(project=view.project, session_id=view.session, order="due", limit=PAGE))
+    begins, until = _start(day), _start(day + timedelta(1))
+    dated = await view.ask(
+        ListMemories(project=view.project, session_id=view.session, after=begins, before=until, limit=PAGE)
+    )
     queries = asked_of(log)
     return view.page(
         "today.html",
@@ -156,6 +160,7 @@ async def today(view: View) -> Response:
             memory_id for several in queries.values() for each in several[:FEW] for memory_id in each.memory_ids[:FEW]
         ),
         ends=[each for each in ends.memories if each.is_open],
+        happened=[each for each in dated.memories if each.occurred_at is not None],
         earlier=earlier and view.at("/today", day=earlier.isoformat()),
         later=day < current and view.at("/today", day=(day + timedelta(1)).isoformat()),
         more=activity.more,

@@ -367,7 +367,7 @@ def _listing(
     for memory in memories[:most]:
         day, scope, place, marks = _day(memory), memory["scope"], _place(memory), _marks(memory, words)
         kind = str(memory.get("kind") or memory.get("type") or "")
-        fields = [place, day, scope, kind, one_line(memory["content"]), ", ".join(marks)]
+        fields = [place, day, scope, kind, one_line(memory.get("summary") or memory["content"]), ", ".join(marks)]
         piped.append("\t".join(fields + [memory.get("project_name", "")] * has_projects))
         coloured = [f"[{COLOURS.get(mark.partition(' ')[0], 'dim')}]{escape(mark)}[/]" for mark in marks]
         coloured += [f"[cyan]#{escape(tag)}[/cyan]" for tag in memory.get("tags", ())]
@@ -445,6 +445,7 @@ def _waiting(where: Where) -> Report:
     """The proposed promotions to the user, and the pairs of memories that wait for a decision."""
     from remembrancer.commands.runtime_client import ask_store
     from remembrancer.protocol.browsing import FindPairs
+    from remembrancer.toolsets.memory.answers import iso
 
     where.refuse_user("a project's pairs and proposals are listed together with your own")
     waiting: dict[str, dict[tuple[str, ...], Answer]] = {"proposals": {}, "contradictions": {}, "alike": {}}
@@ -459,7 +460,8 @@ def _waiting(where: Where) -> Report:
         for pair in review.pairs:
             newer = {"newer_id": short(pair.newer.id), "newer": pair.newer.content}
             older = {"older_id": short(pair.older.id), "older": pair.older.content}
-            listed.append(("contradictions" if pair.relation == "contradicts" else "alike", newer | older))
+            days = {"newer_day": iso(pair.newer.happened_at)[:10], "older_day": iso(pair.older.happened_at)[:10]}
+            listed.append(("contradictions" if pair.relation == "contradicts" else "alike", newer | older | days))
         for name, item in listed:  # the user's are listed in every project
             waiting[name].setdefault(tuple(item.values()), item | own)
     facts: Answer = {name: list(items.values()) for name, items in waiting.items()}
@@ -472,10 +474,10 @@ def _waiting(where: Where) -> Report:
         for row in facts["proposals"]
     ]
     for name, why in (("contradictions", "replaced by “{}” ({})?"), ("alike", "nearly the same as “{}” ({})")):
-        rows += [
-            (one_line(row["older"]), why.format(one_line(row["newer"]), row["newer_id"]), row["older_id"])
-            for row in facts[name]
-        ]
+        for row in facts[name]:
+            is_later = row["newer_day"] != row["older_day"]
+            name_of_newer = f"{row['newer_day']}, {row['newer_id']}" if is_later else row["newer_id"]
+            rows.append((one_line(row["older"]), why.format(one_line(row["newer"]), name_of_newer), row["older_id"]))
     how = "'remembrancer edit ID' decides: --to user or --to project for a proposal, --replaced or --both for a pair."
     notes = [f"{count(more, 'further pair')} {'is' if more == 1 else 'are'} not listed."] if more else []
     piped = ["\t".join((bare, text, why)) for text, why, bare in rows]

@@ -69,6 +69,7 @@ def test_a_link_lets_in_once_by_a_cookie_that_no_script_and_no_other_site_has(vi
     assert "Search" in visit.get()
     link = str(visit.entered.request.url)
     assert get(link).status_code == 401  # once
+    assert visit.client.get(link).status_code == 200  # signed in already
     late = Tokens(visit.door.home).link(str(visit.directory), time.time() - LINK_S - 1)
     assert get(f"{visit.base}/enter", params={"link": late}).status_code == 401
     bearer = {"Authorization": f"Bearer {Tokens(visit.door.home).link(str(visit.directory), time.time())}"}
@@ -193,9 +194,10 @@ def test_what_is_typed_is_remembered_and_can_be_undone(visit: Visit) -> None:
     found = visit.call("recall_memories", query="paint the buoy red")["memories"]
     (painted,) = (each for each in found if each["content"] == text)
     painted = visit.call("get_memory", memory_id=painted["id"])
-    visit.erase(painted["id"])  # the other tests share the user
     assert (painted["scope"], painted["due"][:10], painted["tags"]) == ("user", "2030-06-01", ["buoy", "paint"])
     assert painted["occurred_at"][:10] == "2024-02-03"
+    assert "Paint the buoy red" in Page(visit.get("/today", day="2024-02-03")).text.partition("Happened on this day")[2]
+    visit.erase(painted["id"])  # the other tests share the user
 
 
 def test_what_is_typed_and_refused_stays_in_its_form(visit: Visit) -> None:

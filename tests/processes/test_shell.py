@@ -473,7 +473,8 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
     older, newer = "The back gate is shut at night", "The Back Gate is shut at night"
     old, new = (shell.json("add", text)["memory_id"] for text in (older, newer))
     alike = asyncio.run(until(lambda: shell.json("list", "--review")["alike"]))
-    assert alike == [{"newer_id": new, "newer": newer, "older_id": old, "older": older}]
+    days = dict.fromkeys(("newer_day", "older_day"), f"{datetime.now(UTC):%Y-%m-%d}")
+    assert alike == [{"newer_id": new, "newer": newer, "older_id": old, "older": older} | days]
     assert shell("list", "--review").split("\t")[2].strip() == f"nearly the same as “{newer}” ({new})"
     shell("edit", old, "--both")
     assert "Nothing waits for a decision" in shell("list", "--review")
