@@ -59,6 +59,11 @@ _HEADINGS: Final = re.compile(r"\A[^\n:]{1,200} > [^\n:]{1,200}:\s")
 """The headings before the text of an imported section: subjects, not names."""
 _LEADING: Final = re.compile(r"^[\s\W\d]*[\w'’-]+")
 """The first word of a sentence, including a bullet or number before it."""
+_PERSON: Final = re.compile(
+    r"^[\s\W\d]*(?=(?!\w+ing )[A-Z][\w’'-]+ [A-Z][\w’'-]+ (?:is|was|has|had|will|can|owns|runs|leads|knows|likes"
+    r"|prefers|wants|works|maintains|reviews|handles|said|says|wrote|joined|left|moved|asked|approves|decides|lives|does)\b)"
+)
+"""The text before two capitalized words of which a verb says something: a full name at the start of a sentence."""
 _DESCRIBED: Final = re.compile(r"\W*((?:[\w./-]+ ){0,3}[\w./-]+?)\s*(?::|\(|,| - | – | — | is | are | was | means )")
 """The beginning of a description of an entity: its name."""
 NO_NAMES: Final = word_lists("found_names")["no_names"]
@@ -112,12 +117,14 @@ def _type_of(name: str) -> str:
 
 
 def _by_capitals(text: str) -> Iterator[FoundName]:
-    """Capitalized words, except at the start of a sentence and those that the text also has in lower case."""
+    """Capitalized words, except those that the text also has in lower case, and the first word of a sentence unless it
+    is a first name."""
     if language_of(text[:300]) == "de":  # German capitalizes all nouns
         return
     prose, ignored = _CODE.sub(" ", text), stop_words_of(text)
     for sentence in _SENTENCE.split(prose):
-        rest = _LEADING.sub("", sentence or "", count=1)
+        person = _PERSON.match(sentence or "")
+        rest = sentence[person.end() :] if sentence and person else _LEADING.sub("", sentence or "", count=1)
         for match in _CAPITALISED.finditer(rest):
             words = match[0].split()
             plain = {form for word in words for form in (word.lower(), word.lower().removesuffix("s"))}  # Mondays

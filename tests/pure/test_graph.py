@@ -179,6 +179,11 @@ def test_a_capital_letter_makes_a_possible_name_within_a_sentence_and_an_entity_
         "Venlo since Tue or Wed. The venlo depot."
     )
     assert possible(text) == ["Renske", "Sander Mol"], "Venlo is written in small letters too"
+    assert possible("Anna-Lena Olsen runs it. Moving Postgres is hard. Ask Jonas") == [
+        "Anna-Lena Olsen",
+        "Postgres",
+        "Jonas",
+    ]
     assert possible("Notes on Tidemill > Team Conventions: Deploys go through Marta Lindqvist") == ["Marta Lindqvist"]
     assert possible("- Fix the build\n- Restart Nomad") == ["Nomad"]
     assert possible("Decision (Olu Adeyemi, 2026-11-17): no retries") == ["Olu Adeyemi"]
