@@ -20,13 +20,12 @@ from remembrancer.protocol.writes import (
     MENTIONED_WITH,
     EntityRef,
     StoredResult,
-    StoreMemory,
     UpdatedResult,
     UpdateMemory,
 )
 from remembrancer.toolsets.memory.answers import VALIDITY, set_fields
 from remembrancer.toolsets.memory.fields import cleaned
-from remembrancer.toolsets.memory.store_memory import DEFAULT_CONFIDENCE
+from remembrancer.toolsets.memory.store_memory import project_memory
 from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
 
 MOST_ENTITIES: Final = 100
@@ -98,18 +97,9 @@ async def create_entity(call: Call, name: str, entity_type: str, description: st
     if entity.described_in:
         await call.write(UpdateMemory(entity.described_in, content=content), UpdatedResult, ids=ids)
         return ids | {"updated_fields": ["description"]}
-    change = StoreMemory(
-        memory_id=memory_id,
-        content=content,
-        type="semantic",
-        kind="entity",
-        scope="project",
-        session_id=call.caller.session_id,
-        related_entities=(EntityRef(name, kind, DESCRIBED_AS),),
-        importance=0.1 if content == title(name, kind) else 0.5,  # a bare name answers few questions
-        confidence=DEFAULT_CONFIDENCE,
-        pinned=True,
-    )
+    importance = 0.1 if content == title(name, kind) else 0.5  # a bare name answers few questions
+    entities = (EntityRef(name, kind, DESCRIBED_AS),)
+    change = project_memory(call, content, kind="entity", related_entities=entities, importance=importance)
     await call.write(change, StoredResult, ids=ids)
     return ids | known
 
@@ -133,20 +123,15 @@ async def create_relation(call: Call, arguments: RelationToCreate) -> Answer:
     if (name_key(start), start_type.lower()) == (name_key(end), end_type.lower()):
         raise InvalidInput("to_id must not be the same entity as from_id", field="to_id")
     words = " ".join(relation.replace("_", " ").split())
-    change = StoreMemory(
-        memory_id=call.memory_id(),
-        content=f"{title(start, start_type)} {words} {title(end, end_type)}",
-        type="semantic",
+    change = project_memory(
+        call,
+        f"{title(start, start_type)} {words} {title(end, end_type)}",
         kind="fact",
-        scope="project",
-        session_id=call.caller.session_id,
         related_entities=(
             EntityRef(start, start_type, MENTIONED_WITH),
             EntityRef(end, end_type, relation, subject=start),
         ),
         metadata={} if arguments.weight is None else {"weight": arguments.weight},
-        confidence=DEFAULT_CONFIDENCE,
-        pinned=True,
         **valid,
     )
     result = await call.write(change, StoredResult, ids={"id": change.memory_id})

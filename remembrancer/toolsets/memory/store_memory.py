@@ -178,6 +178,13 @@ async def _store(call: Call, arguments: MemoryArguments, change: StoreMemory, pa
     )
 
 
+def project_memory(call: Call, content: str, **fields: Any) -> StoreMemory:
+    """A memory of the project that is not archived, as other toolsets store it."""
+    usual: dict[str, Any] = {"type": "semantic", "scope": "project", "confidence": DEFAULT_CONFIDENCE, "pinned": True}
+    session_id = call.caller.session_id
+    return StoreMemory(memory_id=call.memory_id(), content=content, session_id=session_id, **usual, **fields)
+
+
 def to_change(arguments: MemoryArguments, session_id: str, content_limit_bytes: int) -> StoreMemory:
     """The change that a call requests, without the memory's id. Raises `InvalidInput`."""
     if arguments.content is None:

@@ -18,7 +18,7 @@ from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.writes import SourceRef, StoredResult, StoreMemory, UpdatedResult, UpdateMemory
 from remembrancer.toolsets.admin.home_tools import erase_memory
 from remembrancer.toolsets.memory.answers import iso, near_of, source_of
-from remembrancer.toolsets.memory.store_memory import DEFAULT_CONFIDENCE
+from remembrancer.toolsets.memory.store_memory import project_memory
 from remembrancer.toolsets.tools import Answer, Call, derived_tool, tool
 
 MOST: Final = 100
@@ -139,18 +139,8 @@ async def remember(
     """Store a node and return it. The same content is the same node, which gets these tags and links as well."""
     check_text(content, field="content", longest_bytes=call.service.settings.content_limit_bytes)
     ids, no_ids = known_links(links)
-    change = StoreMemory(
-        memory_id=call.memory_id(),
-        content=content,
-        type="semantic",
-        scope="project",
-        session_id=call.caller.session_id,
-        tags=clean_tags(tags),
-        source=SourceRef(label=clean_name(source, field="source", longest=MAX_NAME) if source else None),
-        confidence=DEFAULT_CONFIDENCE,
-        pinned=True,
-        related=ids,
-    )
+    label = clean_name(source, field="source", longest=MAX_NAME) if source else None
+    change = project_memory(call, content, tags=clean_tags(tags), source=SourceRef(label=label), related=ids)
     return await write_node(call, change, no_ids, allow_secrets)
 
 
