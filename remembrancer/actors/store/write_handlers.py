@@ -14,11 +14,11 @@ import msgspec
 
 from remembrancer.actors.store.dispatcher import Handler, Handlers, RequestContext, StoreParts
 from remembrancer.actors.store.note_files import write_note
-from remembrancer.actors.store.records.memory_rows import read_copies, read_short_forms
-from remembrancer.actors.store.records.space import SpaceConnection, Spaces
+from remembrancer.actors.store.records.memory_rows import read_copies
+from remembrancer.actors.store.records.space import SpaceConnection
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits, read_applied
 from remembrancer.actors.store.records.sqlite_file import Query
-from remembrancer.actors.store.records.sqlite_records import Records, apply_each
+from remembrancer.actors.store.records.sqlite_records import Reader, Records, apply_each
 from remembrancer.actors.store.records.types import RECORDS, USER, Outcome
 from remembrancer.actors.store.replaced_memories import ReplacedMemories
 from remembrancer.actors.store.spaces import HomeSpaces, Lanes, scrub_spaces
@@ -107,11 +107,13 @@ class WriteHandlers(Handlers):
             return reply
         with contextlib.suppress(RemembrancerError):
             seen = _seen_by(operation.project, self._files.lanes_of(operation.project.id))
-            with Spaces(self._files.database, _numbers_of(seen)).reading() as query:
-                copies = tuple(read_copies(query, result.memory_id, change.content, operation.session_id, MAX_COPIES))
-                short_ids = read_short_forms(query, (result.memory_id, *copies))
+            reader = Reader.of(list(seen.values()), self._files.database)
+            read = reader.spaces.read
+            copies = tuple(read_copies(read, result.memory_id, change.content, operation.session_id, MAX_COPIES))
             result = msgspec.structs.replace(result, duplicates=copies)
-            return msgspec.structs.replace(reply, result=result, short_ids=short_ids)
+            return msgspec.structs.replace(
+                reply, result=result, short_ids=reader.short_forms((result.memory_id, *copies))
+            )
         return reply
 
     async def scrub(self, memory_ids: Sequence[str], quotes: Sequence[str] = ()) -> None:
@@ -247,7 +249,7 @@ class MemoryWriter:
         try:
             lanes = self._files.lanes_of(operation.project.id)
             seen = _seen_by(operation.project, lanes)
-            query = SpaceConnection(connection, *_numbers_of(lanes)).query
+            query = SpaceConnection(connection, *{each.space for each in lanes.values()}).query
             if (earlier := read_applied(query, operation.operation_id)) is not None:
                 return earlier
             operation = _move_back(connection, seen, operation)
@@ -309,10 +311,6 @@ class MemoryWriter:
 def _seen_by(project: ProjectRef, lanes: Lanes) -> Lanes:
     """Return the lanes whose memories a project's token may see."""
     return {scope: each for scope, each in lanes.items() if project.sees_user or not each.is_users}
-
-
-def _numbers_of(lanes: Lanes) -> list[int]:
-    return list({each.space for each in lanes.values()})
 
 
 def _move_back(connection: sqlite3.Connection, seen: Lanes, operation: Operation) -> Operation:

@@ -10,7 +10,7 @@ from remembrancer.actors.store.records.memory_rows import SAYS_IT, decoded, read
 from remembrancer.actors.store.records.passage_rows import mean_vectors, passage_vectors
 from remembrancer.actors.store.records.search import NO_COLUMNS
 from remembrancer.actors.store.records.sessions import open_sessions
-from remembrancer.actors.store.records.space import Space, is_newer, shown_to
+from remembrancer.actors.store.records.space import Spaces, is_newer, shown_to
 from remembrancer.actors.store.records.sqlite_file import Query, decode_names, json_list
 from remembrancer.actors.store.records.types import WaitingWork
 from remembrancer.memory.promotion import CONFIDENCE_SHARE, COUNTED_USES, DIGITS, IMPORTANCE_SHARE, MAX_BONUS
@@ -33,7 +33,7 @@ MAX_INCOMING_LINKS: Final = 50
 class SqliteBackground:
     """The part of `Records` that serves the background work and explains its results."""
 
-    _file: Space
+    _file: Spaces
 
     def materials(self, request: ReadMemories, model: str | None = None) -> Memories[Material]:
         """Return a page of unforgotten memories for the consolidator, with vectors of `model`. `request.project` is

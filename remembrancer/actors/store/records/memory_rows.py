@@ -1,7 +1,7 @@
 """Memories as rows, with their history and entities: how to read them, and the columns of their fields."""
 
 import hashlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any, Final, get_type_hints
 
@@ -13,7 +13,6 @@ from remembrancer.actors.store.records.types import Memory
 from remembrancer.memory.changes import is_version_visible, is_visible
 from remembrancer.memory.fields import FIELDS, SEARCHED
 from remembrancer.memory.ranking import is_assistants
-from remembrancer.memory.short_ids import LEAST, short_forms
 from remembrancer.memory.stop_words import language_of
 from remembrancer.memory.subword_tokens import subword_tokens
 from remembrancer.memory.wording import spellings
@@ -165,24 +164,6 @@ def read_copies(
     (None: any), each with its scope; those spelled exactly alike come first, then the oldest."""
     digests = map(digest_of, spellings(content))
     return dict(query(_COPIES, (*digests, memory_id, session_id, content, limit)))
-
-
-def read_short_forms(query: Query, ids: Collection[str]) -> dict[str, str]:
-    """Return the shortest unique endings of the ids of memories."""
-    return short_forms(ids, read_ids_with(query, {each[-LEAST:] for each in ids})) if ids else {}
-
-
-def read_ids_with(query: Query, keys: Collection[str]) -> list[str]:
-    """Return the ids that begin (after `memory:`) or end with one of these keys, of four characters each."""
-    rows = query(
-        """SELECT memories.id FROM json_each(?1) AS key CROSS JOIN memories
-           WHERE space = @SPACE AND substr(memories.id, -4) = key.value
-           UNION SELECT memories.id FROM json_each(?1) AS key CROSS JOIN memories
-           WHERE space = @SPACE AND memories.id >= 'memory:' || key.value
-           AND memories.id < 'memory:' || key.value || '~'""",
-        (as_json(keys),),
-    )
-    return [memory_id for (memory_id,) in rows]
 
 
 def read_related(query: Query, numbers: Sequence[int], session_id: str) -> list[tuple[float, int, int, str]]:

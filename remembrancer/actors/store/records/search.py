@@ -8,15 +8,9 @@ from typing import Any, Final
 
 import msgspec
 
-from remembrancer.actors.store.records.memory_rows import (
-    decoded,
-    read_ids_with,
-    read_memory,
-    read_related,
-    read_short_forms,
-)
+from remembrancer.actors.store.records.memory_rows import decoded, read_memory, read_related
 from remembrancer.actors.store.records.schema import STANDING_KINDS
-from remembrancer.actors.store.records.space import APART, Space, Spaces, is_newer, shown_to, visible
+from remembrancer.actors.store.records.space import APART, Spaces, is_newer, shown_to, visible
 from remembrancer.actors.store.records.sqlite_file import AMONG, json_list, places_for
 from remembrancer.actors.store.records.types import (
     EVERY,
@@ -30,6 +24,7 @@ from remembrancer.actors.store.records.types import (
 )
 from remembrancer.memory.changes import is_visible
 from remembrancer.memory.replacement import REPLACED
+from remembrancer.memory.short_ids import LEAST, short_forms
 from remembrancer.protocol.kinds import OPEN_END, STANDING
 from remembrancer.protocol.reads import Counts, LinkedMemory, Order
 
@@ -83,7 +78,7 @@ class SqliteWords:
 class SqliteSearch(SqliteWords):
     """The part of `Records` that searches and lists memories."""
 
-    _file: Space
+    _file: Spaces
 
     @property
     def spaces(self) -> Spaces:
@@ -310,10 +305,20 @@ class SqliteSearch(SqliteWords):
         return {number: (space, memory_id) for number, space, memory_id in rows}
 
     def short_forms(self, ids: Collection[str]) -> dict[str, str]:
-        return read_short_forms(self._file.read, ids)
+        """Return the shortest unique endings of the ids of memories."""
+        return short_forms(ids, self.ids_with({each[-LEAST:] for each in ids})) if ids else {}
 
     def ids_with(self, keys: Collection[str]) -> list[str]:
-        return read_ids_with(self._file.read, keys)
+        """Return the ids that begin (after `memory:`) or end with one of these keys, of four characters each."""
+        rows = self._file.read(
+            """SELECT memories.id FROM json_each(?1) AS key CROSS JOIN memories
+               WHERE space = @SPACE AND substr(memories.id, -4) = key.value
+               UNION SELECT memories.id FROM json_each(?1) AS key CROSS JOIN memories
+               WHERE space = @SPACE AND memories.id >= 'memory:' || key.value
+               AND memories.id < 'memory:' || key.value || '~'""",
+            (json_list(keys),),
+        )
+        return [memory_id for (memory_id,) in rows]
 
     def uses(self, session_id: str, limit: int) -> list[tuple[str, int]]:
         """Return the `limit` most used tags, and names of entities, each with its number of unforgotten memories."""

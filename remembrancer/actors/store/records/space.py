@@ -67,11 +67,13 @@ NO_SPACE: Final = 0
 
 
 class Spaces:
-    """Several spaces of a database, or none, that are read together."""
+    """Several spaces of a database, or none, that are read together; or a single one, which can be written, too.
+    `commits` counts the writes through it."""
 
     def __init__(self, file: SqliteFile, numbers: Sequence[int]) -> None:
         self.file = file
         self.numbers = tuple(numbers)
+        self.commits = 0
         self._spaces = _of_spaces(*numbers)
 
     def for_each(self, statement: str) -> str:
@@ -89,29 +91,21 @@ class Spaces:
         with self.file.reading() as connection:
             yield SpaceConnection(connection, *self.numbers).query
 
-
-class Space(Spaces):
-    """The space `name` of a database, created if missing. `commits` counts the writes through it since it was
-    opened."""
-
-    def __init__(self, file: SqliteFile, name: str) -> None:
-        self.file = file
-        self.name = name
-        self.commits = 0
-        known = file.read("SELECT number FROM spaces WHERE name = ?", (name,))
-        if known:
-            self.number = int(known[0][0])
-        else:
-            with file.transaction() as connection:
-                self.number = make_space(connection, name)
-        super().__init__(file, [self.number])
-
     @contextlib.contextmanager
     def transaction(self, *, durable: bool = True) -> Iterator[SpaceConnection]:
         """Like `SqliteFile.transaction`."""
         with self.file.transaction(durable=durable) as connection:
-            yield SpaceConnection(connection, self.number)
+            yield SpaceConnection(connection, *self.numbers)
         self.commits += 1
+
+
+def number_of_space(file: SqliteFile, name: str) -> int:
+    """Return the number of a space, which is created if it is missing."""
+    known = file.read("SELECT number FROM spaces WHERE name = ?", (name,))
+    if known:
+        return int(known[0][0])
+    with file.transaction() as connection:
+        return make_space(connection, name)
 
 
 def empty_space(connection: SpaceConnection) -> None:

@@ -7,7 +7,7 @@ import logging
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 from remembrancer.actors.store.records.background import SqliteBackground
 from remembrancer.actors.store.records.memory_rows import read_portable
@@ -16,7 +16,7 @@ from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
 from remembrancer.actors.store.records.rules import apply_rule
 from remembrancer.actors.store.records.search import SqliteSearch
 from remembrancer.actors.store.records.sessions import describe_session
-from remembrancer.actors.store.records.space import Space, Spaces
+from remembrancer.actors.store.records.space import Spaces, number_of_space
 from remembrancer.actors.store.records.sqlite_edits import ArrivingEdits, SqliteEdits, read_applied
 from remembrancer.actors.store.records.sqlite_file import AMONG, SqliteFile, json_list
 from remembrancer.actors.store.records.types import USER, Outcome
@@ -44,7 +44,7 @@ class Reader(SqliteSearch, SqliteBackground):
     spaces at once, that is, all but full text. A number identifies a memory within the database."""
 
     def __init__(self, spaces: Spaces, users: frozenset[int]) -> None:
-        self._file = cast(Space, spaces)
+        self._file = spaces
         self.users = users
         """The numbers of those spaces that have the user's memories."""
 
@@ -94,7 +94,7 @@ class Records(Reader, EmbeddedTexts):
     """
 
     is_shared = False
-    _file: Space
+    _file: Spaces
 
     def __init__(
         self,
@@ -105,12 +105,11 @@ class Records(Reader, EmbeddedTexts):
         *,
         is_users: bool = False,
     ) -> None:
-        space = Space(database, name)
-        self.is_users = is_users or name == USER
-        super().__init__(space, frozenset({space.number} if self.is_users else ()))
-        self._clock = clock
         self.name = name
-        self.space = space.number
+        self.space = number_of_space(database, name)
+        self.is_users = is_users or name == USER
+        super().__init__(Spaces(database, [self.space]), frozenset({self.space} if self.is_users else ()))
+        self._clock = clock
         self._limits = limits
 
     @property
