@@ -46,10 +46,6 @@ SCOPE_COLUMN: Final = 3
 _decode_numbers: Final = msgspec.json.Decoder(list[int]).decode
 
 
-MAX_SELECTS: Final = 400
-"""The number of groups of words in one statement; SQLite allows 500 SELECTs (SQLITE_MAX_COMPOUND_SELECT)."""
-
-
 class SqliteWords:
     """The words of texts. Their full-text table is `_words`."""
 
@@ -67,12 +63,12 @@ class SqliteWords:
 
     def _of_each(self, value: str, groups: Sequence[Sequence[Phrase]]) -> list[Any]:
         """Return a value of the rows with each group of phrases."""
-        select = f"SELECT {value} FROM {self._words} WHERE {self._words} MATCH ?"  # noqa: S608 - our names
-        found: list[Any] = []
-        for start in range(0, len(groups), MAX_SELECTS):
-            some = [expression_of(group) for group in groups[start : start + MAX_SELECTS]]
-            found += (each for (each,) in self._file.read(" UNION ALL ".join([select] * len(some)), some))
-        return found
+        rows = self._file.read(
+            f"""SELECT (SELECT {value} FROM {self._words} WHERE {self._words} MATCH asked.value)
+                FROM json_each(?) AS asked ORDER BY asked.key""",  # noqa: S608 - our names
+            (json_list(map(expression_of, groups)),),
+        )
+        return [each for (each,) in rows]
 
 
 class SqliteSearch(SqliteWords):
@@ -118,11 +114,14 @@ class SqliteSearch(SqliteWords):
     def survey(self, groups: Sequence[Sequence[Phrase]], session_id: str, limit: int) -> Survey:
         """Return the sizes of the spaces, the memories in each with a group of phrases, and up to `limit` of the
         session's own memories."""
+        if not self._file.numbers:
+            return Survey({}, {}, {})
         sizes = dict.fromkeys(self._file.numbers, 0)
-        postings: dict[int, list[list[int]]] = {space: [] for space in sizes}
+        postings: dict[int, list[list[int]]] = {space: [[] for _ in groups] for space in sizes}
         own: defaultdict[int, list[int]] = defaultdict(list)
-        word = "SELECT 'word', @SPACE, json_group_array(rowid) FROM words_@SPACE WHERE words_@SPACE MATCH ?{}"
-        words = [expression_of(group) for group in groups] if sizes else []
+        words = """SELECT asked.key, @SPACE, (
+            SELECT json_group_array(rowid) FROM words_@SPACE WHERE words_@SPACE MATCH asked.value)
+            FROM json_each(?3) AS asked"""
         rows = self._file.read(
             " UNION ALL ".join(
                 (
@@ -131,18 +130,18 @@ class SqliteSearch(SqliteWords):
                     """SELECT 'own', space, number FROM (
                            SELECT space, number FROM memories INDEXED BY memories_scanned
                            WHERE space = @SPACE AND session_id = ?1 AND scope = 'session' LIMIT ?2)""",
-                    *(self._file.for_each(word.format(place + 3)) for place in range(len(words))),
+                    self._file.for_each(words),
                 )
             ),
-            (session_id, limit + 1, *words),
+            (session_id, limit + 1, json_list(map(expression_of, groups))),
         )
         for sort, space, value in rows:
             if sort == "size":
                 sizes[space] = value
-            elif sort == "word":
-                postings[space].append(_decode_numbers(value))
-            else:
+            elif sort == "own":
                 own[space].append(value)
+            else:
+                postings[space][sort] = _decode_numbers(value)
         return Survey(sizes, postings, own if sum(map(len, own.values())) <= limit else {})
 
     def matching(self, filters: Filters, limit: int) -> list[int] | None:

@@ -108,17 +108,14 @@ class SqliteFile:
         try:
             schema.check(path, BUSY_TIMEOUT_S)
             self.writer = _connect(path)
-            self.writer.execute(f"PRAGMA synchronous = {synchronous}")
+            try:
+                self.writer.execute(f"PRAGMA synchronous = {synchronous}")
+                schema.migrate(self.writer, path)
+            except BaseException:
+                self.writer.close()
+                raise
         except DAMAGED as error:
             raise as_error(path, error, is_opening=True) from error
-        try:
-            schema.migrate(self.writer, path)
-        except DAMAGED as error:
-            self.writer.close()
-            raise as_error(path, error, is_opening=True) from error
-        except RemembrancerError:
-            self.writer.close()
-            raise
         self._identity = _identity_of(path)
 
     @property
