@@ -72,16 +72,14 @@ class GatewayClient:
         self._send("initialize", {"protocolVersion": PROTOCOL, "capabilities": {}, "clientInfo": about}, number=0)
         self._send("notifications/initialized", {})
 
-    def call(self, tool: str, arguments: Message, until: float | None = None) -> Message:
+    def call(self, tool: str, arguments: Message, until: float) -> Message:
         """The structured answer of a tool. Raises `TimeoutError` if it has not arrived by `until`
         (`time.monotonic`)."""
-        if until is not None:
-            _remaining_s(until)
+        _remaining_s(until)
         self._number += 1
         self._send("tools/call", {"name": tool, "arguments": arguments}, self._number)
         while True:
-            if until is not None:
-                self._link.settimeout(_remaining_s(until))
+            self._link.settimeout(_remaining_s(until))
             line = self._lines.readline(4 * MAX_LINE_BYTES)
             if not line:
                 raise ConnectionError("the connection to the memory service was lost: try again in a moment")
@@ -92,8 +90,7 @@ class GatewayClient:
                 if "error" in message:
                     raise ConnectionError(message["error"]["message"])
                 answer: Message = message["result"]["structuredContent"]
-                if until is not None:
-                    _remaining_s(until)  # it may have arrived while this process was not scheduled
+                _remaining_s(until)  # it may have arrived while this process was not scheduled
                 return answer
 
     def close(self) -> None:

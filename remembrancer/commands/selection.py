@@ -190,7 +190,6 @@ class GatewayConnection:
                 from remembrancer.commands.runtime_client import not_started
 
                 raise not_started(starter, places)
-            link.settimeout(WAIT_S)
             environ = {**os.environ, **TOOLSETS}
             named = {"id": place.name, "path": place.directory} if place.name else None
             self._gateway = GatewayClient(link, places, session, place.directory, environ, "remembrancer shell", named)
@@ -225,7 +224,7 @@ class GatewayConnection:
 
     def _asked(self, tool: str, arguments: Answer) -> Answer:
         try:
-            answer = self._gateway.call(tool, without_none(arguments))
+            answer = self._gateway.call(tool, without_none(arguments), time.monotonic() + WAIT_S)
         except OSError as error:
             raise MemoryUnavailable(f"the memory service does not answer: {error}") from error
         if "error" in answer:
