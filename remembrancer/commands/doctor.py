@@ -264,8 +264,7 @@ def file_system(path: Path) -> str:
 
 def check_files(at: Examination) -> Finding:
     """Check that the memories have not been lost, and that no file was set aside because of damage."""
-    patterns = ("*.damaged-*", "*/*.damaged-*", "projects/*/*.damaged-*")
-    aside = sorted(path for pattern in patterns for path in at.paths.home.glob(pattern))
+    aside = sorted(at.paths.home.rglob("*.damaged-*"))
     details = few([f"set aside: {path}" for path in aside])
     had_memories = was_made(at.paths.database) or at.paths.catalog.exists()
     is_lost = had_memories and is_empty(at.paths.database)
