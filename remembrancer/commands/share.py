@@ -218,11 +218,8 @@ async def _share(
     joined = _lane(sharing, named, is_users=is_users) if named else next(iter(mine or free), None)
     if named is None and not mine and len(free) > 1:
         raise InvalidInput(f"say which one with --lane: {_listed(free)}")
-    if joined is None and sharing.administration is None:
-        raise InvalidInput(
-            "there is no server to share through: run 'remembrancer share server-config' on this machine, or "
-            "'remembrancer share join' with an invitation from another one"
-        )
+    if joined is None:
+        sharing.administrated()
     known = "" if joined is None else joined.lane
     planned = await request_store(ShareProject(project, known, dry_run=True), answer_s=SHARE_S)
     name = title if joined is None else joined.title

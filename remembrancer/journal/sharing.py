@@ -197,22 +197,19 @@ class Sharing:
         with self._deciding():
             if len(addresses) not in (1, 3):
                 raise InvalidInput("a journal has either one server, or three of which one may be unavailable")
-            known = self.administration
-            authority = known.authority if known else Authority.new()
-            if known is not None and known.certificate:
-                certificates = Certificates(known.certificate, known.certificate_key)
-            else:
-                certificates = Certificates.new()
+            known = self.administration or Administration((), Authority.new())
+            is_certified = bool(known.certificate)
+            signer = Certificates(known.certificate, known.certificate_key) if is_certified else Certificates.new()
+            fields = {"certificate": signer.certificate, "certificate_key": signer.key}
             urls = tuple(address.url for address in addresses)
-            members = known.members if known else {}
-            self._write(self._administration, Administration(urls, authority, *certificates, members))
-            return server_files(authority, certificates, addresses)
+            self._write(self._administration, msgspec.structs.replace(known, urls=urls, **fields))
+            return server_files(known.authority, signer, addresses)
 
     async def start(self) -> None:
         """Give the server of `configure` the account of all lanes, and check that it works. Raises `InvalidInput`
         without a server, `JournalAway` or `JournalRefused` if it does not answer or does not know our keys."""
         with self._deciding():
-            administration = self._administrated()
+            administration = self.administrated()
             await _tell_servers(administration, administration.authority)
             async with aclosing(_connection(_everything(administration))) as journal:
                 await journal.check()
@@ -220,7 +217,7 @@ class Sharing:
     async def new_lane(self, title: str, member: str, *, is_users: bool = False) -> Membership:
         """Create a lane on the server, with this home as its first member. `is_users`: for the user's own scope."""
         with self._deciding():
-            administration = self._administrated()
+            administration = self.administrated()
             lane = f"l_{secrets.token_hex(6)}"
             async with aclosing(_connection(_everything(administration))) as journal:
                 await journal.create(lane)
@@ -234,7 +231,7 @@ class Sharing:
         """An invitation for one more machine: one line, to be kept secret. Raises `InvalidInput` if the name is
         taken."""
         with self._deciding():
-            administration, own = self._administrated(), self.membership(lane)
+            administration, own = self.administrated(), self.membership(lane)
             if member in administration.members.get(lane, {}):
                 raise InvalidInput(
                     f"{member!r} has been invited to {own.title!r} already: each machine needs a name of its own "
@@ -265,7 +262,7 @@ class Sharing:
     async def remove(self, lane: str, member: str) -> None:
         """Remove a member, and deliver a new key to the others. Can be repeated if it was interrupted."""
         with self._deciding():
-            administration, own = self._administrated(), self.membership(lane)
+            administration, own = self.administrated(), self.membership(lane)
             members = administration.members.get(lane, {})
             if member not in members:
                 known = ", ".join(sorted(members)) or "nobody"
@@ -274,14 +271,13 @@ class Sharing:
                 raise InvalidInput("this machine is that member: leave with 'remembrancer share leave'")
             authority = administration.authority.revoking(members[member].user)
             await _tell_servers(administration, authority)
-            administration = msgspec.structs.replace(administration, authority=authority)
+            newer = Keyring.new(_all_keys(administration, own))
+            keyrings = {**administration.keyrings, lane: newer}
+            administration = msgspec.structs.replace(administration, authority=authority, keyrings=keyrings)
             self._write(self._administration, administration)
             remaining = {name: each for name, each in members.items() if name != member}
             # With the administrator's permissions, since no member may write the notices that deliver keys to others.
             everything = Sealed(_connection(_everything(administration)), own.keyring)
-            newer = Keyring.new(_all_keys(administration, own))
-            administration = msgspec.structs.replace(administration, keyrings={**administration.keyrings, lane: newer})
-            self._write(self._administration, administration)
             async with aclosing(everything):
                 await everything.hand_keys(lane, newer, {name: each.secret for name, each in remaining.items()})
                 await everything.notify(lane, member, LEFT)
@@ -289,12 +285,12 @@ class Sharing:
             members_now = {**administration.members, lane: remaining}
             self._write(self._administration, msgspec.structs.replace(administration, members=members_now))
 
-    def _administrated(self) -> Administration:
-        administration = self.administration
-        if administration is None:
+    def administrated(self) -> Administration:
+        """The server for new lanes. Raises `InvalidInput` if there is none."""
+        if (administration := self.administration) is None:
             raise InvalidInput(
-                "this home has no server to share through: run 'remembrancer share server-config', or invite members "
-                "from the home where that was done"
+                "this home has no server to share through: run 'remembrancer share server-config' here, or invite "
+                "machines where that was done ('remembrancer share join' takes an invitation)"
             )
         return administration
 
