@@ -231,8 +231,6 @@ async def _share(
     if dry_run:
         return Report({"dry_run": True, "lane": known, "title": name, "memories": planned.memories}, will)
     confirm(f"{will} Continue?", yes=yes)
-    if joined is None:
-        await sharing.start()
     lane = joined or await sharing.new_lane(title, this_machine(), is_users=is_users)
     done = await request_store(ShareProject(project, lane.lane), answer_s=SHARE_S)
     invited = {} if invite is None else {"invitation": await sharing.invite(lane.lane, invite)}

@@ -126,10 +126,6 @@ class JetStreamJournal(Journal):
         self._journals: dict[str, str] = {}
         """The identities of the lanes' journals, as far as the current connection has verified them."""
 
-    async def check(self) -> None:
-        """Raises `JournalAway` or `JournalRefused` unless lanes can be created here."""
-        _check(await self._call("INFO", {}))
-
     async def send_account(self, account_jwt: str) -> None:
         """Send the servers a new version of the account of all lanes."""
         if "error" in await self._ask("$SYS.REQ.CLAIMS.UPDATE", account_jwt.encode()):

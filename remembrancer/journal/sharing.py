@@ -205,19 +205,13 @@ class Sharing:
             self._write(self._administration, msgspec.structs.replace(known, urls=urls, **fields))
             return server_files(known.authority, signer, addresses)
 
-    async def start(self) -> None:
-        """Give the server of `configure` the account of all lanes, and check that it works. Raises `InvalidInput`
-        without a server, `JournalAway` or `JournalRefused` if it does not answer or does not know our keys."""
-        with self._deciding():
-            administration = self.administrated()
-            await _tell_servers(administration, administration.authority)
-            async with aclosing(_connection(_everything(administration))) as journal:
-                await journal.check()
-
     async def new_lane(self, title: str, member: str, *, is_users: bool = False) -> Membership:
-        """Create a lane on the server, with this home as its first member. `is_users`: for the user's own scope."""
+        """Create a lane on the server of `configure`, with this home as its first member. `is_users`: for the user's
+        own scope. Raises `InvalidInput` without a server, `JournalAway` or `JournalRefused` if it does not answer or
+        does not know our keys."""
         with self._deciding():
             administration = self.administrated()
+            await _tell_servers(administration, administration.authority)  # the first lane's server has no account yet
             lane = f"l_{secrets.token_hex(6)}"
             async with aclosing(_connection(_everything(administration))) as journal:
                 await journal.create(lane)

@@ -569,7 +569,6 @@ class World:
             host.consolidator.start(self._soak, random.Random(f"{self._seed} consolidator {host.number}"))
 
     async def _begun(self, sharing: Sharing) -> Membership:
-        await reached(sharing.start)
         return await reached(partial(sharing.new_lane, "soak", "h0"))
 
     async def break_things(self, seed: int, weather: "Weather") -> None:

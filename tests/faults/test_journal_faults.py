@@ -160,7 +160,6 @@ async def test_a_lost_server_of_three_is_made_anew_and_takes_what_it_lacks(home:
     servers = configured(desk, tmp_path, [free_port(CLUSTER_PORT - PORT) for _ in range(3)])
     lost, other, _ = servers
     with servers[0], servers[1], servers[2]:
-        await reached(lambda: desk.start())
         lane = await reached(lambda: desk.new_lane("shop", "desk"))
         async with aclosing(desk.open(lane)) as journal:
             mark = await reached(lambda: journal.append(lane.lane, numbered(1, 10), behind=START))

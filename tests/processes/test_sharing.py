@@ -77,7 +77,6 @@ class World:
         self.desk, self.laptop = Sharing(home), Sharing(self.other)
 
     def begin(self) -> Membership:
-        run(self.desk.start())
         return run(self.desk.new_lane("shop", "desk"))
 
     def join(self, lane: str, name: str = "laptop") -> Membership:
@@ -237,7 +236,7 @@ def test_another_key_or_operator_is_no_use(world: World, tmp_path: Path, capsys:
     host, port = world.address.split(":")
     stranger.configure([Address(host, int(port))])
     with pytest.raises((JournalRefused, JournalAway)):
-        run(stranger.start())
+        run(stranger.new_lane("shop", "desk"))
     world.server.end()
     capsys.readouterr()
     assert main(["share", "status"]) == exit_codes.DEGRADED
@@ -269,7 +268,6 @@ def test_three_servers_are_one_journal_and_one_that_was_away_learns_who_was_remo
     sharing = Sharing(home)
     servers = [Started(directory, f"{host}:{port}") for directory, port in zip(directories, ports, strict=True)]
     with servers[0], servers[1], servers[2]:
-        run(reached(lambda: sharing.start()))
         lane = run(reached(lambda: sharing.new_lane("shop", "desk")))
         run(reached(lambda: appended(sharing, lane, START, "op-1")))
         servers[0].end()
@@ -468,7 +466,6 @@ async def killed_while_it_shares(rig: StoreRig, lane: str, its: set[str]) -> Non
 
 
 async def test_a_user_has_each_memory_once_though_both_machines_died(world: World, home: Path, other: Path) -> None:
-    await world.desk.start()
     lane = (await world.desk.new_lane("user", "desk", is_users=True)).lane
     texts = {home: [f"I like lantern {n}" for n in range(EACH)]}
     texts[other] = [f"I like lantern {n}" for n in range(EACH - TWINS, 2 * EACH - TWINS)]
