@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Final
 
 import click
-import msgspec
 
 from remembrancer import __version__
 from remembrancer.actors.launcher.runtime import Command, Runtime, actor_command
@@ -21,8 +20,8 @@ from remembrancer.commands.report import Report, argument, command, flag, option
 from remembrancer.commands.runtime_client import ask, end_runtime, is_up, nothing_runs, paths_here
 from remembrancer.config.home import Home, locate
 from remembrancer.config.named_home import HOME_VARIABLES
-from remembrancer.config.reading import Configuration, load_configuration
-from remembrancer.config.settings import MOST_EMBEDDERS
+from remembrancer.config.reading import load_configuration
+from remembrancer.config.settings import MOST_EMBEDDERS, PREFIX
 from remembrancer.config.tokens import LOOPBACK, Tokens
 from remembrancer.memory.text import count
 from remembrancer.protocol.control import AskScale
@@ -64,9 +63,12 @@ def up(embedders: int | None, http: str | None, no_token: bool, for_sessions: bo
         _prepare_tokens(home, address[0], os.environ.get("FLOOD_MEMORY_AUTH_TOKEN"), is_none_needed=no_token)
         if not is_up(RuntimePaths(home.directory)):
             _check_free(*address)
+    host, port = address or (None, None)
+    options = {"EMBEDDERS": embedders, "HTTP_HOST": host, "HTTP_PORT": port}
+    given = {f"{PREFIX}{name}": str(value) for name, value in options.items() if value is not None}
     runtime = Runtime(
         RuntimePaths(home.directory),
-        lambda: _load_configuration(embedders, address),
+        lambda: load_configuration({**os.environ, **given}),
         environ=os.environ,
         secrets=json.load(sys.stdin.buffer) if secrets_on_stdin else None,
         command=ACTOR,
@@ -137,16 +139,6 @@ def _prepare_tokens(home: Home, host: str, token: str | None, *, is_none_needed:
             "HTTP needs a token, and there is none: 'remembrancer token create NAME' makes one "
             "(or --no-token, which opens it to every program on this machine)"
         )
-
-
-def _load_configuration(embedders: int | None, address: tuple[str, int] | None) -> Configuration:
-    configuration = load_configuration(os.environ)
-    settings = configuration.settings
-    if embedders is not None:
-        settings = msgspec.structs.replace(settings, embedders=embedders)
-    if address is not None:
-        settings = msgspec.structs.replace(settings, http_host=address[0], http_port=address[1])
-    return configuration._replace(settings=settings)
 
 
 def _say_how_to_connect(home: Home, address: tuple[str, int] | None) -> None:
