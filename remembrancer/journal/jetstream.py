@@ -259,11 +259,11 @@ class JetStreamJournal(Journal):
             raise InvalidInput("the snapshot no longer exists")
         subject = f"rmb.{lane}.s.piece.{check_name(snapshot.name)}"
         request = {"seq": 1, "batch": PIECES, "next_by_subj": f"{subject}.*"}
-        content = b""  # its seal shows if a piece is missing
+        content = bytearray()  # its seal shows if a piece is missing
         while messages := await self._get(lane, state_stream(lane), request):
             content += b"".join(piece.data for piece in messages)
             request["seq"] = _sequence(messages[-1]) + 1
-        return content
+        return bytes(content)
 
     async def drop_snapshot(self, lane: str, snapshot: LaneSnapshot) -> None:
         await self._purge(lane, f"snapshot.{check_name(snapshot.name)}")
