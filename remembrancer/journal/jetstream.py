@@ -12,7 +12,7 @@ import logging
 import re
 import secrets
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from typing import Any, Final, cast
@@ -34,6 +34,7 @@ from remembrancer.journal.contract import (
     Trimmed,
     check_name,
 )
+from remembrancer.journal.nats_accounts import KeyPair
 from remembrancer.protocol.errors import (
     EntryDamaged,
     InvalidInput,
@@ -112,13 +113,11 @@ def rights(lane: str, member: str, inbox: str) -> tuple[list[str], list[str]]:
 
 
 class JetStreamJournal(Journal):
-    """A connection to the journals on a server, opened on first use and reopened after a loss. `sign` answers the
-    server's challenge with the user's key."""
+    """A connection to the journals on a server, opened on first use and reopened after a loss."""
 
-    def __init__(self, server: Server, *, inbox: str = "_INBOX", sign: Callable[[str], bytes] | None = None) -> None:
+    def __init__(self, server: Server) -> None:
         self._server = server
-        self._inbox = inbox
-        self._sign = sign
+        self._key = KeyPair(server.user_seed) if server.user_seed else None
         self._client: Client | None = None
         self._connecting = asyncio.Lock()
         self._refusal = ""
@@ -360,10 +359,10 @@ class JetStreamJournal(Journal):
                         ping_interval=10,
                         error_cb=on_error,
                         closed_cb=on_closed,
-                        inbox_prefix=self._inbox,
+                        inbox_prefix=self._key.inbox if self._key else "_INBOX",
                         tls=_tls(server),
                         user_jwt_cb=(lambda: server.user_jwt.encode()) if server.user_jwt else None,
-                        signature_cb=self._sign,
+                        signature_cb=self._key.answer if self._key else None,
                     )
                     _know_encrypted(client)
             except BaseException as error:

@@ -50,6 +50,11 @@ class KeyPair:
     def new(cls, kind: int) -> KeyPair:
         return cls(_encoded(bytes([_SEED | kind >> 5, (kind & 31) << 3]) + secrets.token_bytes(_SEED_BYTES)))
 
+    @property
+    def inbox(self) -> str:
+        """The inbox of the user with this key, to which nobody else may subscribe."""
+        return f"_INBOX_{self.public}"
+
     def answer(self, challenge: str) -> bytes:
         """The signature of a server's challenge, in the form that a client sends."""
         return base64.b64encode(self._private.sign(challenge.encode()))
@@ -122,19 +127,13 @@ class Authority(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         rights = {"type": "account", "limits": _LIMITS}
         return KeyPair(self.operator_seed).claim(self.system_account, "system", rights)
 
-    def user(self, name: str, publishes: Sequence[str], hears: Sequence[str], *, key: KeyPair) -> str:
-        """The account's statement about a member."""
-        return _user(self.account_seed, name, publishes, hears, key)
-
-    def system_user(self, inbox: str, *, key: KeyPair) -> str:
-        """The statement about the user that sends new versions of an account to the servers."""
-        return _user(self.system_seed, "authority", ["$SYS.REQ.CLAIMS.UPDATE"], [f"{inbox}.>"], key)
-
-
-def _user(account_seed: str, name: str, publishes: Sequence[str], hears: Sequence[str], key: KeyPair) -> str:
-    unlimited = dict.fromkeys(("subs", "data", "payload"), _UNLIMITED)
-    rights = {"type": "user", "pub": {"allow": list(publishes)}, "sub": {"allow": list(hears)}, **unlimited}
-    return KeyPair(account_seed).claim(key.public, name, rights)
+    def user(
+        self, name: str, publishes: Sequence[str], hears: Sequence[str], *, key: KeyPair, of_system: bool = False
+    ) -> str:
+        """The statement of the account of all lanes, or of the server's own account, about a user."""
+        unlimited = dict.fromkeys(("subs", "data", "payload"), _UNLIMITED)
+        rights = {"type": "user", "pub": {"allow": list(publishes)}, "sub": {"allow": list(hears)}, **unlimited}
+        return KeyPair(self.system_seed if of_system else self.account_seed).claim(key.public, name, rights)
 
 
 def _encoded(raw: bytes) -> str:

@@ -241,7 +241,7 @@ class Sharing:
     ) -> Membership:
         """A membership in a lane, recorded among the invited ones."""
         key = KeyPair.new(USER)
-        publishes, hears = rights(lane, member, inbox_of(key))
+        publishes, hears = rights(lane, member, key.inbox)
         jwt = administration.authority.user(member, publishes, hears, key=key)
         server = Server(administration.urls, jwt, key.seed, administration.certificate)
         secret = secrets.token_bytes(KEY_BYTES)
@@ -320,19 +320,11 @@ def _with_shown_title(membership: Membership) -> Membership:
     return msgspec.structs.replace(membership, title=" ".join(neutralised(membership.title).split())[:MAX_TITLE])
 
 
-def inbox_of(key: KeyPair) -> str:
-    """The inbox of a user, to which nobody else may subscribe."""
-    return f"_INBOX_{key.public}"
-
-
 def _connection(server: Server) -> JetStreamJournal:
     """A connection to the servers. Raises `ConfigurationError` for a database."""
     if any(url.startswith(("postgresql://", "postgres://")) for url in server.urls):
         raise ConfigurationError(BY_DATABASE)
-    if not server.user_seed:
-        return JetStreamJournal(server)
-    key = KeyPair(server.user_seed)
-    return JetStreamJournal(server, inbox=inbox_of(key), sign=key.answer)
+    return JetStreamJournal(server)
 
 
 def _everything(administration: Administration) -> Server:
@@ -345,7 +337,7 @@ def _everything(administration: Administration) -> Server:
 async def _tell_servers(administration: Administration, authority: Authority) -> None:
     """Send the account to the servers, which disconnect revoked users. Raises if they do not accept it."""
     key = KeyPair.new(USER)
-    jwt = authority.system_user(inbox_of(key), key=key)
+    jwt = authority.user("authority", ["$SYS.REQ.CLAIMS.UPDATE"], [f"{key.inbox}.>"], key=key, of_system=True)
     server = Server(administration.urls, jwt, key.seed, administration.certificate)
     async with aclosing(_connection(server)) as journal:
         await journal.send_account(authority.account_jwt())
