@@ -150,6 +150,9 @@ def test_workspaces_and_paths_and_times_are_kept_apart(index: NotesIndex) -> Non
     assert found(index, "lantern", FileFilter(ROOT, sources=("sessions",))) == []
     assert found(index, "lantern", filters=Filters("session", after=20.0)) == ["memory/ab/c.md"]
     assert {source: counts.files for source, counts in index.store.counts(ROOT).items()} == {"notes": 2}
+    change(index, note("/home/me/.codex/memories/own.md", "my lantern"))
+    assert set(found(index, "lantern")) - {"/home/me/.codex/memories/own.md"} == {"memory/a.md", "memory/ab/c.md"}
+    assert found(index, "lantern", FileFilter(ROOT, is_inside=True)) == ["memory/a.md", "memory/ab/c.md"]
 
 
 def test_a_damaged_index_is_made_anew_and_its_passages_have_other_numbers(tmp_path: Path) -> None:

@@ -159,7 +159,9 @@ class FileHandlers(Handlers):
         if index is None:
             return FilesFound((), "keyword", await self._synced_at(request.workspace, None))
         model = self._scheduler.answering.key
-        memories = FileMemories(index, FileFilter(request.workspace.root, request.sources, request.path))
+        workspace = request.workspace
+        is_inside = not workspace.project.sees_user
+        memories = FileMemories(index, FileFilter(workspace.root, request.sources, request.path, is_inside))
         notes = Source(memories, self._vectors.searchable(index.name, model))
         view = View((), notes, self._files.database)
         asked = Recall(
@@ -191,7 +193,8 @@ class FileHandlers(Handlers):
             return None
         sources: tuple[FileSource, ...] = tuple(each for each in request.sources if each != "memory")
         passages = self._vectors.searchable(index.name, model)
-        return Source(FileMemories(index, FileFilter(request.root, sources or ("notes",))), passages)
+        wanted = FileFilter(request.root, sources or ("notes",), is_inside=not request.project.sees_user)
+        return Source(FileMemories(index, wanted), passages)
 
     async def _describe(self, request: DescribeFiles, context: RequestContext) -> FilesDescription:
         workspace = request.workspace
