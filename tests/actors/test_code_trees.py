@@ -157,8 +157,8 @@ async def test_a_tree_that_is_deleted_while_it_is_read_leaves_nothing(tree: Inde
 
 
 async def test_a_moved_tree_is_read_where_it_was_asked_for(tree: IndexedTree, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("UNWATCHED_LOOK_S", "RETRY_S"):
-        monkeypatch.setattr(watching, name, 0.1)
+    for name, value in (("UNWATCHED_LOOK_S", 0.1), ("RETRY_S", 0.1), ("FIRST_REPORT_MS", 50)):
+        monkeypatch.setattr(watching, name, value)
     root, elsewhere = Path(tree.root), Path(tree.root).with_name("elsewhere")
     told: list[SyncDone] = []
     async with indexing(replace(tree, watch=True), told=told):

@@ -302,8 +302,7 @@ async def test_a_workspace_without_notes_gets_no_index(tmp_path: Path) -> None:
 async def test_a_workspace_that_is_replaced_is_followed_in_its_place(
     is_polled: bool, index: NotesIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if is_polled:  # as where the system cannot report changes
-        monkeypatch.setattr(watching, "IS_POLLED", True)
+    monkeypatch.setattr(watching, "IS_POLLED", is_polled)  # as where the system cannot report changes
     root = tmp_path / "work"
 
     async def write(word: str) -> None:
@@ -312,7 +311,8 @@ async def test_a_workspace_that_is_replaced_is_followed_in_its_place(
 
     root.mkdir()
     store = Store()
-    monkeypatch.setattr(watching, "UNWATCHED_LOOK_S", 0.05)
+    for name, value in (("UNWATCHED_LOOK_S", 0.05), ("FIRST_REPORT_MS", 1100 if is_polled else 50)):
+        monkeypatch.setattr(watching, name, value)
     async with indexing(root, tmp_path / "index.db", store, watch=True, watch_quiet_s=0.05) as indexer:
         await write("lantern")
         await write("windmill")
