@@ -1,8 +1,6 @@
 """Operations as a gateway sends them, for every test that writes."""
 
-from typing import Any, Union
-
-import msgspec
+from typing import Any
 
 from remembrancer.protocol import browsing, code, consolidation, files, sharing, work, writes  # noqa: F401
 from remembrancer.protocol.ids import derive_memory_id
@@ -24,9 +22,6 @@ questions = [
     kind for kind in sorted(_kinds(Request), key=lambda kind: kind.__name__) if not getattr(kind, "__parameters__", ())
 ]
 """The types of all questions."""
-_told = work.WorkerState | consolidation.NotePresence | files.SyncDone
-to_store = msgspec.msgpack.Decoder(Union[(_told, *questions)])
-"""Decodes all that a store may be told."""
 
 
 def store_operation(

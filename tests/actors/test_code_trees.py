@@ -93,20 +93,6 @@ def write_parts(tree: IndexedTree, count: int, times: int) -> None:
         write(tree, f"part_{number}.py", f"def part_{number}():\n    return {number}\n" * times)
 
 
-def index_of(tree: IndexedTree) -> closing[CodeIndex]:
-    return closing(CodeIndex(Path(tree.database)))
-
-
-def about(tree: IndexedTree) -> dict[str, object]:
-    with index_of(tree) as index:
-        return index.about(tree.root)
-
-
-def found(tree: IndexedTree, question: str) -> list[str]:
-    with index_of(tree) as index:
-        return [each.file_path for each in index.search(question, 10)]
-
-
 async def test_a_file_on_which_a_grammar_crashes_is_cut_without_it(
     tree: IndexedTree, grammars: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -156,25 +142,6 @@ async def test_a_tree_that_is_deleted_while_it_is_read_leaves_nothing(tree: Inde
     assert not list(Path(tree.database).parent.glob("code.db*"))
 
 
-async def test_a_moved_tree_is_read_where_it_was_asked_for(tree: IndexedTree, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("UNWATCHED_LOOK_S", 0.1), ("RETRY_S", 0.1), ("FIRST_REPORT_MS", 50)):
-        monkeypatch.setattr(watching, name, value)
-    root, elsewhere = Path(tree.root), Path(tree.root).with_name("elsewhere")
-    told: list[SyncDone] = []
-    async with indexing(replace(tree, watch=True), told=told):
-        await until(lambda: bool(told) and not told[-1].left)
-        root.chmod(0o700)  # a change of the root itself
-        write(tree, "pool.py", "class Reservoir:\n    pass\n")
-        await until(lambda: found(tree, "Reservoir") == ["pool.py"])
-        root.rename(elsewhere)
-        await until(lambda: about(tree)["status"] == "failed")
-        root.mkdir()
-        write(tree, "lake.py", "class Lake:\n    pass\n")
-        await until(lambda: found(tree, "Lake") == ["lake.py"] and not found(tree, "Reservoir"))
-        write(tree, "pond.py", "class Pond:\n    pass\n")
-        await until(lambda: found(tree, "Pond")[:1] == ["pond.py"])
-
-
 async def test_of_a_tree_that_is_gone_one_line_is_logged(
     tree: IndexedTree, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -185,6 +152,7 @@ async def test_of_a_tree_that_is_gone_one_line_is_logged(
     told: list[SyncDone] = []
     async with indexing(replace(tree, watch=True), told=told):
         await until(lambda: len(told) >= 4)
+    assert CodeFiles(tree.root, asyncio.Semaphore(1)).concerns(Path(tree.root)), "so that it is seen to go"
     loggers = [record.name for record in caplog.records if record.name.startswith("remembrancer")]
     assert loggers == [watching.__name__]
 

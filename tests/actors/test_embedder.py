@@ -1,185 +1,61 @@
-"""The embedder between a real socket of a store and a real model, and the engines of providers."""
+"""The embedder at work for a real store, and the engines of providers."""
 
 import logging
-import threading
+import os
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
 
-import anyio
-import anyio.abc
-import msgspec
 import numpy as np
 import pytest
 
-from remembrancer.actors.actor_process import LaunchSpec
-from remembrancer.actors.embedder import providers
-from remembrancer.actors.embedder.actor import CREDIT, EmbedderActor
+from remembrancer.actors.actor_process import EXIT_STOPPED
+from remembrancer.actors.embedder import actor, providers
 from remembrancer.actors.embedder.engine import Engine
 from remembrancer.actors.embedder.providers import PROVIDERS, ProviderEngine, load
 from remembrancer.actors.embedder.workers import embed_texts, load_engine
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.errors import EmbeddingUnavailable, InternalError, ModelUnusable, PeerLost, RemembrancerError
-from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.sockets import Peer, Router, Speaker
-from remembrancer.protocol.wire import Envelope
-from remembrancer.protocol.work import EmbeddedText, EmbedQuery, EmbedText, ModelChoice, WorkerState
-from tests.operations import to_store
-from tests.patience import PATIENCE_S, until
+from remembrancer.protocol.control import Stop
+from remembrancer.protocol.errors import InternalError, ModelUnusable
+from remembrancer.protocol.work import ModelChoice
+from tests.actors.store_process import StoreRig, chronicle, store_rig
 from tests.providers import HANGS, KEY, WELL, FakeProvider, Trouble, fake_provider
 
-Kind = TypeVar("Kind")
 
-
-class Embedded(NamedTuple):
-    number: int
-    result: EmbeddedText | bytes | RemembrancerError
-
-
-class StoreSide:
-    """The store's socket: what came in, in order, and what is asked of the worker that was heard last."""
-
-    def __init__(self, home: Path, tasks: anyio.abc.TaskGroup) -> None:
-        self._tasks = tasks
-        self._arrived: list[Any] = []
-        self._worker: Peer | None = None
-        self.router: Router[Any] = Router(
-            RuntimePaths(home).store_endpoint, Speaker("store", "store-1"), to_store, self._hear
-        )
-
-    def _hear(self, peer: Peer, envelope: Envelope, body: Any) -> None:
-        self._worker = peer
-        self._arrived.append(body)
-
-    async def next(self) -> Any:
-        await until(lambda: self._arrived)
-        return self._arrived.pop(0)
-
-    async def expect(self, kind: type[Kind]) -> Kind:
-        message = await self.next()
-        assert isinstance(message, kind), message
-        return message
-
-    async def until(self, kind: type[Kind]) -> Kind:
-        """The next message of this kind. Others may come before it, as a worker announces itself to each connection."""
-        while not isinstance(message := await self.next(), kind):
-            pass
-        return message
-
-    async def text(self) -> tuple[int, EmbeddedText]:
-        number, result = await self.expect(Embedded)
-        assert isinstance(result, EmbeddedText), result
-        return number, result
-
-    def give(self, *texts: str, first: int = 1) -> None:
-        for number, text in enumerate(texts, first):
-            self._tasks.start_soon(self._ask, number, EmbedText(text))
-
-    def ask(self, text: str, number: int = 0) -> None:
-        self._tasks.start_soon(self._ask, number, EmbedQuery(text))
-
-    async def _ask(self, number: int, question: EmbedText | EmbedQuery) -> None:
-        assert self._worker is not None
-        result: EmbeddedText | bytes | RemembrancerError
-        try:
-            result = await self.router.ask(self._worker, question, timeout_s=None)
-        except PeerLost:
-            return
-        except RemembrancerError as error:
-            result = error
-        self._arrived.append(Embedded(number, result))
-
-
-@asynccontextmanager
-async def store_at(home: Path) -> AsyncIterator[StoreSide]:
-    RuntimePaths(home).run.mkdir(mode=0o700, exist_ok=True)
-    async with anyio.create_task_group() as tasks:
-        side = StoreSide(home, tasks)
-        async with side.router:
-            yield side
-
-
-@asynccontextmanager
-async def worker_in(home: Path, actor: EmbedderActor | None = None) -> AsyncIterator[EmbedderActor]:
-    """A worker that runs, and at the end leaves as the shell would have it leave."""
-    worker = actor or EmbedderActor(spec_of(home))
-    async with anyio.create_task_group() as tasks:
-        with anyio.fail_after(PATIENCE_S):
-            await tasks.start(worker.run)
-        yield worker
-        with anyio.fail_after(PATIENCE_S):
-            await worker.drain("the test ends")
-        tasks.cancel_scope.cancel()
-
-
-def spec_of(home: Path, **settings: object) -> LaunchSpec:
-    return LaunchSpec(
-        role="embedder",
-        name="embedder-1",
-        incarnation="01",
-        home=str(home),
-        settings=msgspec.convert(settings, Settings),
-        threads=2,
-    )
-
-
-async def test_every_job_within_the_credit_is_answered_with_unit_vectors(home: Path) -> None:
-    async with store_at(home) as store, worker_in(home) as worker:
-        ready = await store.expect(WorkerState)
-        assert ready.credit == CREDIT
-        assert ready.identity is not None
-        assert ready.identity.dimensions == 384
-        texts = [f"Note {number}: the port of service {number} is {5000 + number}." for number in range(ready.credit)]
-        store.give(*texts)
-        answers = dict([await store.text() for _ in texts])
-        assert set(answers) == set(range(1, CREDIT + 1))
-        assert worker.health().error is None
-        stacked = np.frombuffer(b"".join(answers[number].vectors for number in sorted(answers)), "<f4").reshape(-1, 384)
-        assert np.allclose(np.linalg.norm(stacked, axis=1), 1.0, atol=1e-5)
-        again = load_engine(Settings(), 2).embed_passages(texts[:5])
-        assert np.einsum("ij,ij->i", stacked[:5], again).min() > 0.9999
+def load_once_told(settings: Settings, threads: int) -> Engine:
+    """Load as ever, as soon as there is a certain file in the home."""
+    while not Path(os.environ["REMEMBRANCER_HOME"], "loads").exists():
+        time.sleep(0.01)
+    return load_engine(settings, threads)
 
 
 async def test_a_model_that_takes_long_to_load_is_reported_and_used_when_it_is_there(home: Path) -> None:
-    may_load = threading.Event()
-
-    def load() -> Engine:
-        may_load.wait()
-        return load_engine(Settings(), 2)
-
-    actor = EmbedderActor(spec_of(home, model_load_timeout_s=0.01), load)
-    async with store_at(home) as store, worker_in(home, actor) as worker:
-        try:
-            failed = await store.expect(WorkerState)
-            assert "still loading after 0.01 s" in str(failed.error)
-            assert worker.health().error == failed.error
-            store.ask("anybody there?", 9)
-            number, why = await store.expect(Embedded)
-            assert isinstance(why, EmbeddingUnavailable)
-            assert (number, why.message) == (9, failed.error)
-        finally:
-            may_load.set()
-        assert (await store.expect(WorkerState)).identity is not None
-        assert worker.health().error is None
+    slow = {f"{actor.__name__}.load_engine": load_once_told}
+    async with store_rig(home, settings=Settings(model_load_timeout_s=0.01), constants=slow) as rig:
+        rig.launch("embedder")
+        await rig.gateway.until(lambda now: "still loading after 0.01 s" in str(now.embedding.error))
+        memory_id = await rig.gateway.store("The harbour is dredged in April")
+        (home / "loads").touch()
+        await rig.gateway.until_embedded()
+        assert (await rig.gateway.show(memory_id)).embedded
 
 
-async def test_a_worker_that_leaves_says_so_and_answers_the_batch_under_way(home: Path) -> None:
-    async with store_at(home) as store:
-        async with worker_in(home) as worker:
-            await store.expect(WorkerState)
-            store.give(*["Something that takes a while to read. " * 6] * 100)
-            await store.text()
-            answered = 1
-            await worker.drain("scaled down")
-            assert (await store.until(WorkerState)).is_leaving
-            store.ask("still there?")
-            while isinstance(result := (await store.expect(Embedded)).result, EmbeddedText):
-                answered += 1
-            assert str(result) == "this worker is leaving"
-        assert answered < 100
+async def test_a_worker_that_leaves_amid_its_texts_loses_none_and_another_goes_on(rig: StoreRig) -> None:
+    by_the_first = await rig.gateway.store("The harbour is dredged in April")
+    count = len(await chronicle(rig, 300))
+    by_the_second = await rig.gateway.store("The museum opens at noon")
+    leaving = rig.launch("embedder")
+    await rig.gateway.until(lambda now: now.embedding.pending < count)
+    await rig.launcher.tell(leaving, Stop("scaled down", 10.0))
+    assert await leaving.ended() == EXIT_STOPPED
+    now = (await rig.gateway.describe()).embedding
+    assert (now.workers, 0 < now.pending < count) == (0, True)
+    rig.launch("embedder")
+    await rig.gateway.until_embedded()
+    for question, memory_id in {"When is the harbour dredged?": by_the_first, "museum hours": by_the_second}.items():
+        assert (await rig.gateway.recall(question, strategy="vector")).memories[0].id == memory_id
 
 
 QUICK = Settings(provider_batch_tokens=512)

@@ -122,18 +122,6 @@ async def test_what_holds_for_every_task_is_given_once_to_a_query_that_nothing_a
         assert other.get("hint") != STANDING_NOTE
 
 
-async def test_what_a_hook_was_answered_counts_as_shown_once_it_says_that_it_printed_it(served: Rig) -> None:
-    async with served.session("01" * 16, session="session:one") as client:
-        await client.store("Never use floats.", kind="convention")
-    async with served.session("02" * 16, session="session:two") as client:
-        prompted = {"task_description": "sum the prices", "detail": True, "unseen": True}
-        for _ in range(2):  # the first answer may have come too late
-            answer = await client.call("get_memory_context", **prompted, given=[])
-            assert len(answer["memory_ids"]) == 1
-        again = await client.call("get_memory_context", **prompted, given=answer["memory_ids"])
-        assert again["memory_ids"] == []
-
-
 async def test_of_too_many_standing_only_the_nearest_are_given(served: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules[given_whole.__module__], "MANY", 2)
     async with served.session("01" * 16, session="session:one") as client:

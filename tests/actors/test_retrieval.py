@@ -77,6 +77,7 @@ async def test_what_two_scopes_say_alike_is_said_once_and_both_are_named(files: 
     assert answer.memories[0].id == broad
     assert {memory.id for memory in answer.memories[1:]} <= {other}
     assert answer.total_matched == len(answer.memories)
+    assert answer.short_ids[broad] == broad[-4:], "so that the gateway need not ask for them"
     kept = answer.memories[0]
     assert (kept.stands_for, kept.found_in, kept.tags) == ((narrow,), ("project", "user"), ("taste", "light"))
     again = await files.recall(text, scopes=("project",))
@@ -379,25 +380,6 @@ def test_an_overview_of_a_shared_project_has_what_its_members_share(tmp_path: Pa
         found = spaces.graph()
     assert {entity.name for entity in found.entities} == {"Lantern", "Oil", "Harbour", "Crane"}
     assert found.total_entities == 4
-
-
-async def test_a_memory_is_found_by_its_words_before_there_are_any_vectors(rig: StoreRig) -> None:
-    gateway = rig.gateway
-    lantern = await gateway.store("The lantern stands in the harbour.", tags=("light",), importance=0.8)
-    await gateway.store("Something else entirely.")
-    answer = await gateway.recall("where is the lantern?")
-    assert [memory.id for memory in answer.memories] == [lantern]
-    memory = answer.memories[0]
-    assert (memory.content, memory.tags, memory.importance) == ("The lantern stands in the harbour.", ("light",), 0.8)
-    assert "meaning" not in memory.scores.shares
-    assert memory.scores.shares["bm25"] > 0.0
-    assert memory.scores.relevance > 0.5
-    assert answer.short_ids == {lantern: lantern[-4:]}, "so that the gateway need not ask for them"
-    assert answer.strategy_used == "keyword"
-    assert [notice.code for notice in gateway.notices] == ["embedding_starting"]
-    await gateway.recall("lantern", strategy="keyword")
-    assert gateway.notices == (), "who asks for words lacks nothing"
-    assert not (await gateway.embedding_of(lantern, timeout_s=1.0)).embedded
 
 
 @pytest.fixture
