@@ -75,8 +75,3 @@ def test_a_process_does_not_load_what_it_does_not_always_need(modules: tuple[str
 @pytest.mark.parametrize("modules", [BRIDGE, HOOK])
 def test_what_bridge_and_hooks_may_import_needs_the_standard_library_alone(modules: tuple[str, ...]) -> None:
     assert {name.partition(".")[0] for name in loaded_by(*modules)} - sys.stdlib_module_names == {"remembrancer"}
-
-
-def test_whoever_wants_the_parts_of_the_mcp_sdk_that_the_gateway_leaves_out_has_them() -> None:
-    program = f"import {GATEWAY}\nfrom mcp import Client\nfrom mcp.server import Server"
-    subprocess.run([sys.executable, "-c", program], check=True)
