@@ -284,7 +284,7 @@ def test_neighbours_are_what_the_rule_says_whatever_is_filtered(rig: RecordsRig)
 
 # --- Words that are in thousands of memories: what is found by them, and that nothing is lost for being common.
 COUNT = WIDE_ROWS + 2_000
-QUESTION = [Phrase("rare"), Phrase("seldom"), Phrase("common"), Phrase("usual")]
+QUESTION = [Phrase(words) for words in ("rare", "seldom", "common", "usual", "rare", "usual")]
 OTHERS = Filters(OTHER_SESSION)
 OWN = 40
 TAGGED = 5
@@ -296,7 +296,8 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Records]:
     operations = [
         store_operation(
             str(n),
-            f"common {'usual ' * (n % 4)}{'rare ' * (n % 400 == 0)}{'seldom ' * (n % 90 == 0)}{'filling ' * (n % 6)}"
+            "common "
+            f"{'usual ' * max(n % 7 - 3, 0)}{'rare ' * (n % 400 == 0)}{'seldom ' * (n % 90 == 0)}{'filling ' * (n % 6)}"
             f"no{n}",
             scope="session" if COUNT // 2 < n <= COUNT // 2 + OWN else "project",
             tags=("marked",) if 1 <= n <= TAGGED else (),
@@ -314,8 +315,11 @@ def scored_by_all(records: Records) -> dict[int, float]:
     return dict(records._file.read(scored, (expression_of(QUESTION),)))
 
 
-def test_the_best_are_found_with_the_scores_that_all_words_give(records: Records) -> None:
-    hits = records.keyword_hits(QUESTION, OTHERS, 50)
+@pytest.mark.parametrize("counted", [None, {}], ids=["among all", "among those with a rare word"])
+def test_the_best_are_found_with_the_scores_that_all_words_give(
+    records: Records, counted: dict[Phrase, int] | None
+) -> None:
+    hits = records.keyword_hits(QUESTION, OTHERS, 50, counted)
     known = scored_by_all(records)
     best = sorted(known, key=lambda number: (-known[number], -number))[:50]
     assert list(hits) == best

@@ -124,14 +124,6 @@ def test_ids_are_told_apart_by_their_type_and_one_in_use_is_refused() -> None:
     assert client.hears(answer(1))
 
 
-@pytest.mark.parametrize("first", [error_answer("x"), b'{"result":{},"id":"x","jsonrpc":"2.0"}'])
-def test_a_second_answer_is_swallowed(first: bytes) -> None:
-    client = Client()
-    client.request("x")
-    assert client.hears(first)
-    assert not client.hears(answer("x"))
-
-
 def test_a_subscription_that_was_refused_or_ended_is_not_renewed_nor_a_cancelled_request_asked_again() -> None:
     client = Client()
     client.request(1, "resources/subscribe", uri="memory://refused")

@@ -3,14 +3,13 @@
 import sqlite3
 import unicodedata
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from itertools import product
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.records.search import ROWS, TIMES, WIDE_ROWS, expression_of, narrowed
+from remembrancer.actors.store.records.search import ROWS, WIDE_ROWS, expression_of, narrowed
 from remembrancer.actors.store.records.types import Phrase
 from remembrancer.actors.store.retrieval.question import MAX_TERMS, phrases_and_units, phrases_of
 from remembrancer.memory.stop_words import language_of
@@ -197,23 +196,7 @@ def test_any_text_has_spellings_that_are_words_and_not_much_longer_than_itself(t
     assert len(parts) <= 7 * len(unicodedata.normalize("NFKC", text))
 
 
-# --- Which memories an expression is scored among, against a real FTS5 rows_of_words.
-@pytest.fixture
-def rows_of_words() -> Iterator[sqlite3.Connection]:
-    with closing(sqlite3.connect(":memory:")) as connection:
-        connection.execute("CREATE VIRTUAL TABLE t USING fts5 (content, tokenize = 'porter unicode61')")
-        texts = (
-            f"common {'often ' * (n % 3)}{'rare words ' * (n % 7 == 0)}{'scarce ' * (n % 11 == 0)}{'x ' * (n % 5)}"
-            for n in range(300)
-        )
-        connection.executemany("INSERT INTO t (content) VALUES (?)", [(text,) for text in texts])
-        yield connection
-
-
-def scores(rows_of_words: sqlite3.Connection, expression: str) -> dict[int, float]:
-    return dict(rows_of_words.execute("SELECT rowid, -bm25(t) FROM t WHERE t MATCH ?", (expression,)))
-
-
+# --- Which memories an expression is scored among.
 def counted(**counts: int) -> dict[Phrase, int]:
     return {Phrase(words.replace("_", " ")): count for words, count in counts.items()}
 
@@ -223,14 +206,3 @@ def counted(**counts: int) -> dict[Phrase, int]:
 )
 def test_rare_words_are_required_and_common_ones_count_for_what_has_one(rows: dict[Phrase, int]) -> None:
     assert narrowed(dict.fromkeys(rows, 1), rows) == '("a" OR "b") AND ("a" OR "b" OR "c" OR "c")'
-
-
-def test_a_memory_has_the_same_score_in_the_narrower_expression(rows_of_words: sqlite3.Connection) -> None:
-    phrases = counted(rare_words=3, scarce=1, often=2, common=1)
-    rows = counted(rare_words=43, scarce=28, often=5 * ROWS, common=6 * ROWS)
-    expression = expression_of(phrase for phrase, times in phrases.items() for _ in range(times))
-    narrower = narrowed(phrases, rows)
-    assert narrower is not None
-    every, few = scores(rows_of_words, expression), scores(rows_of_words, narrower)
-    assert set(few) == set(scores(rows_of_words, '"rare words" OR "scarce"'))
-    assert {number: score / TIMES for number, score in few.items()} == pytest.approx({n: every[n] for n in few})
