@@ -14,7 +14,7 @@ import hashlib
 import logging
 import os
 import stat
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -97,8 +97,7 @@ def _write(operation: Operation, change: WriteNote) -> NoteWritten:
             raise InvalidInput(message, field="expected")
         return done
 
-    with _opened(real) as directory:
-        done = _replace(directory, real.name, edit)
+    done = _replace(real, edit)
     return NoteWritten(change.path, done.lines, done.replaced, ignored)
 
 
@@ -106,16 +105,6 @@ def _end(writer: Writer, result: NoteWritten) -> NoteWritten:
     """Record that the note is written, and that its session is active."""
     writer.note_active()
     return result
-
-
-@contextlib.contextmanager
-def _opened(note: RealNote) -> Iterator[int]:
-    """Open a note's directory, creating it if needed, and yield its descriptor."""
-    descriptor = open_directory(note, make=True)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 class _Version(NamedTuple):
@@ -142,9 +131,10 @@ def _read(directory: int, name: str) -> _Version:
         return _Version(file.read(), stat.S_IMODE(about.st_mode), about.st_mtime)
 
 
-def _replace(directory: int, name: str, edit: Callable[[str, float], Edited]) -> Edited:
-    """Atomically replace a file in an open directory with the result of `edit(text, saved_at)`, which is called again
-    if the file has changed meanwhile. Returns the result."""
+def _replace(note: RealNote, edit: Callable[[str, float], Edited]) -> Edited:
+    """Atomically replace a file with the result of `edit(text, saved_at)`, which is called again if the file has
+    changed meanwhile. Its directory is created if needed. Returns the result."""
+    directory, name = open_directory(note, make=True), note.name
     temporary = f".note-{name}.tmp"  # hidden and not Markdown, so that nobody takes it for a note
     try:
         for _ in range(ATTEMPTS):
@@ -162,6 +152,8 @@ def _replace(directory: int, name: str, edit: Callable[[str, float], Edited]) ->
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary, dir_fd=directory)
         raise
+    finally:
+        os.close(directory)
 
 
 def _write_durably(directory: int, name: str, data: bytes, mode: int | None) -> None:
@@ -211,8 +203,7 @@ def _ignore(root: Path, directories: Sequence[str]) -> tuple[str, ...]:
         return Edited(text + ("" if ends else "\n") + "".join(f"/{each.strip('/')}/\n" for each in missing), "", 0)
 
     try:
-        with _opened(RealNote(Path(os.path.realpath(root)), (".gitignore",))) as directory:
-            _replace(directory, ".gitignore", edit)
+        _replace(RealNote(Path(os.path.realpath(root)), (".gitignore",)), edit)
     except (OSError, RemembrancerError) as error:
         logger.warning("git was not told to ignore notes", extra={"reason": str(error)})
         return ()
