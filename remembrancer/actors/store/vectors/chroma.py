@@ -81,10 +81,8 @@ class Chroma:
             self._clients = [_embedded(folder)] if server is None else _connected(server)
         """The clients for upkeep and for searches: one for both, unless there is a server."""
 
-    def collection(self, name: str, dimensions: int, *, anew: bool = False) -> tuple[Any, Any]:
-        """Return the collection `name`, for upkeep and for searches, and create it if needed (`anew`: empty)."""
-        if anew:
-            self.delete(name)
+    def collection(self, name: str, dimensions: int) -> tuple[Any, Any]:
+        """Return the collection `name`, for upkeep and for searches, and create it if needed."""
         with self.guard():
             upkeep = self._clients[0].get_or_create_collection(
                 self._prefix + name,
@@ -145,7 +143,8 @@ class ChromaVectors(ExactVectors):
             self._numbers = np.asarray(self._upkeep.get(include=[])["ids"], dtype=np.int64)
         """The numbers of the passages in the collection."""
         if not self._agrees():
-            self._upkeep, self._searched = chroma.collection(name, dimensions, anew=True)
+            chroma.delete(name)
+            self._upkeep, self._searched = chroma.collection(name, dimensions)
             self._numbers = self._numbers[:0]
 
     @property

@@ -97,16 +97,14 @@ class _Held:
     """Passages in memory: number, memory and ordinal of each (n, 3), and their vectors (n, dimensions). Immutable,
     apart from spare room at the end, which the next extension uses."""
 
-    def __init__(self, keys: NDArray[np.int64], room: Vectors, count: int, openings: int) -> None:
+    def __init__(self, keys: NDArray[np.int64], room: Vectors, count: int) -> None:
         self._keys = keys
         self.room = room
         self.count = count
-        self.openings = openings
-        """The number of first passages."""
 
     @classmethod
     def of_nothing(cls) -> _Held:
-        return cls(np.zeros((0, 3), dtype=np.int64), np.zeros((0, 0), dtype=np.float32), 0, 0)
+        return cls(np.zeros((0, 3), dtype=np.int64), np.zeros((0, 0), dtype=np.float32), 0)
 
     @property
     def last(self) -> int:
@@ -115,8 +113,8 @@ class _Held:
 
     @property
     def extent(self) -> tuple[int, int]:
-        """The number of memories, and the number of the last passage."""
-        return self.openings, self.last
+        """The number of memories, each of which has a first passage, and the number of the last passage."""
+        return int(np.count_nonzero(self._keys[: self.count, 2] == 0)), self.last
 
     @property
     def memories(self) -> NDArray[np.int64]:
@@ -134,13 +132,12 @@ class _Held:
                 room[:count] = self.room[:count]
         keys[count:needed] = np.column_stack((new.numbers, new.memories, new.ordinals))
         room[count:needed] = new.vectors
-        return _Held(keys, room, needed, self.openings + new.ordinals.count(0))
+        return _Held(keys, room, needed)
 
     def among(self, numbers: Sequence[int]) -> _Held:
         """Return only the passages with these numbers."""
         places = np.flatnonzero(np.isin(self._keys[: self.count, 0], np.asarray(numbers, dtype=np.int64)))
-        keys = self._keys[places]
-        return _Held(keys, self.room[places], len(places), int(np.count_nonzero(keys[:, 2] == 0)))
+        return _Held(self._keys[places], self.room[places], len(places))
 
     @cached_property
     def _by_memory(self) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
