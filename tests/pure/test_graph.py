@@ -73,7 +73,6 @@ def test_a_walk_reaches_what_every_path_does(
     walked = walk(sorted(starts), SmallGraph(said, direction).expand, depth, EVERY)
     expected = distances(said, starts, depth, direction)
     assert {node: reached.distance for node, reached in walked.reached.items()} == expected
-    assert walked.depth_reached == max(expected.values(), default=0)
     assert not walked.cut
     order = [(reached.distance, reached.stale, -reached.weight) for reached in walked.reached.values()]
     assert order == sorted(order), "the nearest first, then the fresh, then the well connected"

@@ -56,7 +56,6 @@ class Walk:
 
     reached: dict[Node, Reached]
     edges: dict[Edge, Support]
-    depth_reached: int
     cut: bool
 
 
@@ -66,7 +65,7 @@ def walk(starts: Iterable[Node], expand: Callable[[Sequence[Node]], Expansion], 
     reached = {start: Reached(0) for start in starts}
     rows: dict[Hashable, Sighting] = {}
     frontier = list(reached)
-    depth_reached, cut = 0, False
+    cut = False
     for distance in range(1, depth + 1):
         if not frontier:
             break
@@ -78,11 +77,9 @@ def walk(starts: Iterable[Node], expand: Callable[[Sequence[Node]], Expansion], 
             if known is None or known.live + known.forgotten < sighting.live + sighting.forgotten:
                 rows[sighting.row] = sighting
         found = _next_level(expansion.sightings, set(leading), reached, distance)
-        if found:
-            depth_reached = distance
         reached.update(found)
         frontier = list(found)
-    return Walk(reached, _supports(rows.values()), depth_reached, cut)
+    return Walk(reached, _supports(rows.values()), cut)
 
 
 def _next_level(
@@ -203,7 +200,7 @@ def search_graph(request: SearchGraph, view: View, now: float) -> GraphFound:
         memories=_memories(request, graph, view, chosen, now, wanted) if request.include_memories else (),
         entities_traversed=len(walked.reached),
         relationships_found=len(walked.edges),
-        depth_reached=walked.depth_reached,
+        depth_reached=max(each.distance for each in walked.reached.values()),
         relationship_types=dict(types.most_common(TYPES)),
     )
 
