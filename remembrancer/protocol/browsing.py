@@ -106,10 +106,11 @@ class PairsRead(msgspec.Struct, frozen=True, tag=True):
 
 
 class FindPairs(SessionRequest[PairsRead], frozen=True):
-    """Find pairs of memories in which one may replace the other, most probable first, followed by pairs that say nearly
-    the same, most similar first."""
+    """Find pairs of memories in which one may replace the other, most probable first, followed (with `alike`) by pairs
+    that say nearly the same, most similar first."""
 
     limit: int = 20
+    alike: bool = True
 
 
 class GraphNode(msgspec.Struct, frozen=True, array_like=True):

@@ -225,7 +225,9 @@ class ReadHandlers(Handlers):
 
     def _description(self, request: DescribeStore, view: View) -> StoreDescription:
         started_at, stored = view.reader.session_start(request.session_id)
-        review: PairsRead = browse(FindPairs(request.project, request.session_id, MAX_DOUBTFUL_PAIRS), view)
+        doubts: PairsRead = browse(
+            FindPairs(request.project, request.session_id, MAX_DOUBTFUL_PAIRS, alike=False), view
+        )
         return StoreDescription(
             counts=view.reader.counts(request.session_id),
             embedding=self._scheduler.summary(),
@@ -235,7 +237,7 @@ class ReadHandlers(Handlers):
             memories_this_session=stored,
             session_started_at=started_at,
             proposals=view.reader.proposals(),
-            doubts=tuple(pair for pair in review.pairs if pair.relation == "contradicts"),
+            doubts=doubts.pairs,
         )
 
     async def _view(

@@ -239,12 +239,12 @@ def _pairs(records: Reader, request: FindPairs) -> PairsRead:
         f"""SELECT min(a.number, b.number), max(a.number, b.number), min(l.relation) AS relation, l.strength
            FROM memory_links AS l
            JOIN memories AS a ON a.number = l.source JOIN memories AS b ON b.number = l.target
-           WHERE a.space = @SPACE AND {WAITING}
+           WHERE a.space = @SPACE AND {WAITING} AND (?3 OR l.relation = 'contradicts')
            AND a.forgotten_at IS NULL AND b.forgotten_at IS NULL AND a.status != 'archived' AND b.status != 'archived'
            AND a.valid_until IS NULL AND b.valid_until IS NULL AND NOT a.done AND NOT b.done
            AND {shown_to("a", "?1")} AND {shown_to("b", "?1")}
            GROUP BY 1, 2 ORDER BY relation, l.strength DESC, 2 DESC LIMIT ?2""",  # noqa: S608 - fixed
-        (request.session_id, MOST_PAIRS),
+        (request.session_id, MOST_PAIRS, request.alike),
     )
     found = records.load(list({number for row in rows for number in row[:2]}), Filters(request.session_id))
     listed = {number: ListedMemory(**record.listed()) for number, record in found.items()}
