@@ -12,7 +12,7 @@ import anyio
 import anyio.to_thread
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
-from remembrancer.browser.memories import day_of, float_of, named_done_of
+from remembrancer.browser.memories import LAST_MOMENT_S, day_of, float_of, named_done_of
 from remembrancer.browser.rendering import word_diff
 from remembrancer.browser.view import MAX_CHANGES, PEOPLE, Handler, View, who
 from remembrancer.memory.decay import has_ended
@@ -145,7 +145,7 @@ async def today(view: View) -> Response:
         day = earlier
         activity, log, earlier = await _done_on(view, day)
     ends = await view.ask(ListMemories(project=view.project, session_id=view.session, order="due", limit=PAGE))
-    begins, until = _start(day), _start(day + timedelta(1))
+    begins, until = _start(day), _start(day + timedelta(1)) - LAST_MOMENT_S
     dated = await view.ask(
         ListMemories(project=view.project, session_id=view.session, after=begins, before=until, limit=PAGE)
     )

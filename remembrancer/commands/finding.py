@@ -80,7 +80,7 @@ def since(text: str) -> str:
 
 def until(text: str) -> str:
     """Parse the end of a period; a day means its end."""
-    return _edge(text, lambda window: window.end)
+    return _edge(text, lambda window: window.end - 1)  # an event with a day is at its beginning
 
 
 def _edge(text: str, edge: Callable[[TimeWindow], float]) -> str:

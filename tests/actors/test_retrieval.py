@@ -536,6 +536,8 @@ async def test_a_time_in_the_question_moves_what_is_of_it_to_the_front_and_takes
             assert answer.below_threshold == 0
             near = {memory.id: memory.scores.shares.get("time", 0.0) for memory in answer.memories}
             assert near.pop(first) > 2 * max(near.values())
+    nothing = await files.recall("what happened last week?", reference_time=at("2024-05-24"))
+    assert nothing.strategy_used == "hybrid", "as there is nothing of that time"
     timeless = await files.recall("What did the lantern get?", reference_time=at("2023-05-20"))
     assert not any("time" in memory.scores.shares for memory in timeless.memories)
 

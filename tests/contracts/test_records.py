@@ -452,6 +452,14 @@ def test_superseding_ends_the_validity_of_the_older_until_taken_back(rig: Record
     assert (rig.shown(one).valid_until, rig.shown(one).version, rig.loaded(one).superseded_by) == (None, 3, ())
 
 
+def test_a_replacement_the_wrong_way_round_is_turned(rig: RecordsRig, four: list[str]) -> None:
+    one, two, *_ = four
+    rig.do(UpdateMemory(one, add_links=(LinkRef("supersedes", two),)))
+    rig.do(UpdateMemory(two, add_links=(LinkRef("supersedes", one),)))
+    assert (rig.loaded(one).superseded_by, rig.loaded(two).superseded_by) == ((two,), ())
+    assert rig.shown(two).valid_until is None
+
+
 def test_restoring_a_memory_takes_back_that_another_replaces_it(rig: RecordsRig, four: list[str]) -> None:
     one, two, three, last = four
     rig.do(UpdateMemory(two, add_links=(LinkRef("supersedes", one),)))

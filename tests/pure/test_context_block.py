@@ -257,6 +257,13 @@ def test_all_are_given_where_they_fit_and_one_long_memory_keeps_no_other_away() 
     assert choose(3000, [rule, numbered(1, kind="decision")]).replaced == (rule,)
     least = next(most for most in range(100, 3000) if choose(most, found).given == tuple(found))
     assert len(choose(least, (), found[:1], found[1:]).given) == len(found), "none counts twice"
+    ends = [
+        numbered(1, words=40, kind="open_end", due=9.0),
+        numbered(2, words=70, kind="open_end"),
+        numbered(3, kind="open_end"),
+    ]
+    urgent = choose(300, [numbered(4, words=200)], (), ends, is_part=True).given
+    assert [each.id for each in urgent][:1] == ["memory:1"], "the most urgent, and none behind one that does not fit"
     found = [numbered(0, words=5000), *(numbered(number) for number in range(1, 10))]
     given = choose(600, found, is_part=True).given
     assert len(given) == 10

@@ -72,6 +72,12 @@ def test_what_two_scopes_say_of_one_thing_in_other_words_is_shown_as_both_say_it
     assert [(each.record.id, each.stands_for) for each in found] == [("mine", ()), ("users", ())]
 
 
+def test_an_open_end_is_not_represented_by_a_fact_of_the_same_words() -> None:
+    task = entry("task", 0.8, content=TOLD, vector=EAST, kind="open_end")
+    found = each_once([entry("fact", 0.9, content=TOLD, vector=EAST), task])
+    assert [(each.record.id, each.stands_for) for each in found] == [("task", ("fact",))]
+
+
 def test_a_summary_stands_before_beside_or_in_the_place_of_its_sources() -> None:
     behind = [entry("one", 0.8), entry("two", 0.6), entry("else", 0.7)]
     summary = entry("summary", 0.75, derived_from=("one", "two"))

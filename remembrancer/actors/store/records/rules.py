@@ -550,6 +550,7 @@ def _add_links(writer: Writer, source: Memory, links: Targets, reason: str | Non
         ends = ((source.id, target.id), (target.id, source.id))
         writer.space.put_link(source.id, target.id, link.relation, link.strength, writer.at)
         if present is None and link.relation == SUPERSEDES:
+            _remove_links(writer, target, [(LinkRef(SUPERSEDES, source.id), source)])  # it was the other way round
             replaced = writer.memory(target.id)  # including the effects of earlier links
             # If the older one is what holds, it is no longer thought to be replaced.
             doubts = _take_doubts(writer, *ends) if target.age_key > source.age_key else []

@@ -325,10 +325,12 @@ def _standing_for(ordered: Sequence[Entry], place: int, members: Sequence[int]) 
 
 
 def _is_kept(earlier: Entry, later: Entry) -> bool:
-    """True if the earlier of two duplicates is kept. Within one scope it always is. Of two scopes, the broader one's
-    entry is kept, unless the other is more than twice as strong or, if both are records of one memory, was updated
-    later."""
+    """True if the earlier of two duplicates is kept. Of an open end and a fact, the open end is kept. Within one scope,
+    the earlier one always is. Of two scopes, the broader one's entry is kept, unless the other is more than twice as
+    strong or, if both are records of one memory, was updated later."""
     one, other = earlier.record, later.record
+    if one.is_open != other.is_open:
+        return one.is_open
     if one.scope == other.scope and one.id != other.id:
         return True
     is_broader = SCOPES.index(one.scope) >= SCOPES.index(other.scope)

@@ -254,6 +254,8 @@ def _of_period(request: Recall, view: View, question: Question, searches: Search
     within = dict.fromkeys(ref for window in question.windows for ref in view.happened_in(window, question.filters))
     facts = view.ranking_facts(within, question.filters)
     happened = [(ref, each) for ref, each in facts.items() if each.kind != SESSION_RECORD]
+    if not happened:
+        return Ranking((), "hybrid", 0)
     happened.sort(key=lambda item: (item[1].kind not in kinds, -item[1].importance, -item[1].happened_at))
     rows = describe(view, question, searches, dict(happened[:MAX_OF_PERIOD]))
     strategy: Strategy = "keyword" if question.vector is None else "hybrid"
