@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import anyio
 import anyio.to_thread
-from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from remembrancer.browser.memories import LAST_MOMENT_S, day_of, float_of, named_done_of
 from remembrancer.browser.rendering import word_diff
@@ -70,7 +70,7 @@ async def waiting(view: View) -> Response:
     store = await view.ask(DescribeStore(view.project, view.session))
     found = await view.ask(FindPairs(view.project, view.session))
     number = len(found.pairs) + found.more + sum(each.refused_at is None for each in store.proposals)
-    return PlainTextResponse(f"{number}" if number else "")
+    return HTMLResponse(f'<span id="waiting">{number}</span>' if number else "")
 
 
 async def review(view: View) -> Response:

@@ -8,6 +8,7 @@ so a killed restore can be repeated or left as it is.
 import gzip
 import hashlib
 import json
+import lzma
 import os
 import re
 import shutil
@@ -59,7 +60,7 @@ LEFT_OUT: Final = ("config.toml", "sharing", "keys", "tokens.json", "vectors", "
 STAGING: Final = "restore.staging"
 LOCK_WAIT_S: Final = 3.0
 """The time to wait for locks: `status` holds one briefly, and a crashed runtime takes a moment to end."""
-_UNREADABLE: Final = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile)
+_UNREADABLE: Final = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
 
 
 # --- the archive ---
@@ -120,7 +121,7 @@ def create(file: str | None, force: bool) -> Report:
     if file is not None and not Path(file).suffix:  # a word that was meant as a command, such as `list`
         raise InvalidInput(f"{file!r} cannot be the name of a backup: it must end in .tar.gz or .tar")
     paths = paths_here()
-    target = target_of(file, f"remembrancer-{stamp(time.time())}.tar.gz")
+    target = target_of(file, f"remembrancer-{stamp(time.time())}.tar.gz", force=force)
     with notice_when_slow("Backing up"):
         memories, queued = back_up(paths, target, force=force)
     size = target.stat().st_size

@@ -469,12 +469,15 @@ def undo_run(where: Where, run_id: str) -> Report:
     is_import = run_id.startswith(IMPORTS)
     if is_import and not where.names_one:
         where = replace(where, all_projects=True)
-    places, lines = [], []
+    places: list[Answer] = []
+    lines: list[str] = []
     for place, conversation in where.conversations():
         with suppress(NotFound):
             answer = conversation.call("reflect_and_consolidate", undo=run_id)
             memories, skipped = answer.get("memories", []), answer.get("skipped", [])
             is_again = answer.get("already_undone", False)
+            if is_again and places and len(where.places) > 1:  # the user's part, which was undone with the first place
+                continue
             places.append({"project": place.project, "memories": memories, "skipped": skipped, "already": is_again})
             done = f"{count(len(memories), 'memory')} {'forgotten' if is_import else 'restored'}"
             done += ". Another import brings them back" if is_import and memories else ""

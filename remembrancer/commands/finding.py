@@ -460,7 +460,8 @@ def _waiting(where: Where) -> Report:
         for pair in review.pairs:
             newer = {"newer_id": short(pair.newer.id), "newer": pair.newer.content}
             older = {"older_id": short(pair.older.id), "older": pair.older.content}
-            days = {"newer_day": iso(pair.newer.happened_at)[:10], "older_day": iso(pair.older.happened_at)[:10]}
+            newer_day, older_day = (local_time(iso(each.happened_at))[:10] for each in (pair.newer, pair.older))
+            days = {"newer_day": newer_day, "older_day": older_day}
             listed.append(("contradictions" if pair.relation == "contradicts" else "alike", newer | older | days))
         for name, item in listed:  # the user's are listed in every project
             waiting[name].setdefault(tuple(item.values()), item | own)

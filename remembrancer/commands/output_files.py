@@ -23,14 +23,17 @@ def stamp(now: float) -> str:
     return datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
 
 
-def target_of(named: str | None, default_name: str) -> Path:
+def target_of(named: str | None, default_name: str, *, force: bool) -> Path:
     """The file to write: the named one, or `default_name` in the named directory, or else in the working directory; in
-    the user's home if that is in a repository, which should not contain memories by accident."""
+    the user's home if that is in a repository, which should not contain memories by accident. Raises `InvalidInput` if
+    it already exists, and `force` was not given."""
     target = Path.cwd() if named is None else Path(named).expanduser()
     if named is None and any((parent / ".git").exists() for parent in (target, *target.parents)):
         target = Path.home()
     if target.is_dir():
         target = target / default_name
+    if not force:
+        _refuse_existing(target)
     return target.parent.resolve() / target.name
 
 
@@ -40,14 +43,14 @@ def new_file(target: Path, *, force: bool) -> Iterator[IO[bytes]]:
     Until then it is `NAME.part` (its path is `file.name`), which a killed process leaves behind. Raises `InvalidInput`
     if a file of that name exists (and not `force`), `FileUnusable` if it cannot be written."""
     fresh = target.with_name(f"{target.name}.part")
-    if not force and os.path.lexists(target):
-        raise InvalidInput(f"{target} already exists: choose another file, or replace it with --force")
     try:
         with open(fresh, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
             try:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
+                if not force:
+                    _refuse_existing(target)
                 fresh.replace(target)
                 sync_directory(target.parent)
             finally:
@@ -55,3 +58,8 @@ def new_file(target: Path, *, force: bool) -> Iterator[IO[bytes]]:
     except OSError as error:
         what = fresh if isinstance(error, FileExistsError) else target
         raise cannot("written", what, error) from error
+
+
+def _refuse_existing(target: Path) -> None:
+    if os.path.lexists(target):
+        raise InvalidInput(f"{target} already exists: choose another file, or replace it with --force")

@@ -93,7 +93,11 @@ def choose(
             if is_part and tokens_of > longest:
                 shortened = f"{truncate(memory.content, longest)}…"
                 memory, tokens_of = msgspec.structs.replace(memory, content=shortened), estimate_tokens(shortened)
-            cost = tokens_of + AROUND + DATED * (memory.version > 1 or memory.due is not None)
+            cost = (
+                tokens_of
+                + AROUND
+                + DATED * (memory.version > 1 or memory.due is not None or memory.occurred_at is not None)
+            )
             if cost <= available:
                 given[memory.id] = memory
                 available, room = available - cost, room - cost

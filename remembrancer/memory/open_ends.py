@@ -57,9 +57,9 @@ _TASK: Final = re.compile(
     re.IGNORECASE,
 )
 """The beginning of a task, but not of a statement such as "Order 4711 was delivered"."""
-_REMINDER: Final = re.compile(r"remind (?:me|us) (?:to|of|about)\b", re.IGNORECASE)
+_REMINDER: Final = re.compile(r"(?:please )?remind (?:me|us) (?:to|of|about)\b", re.IGNORECASE)
 _WHEN: Final = re.compile(r"\b(?:on |next |this |(?=tomorrow\b|today\b))", re.IGNORECASE)
-"""The beginning of the day in a reminder, which is due then: "next Monday", "tomorrow"."""
+"""The beginning of the last day in a reminder, which is due then: "next Monday", "tomorrow"."""
 _MONTH: Final = rf"(?:{'|'.join(name[:3] for name in MONTHS)})(?:\.|[a-z]*)"
 _DUE: Final = re.compile(
     r"\b(?:due|by|before) (?:on )?(?:the )?(?P<day>\d{4}-\d\d-\d\d|(?P<near>today|tomorrow)"
@@ -127,7 +127,8 @@ def due_in(text: str, at: float, zone: tzinfo | None = None) -> float | None:
     """The day in "due 2026-12-20", "before Friday" or "bis zum 20. Dezember", in seconds since the epoch, else None.
     `at` is the time of the text, in the local time zone unless another is given: a weekday is the next one from then,
     and a day without a year is the nearest."""
-    text = _WHEN.sub("by ", text) if _REMINDER.match(text) else text
+    if _REMINDER.match(text) and not _DUE.search(text) and (days := list(_WHEN.finditer(text))):
+        text = f"{text[: days[-1].start()]}by {text[days[-1].end() :]}"
     for named in _DUE.finditer(_GERMAN_DUE.sub(_due_in_english, text)):
         from dateutil.parser import parse  # few texts name a day
 

@@ -104,10 +104,11 @@ class CurveKeys(NamedTuple):
 
 
 class Reply(NamedTuple, Generic[T]):
-    """A peer's answer and its caveats."""
+    """A peer's answer, its caveats, and its size as a message."""
 
     body: T
     notices: tuple[Notice, ...] = ()
+    size_bytes: int = 0
 
 
 class _OpenRequest(NamedTuple):
@@ -183,8 +184,11 @@ class _Endpoint(abc.ABC, Generic[In]):
         try:
             self._send(envelope, question, to)
             async with asyncio.timeout(timeout_s):
-                return await future
+                return await asyncio.shield(future)
         except TimeoutError:
+            await asyncio.sleep(0.001)  # an answer that came in time may wait to be read, if this loop was busy
+            if future.done():
+                return future.result()
             raise DeadlineExceeded(f"no answer within {timeout_s:.1f} s") from None
         finally:
             self._pending.pop(envelope.message_id, None)
@@ -250,7 +254,7 @@ class _Endpoint(abc.ABC, Generic[In]):
             return
         question, future, _ = request
         try:
-            future.set_result(Reply(_decode(answer_decoder(question), body), envelope.notices))
+            future.set_result(Reply(_decode(answer_decoder(question), body), envelope.notices, len(body)))
         except FrameRejected:
             future.set_exception(InternalError(f"the answer to {question.__name__} is of another type"))
             raise

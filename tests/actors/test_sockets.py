@@ -3,6 +3,7 @@
 import asyncio
 import random
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -13,6 +14,7 @@ import anyio
 import msgspec
 import pytest
 import zmq
+import zmq.asyncio
 
 from remembrancer.protocol import sockets
 from remembrancer.protocol.control import AskScale, AskStatus, EmbedderHealth, Ping, Stop, from_launcher, to_launcher
@@ -85,6 +87,24 @@ async def test_a_request_is_answered_and_many_at_once_get_each_their_own(endpoin
         assert answers == list(range(200))
         assert {peer.name for peer in service.peers} == {"client"}
         assert {peer.incarnation for peer in service.peers} == {"01C"}
+
+
+async def test_an_answer_that_came_in_time_counts_though_the_loop_was_busy(endpoint: str) -> None:
+    service = threading.Thread(target=asyncio.run, args=(answer_for(endpoint, 4.0),), daemon=True)
+    service.start()
+    async with client(endpoint) as dealer:
+        assert await dealer.wait_connected(PATIENCE_S)
+        asyncio.get_running_loop().call_later(0.0, time.sleep, 0.5)
+        assert await dealer.request(AskScale(3), timeout_s=0.2) == 3
+    await asyncio.to_thread(service.join)
+
+
+async def answer_for(endpoint: str, seconds: float) -> None:
+    with zmq.asyncio.Context() as context:  # of this thread
+        service = Service(endpoint)
+        service.router._context = context
+        async with service.router:
+            await asyncio.sleep(seconds)
 
 
 async def test_the_router_asks_and_gets_each_its_own_answer_or_the_refusal(endpoint: str) -> None:

@@ -384,12 +384,15 @@ def test_what_is_probably_replaced_is_marked_until_it_is_settled(rig: RecordsRig
         in_a_recall = rig.records.load([rig.number(one)], Filters(SESSION), PROBABLE)[rig.number(one)]
         assert in_a_recall.possibly_superseded_by == (two,)
         assert links_of(rig, two) == [(one, "contradicts")]
-    # What is said again holds again.
+    # What is said again holds again, with what is known of it.
+    rig.do(UpdateMemory(one, importance=0.9, add_tags=("green",)))
     said_again = store_operation("again", rig.shown(one).content)
     once_more = store_operation("once more", rig.shown(one).content)
     answers: list[Any] = [rig.records.apply([each])[0] for each in (said_again, once_more)]
     assert [each.result.already_known for each in answers] == [False, True]
     assert rig.loaded(one).superseded_by == (memory_id_of(said_again),)
+    again = rig.shown(memory_id_of(said_again))
+    assert (again.importance, "green" in again.tags) == (0.9, True)
     rig.do(RestoreMemory(one))
     rig.do(UpdateMemory(two, add_links=(LinkRef("related_to", one),)))
     rig.records.link_similar([NearDuplicate(rig.number(two), rig.number(one), 0.9, relation="contradicts")])

@@ -82,6 +82,7 @@ def test_a_client_gets_the_instructions_of_its_tools_and_what_is_wrong_is_told_i
         (door.post(LISTED, host="rebound.example:80]localhost"), 400, "http_hosts"),
         (door.post(LISTED, origin="https://evil.example"), 403, "http_origins"),
         (door.post(b"{" * 100), 400, "Parse error"),
+        (door.post(b'{"jsonrpc": "2.0", "id": 1.5, "method": "ping"}'), 400, "must be a string or an integer"),
         (door.post(b" " * (4 * 1024 * 1024 + 1)), 413, "may have at most"),
         (door.post(LISTED, mcp_session_id="made.up"), 404, "initialize"),
         (door.post(LISTED, x_remembrancer_project="relative"), 400, "absolute path"),

@@ -308,13 +308,15 @@ def test_a_file_that_is_there_is_replaced_only_if_wanted_and_an_error_leaves_non
     assert (tmp_path / "left.part").exists(), "another process may be writing it"
     there = tmp_path / "there"
     there.write_text("precious")
+    with pytest.raises(InvalidInput, match="--force"):
+        target_of(str(there), "name", force=False)
     with pytest.raises(InvalidInput, match="--force"), new_file(there, force=False) as file:
         file.write(b"new")
     assert there.read_text() == "precious"
     with new_file(there, force=True) as file:
         file.write(b"new")
     assert there.read_text() == "new"
-    assert target_of(str(tmp_path), "name") == tmp_path / "name"
+    assert target_of(str(tmp_path), "name", force=False) == tmp_path / "name"
 
 
 # --- The place of a backup or an export that is given no name.
@@ -324,7 +326,7 @@ def test_a_file_for_a_person_stays_out_of_a_repository(tmp_path: Path, monkeypat
     monkeypatch.setenv("HOME", str(tmp_path / "person"))
     (tmp_path / "person").mkdir()
     monkeypatch.chdir(below)
-    assert target_of(None, "made.tar") == below / "made.tar"
+    assert target_of(None, "made.tar", force=False) == below / "made.tar"
     (tmp_path / "repository" / ".git").mkdir()
-    assert target_of(None, "made.tar") == tmp_path / "person" / "made.tar"
-    assert target_of("named.tar", "made.tar") == below / "named.tar"
+    assert target_of(None, "made.tar", force=False) == tmp_path / "person" / "made.tar"
+    assert target_of("named.tar", "made.tar", force=False) == below / "named.tar"

@@ -258,6 +258,7 @@ class _Way:
             code, reason = int(error["code"]), str(error["message"])
         except (ValueError, KeyError, TypeError):
             if status >= 500:
+                self._remote.was_reached = True
                 raise ConnectionError("its server is down") from None  # behind a proxy
             raise ValueError(f"{url} answers with HTTP {status}, and is not Remembrancer") from None
         if status in (401, 403, 421):
@@ -266,6 +267,7 @@ class _Way:
             self._remote.session = {}
             raise ConnectionError("the session is gone")
         if status == 503 and response.getheader("Retry-After"):
+            self._remote.was_reached = True
             raise ConnectionError(reason)  # it is stopping: its successor gets the request again
         is_busy = status in (408, 429) or status >= 500
         if message.get("method") and message.get("id") is not None:

@@ -52,6 +52,8 @@ class Starter:
         """The error that the last attempt reported, until the next attempt. A killed attempt is simply repeated."""
         self.status = 0
         """The exit status of the runtime that reported that error; 0 if there is none."""
+        self.is_lasting = False
+        """True if the error persists until a person corrects it."""
         self._output: IO[bytes] | None = None
         """The file with the standard error output of our runtime."""
 
@@ -84,13 +86,8 @@ class Starter:
         self._not_before = now + self._pause_s
         self._pause_s = min(LONGEST_PAUSE_S, self._pause_s * 2)
 
-    @property
-    def is_lasting(self) -> bool:
-        """True if the error persists until a person corrects it."""
-        return self.status in LASTING_STATUSES
-
-    def _fail(self, reason: str | None, status: int = 0) -> None:
-        self.failure, self.status = reason, status
+    def _fail(self, reason: str | None, status: int = 0, *, lasting: bool = False) -> None:
+        self.failure, self.status, self.is_lasting = reason, status, lasting
 
     def tend(self, now: float) -> None:
         """Call this after a failed connection: starts a runtime if no other process does. Sets `failure`."""
@@ -184,7 +181,8 @@ class Starter:
         self._pause(now)
         if status > 0:
             reason = self._reason() or f"it ended with exit status {status}; its log is in {self._places.logs}"
-            self._fail(f"the memory service could not be started: {reason}", status)
+            why = f"the memory service could not be started: {reason}"
+            self._fail(why, status, lasting=status in LASTING_STATUSES)
         self._close_output()
 
     def _reason(self) -> str | None:

@@ -132,7 +132,7 @@ class QuietServer(uvicorn.Server):
 class MessageHead(msgspec.Struct, frozen=True):
     """The parts of a message that are needed before the SDK reads it."""
 
-    id: int | str | None = None
+    id: Any = msgspec.UNSET
     method: str | None = None
     params: Any = None
 
@@ -141,9 +141,17 @@ _decode_head: Final = msgspec.json.Decoder(MessageHead).decode
 
 
 def head_of(body: bytes) -> MessageHead:
-    """The head of a message; an empty one for anything else, which is left to the SDK, as it reports the errors."""
+    """The head of a message; an empty one for anything else, which is left to the SDK, as it reports the errors. Raises
+    `HttpRefusal` for a request with another sort of id, which the SDK would take for a notification."""
     with contextlib.suppress(ValueError, RecursionError):
-        return _decode_head(body)
+        head = _decode_head(body)
+        if (
+            head.id is not msgspec.UNSET
+            and (isinstance(head.id, bool) or not isinstance(head.id, int | str))
+            and head.method
+        ):
+            raise HttpRefusal(400, "the id of a request must be a string or an integer")
+        return head
     return MessageHead()
 
 
@@ -404,7 +412,7 @@ class HttpServer:
         session_id, version = headers.get(SESSION), headers.get(VERSION, DEFAULT_NEGOTIATED_VERSION)
         has_handshake = version in HANDSHAKE_PROTOCOL_VERSIONS
         head = head_of(body) if is_post else MessageHead()
-        exchange.id = head.id
+        exchange.id = None if head.id is msgspec.UNSET else head.id
         begins = session_id is None and has_handshake and head.method == "initialize"
         if session_id is None:
             # A client without a session reuses its request ids after a restart, so each request gets a unique key.

@@ -86,26 +86,29 @@ MAX_REFUSED: Final = 20
 MOST_SESSIONS: Final = 512
 """The maximum number of sessions whose state is kept."""
 MAX_ANSWERS: Final = 200
+MAX_ANSWER_BYTES: Final = 8_000_000
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
 class LastAnswers:
-    """The store's last answers, each with its time, for use while it is away: a cache that evicts the oldest. A request
-    contains its project and session, so an answer shows nobody more than the store would have."""
+    """The store's last answers, each with its time, for use while it is away: a bounded cache that evicts the oldest. A
+    request contains its project and session, so an answer shows nobody more than the store would have."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[Request[Any], tuple[Any, float]] = OrderedDict()
+        self._sizes: dict[Request[Any], int] = {}
 
-    def put(self, question: Request[Any], received_at: float, reply: Any) -> None:
+    def put(self, question: Request[Any], received_at: float, reply: Any, size_bytes: int) -> None:
         """Keep the answer to a request that was received at `received_at`, replacing the earlier one."""
         if isinstance(question, FindIds):  # a short id may have become ambiguous
             return
         question = _timeless(question, received_at)
-        self._kept[question] = reply, time.time()
+        self._kept[question], self._sizes[question] = (reply, time.time()), size_bytes
         self._kept.move_to_end(question)
-        if len(self._kept) > MAX_ANSWERS:
-            self._kept.popitem(last=False)
+        while len(self._kept) > MAX_ANSWERS or sum(self._sizes.values()) > MAX_ANSWER_BYTES:
+            oldest, _ = self._kept.popitem(last=False)
+            del self._sizes[oldest]
 
     def find(self, question: Request[Any], received_at: float) -> tuple[Any, float] | None:
         return self._kept.get(_timeless(question, received_at))
@@ -121,6 +124,7 @@ class LastAnswers:
     def clear(self) -> None:
         """Drop all answers: each may contain a memory that was deleted for good."""
         self._kept.clear()
+        self._sizes.clear()
 
 
 def _timeless(question: Request[Any], received_at: float) -> Request[Any]:
@@ -341,7 +345,7 @@ class StoreAccess(MemoryService):
             reply = await self._from_store(question, until, self.settings.read_budget_s)
         except (MemoryUnavailable, DeadlineExceeded) as error:
             return self._last_answer(question, received_at, error)
-        self._answers.put(question, received_at, reply.body)
+        self._answers.put(question, received_at, reply.body, reply.size_bytes)
         return Asked(reply.body, (*reply.notices, *self.behind(_project_of(question))))
 
     def _last_answer(self, question: Request[T], received_at: float, error: RemembrancerError) -> Asked[T]:

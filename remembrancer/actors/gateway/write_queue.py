@@ -6,6 +6,7 @@ One thread at a time uses the file. The drain empties it into the store.
 import logging
 import math
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -306,6 +307,7 @@ class WriteQueue:
         self._path = path
         self._limit = limit
         self._thread = anyio.CapacityLimiter(1)
+        self._lock = threading.Lock()
         self._file: QueueFile | None = None
         self.lanes: dict[str, Lane] = {}
         """The lanes in which operations wait."""
@@ -441,7 +443,11 @@ class WriteQueue:
         self.announce()
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await anyio.to_thread.run_sync(work, limiter=self._thread)
+        def alone() -> T:
+            with self._lock:  # a cancelled task does not wait for its thread
+                return work()
+
+        return await anyio.to_thread.run_sync(alone, limiter=self._thread)
 
 
 BATCH_OPERATIONS: Final = 200

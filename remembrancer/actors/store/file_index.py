@@ -30,8 +30,8 @@ _changes: Final = count()
 
 
 class FileFilter(NamedTuple):
-    """Selects chunks: of a workspace's root (empty: of all), of some sources, below a path; `is_inside`: only of files
-    in the working tree, since those elsewhere, such as an assistant's own notes, are the user's."""
+    """Selects chunks: of a workspace's root (empty: of all), of some sources, below a path; `is_inside`: only of notes
+    in the working tree, since those elsewhere, such as an assistant's own, are the user's."""
 
     root: str = ""
     sources: tuple[FileSource, ...] = ()
@@ -230,7 +230,7 @@ class FileMemories:
             clauses.append(f"f.kind IN {places_for(wanted.sources)}")
             arguments += wanted.sources
         if wanted.is_inside:
-            clauses.append("substr(f.path, 1, 1) != '/'")
+            clauses.append("(f.kind != 'notes' OR substr(f.path, 1, 1) != '/')")
         path = wanted.path.strip().removeprefix("./").rstrip("/")
         if path and path != ".":
             clauses.append("(f.path = ? OR substr(f.path, 1, ?) = ?)")

@@ -132,9 +132,10 @@ def _store(writer: Writer, change: StoreMemory) -> Result:
     wanted = [LinkRef(SUPERSEDES, memory_id) for memory_id in replaced]
     links = _targets(writer, change.memory_id, wanted, "supersedes", change.scope)
     known = writer.known_as(change)
+    restated: Memory | None = None
     if known is not None and _is_in_doubt(writer, known):
         links.append((LinkRef(SUPERSEDES, known.id), known))
-        known = None
+        known, restated = None, known
     if known is None:
         if writer.session_limit is not None:
             check_session_limit(writer, change, writer.session_limit)
@@ -143,6 +144,8 @@ def _store(writer: Writer, change: StoreMemory) -> Result:
             "kind": change.kind or kind_of_type(change.type),
         }
         first = MemoryVersion(**fields)
+        if restated is not None:
+            first = msgspec.structs.replace(joined(restated.now, change), session_id=first.session_id)
         writer.insert(change.memory_id, first)
         result = StoredResult(change.memory_id, change.type, change.scope, len(first.related_entities))
     else:

@@ -317,7 +317,9 @@ class Graph:
                 AND (m.valid_until IS NULL OR m.valid_until > ?) ORDER BY m.number""",  # noqa: S608 - fixed clauses
             (json_list(self._numbers_of(nodes)), DESCRIBED_AS, self._session_id, self._now),
         )
-        return {self._nodes[entity]: (memory_id, content) for entity, memory_id, content in rows}
+        return {
+            self._nodes[entity]: (memory_id, content) for entity, memory_id, content in rows if entity in self._nodes
+        }
 
     def memory_counts(self, nodes: Sequence[Node]) -> dict[Node, int]:
         """Return the number of unforgotten memories that name each node."""
