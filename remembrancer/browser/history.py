@@ -22,6 +22,7 @@ from remembrancer.protocol.browsing import (
     FindPairs,
     ListSessions,
     MemoryChanged,
+    PairsRead,
     ReadActivity,
     ReadTurns,
     RunDone,
@@ -30,7 +31,14 @@ from remembrancer.protocol.browsing import (
 from remembrancer.protocol.code import DescribeCode, ListStale
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import OPEN_END
-from remembrancer.protocol.reads import DescribeSession, DescribeStore, ListedSession, ListMemories
+from remembrancer.protocol.reads import (
+    DescribeSession,
+    DescribeStore,
+    ListedSession,
+    ListMemories,
+    Proposal,
+    StoreDescription,
+)
 from remembrancer.protocol.session_life import BROWSER_SESSION, SHELL_SESSION
 from remembrancer.toolsets.memory.day_log import FORGOTTEN, stands, verb_of
 
@@ -65,21 +73,25 @@ async def live(view: View) -> Response:
     return StreamingResponse(events(), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
 
-async def waiting(view: View) -> Response:
-    """The number of items on the page *Review* that may be wrong memories, for the menu; empty if there are none."""
+async def _undecided(view: View) -> tuple[StoreDescription, list[Proposal], PairsRead]:
+    """The store, with the proposals and the pairs that wait for a person's decision."""
     store = await view.ask(DescribeStore(view.project, view.session))
     found = await view.ask(FindPairs(view.project, view.session))
-    number = len(found.pairs) + found.more + sum(each.refused_at is None for each in store.proposals)
+    return store, [each for each in store.proposals if each.refused_at is None], found
+
+
+async def waiting(view: View) -> Response:
+    """The number of proposals and pairs on the page *Review*, for the menu; empty if there are none."""
+    _, proposals, found = await _undecided(view)
+    number = len(proposals) + len(found.pairs) + found.more
     return HTMLResponse(f'<span id="waiting">{number}</span>' if number else "")
 
 
 async def review(view: View) -> Response:
     """The items that wait for a person's decision."""
-    store = await view.ask(DescribeStore(view.project, view.session))
-    found = await view.ask(FindPairs(view.project, view.session))
+    store, proposals, found = await _undecided(view)
     stale = await view.ask(ListStale(view.project))
     has_code = bool(await view.ask(DescribeCode(view.project)))
-    waiting = [each for each in store.proposals if each.refused_at is None]
     about_code = stale[:PAGE]
     done = await named_done_of(view)
 
@@ -90,7 +102,7 @@ async def review(view: View) -> Response:
         ]
         return view.page(
             "review.html",
-            proposals=waiting,
+            proposals=proposals,
             pairs=pairs,
             more=found.more,
             compared=store.counts.total - store.embedding.pending,

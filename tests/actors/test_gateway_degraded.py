@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from remembrancer.actors.gateway import write_queue
-from remembrancer.actors.gateway.store_access import WRITE_SHARE
+from remembrancer.actors.gateway.store_access import MAX_ANSWER_BYTES, WRITE_SHARE, LastAnswers
 from remembrancer.actors.gateway.write_queue import INTERNAL_TRIES, Drain, WriteQueue
 from remembrancer.command_line import main
 from remembrancer.config.project import project_of
@@ -32,9 +32,19 @@ from remembrancer.protocol.writes import (
     UpdateMemory,
 )
 from tests.actors.gateway_rig import AWAY, QUICK, RawClient, Rig, call, warned
-from tests.operations import change_operation
+from tests.operations import PROJECT, change_operation
 from tests.patience import PATIENCE_S, until
 from tests.spaces import locked, write_rows
+
+
+def test_last_answers_are_bounded_by_their_size() -> None:
+    answers, questions = (
+        LastAnswers(),
+        [Recall(project=PROJECT, session_id=f"session:{number}", query="gate") for number in range(3)],
+    )
+    for question in questions:
+        answers.put(question, 0.0, None, MAX_ANSWER_BYTES // 2)
+    assert [answers.find(each, 0.0) is not None for each in questions] == [False, True, True]
 
 
 async def test_writes_without_a_store_are_queued_and_reach_it_once_and_in_order(quick_rig: Rig) -> None:

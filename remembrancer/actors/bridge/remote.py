@@ -217,8 +217,8 @@ class _Way:
 
     def _take(self, line: http.client.HTTPConnection, message: dict[str, Any]) -> None:
         with contextlib.closing(line), contextlib.closing(line.getresponse()) as response:
+            self._remote.was_reached = True
             if response.status in (200, 202, 204):
-                self._remote.was_reached = True
                 self._say(WELCOME + b"{}")
                 self._pass_on(response, message)
             else:
@@ -258,7 +258,6 @@ class _Way:
             code, reason = int(error["code"]), str(error["message"])
         except (ValueError, KeyError, TypeError):
             if status >= 500:
-                self._remote.was_reached = True
                 raise ConnectionError("its server is down") from None  # behind a proxy
             raise ValueError(f"{url} answers with HTTP {status}, and is not Remembrancer") from None
         if status in (401, 403, 421):
@@ -267,7 +266,6 @@ class _Way:
             self._remote.session = {}
             raise ConnectionError("the session is gone")
         if status == 503 and response.getheader("Retry-After"):
-            self._remote.was_reached = True
             raise ConnectionError(reason)  # it is stopping: its successor gets the request again
         is_busy = status in (408, 429) or status >= 500
         if message.get("method") and message.get("id") is not None:

@@ -57,14 +57,7 @@ class EmbedderActor(Actor):
     on another host.
     """
 
-    def __init__(
-        self,
-        spec: LaunchSpec,
-        load: Callable[[], Engine] | None = None,
-        *,
-        endpoint: str = "",
-        keys: CurveKeys | None = None,
-    ) -> None:
+    def __init__(self, spec: LaunchSpec, *, endpoint: str = "", keys: CurveKeys | None = None) -> None:
         super().__init__(spec)
         self._loop = asyncio.get_running_loop()
         self._store: Dealer[ToWorker] = Dealer(
@@ -76,7 +69,7 @@ class EmbedderActor(Actor):
             keys=keys,
             on_refused=self._on_refused,
         )
-        self._load = load or partial(load_engine, spec.settings, spec.threads)
+        self._load = partial(load_engine, spec.settings, spec.threads)
         self._load_timeout_s = spec.settings.model_load_timeout_s
         self._passages = ThreadPoolExecutor(1, "passages", lower_thread_priority)
         self._questions = ThreadPoolExecutor(1, "questions")

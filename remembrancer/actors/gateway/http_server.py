@@ -145,11 +145,8 @@ def head_of(body: bytes) -> MessageHead:
     `HttpRefusal` for a request with another sort of id, which the SDK would take for a notification."""
     with contextlib.suppress(ValueError, RecursionError):
         head = _decode_head(body)
-        if (
-            head.id is not msgspec.UNSET
-            and (isinstance(head.id, bool) or not isinstance(head.id, int | str))
-            and head.method
-        ):
+        is_id = isinstance(head.id, int | str | msgspec.UnsetType) and not isinstance(head.id, bool)
+        if head.method is not None and not is_id:
             raise HttpRefusal(400, "the id of a request must be a string or an integer")
         return head
     return MessageHead()

@@ -12,7 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import anyio
 import anyio.abc
@@ -91,40 +91,46 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
+class LastAnswer(NamedTuple):
+    """An answer, the time at which it arrived (seconds since the epoch), and its size as a message."""
+
+    reply: Any
+    at: float
+    size_bytes: int
+
+
 class LastAnswers:
-    """The store's last answers, each with its time, for use while it is away: a bounded cache that evicts the oldest. A
-    request contains its project and session, so an answer shows nobody more than the store would have."""
+    """The store's last answers, for use while it is away: a bounded cache that evicts the oldest. A request contains
+    its project and session, so an answer shows nobody more than the store would have."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[Request[Any], tuple[Any, float]] = OrderedDict()
-        self._sizes: dict[Request[Any], int] = {}
+        self._kept: OrderedDict[Request[Any], LastAnswer] = OrderedDict()
 
     def put(self, question: Request[Any], received_at: float, reply: Any, size_bytes: int) -> None:
         """Keep the answer to a request that was received at `received_at`, replacing the earlier one."""
         if isinstance(question, FindIds):  # a short id may have become ambiguous
             return
         question = _timeless(question, received_at)
-        self._kept[question], self._sizes[question] = (reply, time.time()), size_bytes
+        self._kept[question] = LastAnswer(reply, time.time(), size_bytes)
         self._kept.move_to_end(question)
-        while len(self._kept) > MAX_ANSWERS or sum(self._sizes.values()) > MAX_ANSWER_BYTES:
-            oldest, _ = self._kept.popitem(last=False)
-            del self._sizes[oldest]
+        size = sum(each.size_bytes for each in self._kept.values())
+        while len(self._kept) > MAX_ANSWERS or size > MAX_ANSWER_BYTES:
+            size -= self._kept.popitem(last=False)[1].size_bytes
 
-    def find(self, question: Request[Any], received_at: float) -> tuple[Any, float] | None:
+    def find(self, question: Request[Any], received_at: float) -> LastAnswer | None:
         return self._kept.get(_timeless(question, received_at))
 
     def last_shown(self, project: ProjectRef, session_id: str) -> tuple[tuple[RecalledMemory, ...], float] | None:
         """The memories of the last answer to a session that contained any, and its time."""
-        for question, (reply, at) in reversed(self._kept.items()):
+        for question, kept in reversed(self._kept.items()):
             asker = getattr(question, "project", None), getattr(question, "session_id", None)
-            if asker == (project, session_id) and (memories := _memories_of(reply)):
-                return memories, at
+            if asker == (project, session_id) and (memories := _memories_of(kept.reply)):
+                return memories, kept.at
         return None
 
     def clear(self) -> None:
         """Drop all answers: each may contain a memory that was deleted for good."""
         self._kept.clear()
-        self._sizes.clear()
 
 
 def _timeless(question: Request[Any], received_at: float) -> Request[Any]:
@@ -351,8 +357,7 @@ class StoreAccess(MemoryService):
     def _last_answer(self, question: Request[T], received_at: float, error: RemembrancerError) -> Asked[T]:
         reply: Any
         if (kept := self._answers.find(question, received_at)) is not None:
-            reply, at = kept
-            what = f"This is the answer to the same question at {iso(at)}."
+            reply, what = kept.reply, f"This is the answer to the same question at {iso(kept.at)}."
         elif isinstance(question, Recall | GatherContext):
             memories, at = self._answers.last_shown(question.project, question.session_id) or ((), received_at)
             what = "Nothing has been found for this session yet."

@@ -145,7 +145,8 @@ def _store(writer: Writer, change: StoreMemory) -> Result:
         }
         first = MemoryVersion(**fields)
         if restated is not None:
-            first = msgspec.structs.replace(joined(restated.now, change), session_id=first.session_id)
+            own = {name: getattr(first, name) for name in ("session_id", "occurred_at", "status")}
+            first = msgspec.structs.replace(joined(restated.now, change), **own)
         writer.insert(change.memory_id, first)
         result = StoredResult(change.memory_id, change.type, change.scope, len(first.related_entities))
     else:
