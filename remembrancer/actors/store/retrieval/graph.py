@@ -317,9 +317,7 @@ class Graph:
                 AND (m.valid_until IS NULL OR m.valid_until > ?) ORDER BY m.number""",  # noqa: S608 - fixed clauses
             (json_list(self._numbers_of(nodes)), DESCRIBED_AS, self._session_id, self._now),
         )
-        return {
-            self._nodes[entity]: (memory_id, content) for entity, memory_id, content in rows if entity in self._nodes
-        }
+        return {self._nodes[entity]: (memory_id, content) for entity, memory_id, content in rows}
 
     def memory_counts(self, nodes: Sequence[Node]) -> dict[Node, int]:
         """Return the number of unforgotten memories that name each node."""
@@ -367,8 +365,9 @@ class Graph:
         self._meet_numbers(entity for _, entity in links)
         named: defaultdict[int, set[Node]] = defaultdict(set)
         for memory, entity in links:
-            if among is None or self._nodes[entity] in among:
-                named[memory].add(self._nodes[entity])
+            node = self._nodes.get(entity)  # an entity may be erased between the two reads
+            if node is not None and (among is None or node in among):
+                named[memory].add(node)
         return named
 
     def look(self, nodes: Mapping[int | str, int]) -> Around[int | str]:
