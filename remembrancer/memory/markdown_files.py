@@ -107,8 +107,8 @@ def sections_of(
     with the due date that it names; the number of ticked ones is returned as well. A date at the start of a section,
     its heading or an item, or in brackets at the end, is when it happened. The same section of the same file always
     gives the same memory. Front matter (Claude Code's has a `description`) is skipped, and so are headings without text
-    and lists of links to other notes, such as an index in `MEMORY.md`. An item is without
-    the title of its whole file, and without a heading that only says its kind.
+    and lists of links to other notes, such as an index in `MEMORY.md`. An item is without the title of its whole file,
+    and without a heading that only says its kind.
     """
     front = _FRONT.fullmatch(text)
     body = front[2] if front else text
