@@ -4,6 +4,8 @@ import os
 import random
 import shutil
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -461,3 +463,24 @@ def test_nothing_outside_what_is_asked_for_is_looked_into(paths: RuntimePaths) -
     users = FoundMemory("user", MOVED, "I prefer tabs.", None)
     assert find_memories(paths, [], ids) == find_memories(paths, [OTHER_PROJECT.id], ids) == [users]
     assert set(first_words(paths, [PROJECT.id], ids)) == {MOVED, OTHER}
+
+
+IS_LOCKED = """
+import fcntl, sys
+with open(sys.argv[1], "rb+") as file:
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 510, 0x40000002)
+    except OSError:
+        sys.exit(0)
+sys.exit("another program would take the log for its own, and remove it")
+"""
+"""The lock of a connection is in these bytes: https://sqlite.org/src/file/src/os.h (`SHARED_FIRST`)."""
+
+
+def test_looking_for_erased_words_keeps_the_locks_of_the_connections(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with closing(SqliteFile(path)) as file:
+        file.read("SELECT 1")
+        for _ in range(2):
+            file.leave_nothing(texts=["the erased words"])
+            subprocess.run([sys.executable, "-c", IS_LOCKED, str(path)], check=True)

@@ -5,7 +5,6 @@ WAL and `synchronous=FULL`: readers see the last commit and never wait for the w
 
 import contextlib
 import logging
-import mmap
 import os
 import sqlite3
 import threading
@@ -29,6 +28,7 @@ from remembrancer.protocol.errors import (
 )
 from remembrancer.protocol.paths import problem_of
 
+READ_BYTES: Final = 1024 * 1024
 LOG_LIMIT_BYTES: Final = 4 * 1024 * 1024
 """The size to which the write-ahead log is truncated after a checkpoint."""
 BUSY_TIMEOUT_S: Final = 0.2
@@ -98,6 +98,9 @@ class SqliteFile:
         self._in_use = 0
         """The number of reading connections in use."""
         self._closed = False
+        self._bytes: int | None = None
+        """A descriptor of the file, once its bytes were looked at. It stays open as long as the connections: to close
+        one drops all locks that the process has on the file, and then another program would remove the log."""
         self.writing = threading.RLock()
         """Held during a transaction: shared lanes are written by their own threads."""
         self._synchronous = synchronous
@@ -161,8 +164,14 @@ class SqliteFile:
             )
 
     def _has_any(self, texts: Sequence[str]) -> bool:
-        with self.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return any(content.find(text.encode()) >= 0 for text in texts)
+        words = [text.encode() for text in texts]
+        if self._bytes is None:
+            self._bytes = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        step, overlap = max(READ_BYTES, 2 * max(map(len, words))), max(map(len, words))
+        starts = range(0, os.fstat(self._bytes).st_size, step - overlap)
+        return any(
+            word in content for start in starts for content in [os.pread(self._bytes, step, start)] for word in words
+        )
 
     def close(self) -> None:
         """Close all connections once the running queries have finished. May be called twice."""
@@ -173,6 +182,9 @@ class SqliteFile:
                 self._idle.pop().close()
         with self.writing:
             self.writer.close()
+        if self._bytes is not None:
+            os.close(self._bytes)
+            self._bytes = None
 
     def read(self, query: str, arguments: Sequence[object] | Mapping[str, object] = ()) -> list[Any]:
         """Return all rows of a query, as of the last commit. From any thread."""
