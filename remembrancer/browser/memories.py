@@ -44,7 +44,7 @@ NAMES_NO_VALUE: Final = ("updated", "restored", "tagged", UNDONE)
 """The changes whose changed fields are listed, with their values."""
 FORMATTERS: Final[Mapping[str, Callable[[Any], str]]] = {
     **dict.fromkeys(("kind", "type", "scope"), lambda name: (name or "").replace("_", " ")),
-    **dict.fromkeys(("due", "valid_from", "valid_until"), day),
+    **dict.fromkeys(("due", "occurred_at", "valid_from", "valid_until"), day),
     **dict.fromkeys(("importance", "confidence"), "{:.2f}".format),
     "tags": tags_text,
 }
@@ -283,14 +283,15 @@ async def edit(view: View) -> Response:
     importance = view.field("importance")
     if importance and round(float_of(importance), 2) != round(before.importance, 2):
         changes["importance"] = float_of(importance)
-    if view.field("due") != day(before.due):
-        changes["due"] = view.field("due")
+    for name in ("due", "occurred_at"):
+        if view.field(name) != day(getattr(before, name)):
+            changes[name] = view.field(name)
     tags = set(tags_in(view.field("tags")))
     if tags != set(before.tags):
         changes["tags"] = {"add": sorted(tags - set(before.tags)), "remove": sorted(set(before.tags) - tags)}
     typed = {**changes, "tags": sorted(tags)}
-    if "due" in changes:
-        typed["due"] = day_of(changes["due"] and f"{changes['due']}T00:00Z")  # as `day` shows it
+    for name in {"due", "occurred_at"} & changes.keys():
+        typed[name] = day_of(changes[name] and f"{changes[name]}T00:00Z")  # as `day` shows it
     if not content.strip():
         return await memory(view, typed, "A memory cannot be empty: forget it instead.")
     if "content" in changes and before.content != now.content:

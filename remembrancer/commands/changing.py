@@ -88,9 +88,11 @@ def _check_together(text: Sequence[str], *, is_edit: bool) -> None:
 
 
 def past_day(text: str) -> str:
-    """Parse today or a past day, in any form that `log` accepts."""
+    """Parse today or a past day, in any form that `log` accepts. An empty text or `none` clears it."""
     from remembrancer.toolsets.memory.day_log import day_of
 
+    if text.strip().lower() in ("", "none"):
+        return ""
     return f"{datetime.fromtimestamp(day_of(text, time.time()).start):%Y-%m-%d}"
 
 
@@ -107,6 +109,13 @@ FIELDS: Final = (
         help="The due date of an open end: 2026-02-20T14:30, '4 December', tomorrow, Friday, 3d, 'in 2 weeks'; "
         "none removes it.",
     ),
+    option(
+        "--on",
+        "occurred_at",
+        type=past_day,
+        metavar="DAY",
+        help="The day it happened: yesterday, Tuesday, 2026-02-20; none removes it.",
+    ),
     option("--kind", type=KindChoice(KINDS, case_sensitive=False), metavar="KIND", help=", ".join(KINDS)),
     option("--importance", type=click.FloatRange(0, 1), metavar="0-1", help="The memory's importance."),
     option("--summary", metavar="TEXT", help="A one-line summary of a long text."),
@@ -120,9 +129,6 @@ FIELDS: Final = (
     ),
     option("--tag", multiple=True, metavar="TAG", help="May be given several times."),
     option("--supersedes", type=memory_id, metavar="ID", help="The memory that this one replaces."),
-    option(
-        "--on", "occurred_at", type=past_day, metavar="DAY", help="The day it happened: yesterday, Tuesday, 2026-02-20."
-    ),
     *FIELDS,
     where_options=WHERE_TO,
 )
@@ -143,7 +149,7 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
         scope="user" if where.user else None,
         tags=list(tag) or None,
         allow_secrets=allow_secrets or None,
-        **given | {"due": given["due"] or None},
+        **given | {name: given[name] or None for name in ("due", "occurred_at")},
     )
     known = "Already remembered" if answer.get("already_known") else "Remembered"
     owner = "all your projects" if where.user else f"the project {where.places[0].label}"
@@ -243,6 +249,7 @@ def edit(
     states = {
         "done": "closed" if done else "reopened" if reopen else "no longer done",
         "due": _due_in_words(after["due"]) if after.get("due") else "due date removed",
+        "occurred_at": f"its day is now {after['occurred_at'][:10]}" if after.get("occurred_at") else "day removed",
     }
     states |= {"kind": f"now {named_kind(given['kind'])}"} if given["kind"] else {}
     effects = [states[name] for name in changed if name in states]
@@ -541,6 +548,9 @@ def _effect_of(answer: Answer, after: Answer) -> str:
         "done": "it is done again" if after.get("done") else "it is open again",
         "tags": f"its tags are {', '.join(after['tags'])} again" if after.get("tags") else "it has no tags again",
         "due": f"it is due {local_time(after['due'])} again" if "due" in after else "it has no due date again",
+        "occurred_at": f"its day is {after['occurred_at'][:10]} again"
+        if "occurred_at" in after
+        else "it has no day again",
         "kind": f"it is {named_kind(after['kind'])} again" if after.get("kind") else "it has no kind again",
         "importance": f"its importance is {after['importance']} again",
     }

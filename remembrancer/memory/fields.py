@@ -101,6 +101,7 @@ FIELDS: Final = (
     Field("valid_until", "time", is_clearable=True, is_detail=True),
     Field("invalid_reason", "line", MAX_REASON, is_detail=True),
     Field("pinned", "flag", join=_first),
+    Field("occurred_at", "time", is_clearable=True, is_detail=True),
     Field("due", "time", join=_last, is_clearable=True),
     Field("done", "flag"),
     Field("scope", "word", stays=True),
@@ -110,7 +111,6 @@ FIELDS: Final = (
     Field("forgotten_reason", "line", MAX_REASON, is_compared=False),
     # Only a session's record gets other values, when the session ends again.
     Field("session_id", "session", MAX_SESSION_ID, is_compared=False, stays=True),
-    Field("occurred_at", "time", is_compared=False, stays=True, is_detail=True),
 )
 """In the order in which answers list changed fields."""
 DETAILS: Final = tuple(field.name for field in FIELDS if field.is_detail)

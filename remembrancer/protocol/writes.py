@@ -194,14 +194,14 @@ class TextEdit(msgspec.Struct, frozen=True):
     new: str
 
 
-Clearable = Literal["valid_from", "valid_until", "due"]
+Clearable = Literal["valid_from", "valid_until", "due", "occurred_at"]
 
 
 class UpdateMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
     """Change a memory. Fields that are None or empty stay as they are.
 
     `metadata` and `structured` are merged key by key into the present values; a value of None removes its key.
-    `remove_entities` are names. `cleared` fields are reset: no beginning, no end or no due date. A link `supersedes`
+    `remove_entities` are names. `cleared` fields are reset: no beginning, end, due date or day. A link `supersedes`
     also ends the validity of its target. `tags` and `related` replace the present ones; `related` has ids of memories,
     and missing ones are skipped.
     """
@@ -228,6 +228,7 @@ class UpdateMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", om
     related: tuple[str, ...] | None = None
     due: float | None = None
     done: bool | None = None
+    occurred_at: float | None = None
     reason: str | None = None
 
 

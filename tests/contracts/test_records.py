@@ -499,6 +499,7 @@ def test_changes_are_undone_one_by_one_from_the_last_and_then_nothing_is_left(ri
     states = [rig.shown(lantern)]
     for change in (
         UpdateMemory(lantern, content="the second lantern", due=9.0, kind="open_end", metadata={"a": 1}),
+        UpdateMemory(lantern, occurred_at=123.0),
         TagMemory(lantern, ("green",), ("red",)),
         ForgetMemory(lantern, "it broke"),
         RestoreMemory(lantern),
@@ -506,9 +507,10 @@ def test_changes_are_undone_one_by_one_from_the_last_and_then_nothing_is_left(ri
     ):
         rig.do(change)
         states.append(rig.shown(lantern))
+    assert [each.occurred_at for each in states[1:3]] == [None, 123.0]
     named = [rig.do(UndoChange(lantern)).undone for _ in states[:2]]
     assert named == ["updated", "restored"]
-    for was in reversed(states[:3]):
+    for was in reversed(states[:4]):
         rig.do(UndoChange(lantern))
         now = rig.shown(lantern)
         for name in RecordedFields.__struct_fields__:

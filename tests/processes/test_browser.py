@@ -686,11 +686,11 @@ def test_an_edit_keeps_what_somebody_else_has_changed_meanwhile(visit: Visit) ->
     assert "\nthe harbour opens at eight</textarea>" in refused.text
     assert "opens at seven" in Page(visit.get(f"/memory/{memory}")).text
     typed = {"content": "It opens with ghp_" + "a1B2c3D4e5F6" * 3, "version": version_in(refused.text)}
-    typed |= {"kind": "open_end", "due": "2030-01-01"}
+    typed |= {"kind": "open_end", "due": "2030-01-01", "occurred_at": "2024-02-03"}
     refused = visit.send(f"/memory/{memory}/edit", **fields | typed)
     assert (refused.status_code, "the text seems to contain a credential" in refused.text) == (400, True)
     assert f"\n{typed['content']}</textarea>" in refused.text, "what is refused is not lost"
-    assert 'value="2030-01-01"' in refused.text
+    assert ('value="2030-01-01"' in refused.text, 'value="2024-02-03"' in refused.text) == (True, True)
     emptied = visit.send(f"/memory/{memory}/edit", **fields | typed | {"content": " ", "summary": "kept"})
     assert emptied.status_code == 400
     assert "Nothing was saved: A memory cannot be empty: forget it instead. Your" in Page(emptied.text).text
@@ -701,6 +701,7 @@ def test_an_edit_keeps_what_somebody_else_has_changed_meanwhile(visit: Visit) ->
     text = Page(visit.do(f"/memory/{memory}/edit", **fields | typed)).text
     assert "opens at eight" in text
     assert "due 2030-01-01" in text, "a fact becomes an open end with its due date"
+    assert "occurred at none → 2024-02-03" in text
 
 
 def digest_in(page: str) -> str:

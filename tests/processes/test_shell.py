@@ -328,6 +328,11 @@ def test_contradicting_options_change_nothing(shell: Shell) -> None:
     assert "overdue since 2020-02-20" in shell("list", "--open")
     assert "overdue since 2020-02-20" in shell("show", memory_id)
     assert "Due date removed: " in shell("edit", memory_id, "--due", "none")
+    assert "Its day is now 2020-02-20: " in shell("edit", memory_id, "--on", "2020-02-20")
+    assert shell.json("show", memory_id)["occurred_at"][:10] == "2020-02-20"
+    assert "Day removed: " in shell("edit", memory_id, "--on", "none")
+    assert "Undone, its day is 2020-02-20 again: " in shell("undo", memory_id)
+    assert "Undone, it has no day again: " in shell("undo", memory_id)
     assert "Closed, content changed: " in shell("edit", memory_id, "Painted the boat", "--done")
     assert "Due 2020-02-20, which has passed: " in shell("edit", memory_id, "--due", "2020-02-20")
     assert "Reopened, content changed: " in shell("edit", memory_id, "Paint the boat", "--reopen")

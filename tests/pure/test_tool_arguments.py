@@ -303,6 +303,7 @@ UPDATED: dict[str, tuple[Any, dict[str, Any]]] = {
     "domain": ("build", {"domain": "build"}),
     "valid_from": ("2026-02-20", {"valid_from": 1771545600.0}),
     "valid_until": ("2026-02-21", {"valid_until": 1771632000.0}),
+    "occurred_at": ("2026-02-20", {"occurred_at": 1771545600.0}),
     "add_links": (
         [{"relation": "supersedes", "target": OTHER.lower().removeprefix("memory:")}] * 2,
         {"add_links": (LinkRef("supersedes", OTHER),)},
@@ -333,6 +334,7 @@ def test_what_is_left_out_or_null_stays_and_what_is_given_empty_is_taken_away() 
     assert restore(version=None) == RestoreMemory(ID)
     assert update(summary="", domain="") == UpdateMemory(ID, summary="", domain="")
     assert update(valid_from="", valid_until="") == UpdateMemory(ID, cleared=("valid_from", "valid_until"))
+    assert update(occurred_at="") == UpdateMemory(ID, cleared=("occurred_at",))
     assert update(valid_from="", valid_until="1970-01-01") == UpdateMemory(ID, valid_until=0.0, cleared=("valid_from",))
 
 

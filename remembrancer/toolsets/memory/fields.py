@@ -91,6 +91,7 @@ class GivenFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     metadata: dict[str, Any] | None = None
     valid_from: str | None = None
     valid_until: str | None = None
+    occurred_at: str | None = None
     allow_secrets: bool | None = None
 
 

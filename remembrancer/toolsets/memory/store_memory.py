@@ -62,7 +62,6 @@ class MemoryArguments(GivenFields, frozen=True, forbid_unknown_fields=True):
     related_entities: list[EntityRef] | None = None
     session_id: str | None = None
     wait_for_embedding: bool | None = None
-    occurred_at: str | None = None
     due: str | None = None
     supersedes: list[str] | None = None
 
@@ -75,7 +74,7 @@ class StoreMemoryArguments(MemoryArguments, frozen=True, forbid_unknown_fields=T
     "Remember for later sessions.",
     aliases={"memory_type": "type"},
     marks_data=False,
-    unlisted=("type", "source", "related_entities", "session_id", "wait_for_embedding", "occurred_at", *UNLISTED),
+    unlisted=("type", "source", "related_entities", "session_id", "wait_for_embedding", *UNLISTED),
 )
 async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
     """Answers when the memory is durable; a retry, or the same text in the same scope, yields the same memory. A list

@@ -274,8 +274,6 @@ class SqliteEdits(SpaceConnection):
         columns = columns_of(after, fields) | {"version": entry.version}
         if fields and (fields != ("status",) or after.forgotten == before.now.forgotten):  # hiding is no update
             columns["updated_at"] = at
-        if after.occurred_at != before.now.occurred_at:
-            columns["occurred_at"] = after.occurred_at
         if chain is not None:
             columns["promotion_chain"] = as_json(chain)
         if "status" in fields:
