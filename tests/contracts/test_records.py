@@ -475,11 +475,16 @@ def test_restoring_a_memory_takes_back_that_another_replaces_it(rig: RecordsRig,
     rig.do(UndoChange(one))
     assert rig.loaded(one).superseded_by == (two,)
     assert rig.shown(one).valid_until is not None
-    assert rig.do(RestoreMemory(one)).version == 6
+    for valid_again in (RestoreMemory(one, 1), UpdateMemory(one, cleared=("valid_until",))):
+        rig.do(valid_again)
+        assert rig.loaded(one).superseded_by == ()
+        rig.do(UndoChange(one))
+        assert rig.loaded(one).superseded_by == (two,)
+    assert rig.do(RestoreMemory(one)).version == 10
     # One that is probably replaced holds as well, and the question is settled.
     rig.records.link_similar([NearDuplicate(rig.number(three), rig.number(one), 0.9, relation="contradicts")])
     assert rig.loaded(one).possibly_superseded_by == (three,)
-    assert rig.do(RestoreMemory(one)).version == 6
+    assert rig.do(RestoreMemory(one)).version == 10
     assert rig.loaded(one).possibly_superseded_by == ()
     assert links_of(rig, three) == [(one, "related_to")]
     assert "is not forgotten" in rig.refused(RestoreMemory(one)).message

@@ -227,7 +227,7 @@ def test_to_undo_a_replacement_makes_the_old_memory_valid_again_and_to_forget_it
     assert shell("restore", old, "--version", "1").endswith(". It is valid again\n")
     shell("undo", old)
     newer = shell.json("add", "Sessions live in Dragonfly", "--supersedes", old)["memory_id"]
-    assert "without …”, which stays expired" in shell("forget", newer, "--for-good", "--yes")
+    assert "without …”, which stays expired" in shell("forget", newer, new, "--for-good", "--yes")
     assert "no memory replaces it: undo its last change" in shell("restore", old, status=exit_codes.USAGE)
     shell("undo", old)
     assert "valid_until" not in shell.json("show", old)

@@ -233,8 +233,9 @@ def _update(writer: Writer, change: UpdateMemory) -> UpdatedResult:
     after = updated(memory.now, change, writer.at)
     to_add = _targets(writer, memory.id, change.add_links, "add_links", memory.now.scope)
     to_remove = _targets(writer, memory.id, change.remove_links, "remove_links")
-    made = writer.revise(memory, after, "updated", reason=change.reason)
-    _valid_again(writer, memory, after)
+    made = writer.revise(
+        memory, after, "updated", reason=change.reason, superseded_by=_valid_again(writer, memory, after)
+    )
     unlinked = _remove_links(writer, memory, to_remove)
     relinked = _add_links(writer, memory, to_add, change.reason)
     missing: tuple[str, ...] = ()
@@ -294,8 +295,14 @@ def _restore(writer: Writer, change: RestoreMemory) -> RestoredResult:
         )
     else:
         after = reverted(memory.now, _earlier(writer, memory, change.version))
-    made = writer.revise(memory, after, RESTORED, reason=change.reason, restored_version=change.version)
-    _valid_again(writer, memory, after)
+    made = writer.revise(
+        memory,
+        after,
+        RESTORED,
+        reason=change.reason,
+        restored_version=change.version,
+        superseded_by=_valid_again(writer, memory, after),
+    )
     return RestoredResult(memory.id, made.version, made.fields, "content" in made.fields)
 
 
@@ -389,9 +396,10 @@ def _take_back(writer: Writer, found: NextUndo) -> RestoredResult:
         as_of=last.version - 1,
     )
     _valid_again(writer, memory, after)
-    if last.change == SUPERSEDING_UNDONE:
-        writer.space.put_link(last.details["by"], memory.id, SUPERSEDES, 1.0, writer.at)
-    elif last.change == BOTH_HOLD and (settled := writer.link(memory.id, last.details["other"], RELATED)) is not None:
+    replaced_by = [last.details["by"]] if last.change == SUPERSEDING_UNDONE else last.details.get("superseded_by", ())
+    for newer in replaced_by:
+        writer.space.put_link(newer, memory.id, SUPERSEDES, 1.0, writer.at)
+    if last.change == BOTH_HOLD and (settled := writer.link(memory.id, last.details["other"], RELATED)) is not None:
         writer.space.unlink(settled)
     for source, target, strength in last.details.get("doubts", ()):
         writer.space.put_link(source, target, CONTRADICTS, strength, writer.at)
@@ -464,12 +472,15 @@ def _invalidate(writer: Writer, change: InvalidateMemory) -> InvalidatedResult:
     return InvalidatedResult(memory.id, after.valid_until, after.invalid_reason, made.version, already)
 
 
-def _valid_again(writer: Writer, memory: Memory, after: MemoryVersion) -> None:
-    """Remove the links that supersede a memory if a change makes it valid again."""
-    if has_ended(memory.now.valid_until, writer.at) and not has_ended(after.valid_until, writer.at):
-        for link in writer.space.links(memory.id):
-            if link.target == memory.id and link.relation == SUPERSEDES:
-                writer.space.unlink(link)
+def _valid_again(writer: Writer, memory: Memory, after: MemoryVersion) -> list[str] | None:
+    """Remove the links that supersede a memory if a change makes it valid again. Returns their sources for the history,
+    so that an undo can restore them; None if there are none."""
+    if not has_ended(memory.now.valid_until, writer.at) or has_ended(after.valid_until, writer.at):
+        return None
+    links = [link for link in writer.space.links(memory.id) if (link.target, link.relation) == (memory.id, SUPERSEDES)]
+    for link in links:
+        writer.space.unlink(link)
+    return [link.source for link in links] or None
 
 
 def _promote(writer: Writer, change: PromoteMemory) -> PromotedResult:
