@@ -30,17 +30,13 @@ def check_project_id(project_id: str) -> str:
     return project_id
 
 
-def derive_operation_id(bridge: str, request_id: int | str, tool: str, arguments: object) -> str:
-    """The operation id of one request of one bridge: 32 hexadecimal digits.
-
-    The same request gives the same id however often it is replayed. 1 and "1" are two requests. The tool and its
-    arguments count too, so that a client that reuses a request id for a different write loses neither.
-    """
-    return derive_id(bridge, request_id, tool, arguments)
-
-
 def derive_id(*parts: object) -> str:
-    """32 hexadecimal digits that depend only on these parts."""
+    """32 hexadecimal digits that depend only on these parts.
+
+    The id of a request's operation has the bridge, the request's id, the tool and its arguments: it is the same however
+    often the request is replayed. 1 and "1" are two requests, and a client that reuses an id for another write loses
+    neither.
+    """
     return hashlib.sha256(_canonical.encode(parts)).hexdigest()[:32]
 
 

@@ -26,7 +26,7 @@ from remembrancer.memory.short_ids import only_one, part_of_id, replaced_in_answ
 from remembrancer.memory.text import neutralised, neutralised_value
 from remembrancer.protocol.environment import toolsets_in, unknown_toolsets
 from remembrancer.protocol.errors import MemoryUnavailable, RemembrancerError
-from remembrancer.protocol.ids import derive_memory_id, derive_operation_id
+from remembrancer.protocol.ids import derive_id, derive_memory_id
 from remembrancer.protocol.reads import FindIds
 from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.wire import Notice, Request
@@ -100,7 +100,7 @@ class Call:
     @cached_property
     def operation_id(self) -> str:
         """The id of the write that this call requests; a retry has the same."""
-        return derive_operation_id(self.caller.bridge, self.request_id, self.tool, self.raw_arguments)
+        return derive_id(self.caller.bridge, self.request_id, self.tool, self.raw_arguments)
 
     def memory_id(self, part: str = "") -> str:
         """The id of the memory that this call, or a part of it, makes; a retry has the same, however late it comes."""
@@ -111,7 +111,7 @@ class Call:
         return Operation(self._operation_id_of(part), *self.caller.viewer, self.received_at, change)
 
     def _operation_id_of(self, part: str) -> str:
-        return derive_operation_id(self.operation_id, part, "", None) if part else self.operation_id
+        return derive_id(self.operation_id, part, "", None) if part else self.operation_id
 
     async def ask(self, question: Request[R], *, is_search: bool = False) -> R:
         """The store's answer, or an earlier one to the same question, as `MemoryService.ask`. `is_search`: the answer

@@ -13,8 +13,8 @@ from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.ids import (
     MAX_ULID_MS,
     MEMORY_PREFIX,
+    derive_id,
     derive_memory_id,
-    derive_operation_id,
     new_ulid,
     parse_memory_id,
 )
@@ -35,11 +35,11 @@ arguments = st.dictionaries(words, words | st.integers(-(2**53), 2**53) | st.boo
 def test_a_replayed_request_is_one_operation_and_different_ones_are_different(
     one: tuple[str, int | str, str, dict[str, object]], two: tuple[str, int | str, str, dict[str, object]]
 ) -> None:
-    operation_id = derive_operation_id(*one)
-    assert derive_operation_id(*one[:3], dict(reversed(one[3].items()))) == operation_id
+    operation_id = derive_id(*one)
+    assert derive_id(*one[:3], dict(reversed(one[3].items()))) == operation_id
     assert re.fullmatch("[0-9a-f]{32}", operation_id)
     same = repr((one[:3], sorted(one[3].items()))) == repr((two[:3], sorted(two[3].items())))
-    assert (operation_id == derive_operation_id(*two)) == same
+    assert (operation_id == derive_id(*two)) == same
 
 
 @given(st.text(min_size=1), st.integers(0, MAX_ULID_MS))

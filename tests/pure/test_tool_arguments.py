@@ -19,7 +19,7 @@ from remembrancer.config.settings import Settings
 from remembrancer.memory.text import nearest
 from remembrancer.protocol.environment import TOOLSETS
 from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable
-from remembrancer.protocol.ids import derive_memory_id, derive_operation_id
+from remembrancer.protocol.ids import derive_id, derive_memory_id
 from remembrancer.protocol.kinds import KINDS, type_of_kind
 from remembrancer.protocol.reads import Recall
 from remembrancer.protocol.wire import Notice, Request
@@ -253,7 +253,7 @@ def test_the_ids_of_a_call_follow_from_it_and_its_answer_stands_as_text_and_as_s
     call = Call("store_memory", CALLER, 1, 0.0, raw, cast(MemoryService, service))
     answer = anyio.run(TOOLS["store_memory"].run, call, TOOLS["store_memory"].decoder.decode(raw))
     (operation,) = service.written
-    assert operation.operation_id == derive_operation_id("bridge", 1, "store_memory", raw)
+    assert operation.operation_id == derive_id("bridge", 1, "store_memory", raw)
     assert answer["memory_id"] == memory_id_of(operation.change) == derive_memory_id(operation.operation_id)
     result = tools.CallResult(
         {"memory_id": "m", "near": [1.5, None, "“ü"]}, tools.answer_text({"a": "“ü\n", "b": [1.5]})

@@ -271,8 +271,9 @@ class Session(ClientConversation):
         writer: asyncio.StreamWriter,
         service: McpService,
     ) -> None:
-        super().__init__(key, tools, notices, hello.directory)
+        super().__init__(key, tools, notices)
         self.hello = hello
+        self._started_at = time.time()
         self._reader, self._writer = reader, writer
         self._service = service
         self._tasks = asyncio.TaskGroup()  # three times as fast as anyio's
@@ -315,10 +316,10 @@ class Session(ClientConversation):
             project, tree = named, directory  # it has no notes
         before = self._caller
         known = ProjectRef(project.id, as_text(project.path))
-        caller = Caller(self.hello.bridge, self.hello.session, known, self.started_at, as_text(str(tree)))
+        caller = Caller(self.hello.bridge, self.hello.session, known, self._started_at, as_text(str(tree)))
         if roots is not self._roots or caller == before:
             return
-        self._caller, self.directory = caller, caller.directory
+        self._caller = caller
         if before is not None and before.project != known:
             text = (
                 f"The client named its directory late, or changed it: from now on this session works in "

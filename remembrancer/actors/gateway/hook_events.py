@@ -26,7 +26,7 @@ from remembrancer.memory.text import clean_name
 from remembrancer.memory.transcripts import texts_in
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.gateway_link import CONTEXT_GIVEN, HOOK_FORMAT, HOOK_SUFFIX, MAX_EVENT_BYTES
-from remembrancer.protocol.ids import derive_operation_id
+from remembrancer.protocol.ids import derive_id
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn, TurnRole
 from remembrancer.protocol.writes import Operation, ProjectRef, SessionChange
 
@@ -75,7 +75,7 @@ def to_operation(name: str, event: HookEvent) -> Operation:
         project = project_of(Path(event.directory))
     except ValueError as error:  # a lone surrogate
         raise InvalidInput("the name of the event's directory is not valid") from error
-    operation_id = derive_operation_id("hook", name, event.event, session)
+    operation_id = derive_id("hook", name, event.event, session)
     return Operation(operation_id, project, session, event.at, change_of(event, session))
 
 

@@ -182,7 +182,7 @@ class Visitor(ClientConversation):
     def __init__(
         self, key: str, caller: Caller, tools: dict[str, Tool[Any]], notices: list[Notice], client: str, owner: str
     ) -> None:
-        super().__init__(key, tools, notices, caller.directory, client or None)
+        super().__init__(key, tools, notices, client or None)
         self.has_announced_end = True
         self.owner = owner
         """The owner of the session, who alone can continue it."""

@@ -23,7 +23,7 @@ from remembrancer.memory.markdown_index import (
     with_block,
 )
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
-from remembrancer.protocol.ids import derive_operation_id
+from remembrancer.protocol.ids import derive_id
 from remembrancer.protocol.paths import write_whole
 from remembrancer.protocol.reads import ContextGathered, GatherContext, RecalledMemory
 from remembrancer.protocol.session_life import SHELL_SESSION
@@ -114,7 +114,7 @@ class MarkdownIndex:
             if new is None:
                 continue
             change = UpdateMemory(memory.id, content=new)
-            operation_id = derive_operation_id(caller.directory, int(kept.at), "markdown_index", [memory.id, new])
+            operation_id = derive_id(caller.directory, int(kept.at), "markdown_index", [memory.id, new])
             operation = Operation(operation_id, caller.project, SHELL_SESSION, time.time(), change)
             try:
                 await self._access.apply(operation, time.time())

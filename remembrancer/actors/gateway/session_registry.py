@@ -17,7 +17,7 @@ import anyio
 from remembrancer.actors.gateway.store_access import StoreAccess
 from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.errors import RemembrancerError
-from remembrancer.protocol.ids import derive_operation_id
+from remembrancer.protocol.ids import derive_id
 from remembrancer.protocol.session_life import EndSession, StartSession
 from remembrancer.protocol.store_client import StoreClient
 from remembrancer.protocol.wire import Notice
@@ -37,19 +37,13 @@ logger = logging.getLogger(__name__)
 class ClientConversation(abc.ABC):
     """A client's conversation, whatever the transport. `key` is unique; `notices` are added to its first answer."""
 
-    def __init__(
-        self, key: str, tools: dict[str, Tool[Any]], notices: list[Notice], directory: str, client: str | None = None
-    ) -> None:
+    def __init__(self, key: str, tools: dict[str, Tool[Any]], notices: list[Notice], client: str | None = None) -> None:
         self.key = key
         self.tools = tools
         self.withheld = frozenset[str]()
         """The tools that a read-only token leaves out."""
-        self.started_at = time.time()
-        """The time of the connection (seconds since the epoch)."""
         self.client = client
         """The client's name, once it has sent it."""
-        self.directory = directory
-        """The root of the session's working tree, once its project is known."""
         self.has_announced_end = False
         """True if the client has gone for good: a connection that breaks without this may come back."""
         self._notices = notices
@@ -122,7 +116,7 @@ class SessionRegistry:
         if old is not None and _session_of(old) not in now and (works_elsewhere or session.has_announced_end):
             self._report(session, old, EndSession(old.session_id))
         if caller is not None and _session_of(caller) not in before:
-            self._report(session, caller, StartSession(caller.session_id, session.client, session.directory))
+            self._report(session, caller, StartSession(caller.session_id, session.client, caller.directory))
 
     def _present(self) -> set[tuple[ProjectRef, str]]:
         """The sessions that have a connection."""
@@ -132,7 +126,7 @@ class SessionRegistry:
         """Queue the operation for a start or an end. Its id contains the connection's unique key: a reconnecting bridge
         starts its session again, which changes nothing unless it has ended."""
         which = "start" if isinstance(change, StartSession) else "end"
-        operation_id = derive_operation_id(caller.bridge, session.key, which, [caller.project.id, caller.session_id])
+        operation_id = derive_id(caller.bridge, session.key, which, [caller.project.id, caller.session_id])
         self._waiting.put_nowait(Operation(operation_id, caller.project, caller.session_id, time.time(), change))
 
     async def _submit(self, operation: Operation) -> None:
