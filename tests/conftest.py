@@ -147,6 +147,16 @@ PATIENT_ENVIRONMENT = {
 
 
 @pytest.fixture
+def seed() -> int:
+    return int(os.environ[SEED_VARIABLE])
+
+
+@pytest.fixture
+def dice(seed: int) -> random.Random:
+    return random.Random(seed)
+
+
+@pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
 

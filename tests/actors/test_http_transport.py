@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import os
 import random
 import re
 import time
@@ -204,11 +203,10 @@ async def said_to(port: int, data: bytes, patience_s: float = PATIENCE_S) -> byt
 
 
 async def test_no_noise_in_a_request_is_a_fault_or_shows_a_token(
-    home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    home: Path, dice: random.Random, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "IDLE_S", 1)  # the time that an unfinished request has
     token = Tokens(home).create("ana", (str(home),), time.time()).encode()
-    chance = random.Random(int(os.environ["TEST_SEED"]))
     lines = (
         b"POST /mcp HTTP/1.1",
         b"Host: localhost",
@@ -225,9 +223,9 @@ async def test_no_noise_in_a_request_is_a_fault_or_shows_a_token(
             made = []
             for _ in range(300):
                 data = whole
-                for _ in range(chance.randint(1, 3)):
-                    start, count = chance.randrange(len(data)), chance.randint(0, 6)
-                    data = data[:start] + chance.choice(pieces) + data[start + count :]
+                for _ in range(dice.randint(1, 3)):
+                    start, count = dice.randrange(len(data)), dice.randint(0, 6)
+                    data = data[:start] + dice.choice(pieces) + data[start + count :]
                 made.append(data)
             for data, answer in zip(
                 made, await asyncio.gather(*(said_to(port, each, 1.0) for each in made)), strict=True

@@ -228,27 +228,6 @@ def malformed(rng: random.Random) -> list[bytes]:
     )
 
 
-async def test_the_dealer_drops_what_is_malformed(
-    endpoint: str, context: zmq.Context[zmq.Socket[bytes]], caplog: pytest.LogCaptureFixture
-) -> None:
-    rng = random.Random(4)
-    said: list[ToClient] = []
-    with context.socket(zmq.ROUTER) as raw:
-        raw.bind(endpoint)
-        async with client(endpoint, on_message=said.append) as dealer:
-            assert await dealer.wait_connected(PATIENCE_S)
-            dealer.send(EmbedderHealth())
-            assert await asyncio.to_thread(raw.poll, 5000)
-            routing_id = raw.recv_multipart()[0]
-            for _ in range(300):
-                await send_raw(raw, [routing_id, *malformed(rng)])
-            good = [encoder.encode(Envelope(PROTOCOL_VERSION, 1, "r", "01R")), encoder.encode(Ping())]
-            await send_raw(raw, [routing_id, *good])
-            await until(lambda: said)
-            assert said == [Ping()]
-            assert dropped(caplog) == 300
-
-
 async def test_the_router_drops_what_is_malformed(
     endpoint: str, context: zmq.Context[zmq.Socket[bytes]], caplog: pytest.LogCaptureFixture
 ) -> None:

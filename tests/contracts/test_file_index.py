@@ -448,13 +448,14 @@ def answers(code_index: CodeOfTree) -> list[list[CodeChunk]]:
     return [code_index.store.search(question, 100) for question in questions]
 
 
-def test_a_tree_that_is_edited_at_random_is_as_if_read_anew(code_index: CodeOfTree, tree: Tree, tmp_path: Path) -> None:
-    chance = random.Random(int(os.environ["TEST_SEED"]))
+def test_a_tree_that_is_edited_at_random_is_as_if_read_anew(
+    code_index: CodeOfTree, tree: Tree, tmp_path: Path, dice: random.Random
+) -> None:
     pumps = [f"def drain_{number}(pool):\n    pool.x\n\n\n" for number in range(9)]
     parts = [POOL, USE, "# about pumps\n", "import pumps\n", *pumps]
     for _ in range(40):
-        name = chance.choice(("pool.py", "use.py", "pump.py"))
-        Path(tree.root, name).write_text("\n".join(chance.choices(parts, k=chance.randrange(6))))
+        name = dice.choice(("pool.py", "use.py", "pump.py"))
+        Path(tree.root, name).write_text("\n".join(dice.choices(parts, k=dice.randrange(6))))
         code_index.take(name)
     with closing(CodeOfTree(tmp_path / "fresh.db", tree)) as fresh:
         for ours, theirs in zip(answers(code_index), answers(fresh), strict=True):

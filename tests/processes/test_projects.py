@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import json
-import os
 import random
 import shutil
 import subprocess
@@ -182,13 +181,14 @@ async def test_clones_side_by_side_stay_apart_and_nobody_there_is_robbed(home: P
             assert await found(client, "lantern") == set()
 
 
-async def test_a_store_that_is_killed_in_a_move_has_moved_all_or_nothing(home: Path, tmp_path: Path) -> None:
+async def test_a_store_that_is_killed_in_a_move_has_moved_all_or_nothing(
+    home: Path, tmp_path: Path, dice: random.Random
+) -> None:
     """Wherever it dies, to ask again ends the move, and no memory is lost or there twice."""
     places = [tmp_path / str(number) for number in range(6)]
     for place in places:
         place.mkdir()
     stored: set[str] = set()
-    delays = random.Random(os.environ["TEST_SEED"])
     async with store_rig(home) as store:
         for number, (here, there) in enumerate(itertools.pairwise(places)):
             old, new = project_of(here), project_of(there)
@@ -199,7 +199,7 @@ async def test_a_store_that_is_killed_in_a_move_has_moved_all_or_nothing(home: P
                 stored.add(memory_id_of(operation))
             request = MoveProject(old, new, str(there))
             moves = asyncio.create_task(store.gateway.ask(request))
-            await asyncio.sleep(delays.uniform(0, 0.03))
+            await asyncio.sleep(dice.uniform(0, 0.03))
             await store.restart()
             moves.cancel()
             await asyncio.gather(moves, return_exceptions=True)
