@@ -31,7 +31,7 @@ from remembrancer.protocol.writes import (
     TagMemory,
     UpdateMemory,
 )
-from tests.actors.store_process import StoreRig
+from tests.actors.store_process import Gateway, StoreRig
 from tests.operations import (
     OTHER_PROJECT,
     OTHER_SESSION,
@@ -139,6 +139,19 @@ async def test_a_full_disk_is_told_apart_survived_and_forgotten(rig: StoreRig) -
     await rig.gateway.until_embedded()
     assert rig.store.process.poll() is None
     assert first in await rig.gateway.found("first lantern", strategy="vector")
+
+
+async def test_the_store_reports_what_clients_and_commands_ask_but_for_its_state(rig: StoreRig) -> None:
+    command = Gateway(rig.home, "command")
+    async with command.dealer:
+        for asking in (rig.gateway, command):
+            before = (await rig.health()).asked
+            await asking.describe()
+            await asking.submit_batch()
+            assert (await rig.health()).asked == before
+            await asking.recall("lantern")
+            await asking.store("a lantern")
+            assert (await rig.health()).asked >= before + 2, "which wakes what rests"
 
 
 async def test_no_content_is_in_the_log(rig: StoreRig) -> None:

@@ -1,17 +1,13 @@
 """A runtime that nobody uses for a while: what is large goes, and who comes back is served at once."""
 
-import asyncio
-import json
 import os
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 
 from bench.client import StdioClient
 from tests.patience import until
-from tests.runtime import Runtime, Session, command, embedded
+from tests.runtime import Runtime, Session
 
 RESTING = {"launcher", "gateway", "store"}
 HELD_UP = """
@@ -71,36 +67,3 @@ async def test_after_a_break_words_answer_at_once(home: Path, tmp_path: Path, mo
             return not said
 
         await until(joins)
-
-
-async def test_a_command_wakes_and_a_page_does_not(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REMEMBRANCER_REST_TIMEOUT_S", "3")
-    runtime = Runtime(home)
-
-    async def rests() -> bool:
-        status = await runtime.status()
-        return bool(status["resting"]) and {each["role"] for each in status["processes"]} == RESTING
-
-    async def said(*arguments: str) -> dict[str, Any]:
-        done = await asyncio.to_thread(command, *arguments, "--json", home=home, directory=tmp_path)
-        assert done.returncode == 0, done.stderr
-        answer: dict[str, Any] = json.loads(done.stdout)
-        return answer
-
-    async with Session(home, cwd=tmp_path) as client:
-        await client.store("The lantern in the harbour is mended by Ada.", wait_for_embedding=True)
-        url = (await said("browse"))["link"]
-        async with httpx.AsyncClient(follow_redirects=True) as browser:
-            assert (await browser.get(url)).status_code == 200
-    await until(rests)
-
-    async def is_found_by_meaning() -> bool:
-        found = await said("search", "who repairs the lamp of the harbour?")
-        codes = {each["code"] for each in found.get("warnings", ())}
-        assert codes <= {"embedding_starting"}, "it is waited for"
-        return not codes and bool(found["memories"])
-
-    await until(is_found_by_meaning)
-    await until(rests)
-    await said("add", "The harbour is closed in winter.")
-    await until(runtime.status, lambda status: embedded(status["embedding"]))
