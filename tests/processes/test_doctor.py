@@ -1,23 +1,16 @@
 """`remembrancer doctor` on real homes: with nothing running, with a runtime, with a hung one, and with damage."""
 
-import functools
-import io
+import asyncio
 import json
-import os
 import re
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 
-from remembrancer.actors.embedder import workers
 from remembrancer.actors.migrations import daily_copies
-from remembrancer.commands import doctor, exit_codes
+from remembrancer.commands import exit_codes
 from remembrancer.commands.repair import repair_home
-from remembrancer.commands.setup import Probed
 from remembrancer.protocol.errors import AlreadyRunning
 from remembrancer.protocol.paths import RuntimePaths
 from tests.patience import until
@@ -28,9 +21,6 @@ CHECKS = {
     *("start", "configuration", "home", "files", "disk", "processes", "model", "records", "copies", "projects"),
     *("write queue", "clients"),
 }
-STARTS = Probed(ok=True, tools_ms=1.0, ready_ms=1.0, tools=1)
-load_once = functools.cache(workers.load_engine)
-"""Weights that are well stay so meanwhile; what cannot be loaded is tried anew each time."""
 SECRET = "the heron nests behind the third lock"
 
 
@@ -42,27 +32,18 @@ def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(workers, "load_engine", load_once)
     return tmp_path
 
 
 class Findings:
-    def __init__(self, home: Path, *arguments: str, tries_start: bool = False) -> None:
-        """`tries_start`: the command is started as a client does, which takes a whole runtime."""
-        assert os.environ["REMEMBRANCER_HOME"] == str(home)
-        printed, complained = io.StringIO(), io.StringIO()
-        untried = nullcontext() if tries_start else mock.patch.object(doctor, "probe", return_value=STARTS)
-        with untried, redirect_stdout(printed), redirect_stderr(complained), ThreadPoolExecutor(1) as thread:
-            # In a thread, because the doctor wants an event loop of its own. A command keeps its first help option.
-            names, given = ["-h", "--help"], ["--json", *arguments]
-            done = thread.submit(doctor.doctor.main, given, standalone_mode=False, help_option_names=names)
-            self.returncode = done.result()
-        assert complained.getvalue() == ""
-        self.whole = printed.getvalue()
+    def __init__(self, home: Path, *arguments: str) -> None:
+        done = command("doctor", "--json", *arguments, home=home)
+        assert done.stderr == ""
+        self.whole = done.stdout
         said = json.loads(self.whole)
         self.checks: dict[str, dict[str, Any]] = {check["name"]: check for check in said["checks"]}
         assert set(self.checks) == CHECKS
-        assert self.returncode == (exit_codes.DEGRADED if said["status"] == "problem" else exit_codes.OK)
+        assert done.returncode == (exit_codes.DEGRADED if said["status"] == "problem" else exit_codes.OK)
 
     def statuses(self) -> dict[str, str]:
         """The checks that are not ok. That no client is set up, and how full the disk is, is no matter here."""
@@ -96,7 +77,7 @@ async def test_a_running_memory_and_one_at_rest_are_well_and_nothing_of_them_is_
 
     async def well() -> Findings | None:
         """A consolidator comes and goes while there are jobs: what its session hands over comes after it has ended."""
-        found = Findings(home)
+        found = await asyncio.to_thread(Findings, home)
         is_ready = re.search("[45] processes are ready", found.text("processes"))
         return found if is_ready and found.statuses() == {} else None
 
@@ -106,7 +87,7 @@ async def test_a_running_memory_and_one_at_rest_are_well_and_nothing_of_them_is_
     assert SECRET not in found.whole
     await runtime.down()
     before = everything(home)
-    found = Findings(home, tries_start=True)
+    found = Findings(home)
     assert found.statuses() == {}
     assert everything(home) == before
     assert SECRET not in found.whole
