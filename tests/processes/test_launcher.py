@@ -1,6 +1,5 @@
 """One runtime of a home: its lock, its processes that die, hang or refuse, its end; and that all in it is private."""
 
-import asyncio
 import os
 import shutil
 import signal
@@ -32,7 +31,7 @@ from tests.conftest import processes_of
 from tests.patience import PATIENCE_S
 from tests.processes import runtimes
 from tests.processes.runtimes import RunningRuntime, behave, is_dead, runtime, until
-from tests.runtime import Runtime, Session, command, done, patiently, status_of
+from tests.runtime import Runtime, Session, command, done, status_of
 
 
 def assert_nothing_left(running: RunningRuntime) -> None:
@@ -279,42 +278,19 @@ def below(top: Path) -> list[Path]:
     return [Path(place) / name for place, folders, files in os.walk(top) for name in (*folders, *files)]
 
 
-async def test_a_home_is_private_with_all_in_it(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session that stores and recalls, another embedder, a store that dies, a queued write, and the commands."""
+async def test_a_home_is_private_with_all_in_it(home: Path, tmp_path: Path) -> None:
+    """A session that stores and recalls, a store that dies, a queued write, and the copy of the day."""
     os.umask(0o022)  # under which files can be read by everyone; each test has the former one back
-    monkeypatch.setenv("REMEMBRANCER_EXACT_SEARCH_PASSAGES", "0")
     shutil.rmtree(home)
     runtime = Runtime(home)
     async with Session(home, cwd=tmp_path) as client:
         await client.store("Ana prefers tabs.")
-        await client.store("Ana prefers short answers.", scope="user")
         await patience.until(runtime.is_drained)
-        assert (await asyncio.to_thread(patiently, "scale", "embedder=2", home=home)).returncode == 0
         await client.call("recall_memories", query="what does Ana prefer?")
         runtime.kill("store")
-        for number in range(20):
-            await client.store(f"Note {number} was written while the store was away.")
-        await patience.until(runtime.is_drained)
-
-        async def the_second_has_come() -> bool:
-            return sum(role == "embedder" for role, pid in runtime.recorded() if pid) == 2 and await runtime.is_ready()
-
-        await patience.until(the_second_has_come)
-
-        files = {"memory.db", "queue.db", "chroma.sqlite3", "store.log", "embedder-2.log"}
-
-        async def is_well() -> bool:
-            is_complete = files <= {path.name for path in below(home)}  # Chroma is imported in the background
-            return is_complete and (await asyncio.to_thread(command, "doctor", home=home)).returncode == 0
-
-        await patience.until(is_well)
-
-        def is_chroma_open() -> bool:
-            """True once the present store moves the vectors there, which its upkeep does whenever it comes to it."""
-            own, lines = f'"pid": {runtime.pid("store")}', (home / "logs" / "store.log").read_text().splitlines()
-            return any("Chroma is open" in line and own in line for line in lines)
-
-        await patience.until(is_chroma_open)
+        await client.store("Ana prefers short answers.", scope="user")
+        files = {"memory.db", "queue.db", "shown.db", "backups", "store.log", "embedder-1.out"}
+        await patience.until(lambda: files <= {path.name for path in below(home)})
         assert wide(home) == []
     await runtime.down()
     assert wide(home) == []
