@@ -19,10 +19,9 @@ from remembrancer.memory.decay import has_ended
 from remembrancer.memory.sentences import without_marks
 from remembrancer.protocol.browsing import (
     ActivityRead,
-    FindPairs,
+    FindUndecided,
     ListSessions,
     MemoryChanged,
-    PairsRead,
     ReadActivity,
     ReadTurns,
     RunDone,
@@ -36,8 +35,6 @@ from remembrancer.protocol.reads import (
     DescribeStore,
     ListedSession,
     ListMemories,
-    Proposal,
-    StoreDescription,
 )
 from remembrancer.protocol.session_life import BROWSER_SESSION, SHELL_SESSION
 from remembrancer.toolsets.memory.day_log import FORGOTTEN, stands, verb_of
@@ -73,23 +70,17 @@ async def live(view: View) -> Response:
     return StreamingResponse(events(), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
 
-async def _undecided(view: View) -> tuple[StoreDescription, list[Proposal], PairsRead]:
-    """The store, with the proposals and the pairs that wait for a person's decision."""
-    store = await view.ask(DescribeStore(view.project, view.session))
-    found = await view.ask(FindPairs(view.project, view.session))
-    return store, [each for each in store.proposals if each.refused_at is None], found
-
-
 async def waiting(view: View) -> Response:
     """The number of proposals and pairs on the page *Review*, for the menu; empty if there are none."""
-    _, proposals, found = await _undecided(view)
-    number = len(proposals) + len(found.pairs) + found.more
+    found = await view.ask(FindUndecided(view.project, view.session))
+    number = len(found.proposals) + len(found.pairs) + found.more
     return HTMLResponse(f'<span id="waiting">{number}</span>' if number else "")
 
 
 async def review(view: View) -> Response:
     """The items that wait for a person's decision."""
-    store, proposals, found = await _undecided(view)
+    store = await view.ask(DescribeStore(view.project, view.session))
+    found = await view.ask(FindUndecided(view.project, view.session))
     stale = await view.ask(ListStale(view.project))
     has_code = bool(await view.ask(DescribeCode(view.project)))
     about_code = stale[:PAGE]
@@ -102,7 +93,7 @@ async def review(view: View) -> Response:
         ]
         return view.page(
             "review.html",
-            proposals=proposals,
+            proposals=found.proposals,
             pairs=pairs,
             more=found.more,
             compared=store.counts.total - store.embedding.pending,

@@ -265,10 +265,10 @@ def edit(
 def _settle(where: Where, memory: str, relation: str, reason: str | None) -> Report:
     """Decide whether a newer memory replaces this one."""
     from remembrancer.commands.runtime_client import ask_store
-    from remembrancer.protocol.browsing import MOST_PAIRS, FindPairs
+    from remembrancer.protocol.browsing import MOST_PAIRS, FindUndecided
 
     for place, conversation in where.conversations():
-        review = ask_store(FindPairs(place.project, where.session or SHELL_SESSION, limit=MOST_PAIRS))
+        review = ask_store(FindUndecided(place.project, where.session or SHELL_SESSION, limit=MOST_PAIRS))
         for pair in review.pairs:
             if has_part(pair.older.id, short(memory)):
                 link = {"relation": relation, "target": pair.older.id}

@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 
 from remembrancer.protocol.kinds import Kind
-from remembrancer.protocol.reads import ListedSession, Pair, SessionRequest
+from remembrancer.protocol.reads import ListedMemory, ListedSession, Proposal, SessionRequest
 from remembrancer.protocol.session_life import ToolCall, Turn
 
 
@@ -98,16 +98,27 @@ MOST_PAIRS: Final = 500
 """The maximum number of pairs examined."""
 
 
-class PairsRead(msgspec.Struct, frozen=True, tag=True):
-    """Pairs awaiting a decision, and the number of those beyond the limit."""
+class Pair(msgspec.Struct, frozen=True):
+    """Two memories of one file, the older first."""
 
+    older: ListedMemory
+    newer: ListedMemory
+    relation: str
+    strength: float
+
+
+class Undecided(msgspec.Struct, frozen=True, tag=True):
+    """The project's memories that are proposed for promotion to the user, and pairs awaiting a decision, with the
+    number of those beyond the limit."""
+
+    proposals: tuple[Proposal, ...] = ()
     pairs: tuple[Pair, ...] = ()
     more: int = 0
 
 
-class FindPairs(SessionRequest[PairsRead], frozen=True):
-    """Find pairs of memories in which one may replace the other, most probable first, followed (with `alike`) by pairs
-    that say nearly the same, most similar first."""
+class FindUndecided(SessionRequest[Undecided], frozen=True):
+    """Find what awaits a person's decision: proposals, most certain first; pairs of memories in which one may replace
+    the other, most probable first, followed (with `alike`) by pairs that say nearly the same, most similar first."""
 
     limit: int = 20
     alike: bool = True

@@ -302,15 +302,6 @@ class Proposal(msgspec.Struct, frozen=True, omit_defaults=True):
     refused_at: float | None = None
 
 
-class Pair(msgspec.Struct, frozen=True):
-    """Two memories of one file, the older first."""
-
-    older: ListedMemory
-    newer: ListedMemory
-    relation: str
-    strength: float
-
-
 class StoreDescription(msgspec.Struct, frozen=True, tag=True):
     """The store's part of `get_memory_status`. `started_at` is seconds since the epoch, None for an unknown session."""
 
@@ -321,10 +312,6 @@ class StoreDescription(msgspec.Struct, frozen=True, tag=True):
     uptime_s: float
     memories_this_session: int
     session_started_at: float | None
-    proposals: tuple[Proposal, ...] = ()
-    """The project's memories that are proposed for promotion to the user."""
-    doubts: tuple[Pair, ...] = ()
-    """Pairs in which the newer memory probably replaces the older, until a person decides; the most probable ones."""
 
 
 class DescribeStore(SessionRequest[StoreDescription], frozen=True):

@@ -18,6 +18,7 @@ from remembrancer.actors.consolidator.derived_memories import name_of
 from remembrancer.actors.consolidator.promoting import propose_to_user
 from remembrancer.actors.consolidator.store_requests import Clock, all_memories
 from remembrancer.config.settings import Settings
+from remembrancer.protocol.browsing import FindUndecided
 from remembrancer.protocol.consolidation import (
     AwaitJob,
     ConsolidatedMemory,
@@ -39,7 +40,7 @@ from remembrancer.protocol.errors import ConsolidatorUnavailable, InvalidInput, 
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.kinds import SESSION_RECORD, type_of_kind
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.reads import DescribeSession, DescribeStore, MemoryShown, NoteAccess, SessionDescription
+from remembrancer.protocol.reads import DescribeSession, MemoryShown, NoteAccess, SessionDescription
 from remembrancer.protocol.runs import ApplyRun, CloseSession, UndoRun
 from remembrancer.protocol.session_life import EndSession, RecordEvents, SessionEntry, StartSession, ToolCall, Turn
 from remembrancer.protocol.sockets import Speaker
@@ -173,7 +174,7 @@ DEPLOYS = "Production is deployed on Mondays at 09:30"
 
 
 async def proposals(place: Workplace, project: ProjectRef = PROJECT) -> dict[str, str]:
-    told = await place.rig.gateway.ask(DescribeStore(project, SESSION))
+    told = await place.rig.gateway.ask(FindUndecided(project, SESSION))
     return {each.memory_id: each.reason for each in told.proposals}
 
 

@@ -24,7 +24,7 @@ from remembrancer.memory.fields import check_memory
 from remembrancer.memory.limits import MAX_ENTITIES, MAX_TAGS
 from remembrancer.memory.replacement import PROBABLE, REPLACED
 from remembrancer.memory.text import MAX_OBJECT_BYTES
-from remembrancer.protocol.browsing import FindPairs
+from remembrancer.protocol.browsing import FindUndecided
 from remembrancer.protocol.consolidation import ReadMemories
 from remembrancer.protocol.errors import InvalidInput, NotFound, StorageFull
 from remembrancer.protocol.reads import Counts
@@ -406,7 +406,7 @@ def test_the_dates_say_which_of_a_pair_is_the_newer_one_whichever_way_it_is_link
     wrong = NearDuplicate(rig.number(old), rig.number(new), 0.9, relation="contradicts")
 
     def waiting() -> list[tuple[str, str]]:
-        found: Any = BROWSER_READS[FindPairs](rig.records, FindPairs(PROJECT, SESSION))
+        found: Any = BROWSER_READS[FindUndecided](rig.records, FindUndecided(PROJECT, SESSION))
         return [(each.older.id, each.newer.id) for each in found.pairs]
 
     def marks() -> dict[str, tuple[str, ...]]:

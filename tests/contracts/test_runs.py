@@ -15,7 +15,7 @@ from remembrancer.actors.store.records.background import KEPT_VERSIONS
 from remembrancer.actors.store.records.browsing import BROWSER_READS
 from remembrancer.actors.store.records.types import USER, Filters, NearDuplicate, Phrase
 from remembrancer.actors.store.retrieval.graph import Graph
-from remembrancer.protocol.browsing import FindPairs, ReadActivity
+from remembrancer.protocol.browsing import FindUndecided, ReadActivity
 from remembrancer.protocol.consolidation import Material, ReadMemories
 from remembrancer.protocol.errors import NotFound
 from remembrancer.protocol.runs import (
@@ -231,7 +231,7 @@ def test_no_pair_of_one_summary_waits_for_a_decision_and_no_summary_replaces_ano
         rig.records.link_similar([NearDuplicate(*pair, 0.9, relation="contradicts")])
 
     def waiting() -> set[tuple[str, str]]:
-        found: Any = BROWSER_READS[FindPairs](rig.records, FindPairs(PROJECT, SESSION))
+        found: Any = BROWSER_READS[FindUndecided](rig.records, FindUndecided(PROJECT, SESSION))
         return {(each.newer.id, each.older.id) for each in found.pairs}
 
     judge(TWO, ONE)
@@ -268,7 +268,7 @@ def test_review_shows_pairs_that_a_person_can_decide_once_each_and_counts_the_re
         rig.records.link_similar([NearDuplicate(number[later], number[earlier], 0.97)])
 
     def found(**options: Any) -> Any:
-        answer: Any = BROWSER_READS[FindPairs](rig.records, FindPairs(PROJECT, SESSION, **options))
+        answer: Any = BROWSER_READS[FindUndecided](rig.records, FindUndecided(PROJECT, SESSION, **options))
         return [(each.newer.id, each.older.id, each.relation) for each in answer.pairs], answer.more
 
     alike = [(ids["new"], ids["old"], "similar_to"), (ids["high"], ids["low"], "similar_to")]

@@ -31,7 +31,7 @@ from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.view import Source, View
 from remembrancer.actors.store.spaces import HomeSpaces
 from remembrancer.memory.times.windows import TimeWindow
-from remembrancer.protocol.browsing import FindPairs, ListSessions, ReadActivity, ReadGraph, ReadTurns
+from remembrancer.protocol.browsing import FindUndecided, ListSessions, ReadActivity, ReadGraph, ReadTurns
 from remembrancer.protocol.consolidation import ReadMemories
 from remembrancer.protocol.errors import EmbeddingUnavailable, MemoryUnavailable
 from remembrancer.protocol.paths import RuntimePaths
@@ -77,7 +77,7 @@ IDS = ["mem_first", "mem_second"]
 STORED = "say 2"
 """The operation that stored the first of them."""
 NUMBERS = list(range(20))
-BROWSED = (ReadActivity, ListSessions, ReadTurns, FindPairs, ReadGraph)
+BROWSED = (ReadActivity, ListSessions, ReadTurns, FindUndecided, ReadGraph)
 
 
 def descriptors() -> int:

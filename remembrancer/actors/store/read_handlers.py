@@ -30,7 +30,6 @@ from remembrancer.memory.limits import first_that_fit
 from remembrancer.memory.promotion import explain
 from remembrancer.memory.sentences import first_words
 from remembrancer.memory.short_ids import NAMED_CANDIDATES, has_part, keys_of
-from remembrancer.protocol.browsing import FindPairs, PairsRead
 from remembrancer.protocol.errors import FileLocked, RecordsUnusable, RemembrancerError
 from remembrancer.protocol.kinds import SCOPES, Scope
 from remembrancer.protocol.reads import (
@@ -65,7 +64,6 @@ LOAD_BATCH: Final = 32
 
 CANDIDATE_WORDS: Final = 8
 """The number of words that tell memories with similar ids apart."""
-MAX_DOUBTFUL_PAIRS: Final = 20
 
 CANNOT_BE_READ: Final = (RecordsUnusable, FileLocked)
 Found = TypeVar("Found", Recalled, GraphFound)
@@ -93,7 +91,7 @@ class ReadHandlers(Handlers):
         readings: dict[type, Callable[[Any, View], Any]] = {
             **by_request(self._shown, self._description, follow_links, list_memories, find_ids),
             DescribeSession: lambda request, view: view.reader.describe_session(request.session_id),
-            **dict.fromkeys(BROWSER_READS, browse),
+            **dict.fromkeys(BROWSER_READS, lambda request, view: BROWSER_READS[type(request)](view.reader, request)),
         }
         searches = by_request(self._recall, self._search_graph, self._gather_context)
         others = by_request(self._await_embedding, self._note_access, self._choose_model)
@@ -225,9 +223,6 @@ class ReadHandlers(Handlers):
 
     def _description(self, request: DescribeStore, view: View) -> StoreDescription:
         started_at, stored = view.reader.session_start(request.session_id)
-        doubts: PairsRead = browse(
-            FindPairs(request.project, request.session_id, MAX_DOUBTFUL_PAIRS, alike=False), view
-        )
         return StoreDescription(
             counts=view.reader.counts(request.session_id),
             embedding=self._scheduler.summary(),
@@ -236,8 +231,6 @@ class ReadHandlers(Handlers):
             uptime_s=time.monotonic() - self._started_at,
             memories_this_session=stored,
             session_started_at=started_at,
-            proposals=view.reader.proposals(),
-            doubts=doubts.pairs,
         )
 
     async def _view(
@@ -328,7 +321,3 @@ def _sendable(answer: Found, notices: list[Notice]) -> Found:
 
 def _without_notes(error: RemembrancerError) -> Notice:
     return Notice("partial_results", f"The notes are missing from this answer: {error.message}.")
-
-
-def browse(request: Any, view: View) -> Any:
-    return BROWSER_READS[type(request)](view.reader, request)

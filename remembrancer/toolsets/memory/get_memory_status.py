@@ -7,6 +7,7 @@ import msgspec
 
 from remembrancer import __version__
 from remembrancer.memory.sentences import cut_at_word
+from remembrancer.protocol.browsing import FindUndecided, Undecided
 from remembrancer.protocol.kinds import MEMORY_TYPES, SCOPES
 from remembrancer.protocol.reads import DescribeStore, StoreDescription
 from remembrancer.protocol.store_client import AWAY
@@ -34,11 +35,12 @@ REVIEW: Final = "promote_memory accepts a proposal (target_scope user) or refuse
 async def get_memory_status(call: Call) -> Answer:
     """The state of the memory as this session sees it; without the store, with the last known figures."""
     caller, service = call.caller, call.service
-    store, is_fresh, is_degraded = None, False, True
+    store, undecided, is_fresh, is_degraded = None, Undecided(), False, True
     with suppress(*AWAY):
         response = await service.ask(DescribeStore(*caller.viewer), call.received_at)
         store, is_fresh, is_degraded = response.reply, not response.is_old, response.is_degraded
         call.notices += response.notices if is_fresh else ()
+        undecided = (await service.ask(FindUndecided(*caller.viewer, alike=False), call.received_at)).reply
     health, (depth, rejected) = service.store_health, service.queue_counts()
     answer: Answer = {
         "connection": {
@@ -59,21 +61,21 @@ async def get_memory_status(call: Call) -> Answer:
         "memories_this_session": store.memories_this_session if store else 0,
         "started_at": iso((store.session_started_at if store else None) or caller.started_at),
     }
-    if store is not None and store.proposals:
+    if undecided.proposals:
         answer["proposals"] = [
             {"memory_id": each.memory_id, "content": cut_at_word(each.content, PROPOSED), "reason": each.reason}
-            for each in store.proposals
+            for each in undecided.proposals
         ]
         answer["review"] = REVIEW
-    if store is not None and store.doubts:
+    if undecided.pairs:
         answer["contradictions"] = [
             {
-                "newer_id": doubt.newer.id,
-                "newer": cut_at_word(doubt.newer.content, PROPOSED),
-                "older_id": doubt.older.id,
-                "older": cut_at_word(doubt.older.content, PROPOSED),
+                "newer_id": pair.newer.id,
+                "newer": cut_at_word(pair.newer.content, PROPOSED),
+                "older_id": pair.older.id,
+                "older": cut_at_word(pair.older.content, PROPOSED),
             }
-            for doubt in store.doubts
+            for pair in undecided.pairs
         ]
         answer["if_replaced"] = DECIDED
     answer["write_queue"] = {"depth": depth, "rejected": rejected}

@@ -21,21 +21,22 @@ from remembrancer.memory.replacement import PROBABLE, are_two_things
 from remembrancer.protocol.browsing import (
     MOST_PAIRS,
     ActivityRead,
-    FindPairs,
+    FindUndecided,
     GraphLink,
     GraphNode,
     GraphRead,
     ListSessions,
     MemoryChanged,
-    PairsRead,
+    Pair,
     ReadActivity,
     ReadGraph,
     ReadTurns,
     RunDone,
     TurnsRead,
+    Undecided,
 )
 from remembrancer.protocol.errors import InvalidInput
-from remembrancer.protocol.reads import Filters, ListedMemory, ListedSession, Pair
+from remembrancer.protocol.reads import Filters, ListedMemory, ListedSession
 from remembrancer.protocol.runs import IMPORT, IMPORT_UNDONE
 from remembrancer.protocol.session_life import ToolCall, Turn
 from remembrancer.protocol.writes import MENTIONED_WITH, HistoryEntry
@@ -234,7 +235,7 @@ WAITING: Final = """l.relation IN ('contradicts', 'similar_to')
 memory needs no decision."""
 
 
-def _pairs(records: Reader, request: FindPairs) -> PairsRead:
+def _undecided(records: Reader, request: FindUndecided) -> Undecided:
     rows = records.spaces.read(
         f"""SELECT min(a.number, b.number), max(a.number, b.number), min(l.relation) AS relation, l.strength
            FROM memory_links AS l
@@ -270,7 +271,7 @@ def _pairs(records: Reader, request: FindPairs) -> PairsRead:
         return (min(members) if pair.relation == "contradicts" else max(members)) > 1
 
     pairs = [each for each in waiting if (each.older.id, each.newer.id) not in numbered or not is_of_series(each)]
-    return PairsRead(tuple(pairs[: request.limit]), len(pairs[request.limit :]))
+    return Undecided(records.proposals(), tuple(pairs[: request.limit]), len(pairs[request.limit :]))
 
 
 def _graph(records: Reader, request: ReadGraph) -> GraphRead:
@@ -313,7 +314,7 @@ BROWSER_READS: Final[dict[type, Callable[[Reader, Any], Any]]] = {
     ReadActivity: _activity,
     ListSessions: _sessions,
     ReadTurns: _turns,
-    FindPairs: _pairs,
+    FindUndecided: _undecided,
     ReadGraph: _graph,
 }
 """The functions that answer the memory browser's requests."""
