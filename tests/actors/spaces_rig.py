@@ -6,25 +6,22 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from remembrancer.actors.store.records.memory_rows import digest_of
-from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.actors.store.records.types import USER, EmbeddedMemory, Vectors
+from remembrancer.actors.store.records.types import USER, Vectors
 from remembrancer.actors.store.retrieval.context import Gathering
 from remembrancer.actors.store.retrieval.graph_search import search_graph
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.view import Source, View
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
+from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.reads import ContextGathered, GatherContext, GraphFound, Recall, Recalled, SearchGraph
 from remembrancer.protocol.runs import ApplyRun, Edit
 from remembrancer.protocol.wire import Notice
-from remembrancer.protocol.work import Passage
-from remembrancer.protocol.writes import Applied, Change
+from remembrancer.protocol.writes import Change
 from tests.actors.store_process import vector_of
-from tests.operations import PROJECT, REQUESTED_AT, SESSION, change_operation, memory_id_of, store_operation
+from tests.contracts.records_rig import RecordsRig
+from tests.operations import PROJECT, REQUESTED_AT, SESSION
 
 MODEL = "words"
 NOW = REQUESTED_AT + 60.0
@@ -34,10 +31,10 @@ class Spaces:
     """A project's space and the user's, or others of these names."""
 
     def __init__(self, directory: Path, names: Iterable[str] = (PROJECT.id, USER)) -> None:
-        self.path = directory / "memory.db"
-        database = SqliteFile(self.path)
-        self.records = {name: Records(database, name, lambda: REQUESTED_AT) for name in names}
-        self.vectors = {name: ExactVectors(records, MODEL) for name, records in self.records.items()}
+        first, *others = names
+        rig = RecordsRig(directory / "memory.db", first)
+        self.rigs = {first: rig, **{name: rig.beside(name) for name in others}}
+        self.vectors = {name: ExactVectors(each.records, MODEL) for name, each in self.rigs.items()}
         self.vector_of: Callable[[str], Vectors] = vector_of
         self.threads = ThreadPoolExecutor(2)
         self.notices: list[Notice] = []
@@ -46,42 +43,37 @@ class Spaces:
 
     def close(self) -> None:
         self.threads.shutdown()
-        for records in self.records.values():
-            records.close()
+        for each in self.rigs.values():
+            each.close()
 
     @property
     def project(self) -> Records:
-        return self.records[PROJECT.id]
+        return self.rigs[PROJECT.id].records
 
     def store(
         self, content: str, scope: Scope = "project", *, space: str | None = None, passages: int = 1, **fields: Any
     ) -> str:
         """Store a memory with so many passages of the same length (0: it has no vectors yet); its id."""
         self._made += 1
-        operation = store_operation(f"op-{self._made}", content, scope=scope, **fields)
-        records = self.records[space or (USER if scope == "user" else PROJECT.id)]
-        records.apply([operation])
-        number = records.number_of(memory_id_of(operation))
-        assert number is not None
+        rig = self.rigs[space or (USER if scope == "user" else PROJECT.id)]
+        memory_id = rig.say(
+            content, scope=scope, memory_id=derive_memory_id(f"op-{self._made}", REQUESTED_AT), **fields
+        )
         if passages:
-            bounds = [len(content) * part // passages for part in range(passages + 1)]
-            parts = tuple(Passage(start, end) for start, end in itertools.pairwise(bounds))
-            vectors = np.stack([self.vector_of(content[part.start : part.end]) for part in parts])
-            records.save_embeddings(MODEL, [EmbeddedMemory(number, digest_of(content), parts, vectors)])
-        return memory_id_of(operation)
+            bounds = itertools.pairwise(len(content) * part // passages for part in range(passages + 1))
+            rig.embed(memory_id, *(self.vector_of(content[start:end]).tolist() for start, end in bounds), model=MODEL)
+        return memory_id
 
-    def change(self, change: Change, space: str = PROJECT.id, *, session_id: str = SESSION) -> None:
-        self._made += 1
-        (outcome,) = self.records[space].apply([change_operation(f"op-{self._made}", change, session_id=session_id)])
-        assert isinstance(outcome, Applied), outcome
+    def change(self, change: Change, space: str = PROJECT.id) -> None:
+        self.rigs[space].do(change)
 
     def run(self, *edits: Edit) -> None:
-        run = ApplyRun(f"run-{self._made}", "project", "consolidation", edits)
-        self.change(run, session_id="")
+        self._made += 1
+        self.rigs[PROJECT.id].do(ApplyRun(f"run-{self._made}", "project", "consolidation", edits), session="")
 
-    def view(self, *names: str) -> View:
-        """What somebody sees who sees these spaces; without names, all."""
-        return View(Source(self.records[name], self.vectors[name]) for name in names or self.records)
+    def view(self) -> View:
+        """What somebody sees who sees all of them."""
+        return View(Source(each.records, self.vectors[name]) for name, each in self.rigs.items())
 
     async def embed(self, text: str) -> Vectors:
         return self.vector_of(text)
