@@ -166,12 +166,12 @@ async def _why_not_weighed(view: View, about: str, filters: dict[str, Any]) -> s
     memory = answer.memory
     if memory.forgotten_at is not None and not filters["include_forgotten"]:
         return "It is forgotten: tick “forgotten too” to find it."
-    wanted = Filters(**filters)
+    wanted, happened_at = Filters(**filters), memory.created_at if memory.occurred_at is None else memory.occurred_at
     narrowed = {
         "the scope": wanted.scopes and memory.scope not in wanted.scopes,
         "the kind": wanted.kinds and memory.kind not in wanted.kinds,
         "the tags": not {tag.lower() for tag in wanted.tags} <= {tag.lower() for tag in memory.tags},
-        "the time": not (wanted.after or -math.inf) <= _happened(memory) <= (wanted.before or math.inf),
+        "the time": not (wanted.after or -math.inf) <= happened_at <= (wanted.before or math.inf),
     }
     standing = [name for name, stands in narrowed.items() if stands]
     return f"The search leaves it out by {' and '.join(standing)}." if standing else ""
@@ -441,10 +441,6 @@ def _next(view: View, memory_id: str, done: str, undo: Mapping[str, str | None],
 
 def _id_of(view: View) -> str:
     return str(view.request.path_params["memory"])
-
-
-def _happened(memory: PortableMemory) -> float:
-    return memory.created_at if memory.occurred_at is None else memory.occurred_at
 
 
 def float_of(text: str) -> float:

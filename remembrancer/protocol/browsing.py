@@ -133,12 +133,11 @@ class GraphNode(msgspec.Struct, frozen=True, array_like=True):
 
 
 class GraphLink(msgspec.Struct, frozen=True, array_like=True):
-    """A relation between two entities, given by their indexes from 0, and the number of memories that relate them. An
-    empty name: they are only mentioned together."""
+    """A relation between two entities, given by their indexes from 0. Without a type they are only mentioned
+    together."""
 
     source: int
     target: int
-    memories: int
     type: str = ""
 
 

@@ -152,8 +152,6 @@ class Recalled(msgspec.Struct, frozen=True, tag=True):
     total_matched: int
     below_threshold: int
     strategy_used: Strategy
-    profile: ProfileName | None = None
-    """The weight profile used; None if only one scope was searched."""
     left_out: tuple[RecalledMemory, ...] = ()
     """The best of the matching memories that are not in the answer, if requested."""
     short_ids: dict[str, str] = {}

@@ -154,7 +154,7 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
         code=places,
         strategy_used=recalled.strategy_used if detail or recalled.strategy_used != request.strategy else None,
         query_time_ms=round((time.perf_counter() - started) * 1000, 1) if detail else None,
-        profile=recalled.profile if detail else None,
+        profile=arguments.profile if detail else None,
         note=DATA if recalled.memories or places else None,
         below_threshold=recalled.below_threshold if detail or not recalled.memories else None,
         hint=hint,

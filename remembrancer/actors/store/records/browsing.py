@@ -303,8 +303,8 @@ def _graph(records: Reader, request: ReadGraph) -> GraphRead:
     return GraphRead(
         tuple(GraphNode(name, kind, memories) for _, name, kind, memories, _ in nodes),
         tuple(
-            GraphLink(places[source], places[target], memories, relation)
-            for (source, target), (memories, relation) in sorted(relations.items(), key=itemgetter(1), reverse=True)
+            GraphLink(places[source], places[target], relation)
+            for (source, target), (_, relation) in sorted(relations.items(), key=itemgetter(1), reverse=True)
             if source in places and target in places
         ),
     )

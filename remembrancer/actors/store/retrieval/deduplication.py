@@ -113,7 +113,6 @@ def show(
         total_matched=len(ranked) - left_out,
         below_threshold=ranking.below,
         strategy_used=ranking.strategy,
-        profile=request.profile,
         left_out=_left_out(request, view, ranking, filters, {entry.ref for entry in entries}),
         short_ids={} if request.scopes or request.sources else view.reader.short_forms(_ids_in(entries)),
     )
@@ -377,8 +376,7 @@ def _are_of_one_thing(one: MemoryRecord, other: MemoryRecord) -> bool:
     elsewhere)."""
     if one.id in other.derived_from or other.id in one.derived_from:
         return False
-    happened = [each.created_at if each.occurred_at is None else each.occurred_at for each in (one, other)]
-    return "episodic" not in (one.type, other.type) or abs(happened[0] - happened[1]) < SAME_EVENT_S
+    return "episodic" not in (one.type, other.type) or abs(one.happened_at - other.happened_at) < SAME_EVENT_S
 
 
 def as_recalled(record: MemoryRecord, scores: Scores, now: float | None = None) -> RecalledMemory:
