@@ -648,7 +648,9 @@ def test_notes_and_code_are_listed_by_files_and_what_they_no_longer_say_is_to_be
     assert "No code of this project is indexed." in Page(visit.get("/review")).text
     source.write_text("def open_gate(key):\n    return turn(key) and lift()\n")
     visit.call("index_project", path=str(visit.directory), watch=False, headers=code)
-    await_page(visit, "/code", r"ready, not watched 1 of 1 .*gate\.py current python [1-9]")
+    until(
+        lambda: re.search(r"ready, not watched 1 of 1 .*gate\.py current python [1-9]", Page(visit.get("/code")).text)
+    )
     memory = visit.stored("`open_gate` in src/gate.py turns the key first")
     assert "No memory names a file" in Page(visit.get("/review")).text
     source.write_text("def shut_gate():\n    drop()\n")
@@ -760,14 +762,6 @@ def test_a_note_is_read_remembered_and_edited_and_a_save_that_meets_another_says
         refused = visit.client.get(f"{visit.base}{visit.project}/notes/file", params={"path": wrong})
         assert refused.status_code in (400, 404)
         assert "memory_search" not in refused.text, "it is a tool"
-
-
-def await_page(visit: Visit, path: str, wanted: str) -> str:
-    """The text of a page, as soon as it says that."""
-    give_up_at = time.monotonic() + PATIENCE_S
-    while not re.search(wanted, text := Page(visit.get(path)).text):
-        assert time.monotonic() < give_up_at, text
-    return text
 
 
 def pages_of(visit: Visit) -> int:

@@ -493,27 +493,6 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
     assert (pair["newer_id"], "10 minutes" in pair["older"]) == (new, True)
     listed = {each["id"]: each.get("possibly_superseded_by") for each in shell.json("list")["memories"]}
     assert (listed[new], listed[pair["older_id"]]) == (None, [new])
-    shell("edit", pair["older_id"], "--replaced")
-    first, second = shell("list", "--kind", "decision").splitlines()
-    assert (
-        "45 minutes" in first,
-        "replaced" in first,
-        f"replaced by “Build timeout is 45 minutes” ({new})" in second,
-    ) == (True, False, True)
-
-
-def test_of_a_fact_that_was_replaced_twice_the_first_comes_last(shell: Shell) -> None:
-    facts = (
-        "We use Redis for the session cache",
-        "We use Valkey for the session cache, no longer Redis",
-        "Session cache: Valkey, not Redis",
-    )
-    for fact in facts:
-        shell("add", fact)
-    asyncio.run(until(lambda: len(shell.json("list", "--review")["contradictions"]) > 1))
-    found = [line.split("\t")[4] for line in shell("search", "which cache do we use").splitlines()]
-    assert found[-1] == facts[0], found
-    assert set(found) == set(facts)
 
 
 def test_what_is_to_be_copied_is_not_broken_at_the_edge_of_a_terminal(shell: Shell) -> None:
@@ -591,7 +570,7 @@ def test_what_is_erased_is_nowhere_in_the_home_any_more(shell: Shell, home: Path
 
 
 @alone
-def test_what_is_proposed_to_the_user_is_reviewed_and_a_promotion_taken_back(shell: Shell) -> None:
+def test_what_is_proposed_to_the_user_is_reviewed_and_refused_or_accepted(shell: Shell) -> None:
     ids = [shell.json("add", text, "--kind", "preference")["memory_id"] for text in ("I want tea", "I want mint")]
     assert "Nothing waits for a decision" in shell("list", "--review")
     assert "2 proposed" in shell("admin", "maintain")
@@ -604,16 +583,6 @@ def test_what_is_proposed_to_the_user_is_reviewed_and_a_promotion_taken_back(she
     assert shell.json("list", "--review")["proposals"] == []
     assert [each["id"] for each in shell.json("list", "--scope", "user")["memories"]] == [ids[1]]
     assert "proposal" not in shell.json("show", ids[1], "--history")["history"][-1]
-    assert "it is moved back to the project" in shell("undo", ids[1])
-    assert [line.split("\t") for line in shell("list", "--review").splitlines()] == [
-        each for each in proposals if each[0] == ids[1]
-    ], "it can be accepted again"
-    shell("edit", ids[1], "--to", "user")
-    shell("edit", ids[1], "--to", "project")
-    assert shell.json("list", "--scope", "user")["memories"] == []
-    assert {each["id"] for each in shell.json("list", "--scope", "project")["memories"]} == set(ids)
-    assert "is neither forgotten nor replaced" in shell("restore", ids[0], status=exit_codes.USAGE)
-    assert shell.json("list", "--review")["proposals"] == []
 
 
 @alone
