@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from remembrancer.protocol.consolidation import Material
-from remembrancer.protocol.kinds import Scope, Status
+from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.reads import ListedMemory
 from remembrancer.protocol.writes import PortableMemory
 
@@ -37,43 +37,29 @@ DELETE_AFTER_S: Final = 90 * DAY_S
 """A project's archived memory that has not changed for longer is forgotten; it can be restored."""
 
 
-def memory_strength(
-    importance: float,
-    confidence: float,
-    access_count: int,
-    last_accessed_at: float,
-    scope: Scope,
-    now: float,
-    *,
-    is_open: bool = False,
-) -> float:
-    """`importance * confidence * 0.5 ** (time since the last access / half-life)`, to three digits.
-
-    In [0, 1] for importance and confidence in [0, 1] and a non-negative access count. A session's memories do not
-    decay, nor does an open end while it `is_open`. Without any access, time counts from the creation; a last access in
-    the future counts as now.
-    """
-    strength = importance * confidence
-    if (fading := FADING.get(scope)) and not is_open:
-        half_life_s = fading.half_life_s * (1.0 + access_count * fading.access_gain)
-        strength *= 0.5 ** (max(0.0, now - last_accessed_at) / half_life_s)
-    return math.floor(strength * 1000 + 0.5) / 1000
-
-
 def accessed_at(memory: ListedMemory | PortableMemory) -> float:
     """The time of the last access, or else of the creation."""
     return max(memory.created_at, memory.last_accessed_at or 0.0)
 
 
 def strength_of(memory: ListedMemory | PortableMemory, now: float) -> float:
-    """`memory_strength` of a memory."""
-    known = memory.importance, memory.confidence, memory.access_count, accessed_at(memory), memory.scope
-    return memory_strength(*known, now, is_open=memory.is_open)
+    """`importance * confidence * 0.5 ** (time since the last access / half-life)`, to three digits.
+
+    In [0, 1] for importance and confidence in [0, 1]. A session's memories do not decay, nor does an open end while it
+    is open. A last access in the future counts as now.
+    """
+    strength = memory.importance * memory.confidence
+    if (fading := FADING.get(memory.scope)) and not memory.is_open:
+        half_life_s = fading.half_life_s * (1.0 + memory.access_count * fading.access_gain)
+        strength *= 0.5 ** (max(0.0, now - accessed_at(memory)) / half_life_s)
+    return math.floor(strength * 1000 + 0.5) / 1000
 
 
-def is_stale(status: Status, last_accessed_at: float, access_count: int, now: float) -> bool:
-    """True if an active memory was not accessed in the last 30 days, and fewer than three times overall."""
-    return status == "active" and last_accessed_at < now - STALE_AFTER_S and access_count < STALE_BELOW_ACCESSES
+def is_stale(memory: ListedMemory | PortableMemory, now: float) -> bool:
+    """True if an active memory, but no open end, was not accessed in the last 30 days, and fewer than three times
+    overall."""
+    is_unused = accessed_at(memory) < now - STALE_AFTER_S and memory.access_count < STALE_BELOW_ACCESSES
+    return memory.status == "active" and not memory.is_open and is_unused
 
 
 def is_event(memory: Material) -> bool:

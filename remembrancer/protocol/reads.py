@@ -134,7 +134,7 @@ class RecalledMemory(ListedMemory, frozen=True, kw_only=True, omit_defaults=True
 
     scores: Scores
     strength: float | None = None
-    """`memory_strength` at the time of the answer, in [0, 1]."""
+    """`strength_of` it at the time of the answer, in [0, 1]."""
     found_in: tuple[Scope, ...] = ()
     """The scopes that had it, if more than one."""
     expired: bool = False

@@ -29,6 +29,7 @@ from remembrancer.protocol.errors import _BY_CODE
 from remembrancer.protocol.gateway_link import HOOK_EVENTS
 from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES, SCOPES, STATUSES, type_of_kind
 from remembrancer.toolsets.tools import load_tools
+from tests.pure.memories import memory
 
 ROOT = Path(__file__).parents[2]
 GROUPS = ("token", "model", "share", "backup", "admin")
@@ -188,7 +189,7 @@ PAGE = (ROOT / "docs" / "memory-model.md").read_text()
 SETTINGS = Settings()
 PROJECT, USER = decay.FADING["project"], decay.FADING["user"]
 PROJECT_DAYS, USER_DAYS = (f"{fading.half_life_s / decay.DAY_S:g}" for fading in (PROJECT, USER))
-TEN_DAYS_S = 10 * decay.DAY_S
+USED_TWICE = memory(0, importance=0.8, confidence=0.7, access_count=2)
 
 
 def rows(heading: str) -> dict[str, list[str]]:
@@ -215,7 +216,7 @@ PROJECT_RULE, USER_RULE = (
         f"{USER_DAYS} days × (1 + {USER.access_gain:g} × accesses)",
         f"more than {decay.STALE_AFTER_S / decay.DAY_S:g} days ago, and fewer than {decay.STALE_BELOW_ACCESSES}",
         f"half-life of {decay.RECENCY_HALF_LIFE_S / decay.DAY_S:g} days.",
-        f"0.56 × 0.5^(10 / 9.1) = {decay.memory_strength(0.8, 0.7, 2, 0.0, 'project', TEN_DAYS_S):g}.",
+        f"0.56 × 0.5^(10 / 9.1) = {decay.strength_of(USED_TWICE, 10 * decay.DAY_S):g}.",
         f"at the session's end, from {promotion.SESSION_END_SCORE:g} on (the {promotion.SESSION_END_LIMIT} strongest)",
         f"at once, while the session runs, from {promotion.AT_ONCE_SCORE:g} on",
         f"from {promotion.USER_SCORE:g} on, if it is a",

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from remembrancer.memory.decay import DAY_S, is_stale, memory_strength, should_archive, should_delete
+from remembrancer.memory.decay import DAY_S, is_stale, should_archive, should_delete, strength_of
 from remembrancer.memory.fields import FIELDS
 from remembrancer.memory.project_specifics import is_project_specific
 from remembrancer.memory.promotion import (
@@ -199,10 +199,9 @@ ages = st.floats(0.0, 5_000 * DAY_S)
 scopes: st.SearchStrategy[Scope] = st.sampled_from(SCOPES)
 
 
-def strength(
-    scope: Scope, *, days: float = 0.0, importance: float = 1.0, confidence: float = 1.0, access_count: int = 0
-) -> float:
-    return memory_strength(importance, confidence, access_count, NOW - days * DAY_S, scope, NOW)
+def strength(scope: Scope, days: float = 0.0, *, importance: float = 1.0, **fields: Any) -> float:
+    known = {"confidence": 1.0, "importance": importance, "last_accessed_at": NOW - days * DAY_S, **fields}
+    return strength_of(memory(0, scope=scope, **known), NOW)
 
 
 @given(
@@ -220,15 +219,15 @@ def test_strength_is_a_share_of_three_digits_that_grows_with_use_and_falls_with_
     scope: Scope,
 ) -> None:
     def value(importance: float, confidence: float, count: int, age_s: float, of: Scope = scope) -> float:
-        return memory_strength(importance, confidence, count, NOW - age_s, of, NOW)
+        return strength(of, age_s / DAY_S, importance=importance, confidence=confidence, access_count=count)
 
     weaker = min(importances), min(confidences), min(uses), max(ages_s)
-    strength = value(*weaker)
-    assert 0.0 <= strength == round(strength, 3) <= weaker[0] * weaker[1] + 0.0005 + 1e-12
+    weakest = value(*weaker)
+    assert 0.0 <= weakest == round(weakest, 3) <= weaker[0] * weaker[1] + 0.0005 + 1e-12
     for place, better in enumerate((max(importances), max(confidences), max(uses), min(ages_s))):
-        assert strength <= value(*weaker[:place], better, *weaker[place + 1 :])  # type: ignore[arg-type, call-arg]
+        assert weakest <= value(*weaker[:place], better, *weaker[place + 1 :])  # type: ignore[arg-type, call-arg]
     assert value(*weaker[:3], -weaker[3]) == value(*weaker[:3], 0.0), "an access in the future access_counts as now"
-    assert value(*weaker, "session") == value(*weaker[:3], 0.0, "session") >= strength
+    assert value(*weaker, "session") == value(*weaker[:3], 0.0, "session") >= weakest
     assert value(*weaker, "project") <= value(*weaker, "user"), "which forgets more slowly"
 
 
@@ -237,19 +236,27 @@ def test_strength_halves_with_each_half_life(scope: Scope, days: float, access_c
     assert strength(scope, days=days, access_count=access_count) == expected
     assert strength("session", importance=0.5, confidence=0.125) == 0.063, "half a thousandth is rounded up"
     assert strength("session", importance=0.499, confidence=0.125) == 0.062
+    assert (strength("project", 300, kind="open_end"), strength("project", 300, kind="open_end", done=True)) == (
+        1.0,
+        0.0,
+    )
 
 
 @pytest.mark.parametrize(("status", "days", "access_count", "expected"), cases("dynamics", "stale"))
 def test_what_is_rarely_used_goes_stale(status: Status, days: float, access_count: int, expected: bool) -> None:
-    assert is_stale(status, NOW - days * DAY_S, access_count, NOW) is expected
+    known: dict[str, Any] = {"last_accessed_at": NOW - days * DAY_S, "access_count": access_count}
+    assert is_stale(memory(0, status=status, **known), NOW) is expected
+    assert not is_stale(memory(0, status=status, kind="open_end", **known), NOW)
 
 
 @given(st.sampled_from(STATUSES), st.floats(-100 * DAY_S, 5_000 * DAY_S), access_counts, access_counts)
 def test_an_access_never_makes_a_memory_stale(status: Status, age_s: float, fewer: int, more: int) -> None:
+    def stale(age_s: float, access_count: int) -> bool:
+        return is_stale(memory(0, status=status, last_accessed_at=NOW - age_s, access_count=access_count), NOW)
+
     fewer, more = sorted((fewer, more))
-    if is_stale(status, NOW - age_s, more, NOW):
-        assert is_stale(status, NOW - age_s, fewer, NOW)
-    assert not is_stale(status, NOW, fewer, NOW)
+    assert stale(age_s, fewer) >= stale(age_s, more)
+    assert not stale(0.0, fewer)
 
 
 # --- The rules of archiving and deleting: at the numbers exactly, and never more than they say.

@@ -25,7 +25,7 @@ from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.view import PROJECTS, Ref, Source, View
 from remembrancer.actors.store.spaces import USER
 from remembrancer.memory.changes import unknown_memory
-from remembrancer.memory.decay import accessed_at, is_stale, strength_of
+from remembrancer.memory.decay import is_stale, strength_of
 from remembrancer.memory.limits import first_that_fit
 from remembrancer.memory.promotion import explain
 from remembrancer.memory.sentences import first_words
@@ -212,7 +212,7 @@ class ReadHandlers(Handlers):
             near_duplicates=near_duplicates(view, ref, request.session_id),
             strength=strength_of(memory, now),
             undo_forgets=forgets,
-            is_stale=not memory.is_open and is_stale(memory.status, accessed_at(memory), memory.access_count, now),
+            is_stale=is_stale(memory, now),
             reasons=explain(memory, known.proposal),
         )
 
