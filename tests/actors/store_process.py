@@ -227,6 +227,14 @@ class Gateway:
         """Wait until nothing waits for vectors."""
         await self.until(lambda now: now.embedding.pending == 0, project)
 
+    async def __aenter__(self) -> Self:
+        await self.dealer.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        with anyio.CancelScope(shield=True):
+            await self.dealer.aclose()
+
 
 def the(memories: tuple[RecalledMemory, ...], memory_id: str) -> RecalledMemory:
     (found,) = [memory for memory in memories if memory.id == memory_id]
@@ -448,8 +456,7 @@ async def store_rig(
         directory.mkdir(mode=0o700, exist_ok=True)
     async with AsyncExitStack() as stack:
         launcher = await stack.enter_async_context(Launcher(home))
-        gateway = Gateway(home)
-        await stack.enter_async_context(gateway.dealer)
+        gateway = await stack.enter_async_context(Gateway(home))
         rig = StoreRig(home, launcher, gateway, stack, settings, dict(constants))
         stack.push_async_callback(rig.end)
         await rig.start()

@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import anyio
 import msgspec
@@ -445,14 +445,6 @@ class Consolidator(Gateway):
         run = ApplyRun(f"run-{session.session_id}-{session.ended_at}", "project", "session_end", (edit,))
         await self.submit(Operation(run.run_id, job.project, "", time.time(), run))
 
-    async def __aenter__(self) -> Self:
-        await self.dealer.__aenter__()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        with anyio.CancelScope(shield=True):
-            await self.dealer.aclose()
-
 
 @pytest.fixture
 async def rig(home: Path) -> AsyncIterator[StoreRig]:
@@ -505,16 +497,6 @@ async def test_a_job_pauses_also_while_long_work_gives_way_to_the_embedding_of_a
         await consolidator.job()
         await consolidator.no_job("long")
         await consolidator.no_job()
-
-
-async def test_a_consolidator_beside_another_is_kept_waiting_like_it(rig: StoreRig) -> None:
-    async with Consolidator(rig.home) as first, Consolidator(rig.home) as second:
-        waiting = asyncio.create_task(first.ask(AwaitJob("session"), timeout_s=30.0))
-        await asyncio.sleep(0)
-        await first.ask(ReadMemories(PROJECT))  # it was sent later, so that the store has both
-        await second.no_job()
-        assert not waiting.done()
-        waiting.cancel()
 
 
 async def test_a_session_that_is_left_without_a_word_is_abandoned(rig: StoreRig) -> None:

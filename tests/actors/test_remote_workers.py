@@ -176,24 +176,6 @@ async def test_another_host_can_ask_nothing_of_the_memory(rig: StoreRig) -> None
     assert await rig.gateway.found("planted harbour") == [memory]
 
 
-async def test_jobs_of_a_worker_whose_line_is_cut_go_to_another_and_it_comes_back(rig: StoreRig) -> None:
-    invitation = invite(rig)
-    remote = await rig.remote_worker(invitation, holds=True)
-    await until_state(rig, "ready")
-    await rig.gateway.store("The harbour is dredged in April")
-    await until(lambda: remote.jobs)
-    await remote.dealer.aclose()
-    await until_state(rig, "away")
-    local = await rig.worker()
-    await rig.gateway.until_embedded()
-    await rig.launcher.tell(rig.store, PeerGone("embedder", local.speaker.incarnation))
-    again = await rig.remote_worker(invitation)
-    await until_state(rig, "ready")
-    await rig.gateway.store("The lighthouse is white")
-    await rig.gateway.until_embedded()
-    assert [job.text for job in again.jobs] == ["The lighthouse is white"]
-
-
 def test_names_of_invited_embedders_are_unique_and_their_files_private(tmp_path: Path) -> None:
     keys = WorkerKeys(tmp_path / "home" / "keys")
     invitation = keys.invite("gpu", CHOICE, 1.0)
@@ -246,9 +228,12 @@ async def test_a_worker_that_is_killed_or_paused_costs_nothing_but_time(rig: Sto
     assert "number 41 " in found.memories[0].content
     second.send_signal(signal.SIGCONT)
     await until_state(rig, "ready", "second")
+    await local.kill()
+    await rig.launcher.tell(rig.store, PeerGone("embedder", local.spec.incarnation))
+    late = await rig.gateway.store("The lighthouse is white")
+    assert (await rig.gateway.embedding_of(late)).embedded, "by the one that is back"
     second.send_signal(signal.SIGTERM)
     assert second.wait(PATIENCE_S) == 0
-    await local.kill()
 
 
 async def test_a_worker_says_why_it_is_not_let_in_and_ends(rig: StoreRig, tmp_path: Path) -> None:

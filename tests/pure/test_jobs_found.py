@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -15,7 +14,7 @@ from remembrancer.actors.store.vectors.models import Model, ModelState
 from remembrancer.protocol.consolidation import Job, Maintain, Promotable, PromoteAtOnce, SessionEnded
 from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.work import ModelChoice, ModelIdentity
-from tests.operations import OTHER_SESSION, PROJECT, SESSION
+from tests.operations import PROJECT, SESSION
 
 NOW = 1_700_000_000.0
 RUNNING = SessionEntry("session:running", NOW - 100, NOW)
@@ -139,23 +138,6 @@ def test_a_session_heard_of_once_is_lost_after_the_grace_time_and_what_is_over_i
     watch.note([(PROJECT.id, f"session:{number}") for number in range(1000)], 0.0)
     watch.lost({}, GRACE_S + 1.0, WALL)
     assert watch._seen_at == {}
-
-
-@given(
-    st.lists(st.tuples(st.floats(0.1, 200.0), st.sets(st.sampled_from([SESSION, OTHER_SESSION])))),
-    st.floats(0.0, 1000.0),
-)
-def test_only_what_was_away_for_long_is_lost(notes: list[tuple[float, set[str]]], after_s: float) -> None:
-    watch, now = SessionWatch(GRACE_S), 0.0
-    seen: dict[str, float] = {}
-    sessions = {(PROJECT.id, name): WALL for name in (SESSION, OTHER_SESSION)}
-    for pause_s, present in notes:
-        now += pause_s
-        watch.note([(PROJECT.id, name) for name in present], now)
-        seen |= dict.fromkeys(present, now)
-    now += after_s
-    expected = [key for key in sessions if key[1] in seen and now - seen[key[1]] > GRACE_S]
-    assert watch.lost(sessions, now, WALL) == expected
 
 
 # --- Embedding leases: a machine that plays workers which take, answer, fail, leave and die in any order.
