@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
@@ -25,22 +25,40 @@ from remembrancer.actors.store.records.memory_rows import read_copies
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits, merge
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Reader, Records
-from remembrancer.actors.store.records.types import USER, Filters, Phrase, Vectors
+from remembrancer.actors.store.records.types import USER, Filters, Outcome, Phrase, Vectors
 from remembrancer.actors.store.retrieval.graph_search import search_graph
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.view import Source, View
 from remembrancer.actors.store.spaces import HomeSpaces
+from remembrancer.actors.store.write_handlers import MemoryWriter
 from remembrancer.memory.times.windows import TimeWindow
 from remembrancer.protocol.browsing import FindUndecided, ListSessions, ReadActivity, ReadGraph, ReadTurns
 from remembrancer.protocol.consolidation import ReadMemories
-from remembrancer.protocol.errors import EmbeddingUnavailable, MemoryUnavailable
+from remembrancer.protocol.errors import EmbeddingUnavailable, FileLocked, MemoryUnavailable
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import ListMemories, Order, Recall, SearchGraph, Strategy
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
-from remembrancer.protocol.writes import EntityRef, EraseMemory, ForgetMemory, LinkRef, ProjectRef, UpdateMemory
+from remembrancer.protocol.writes import (
+    Applied,
+    EntityRef,
+    EraseMemory,
+    ForgetMemory,
+    LinkRef,
+    ProjectRef,
+    UpdateMemory,
+)
 from tests.contracts.records_rig import MODEL, RecordsRig, check_derived, embedded, pending, scrub, texts_of
-from tests.operations import PROJECT, REQUESTED_AT, SESSION, change_operation, memory_id_of, store_operation
+from tests.operations import (
+    OTHER_PROJECT,
+    PROJECT,
+    REQUESTED_AT,
+    SESSION,
+    change_operation,
+    memory_id_of,
+    store_operation,
+)
 from tests.patience import PATIENCE_S
+from tests.spaces import locked
 
 SECRET = "zanzibar"
 WRITES = {"note_commit", "apply", "touch", "rename_project", "complete", "apply_in", "close", "save_embeddings"}
@@ -238,6 +256,38 @@ async def test_many_projects_take_few_threads_and_descriptors(tmp_path: Path) ->
         files.close()
     with pytest.raises(MemoryUnavailable, match="stopping"):
         await asyncio.wait_for(committer.run(USER, list), PATIENCE_S)
+
+
+async def test_a_write_behind_a_move_is_applied_and_a_move_that_fails_hides_nothing(tmp_path: Path) -> None:
+    committer, paths = Committer(), RuntimePaths(tmp_path)
+    files = HomeSpaces(paths, committer, time.time, lambda _: None)
+    writer, both = MemoryWriter(files), (PROJECT, OTHER_PROJECT)
+
+    def store(text: str, project: ProjectRef) -> Awaitable[Outcome]:
+        return committer.submit(writer, store_operation(f"{text} {project.id}", text, project=project))
+
+    def counts() -> list[int | None]:
+        found = map(files.open_project, both)
+        return [None if records is None else records.counts(None).total for records in found]
+
+    try:
+        for project in both:
+            await files.project(project)
+            await store(f"early in {project.id}", project)
+        with locked(paths.database), pytest.raises(FileLocked):
+            await files.move(PROJECT.id, OTHER_PROJECT, "/there")
+        assert counts() == [1, 1]
+        moving = asyncio.ensure_future(files.move(PROJECT.id, OTHER_PROJECT, "/there"))
+        await asyncio.sleep(0)
+        late, is_over = store("late", OTHER_PROJECT), threading.Event()
+        over = committer.run(USER, is_over.set)
+        assert is_over.wait(PATIENCE_S), "this thread hears of the move after the write"
+        assert isinstance(await late, Applied)
+        await asyncio.gather(moving, over)
+        assert counts() == [None, 3]
+    finally:
+        committer.close()
+        files.close()
 
 
 def test_threads_that_end_leave_no_open_file(tmp_path: Path) -> None:

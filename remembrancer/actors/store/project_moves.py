@@ -54,12 +54,7 @@ class ProjectMoves(Handlers):
             for users in files.users:
                 await committer.run(users.name, partial(users.rename_project, old.id, new.id))
             await self._file_handlers.discard_index(old.id)
-            try:
-                await committer.run(new.id, partial(files.move, old.id, new, request.directory))
-            finally:
-                for name in (old.id, new.id):
-                    files.close_space(name)
-            await files.project(new)
+            await files.move(old.id, new, request.directory)
             await self._code.drop(old.id)
             logger.info("a project was moved", extra={"project": old.id, "to": new.id, "memories": memories})
             return MemoriesMoved(memories, joined)

@@ -253,18 +253,21 @@ class HomeSpaces:
         self.catalog.note_session(project)
         return records
 
-    def move(self, old: str, new: ProjectRef, directory: str) -> None:
-        """Rename a project's space, after merging any space of the new name into it. Runs on the records' thread."""
-        with self.database.transaction() as connection:
+    async def move(self, old: str, new: ProjectRef, directory: str) -> None:
+        """Rename a project's space, after merging any space of the new name into it. If that fails, both stay as they
+        are."""
+        await self._committer.run(new.id, partial(self._move, self.database, old, new, directory))
+        self._open.pop(old, None)
+        self._on_open(self._open[new.id])
+
+    def _move(self, database: SqliteFile, old: str, new: ProjectRef, directory: str) -> None:
+        with database.transaction() as connection:
             spaces = dict(connection.execute("SELECT name, number FROM spaces").fetchall())
             if new.id in spaces:
                 merge(SqliteEdits(connection, spaces[new.id], self._clock()), spaces[old])
             connection.execute("UPDATE spaces SET name = ? WHERE name = ?", (new.id, old))
             self.catalog.move(connection, old, new, directory)
-
-    def close_space(self, name: str) -> None:
-        """Forget an open space; the next use opens it again."""
-        self._open.pop(name, None)
+        self._open[new.id] = Records(database, new.id, self._clock, self.limits)  # before the next write
 
     # Shared lanes.
 
