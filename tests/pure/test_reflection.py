@@ -225,6 +225,13 @@ def test_what_comes_up_in_three_sessions_is_a_theme_and_the_most_frequent_comes_
     assert [theme.frequency for theme, _ in found] == [4, 3]
 
 
+def test_what_was_said_before_one_of_a_theme_was_replaced_or_expired_is_no_pattern() -> None:
+    ended = memory(4, "Errors of the client are handled once", session_id="session:4")
+    for at, frequencies in ((5.0, []), (0.5, [3]), (None, [5])):
+        said = [*in_sessions(ERRORS), msgspec.structs.replace(ended, valid_until=at)]
+        assert [theme.frequency for theme, _ in plans(said, [0] * 5)] == frequencies, at
+
+
 def test_what_holds_anywhere_belongs_to_the_user_and_how_something_is_done_becomes_a_procedure() -> None:
     specific = " in src/client.py"
     for kind, ending, scope in (
