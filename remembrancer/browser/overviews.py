@@ -75,7 +75,7 @@ async def _note_page(view: View, path: str, refused: InvalidInput | None = None,
     """The page of a note; `text` is an edited version that was not saved because it was refused."""
     settings = view.shared.service.settings
     try:
-        now = await anyio.to_thread.run_sync(partial(read_note, path, view.tree, settings))
+        now = await anyio.to_thread.run_sync(partial(read_note, path, Workspace(view.project, view.tree), settings))
     except NotFound:  # deleted meanwhile; saving recreates it
         if text is None:
             raise

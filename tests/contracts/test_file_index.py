@@ -130,6 +130,15 @@ def test_the_same_content_at_another_time_changes_nothing_but_that(index: NotesI
     assert found(index, "lantern") == ["a.md"]
 
 
+def test_a_note_outside_the_working_tree_is_neither_found_nor_listed_for_one_who_may_not_see_the_users(
+    index: NotesIndex,
+) -> None:
+    change(index, note("a.md", "the lantern"), note("/home/.codex/style.md", "their lantern"))
+    for is_inside, paths in ((False, ["/home/.codex/style.md", "a.md"]), (True, ["a.md"])):
+        assert found(index, "lantern", FileFilter(ROOT, is_inside=is_inside)) == paths
+        assert [each.path for each in index.store.listed(ROOT, "", 9, is_inside=is_inside)] == paths
+
+
 def test_a_note_that_can_no_longer_be_read_is_not_found_and_says_why(index: NotesIndex) -> None:
     change(index, note("a.md", "the lantern"))
     assert change(index, note("a.md")._replace(skipped="binary")) == {"removed": 1}

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 import anyio
+import msgspec
 
 from remembrancer.actors.store.committer import INDEX
 from remembrancer.actors.store.dispatcher import Handler, Handlers, RequestContext, StoreParts, by_request
@@ -218,7 +219,7 @@ class FileHandlers(Handlers):
             stale=stale,
             pending=pending,
             bytes=size,
-            skipped=done.skipped if done is not None else {},
+            skipped=_skipped(done, workspace) if done is not None else {},
         )
 
     async def _list(self, request: ListFiles, context: RequestContext) -> Files:
@@ -226,7 +227,9 @@ class FileHandlers(Handlers):
         index = await self._index_of(workspace.project.id)
         if index is None:
             return Files(())
-        found = await self._readers.read(partial(index.listed, workspace.root, request.after, request.limit + 1))
+        is_inside = not workspace.project.sees_user
+        listed = partial(index.listed, workspace.root, request.after, request.limit + 1, is_inside=is_inside)
+        found = await self._readers.read(listed)
         tree = self._tree_of(workspace)
         is_read = self._indexer.left.get(tree, 0) or self._indexer.is_asked(tree)
         within_s = context.remaining_s()
@@ -244,7 +247,7 @@ class FileHandlers(Handlers):
             raise DeadlineExceeded("the files are still being read: memory_status says when that is done") from error
         if done.error is not None:
             raise MemoryUnavailable(f"the files could not be read: {done.error}")
-        return done
+        return msgspec.structs.replace(done, skipped=_skipped(done, request.workspace))
 
     async def _synced_at(self, workspace: Workspace, index: FileIndex | None) -> float | None:
         """The time of the last comparison of the files, or of the last one that changed the index."""
@@ -298,6 +301,12 @@ class FileHandlers(Handlers):
         for tree in self._used_at:
             if tree.project_id == project_id and not self._indexer.is_asked(tree):
                 self._indexer.ask(tree)
+
+
+def _skipped(done: SyncDone, workspace: Workspace) -> dict[str, str]:
+    """The skipped files whose names a caller may see: those outside the working tree are the user's."""
+    sees_user = workspace.project.sees_user
+    return {path: why for path, why in done.skipped.items() if sees_user or not path.startswith("/")}
 
 
 SCALE: Final = 0.4

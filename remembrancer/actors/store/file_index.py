@@ -29,6 +29,10 @@ BM25: Final = "-bm25(words, 3.0, 1.5)"
 _changes: Final = count()
 
 
+INSIDE: Final = "(kind != 'notes' OR substr(path, 1, 1) != '/')"
+"""SQL: a file is in its working tree, or no note."""
+
+
 class FileFilter(NamedTuple):
     """Selects chunks: of a workspace's root (empty: of all), of some sources, below a path; `is_inside`: only of notes
     in the working tree, since those elsewhere, such as an assistant's own, are the user's."""
@@ -68,11 +72,13 @@ class OpenIndex:
     def about(self, root: str) -> dict[str, Any]:
         return dict(self.file.read("SELECT name, value FROM about WHERE root = ?", (root,)))
 
-    def listed(self, root: str, after: str, limit: int) -> list[ListedFile]:
-        """Return a root's files with paths after `after`, in path order, at most `limit`."""
+    def listed(self, root: str, after: str, limit: int, *, is_inside: bool = False) -> list[ListedFile]:
+        """Return a root's files with paths after `after`, in path order, at most `limit`. `is_inside`: see
+        `FileFilter`."""
+        outside = f"AND {INSIDE}" if is_inside else ""
         rows = self.file.read(
             f"""SELECT path, kind, chunks, size, mtime_ns, skipped FROM files
-                WHERE root = ? AND path > ? AND {self._listed} ORDER BY path LIMIT ?""",  # noqa: S608 - our clause
+                WHERE root = ? AND path > ? AND {self._listed} {outside} ORDER BY path LIMIT ?""",  # noqa: S608 - our clause
             (root, after, limit),
         )
         return [ListedFile(*row) for row in rows]
@@ -230,7 +236,7 @@ class FileMemories:
             clauses.append(f"f.kind IN {places_for(wanted.sources)}")
             arguments += wanted.sources
         if wanted.is_inside:
-            clauses.append("(f.kind != 'notes' OR substr(f.path, 1, 1) != '/')")
+            clauses.append(INSIDE)
         path = wanted.path.strip().removeprefix("./").rstrip("/")
         if path and path != ".":
             clauses.append("(f.path = ? OR substr(f.path, 1, ?) = ?)")

@@ -31,6 +31,7 @@ from remembrancer.memory.transcripts import read_turns
 from remembrancer.protocol.errors import DeadlineExceeded, InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.files import DescribeFiles, SearchFiles, SourceCounts, SyncFiles, Workspace
 from remembrancer.protocol.kinds import FileSource
+from remembrancer.protocol.system import real_path
 from remembrancer.protocol.writes import NoteWritten, WriteNote
 from remembrancer.toolsets.files.workspace_files import (
     MAX_TRANSCRIPT_BYTES,
@@ -38,6 +39,7 @@ from remembrancer.toolsets.files.workspace_files import (
     find_note,
     has_files,
     is_of_workspace,
+    native_places,
     open_note,
     real_note,
     transcript_paths,
@@ -119,13 +121,13 @@ async def memory_read(
 ) -> Answer:
     """Lines of a note as it is on disk now, indexed or not; or turns of a transcript."""
     settings = call.service.settings
-    root = workspace_of(call).root
+    workspace = workspace_of(call)
     first, count = from_line or 1, lines or LINES
 
     def read() -> Answer:
         if settings.transcripts and path.endswith(".jsonl"):
-            return _shown(_turns_of(path, Path(root), settings), path, first, count)
-        text = masked(read_note(path, root, settings))
+            return _shown(_turns_of(path, Path(workspace.root), settings), path, first, count)
+        text = masked(read_note(path, workspace, settings))
         starts = line_starts(text) if text else [0]
         all_lines = [text[start:end] for start, end in itertools.pairwise(starts)]
         return _shown(all_lines, path, first, count)
@@ -135,11 +137,15 @@ async def memory_read(
     raise DeadlineExceeded(f"{shown(path)} could not be read in time: try again")
 
 
-def read_note(path: str, root: str, settings: Settings) -> str:
-    """The text on disk of the note at a path from a search result. Raises `NotFound` or `InvalidInput`."""
+def read_note(path: str, workspace: Workspace, settings: Settings) -> str:
+    """The text on disk of the note at a path from a search result. Notes outside the workspace are the user's. Raises
+    `NotFound` or `InvalidInput`."""
     check_text(path, field="path", longest_bytes=MAX_PATH_BYTES)
-    note = find_note(path, root, settings.notes_extra_paths)
-    if not isinstance(note, RealNote):
+    root = workspace.root
+    native = native_places(Path(root)) if settings.native_memories else ()
+    note = find_note(path, root, (*settings.notes_extra_paths, *native))
+    is_users = isinstance(note, RealNote) and not note.directory.is_relative_to(real_path(root))
+    if not isinstance(note, RealNote) or (is_users and not workspace.project.sees_user):
         note = real_note(clean_note_path(path, root, settings.notes_paths), root, settings.notes_paths)
     try:
         descriptor = open_note(note)
