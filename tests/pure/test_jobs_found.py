@@ -2,19 +2,32 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from remembrancer.actors.store.job_finder import ABANDONED_AFTER_S, RETRY_S, Attempts, SessionWatch, jobs_of
+from remembrancer.actors.store.job_finder import (
+    ABANDONED_AFTER_S,
+    RETRY_S,
+    Attempts,
+    JobFinder,
+    SessionWatch,
+    _Space,
+    jobs_of,
+)
 from remembrancer.actors.store.records.types import MAX_ATTEMPTS, EmbeddedMemory, FailedText, TextToEmbed, WaitingWork
 from remembrancer.actors.store.vectors.leases import HAND_BYTES, EmbeddingJob, Leases
 from remembrancer.actors.store.vectors.models import Model, ModelState
+from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import Job, Maintain, Promotable, PromoteAtOnce, SessionEnded
-from remembrancer.protocol.session_life import SessionEntry
+from remembrancer.protocol.errors import StorageFull
+from remembrancer.protocol.session_life import EndSession, SessionEntry, SessionResult
 from remembrancer.protocol.work import ModelChoice, ModelIdentity
-from tests.operations import PROJECT, SESSION
+from remembrancer.protocol.writes import Applied, Submit
+from tests.operations import OTHER_SESSION, PROJECT, SESSION
 
 NOW = 1_700_000_000.0
 RUNNING = SessionEntry("session:running", NOW - 100, NOW)
@@ -138,6 +151,29 @@ def test_a_session_heard_of_once_is_lost_after_the_grace_time_and_what_is_over_i
     watch.note([(PROJECT.id, f"session:{number}") for number in range(1000)], 0.0)
     watch.lost({}, GRACE_S + 1.0, WALL)
     assert watch._seen_at == {}
+
+
+async def test_an_end_that_is_refused_holds_up_no_other_and_is_tried_again_after_the_grace_time() -> None:
+    ended: list[str] = []
+
+    async def submit(request: Submit) -> Applied:
+        end = request.operation.change
+        assert isinstance(end, EndSession)
+        ended.append(end.session_id)
+        if end.session_id == SESSION:
+            raise StorageFull("this file is full")
+        return Applied(request.operation.operation_id, SessionResult(end.session_id))
+
+    files: Any = SimpleNamespace(catalog=SimpleNamespace(path_of=lambda _: "/code"))
+    reads: Any = None
+    finder = JobFinder(files, Settings(session_grace_s=GRACE_S), submit, reads, reads, reads)
+    records: Any = type("Space", (), {"name": PROJECT.id, "is_shared": False, "is_users": False})
+    sessions = tuple(SessionEntry(each, 0.0, 0.0) for each in (SESSION, OTHER_SESSION))
+    finder._spaces = {records: _Space(work=WaitingWork(sessions=sessions))}
+    await finder._end_lost_sessions()
+    assert ended == [SESSION, OTHER_SESSION]
+    await finder._end_lost_sessions()
+    assert ended[2:] == [OTHER_SESSION], "it is not read as ended yet"
 
 
 # --- Embedding leases: a machine that plays workers which take, answer, fail, leave and die in any order.

@@ -20,7 +20,7 @@ from remembrancer.actors.store.spaces import HomeSpaces
 from remembrancer.config.settings import Settings
 from remembrancer.memory.promotion import AT_ONCE_SCORE
 from remembrancer.protocol.consolidation import Job, JobSort, Maintain, NotePresence, PromoteAtOnce, SessionEnded, Work
-from remembrancer.protocol.errors import RemembrancerError
+from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError, StorageFull
 from remembrancer.protocol.session_life import EndSession
 from remembrancer.protocol.writes import Applied, Operation, ProjectRef, Submit
 
@@ -189,7 +189,13 @@ class JobFinder:
             about = f"abandon\n{name}\n{session_id}\n{active_at[name, session_id]!r}"
             operation_id = hashlib.sha256(about.encode()).hexdigest()[:32]
             end = Operation(operation_id, project, "", wall_now, EndSession(session_id, "abandoned"))
-            await self._submit(Submit(end))
+            try:
+                await self._submit(Submit(end))
+            except (InvalidInput, NotFound, StorageFull) as refusal:
+                self._watch.note([(name, session_id)], time.monotonic())  # tried again after the grace time
+                about_it = {"project": name, "session": session_id, "reason": refusal.message}
+                logger.warning("the end of a session is refused", extra=about_it)
+                continue
             logger.info("a session was abandoned", extra={"project": name, "session": session_id})
 
 
