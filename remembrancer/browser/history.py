@@ -12,7 +12,7 @@ import anyio
 import anyio.to_thread
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
-from remembrancer.browser.memories import LAST_MOMENT_S, day_of, float_of, named_done_of
+from remembrancer.browser.memories import day_of, float_of, named_done_of
 from remembrancer.browser.rendering import word_diff
 from remembrancer.browser.view import MAX_CHANGES, PEOPLE, Handler, View, who
 from remembrancer.memory.decay import has_ended
@@ -37,7 +37,7 @@ from remembrancer.protocol.reads import (
     ListMemories,
 )
 from remembrancer.protocol.session_life import BROWSER_SESSION, SHELL_SESSION
-from remembrancer.toolsets.memory.day_log import FORGOTTEN, stands, verb_of
+from remembrancer.toolsets.memory.day_log import FORGOTTEN, dates_in_utc, happened_in, stands, verb_of
 
 PAGE: Final = 100
 FEW: Final = 20
@@ -148,10 +148,6 @@ async def today(view: View) -> Response:
         day = earlier
         activity, log, earlier = await _done_on(view, day)
     ends = await view.ask(ListMemories(project=view.project, session_id=view.session, order="due", limit=PAGE))
-    begins, until = _start(day), _start(day + timedelta(1)) - LAST_MOMENT_S
-    dated = await view.ask(
-        ListMemories(project=view.project, session_id=view.session, after=begins, before=until, limit=PAGE)
-    )
     queries = asked_of(log)
     return view.page(
         "today.html",
@@ -163,7 +159,7 @@ async def today(view: View) -> Response:
             memory_id for several in queries.values() for each in several[:FEW] for memory_id in each.memory_ids[:FEW]
         ),
         ends=[each for each in ends.memories if each.is_open],
-        happened=[each for each in dated.memories if each.occurred_at is not None],
+        happened=happened_in(activity),
         earlier=earlier and view.at("/today", day=earlier.isoformat()),
         later=day < current and view.at("/today", day=(day + timedelta(1)).isoformat()),
         more=activity.more,
@@ -178,7 +174,9 @@ def _start(day: date) -> float:
 async def _done_on(view: View, day: date) -> tuple[ActivityRead, Sequence[Any], date | None]:
     """The changes of a day, the memories shown on it, and the previous day with changes."""
     begins, ends = _start(day), _start(day + timedelta(1))
-    activity = await view.ask(ReadActivity(view.project, view.session, ends, MAX_CHANGES, begins, with_undo=True))
+    days = dates_in_utc(begins, ends)
+    request = ReadActivity(view.project, view.session, ends, MAX_CHANGES, begins, with_undo=True, days=days)
+    activity = await view.ask(request)
     before = await view.ask(ReadActivity(view.project, view.session, begins, 1))
     earlier = max((datetime.fromtimestamp(each.at).astimezone().date() for each in before.changes), default=None)
     return activity, await view.shown(since=begins, until=ends), earlier

@@ -21,6 +21,7 @@ from remembrancer.code.actions import terms_of
 from remembrancer.memory.features import FEATURES
 from remembrancer.memory.sentences import excerpt, split_sentences, without_marks
 from remembrancer.memory.text import count, harmless
+from remembrancer.protocol.reads import local_event
 
 HERE: Final = Path(__file__).parent
 MAX_DIFF_PARTS: Final = 2000
@@ -236,7 +237,7 @@ def environment() -> Environment:
     )
     made.globals["now"] = time.time
     made.filters |= {
-        **{"markdown": markdown, "moment": moment, "day": day, "excerpt": excerpt, "bars": bars},
+        **{"markdown": markdown, "moment": moment, "event": local_event, "day": day, "excerpt": excerpt, "bars": bars},
         **{"inline": inline, "tags": tags_text, "count": count, "clock": clock, "when_due": when_due},
         "matching": _matching,
         "scope": lambda scope: SCOPES.get(scope, scope),

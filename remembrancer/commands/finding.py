@@ -427,7 +427,7 @@ def _may_be_from(windows: Sequence[TimeWindow], memory: Answer) -> bool:
 
 def _day(memory: Answer) -> str:
     """The day by which lists are ordered and filtered: a memory's event, or else its storing."""
-    return local_time(_happened(memory).removesuffix("T00:00:00Z"))[:10]
+    return local_time(_happened(memory))[:10]
 
 
 def _stale(where: Where) -> Report:
@@ -710,7 +710,9 @@ def minute(at: str) -> str:
 
 
 def local_time(text: str) -> str:
-    """A time from an answer, in local time. Another text, such as a day, stays as it is."""
+    """A time from an answer, in local time. A day, which may be given as its midnight in UTC, stays as it is, and so
+    does another text."""
+    text = text.removesuffix("T00:00:00Z")
     with suppress(OverflowError):  # at the end of the calendar
         return minute(text) if TIME.fullmatch(text) else text
     return text
@@ -731,12 +733,13 @@ def _plain(value: Any) -> str:
 
 @memory_command(argument("day", nargs=-1, metavar="[DAY]", help="today, Tuesday, yesterday, 2026-02-20."))
 def log(where: Where, day: Sequence[str]) -> Report:
-    """Show a day's changes in order: memories stored, changed, decided, closed, imported, and archived by
+    """Show a day in order: what happened, and memories stored, changed, decided, closed, imported, and archived by
     maintenance."""
-    from remembrancer.toolsets.memory.day_log import IMPORT_UNDONE, dates_of, day_of
+    from remembrancer.toolsets.memory.day_log import IMPORT_UNDONE, dates_in_utc, dates_of, day_of
 
     period = day_of(" ".join(day) or "today", time.time())  # in the local time zone
-    answer, warnings = log_of(where, begins=period.start, ends=period.end, include_archived=True)
+    days = dates_in_utc(period.start, period.end)
+    answer, warnings = log_of(where, begins=period.start, ends=period.end, days=days, include_archived=True)
     dates = dates_of(period.start, period.end)
     undone = Counter(entry["at"] for entry in answer["changes"] if entry["did"] == IMPORT_UNDONE)
     entries = [
@@ -752,14 +755,15 @@ def log(where: Where, day: Sequence[str]) -> Report:
         nothing = f"Nothing was stored or changed {'from' if ' to ' in dates else 'on'} {dates}."
         return Report(answer, notes=(*as_notes(warnings), nothing))
     rows, piped = [], []
-    for at, did, text, name, change in sorted(entries, key=lambda entry: str(entry[0])):
+    for at, did, text, name, change in sorted(entries, key=lambda entry: (local_time(entry[0]), entry[0])):
         mark = next((mark for mark in ("undone", "forgotten") if mark in change), "")
         start = excerpt(without_marks(text), LONGEST)
-        piped.append("\t".join((name, minute(at), did, one_line(text), mark)))
+        when = local_time(at)
+        piped.append("\t".join((name, when, did, one_line(text), mark)))
         start += f" ({mark})" if mark not in ("", did) else ""
         if "run_id" in change:  # its id is too long for a column
             start, name = f"{start}  {name}", ""
-        rows.append((minute(at), did, start, name))
+        rows.append((when, did, start, name))
     lines: list[Line] = [dates, Rows(("when", "what", "memory", "id"), rows)]
     return Report(answer, lines, notes=as_notes(warnings), piped=piped)
 

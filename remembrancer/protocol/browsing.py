@@ -52,11 +52,13 @@ class RunDone(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ActivityRead(msgspec.Struct, frozen=True, tag=True):
-    """Changes, and runs whose changed memories are not all erased, latest first. `more`: there are older changes."""
+    """Changes, and runs whose changed memories are not all erased, latest first. `more`: there are older changes.
+    `happened`: the events of the requested days, in order."""
 
     changes: tuple[MemoryChanged, ...] = ()
     runs: tuple[RunDone, ...] = ()
     more: bool = False
+    happened: tuple[MemoryChanged, ...] = ()
 
 
 class ReadActivity(SessionRequest[ActivityRead], frozen=True):
@@ -68,6 +70,9 @@ class ReadActivity(SessionRequest[ActivityRead], frozen=True):
     characters: int = 200
     """Longer texts are cut to this length."""
     with_undo: bool = False
+    days: tuple[float, ...] = ()
+    """Also read events: those that have only a day, from the first to before the second of these (in UTC), and others
+    from `after` to before `before`."""
 
 
 class ListSessions(SessionRequest[tuple[ListedSession, ...]], frozen=True):

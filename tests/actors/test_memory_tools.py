@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, AsyncExitStack, closing, contextmanager, suppress
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -245,6 +246,12 @@ async def test_the_log_of_a_day_says_in_order_what_was_stored_changed_decided_an
     assert block.count(": The lantern hangs over the door of the house by the old harbour road …") == 21
     cut = await client.call("get_memory_context", day="today", max_tokens=100)
     assert "answer_cut" in [warning["code"] for warning in cut["warnings"]]
+    assert cut["context_block"].splitlines()[-1] == block.splitlines()[-1], "the latest are kept"
+    day = datetime.now().astimezone() - timedelta(days=3)
+    oil = (await client.store("The oil ran out", occurred_at=f"{day:%Y-%m-%d}"))["memory_id"]
+    log = (await client.call("get_memory_context", day=f"{day:%A}"))["context_block"]
+    assert log.splitlines()[0] == f"## {day:%A %Y-%m-%d}"
+    assert log.splitlines()[-1] == f"- happened {oil}: The oil ran out"
     refused = await client.call("get_memory_context", day="someday")
     assert (refused["error"], refused["field"]) == ("invalid_input", "day")
 

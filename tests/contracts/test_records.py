@@ -24,7 +24,7 @@ from remembrancer.memory.fields import check_memory
 from remembrancer.memory.limits import MAX_ENTITIES, MAX_TAGS
 from remembrancer.memory.replacement import PROBABLE, REPLACED
 from remembrancer.memory.text import MAX_OBJECT_BYTES
-from remembrancer.protocol.browsing import FindUndecided
+from remembrancer.protocol.browsing import FindUndecided, ReadActivity
 from remembrancer.protocol.consolidation import ReadMemories
 from remembrancer.protocol.errors import InvalidInput, NotFound, StorageFull
 from remembrancer.protocol.reads import Counts
@@ -760,3 +760,22 @@ def test_what_is_not_seen_is_neither_invalidated_nor_named_as_what_replaced_a_fa
         assert (type(error), error.field) == (InvalidInput, "replaced_by"), newer
     facts.do(ForgetMemory(NEWER))
     assert isinstance(facts.refused(InvalidateMemory(NEWER)), InvalidInput)
+
+
+def test_the_events_of_a_day_are_read_by_their_date_or_their_time_beside_many_other_memories(rig: RecordsRig) -> None:
+    day = 20_000 * DAY_S
+    begins = day + 5 * 3600  # where the day begins five hours after that in UTC
+    for content, occurred_at in (
+        ("The eve", day - DAY_S),
+        ("The day", day),
+        ("The evening before", begins - 1),
+        ("The evening", begins + DAY_S - 1),
+        ("The morrow", day + DAY_S),
+    ):
+        rig.say(content, occurred_at=occurred_at)
+    rig.say("The report", occurred_at=begins + 1, kind="session_record", scope="session")
+    for number in range(110):
+        rig.at(begins + number).say(f"Memory {number} of that day")
+    request = ReadActivity(PROJECT, SESSION, begins + DAY_S, after=begins, days=(day, day + DAY_S))
+    read: Any = BROWSER_READS[ReadActivity](rig.records, request)
+    assert [(each.begins, each.at) for each in read.happened] == [("The day", day), ("The evening", begins + DAY_S - 1)]

@@ -362,6 +362,11 @@ VIEWED: dict[str, Callable[[Viewer], object]] = {
     "describe_session": lambda it: it.reader.describe_session(it.session),
     "session_start": lambda it: it.reader.session_start(it.session),
     "uses": lambda it: it.reader.uses(it.session, 999),
+    "happened": lambda it: (
+        BROWSER_READS[ReadActivity](
+            it.reader, ReadActivity(PROJECT, it.session, after=-1e12, days=(-1e12, 1e12))
+        ).happened
+    ),
     "browse": lambda it: [BROWSER_READS[kind](it.reader, kind(PROJECT, it.session)) for kind in BROWSED],
 }
 """Every question of a view that a session asks."""

@@ -21,10 +21,11 @@ from remembrancer.memory.open_ends import (
 )
 from remembrancer.memory.times.period_questions import _PAST, KINDS_NAMED, LONGEST, kinds_of_period
 from remembrancer.memory.times.windows import TimeWindow, nearness, time_windows
+from remembrancer.protocol.browsing import ActivityRead, MemoryChanged
 from remembrancer.protocol.errors import InvalidInput
-from remembrancer.protocol.reads import Recall
+from remembrancer.protocol.reads import Recall, local_event
 from remembrancer.protocol.writes import MemoryVersion, UpdateMemory
-from remembrancer.toolsets.memory.day_log import day_of
+from remembrancer.toolsets.memory.day_log import date_of, dates_in_utc, day_of, happened_in
 from tests.cases import cases
 from tests.operations import PROJECT, SESSION
 
@@ -100,6 +101,25 @@ def test_a_new_text_brings_the_same_due_date_on_every_machine(zone: str, monkeyp
         monkeypatch.undo()
         time.tzset()
     assert after.due == tomorrow
+
+
+@pytest.mark.parametrize("zone", ["Pacific/Auckland", "America/Los_Angeles"])
+def test_a_day_without_a_time_is_the_same_day_everywhere(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    day = datetime(2023, 5, 30, tzinfo=UTC).timestamp()
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        begins = local_event(day)
+        assert datetime.fromtimestamp(begins).isoformat() == "2023-05-30T00:00:00"
+        assert local_event(day + 1) == day + 1
+        assert dates_in_utc(begins, begins + DAY_S) == (day, day + DAY_S)
+        event = MemoryChanged("1", "happened", day)
+        assert date_of(event) == "Tuesday 2023-05-30"
+        stored = MemoryChanged("1", "stored", begins + 1), MemoryChanged("1", "stored", begins - 1)
+        assert [happened_in(ActivityRead((each,), happened=(event,))) for each in stored] == [[], [event]]
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_days_are_those_of_the_calendar_in_the_zone_of_the_question() -> None:

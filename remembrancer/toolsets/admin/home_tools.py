@@ -12,7 +12,7 @@ from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.reads import ListedMemory, ListMemories, Order
 from remembrancer.protocol.writes import EraseMemory
 from remembrancer.toolsets.memory.answers import fields_of, iso, set_fields, standing_of
-from remembrancer.toolsets.memory.day_log import day_of, read_day, verb_of
+from remembrancer.toolsets.memory.day_log import dates_in_utc, day_of, read_day, verb_of
 from remembrancer.toolsets.memory.fields import GivenFilters, Offset, given, seconds_of
 from remembrancer.toolsets.tools import Answer, Call, cut_notice, non_empty, tool
 
@@ -79,24 +79,31 @@ async def open_browser(call: Call) -> Answer:
     return {"url": await call.service.open_browser()}
 
 
-@tool("The changes of a day.", read_only=True, unlisted=("begins", "ends", "include_forgotten", "include_archived"))
+@tool(
+    "The changes of a day.",
+    read_only=True,
+    unlisted=("begins", "ends", "days", "include_forgotten", "include_archived"),
+)
 async def read_log(
     call: Call,
     day: str | None = None,
     begins: float | None = None,
     ends: float | None = None,
+    days: list[float] | None = None,
     include_forgotten: bool = False,
     include_archived: bool = False,
 ) -> Answer:
-    """The log of a day (default: today), or from `begins` to `ends` (default: now), in seconds since the epoch. A
-    change's `undo_at` is the version of the memory to give to an undo."""
+    """The log of a day (default: today), or from `begins` to `ends` (default: now), in seconds since the epoch, with
+    the events of `days`, as `ReadActivity` takes them. A change's `undo_at` is the version of the memory to give to an
+    undo."""
     now = call.received_at
     period = day_of(given(day, "today"), now) if begins is None else TimeWindow(begins, ends or now, 0)
+    of_events = dates_in_utc(period.start, period.end) if begins is None else tuple(days or ())
     changes, imports = await read_day(
-        call, period, with_forgotten=include_forgotten, with_archived=include_archived, with_undone=True
+        call, period, of_events, with_forgotten=include_forgotten, with_archived=include_archived, with_undone=True
     )
     entries = [
-        {"at": iso(each.at), "did": _did(each), "id": each.memory_id, "text": each.begins, "version": each.version}
+        {"at": _at(each), "did": _did(each), "id": each.memory_id, "text": each.begins, "version": each.version}
         | non_empty(forgotten=each.is_forgotten, member=each.member, undone=each.is_undone)
         | ({"undo_at": each.undo_at} if each.undo_at else {})
         for each in changes
@@ -107,6 +114,11 @@ async def read_log(
         for each in imports
     ]
     return {"begins": iso(period.start), "ends": iso(period.end), "changes": entries, "imports": runs}
+
+
+def _at(change: MemoryChanged) -> str:
+    at = iso(change.at)
+    return at.removesuffix("T00:00:00Z") if change.change == "happened" else at  # it may have only a day
 
 
 def _did(change: MemoryChanged) -> str:

@@ -1,8 +1,8 @@
-"""The log of a day: what was stored, changed, decided and closed, in order."""
+"""The log of a day: what happened, and what was stored, changed, decided and closed, in order."""
 
 import math
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -13,11 +13,12 @@ from remembrancer.memory.text import shown
 from remembrancer.memory.times.phrases import WEEKDAYS
 from remembrancer.memory.times.windows import TimeWindow, read_query, time_windows
 from remembrancer.memory.tokens import estimate_tokens
-from remembrancer.protocol.browsing import MemoryChanged, ReadActivity, RunDone
+from remembrancer.protocol.browsing import ActivityRead, MemoryChanged, ReadActivity, RunDone
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import OPEN_END, SESSION_RECORD
+from remembrancer.protocol.reads import local_event
 from remembrancer.protocol.runs import IMPORT
-from remembrancer.toolsets.tools import DATA, Answer, Call, cut_notice, short_forms_of
+from remembrancer.toolsets.tools import DATA, Answer, Call, short_forms_of
 
 MOST: Final = 1000
 """The number of a day's latest changes that are read."""
@@ -53,18 +54,37 @@ def day_of(text: str, now: float) -> TimeWindow:
     raise InvalidInput(message, field="day")
 
 
+def dates_in_utc(begins: float, ends: float) -> tuple[float, float]:
+    """The first day of a period of local time, and the day after its last, at midnight in UTC: the `days` of events."""
+    first, last = (datetime.fromtimestamp(at).date() for at in (begins, ends - 1))
+    days = (datetime(day.year, day.month, day.day, tzinfo=UTC) for day in (first, last + timedelta(1)))
+    return next(days).timestamp(), next(days).timestamp()
+
+
+def happened_in(activity: ActivityRead) -> list[MemoryChanged]:
+    """The events of the days that were read, without those stored on the day they happened."""
+    stored = {(each.memory_id, date_of(each)) for each in activity.changes if each.change == "stored"}
+    return [each for each in activity.happened if (each.memory_id, date_of(each)) not in stored]
+
+
 async def read_day(
-    call: Call, day: TimeWindow, *, with_forgotten: bool = False, with_archived: bool = False, with_undone: bool = False
+    call: Call,
+    day: TimeWindow,
+    days: tuple[float, ...],
+    *,
+    with_forgotten: bool = False,
+    with_archived: bool = False,
+    with_undone: bool = False,
 ) -> tuple[Sequence[MemoryChanged], Sequence[RunDone]]:
-    """The changes that sessions and people made on a day, in order, and its imports. A session's own memory is in it if
-    it was promoted.
+    """The events of a day and the changes that sessions and people made on it, in order, and its imports. A session's
+    own memory is in it if it was promoted. `days`: see `ReadActivity`.
 
     For a memory that has since been forgotten, only the forgetting is listed, without its content, unless
     `with_forgotten`. `with_archived` adds what maintenance has archived, `with_undone` changes that were undone, with
     their undoing.
     """
     without_session = (PROMOTED, ARCHIVED) if with_archived else (PROMOTED,)
-    request = ReadActivity(*call.caller.viewer, day.end, MOST, day.start, WHOLE, with_undo=True)
+    request = ReadActivity(*call.caller.viewer, day.end, MOST, day.start, WHOLE, with_undo=True, days=days)
     reply = await call.ask(request)
     changes = [
         msgspec.structs.replace(each, begins="", changed_later=False)
@@ -77,7 +97,9 @@ async def read_day(
     ]
     if reply.more:
         call.warn("answer_cut", f"Only the last {MOST} changes are shown.")
-    return changes, [each for each in reversed(reply.runs) if each.kind == IMPORT]
+    return sorted((*happened_in(reply), *changes), key=_shown_at), [
+        each for each in reversed(reply.runs) if each.kind == IMPORT
+    ]
 
 
 def stands(change: MemoryChanged) -> bool:
@@ -105,18 +127,26 @@ def dates_of(begins: float, ends: float) -> str:
     return " to ".join(dict.fromkeys(days))
 
 
+def date_of(change: MemoryChanged) -> str:
+    return dates_of(_shown_at(change), 0.0)
+
+
+def _shown_at(change: MemoryChanged) -> float:
+    return local_event(change.at) if change.change == "happened" else change.at
+
+
 async def day_block(call: Call, text: str, max_tokens: int) -> Answer:
     """The log of a day as one block of Markdown within a budget of tokens: a line for each memory, in the order of the
     first changes; for a longer period, a list per day. Texts are as of the end of that day, and whole if they fit;
     except on a small day, memories that the session knows are named by their first words."""
     day = day_of(text, call.received_at)
-    changes, _ = await read_day(call, day)
+    changes, _ = await read_day(call, day, dates_in_utc(day.start, day.end))
     ids = await short_forms_of(call, dict.fromkeys(each.memory_id for each in changes))
     lines = [f"## {dates_of(day.start, day.end)}", *([DATA] if call.service.is_first_data_for(call.caller) else []), ""]
     seen = frozenset(call.session.seen)
     groups: dict[tuple[str, str], list[MemoryChanged]] = {}
     for each in changes:
-        groups.setdefault((dates_of(each.at, each.at), each.memory_id), []).append(each)
+        groups.setdefault((date_of(each), each.memory_id), []).append(each)
 
     def is_known(last: MemoryChanged) -> bool:
         return last.memory_id in seen and not last.changed_later
@@ -132,16 +162,18 @@ async def day_block(call: Call, text: str, max_tokens: int) -> Answer:
         listed, are_whole = entries(longest, longest_seen), longest == WHOLE
         if estimate_tokens("\n".join(listed)) <= most:
             break
-    heading = next(iter(groups), ("",))[0] if day.end - day.start < 90_000 else ""
-    for place, ((date, _), line) in enumerate(zip(groups, listed, strict=True)):
-        added = [line] if date == heading else [f"### {date}", line]
+    heading = dates_of(day.start, day.end)  # a single day needs no other
+    by_date: dict[str, list[str]] = {}
+    for place, ((date, _), line) in enumerate(reversed([*zip(groups, listed, strict=True)])):
+        added = [line] if date == heading or date in by_date else [f"### {date}", line]
         room -= estimate_tokens("\n".join(added)) + 1
         if room < 0:
-            call.notices.append(cut_notice(place, None))
+            call.warn("answer_cut", f"Only the last {place} are shown: a larger max_tokens shows more.")
             break
-        lines, heading = lines + added, date
-    else:
-        lines += [] if changes else ["Nothing was stored or changed."]
+        by_date.setdefault(date, []).append(line)
+    for date, latest_first in reversed(by_date.items()):
+        lines += [*([] if date == heading else [f"### {date}"]), *reversed(latest_first)]
+    lines += [] if changes else ["Nothing was stored or changed."]
     if are_whole:
         last = {each.memory_id: each for each in changes}
         present = [name for name, each in last.items() if 0 < len(each.begins) < WHOLE and not each.changed_later]

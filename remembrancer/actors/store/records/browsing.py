@@ -17,6 +17,7 @@ from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
 from remembrancer.actors.store.records.sqlite_file import decode_names
 from remembrancer.actors.store.records.sqlite_records import Reader
 from remembrancer.memory.changes import MOVE_UNDONE, RESTORED, is_visible, standing, undoing
+from remembrancer.memory.decay import DAY_S
 from remembrancer.memory.replacement import PROBABLE, are_two_things
 from remembrancer.protocol.browsing import (
     MOST_PAIRS,
@@ -36,6 +37,7 @@ from remembrancer.protocol.browsing import (
     Undecided,
 )
 from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.reads import Filters, ListedMemory, ListedSession
 from remembrancer.protocol.runs import IMPORT, IMPORT_UNDONE
 from remembrancer.protocol.session_life import ToolCall, Turn
@@ -100,7 +102,22 @@ def _activity(records: Reader, request: ReadActivity) -> ActivityRead:
         with spaces.file.reading() as connection:
             changes = _with_undo(connection, of_spaces, request)
     done = [(*row[:-2], row[-2] in records.users, bool(row[-1])) for row in runs if row[4]]
-    return ActivityRead(changes, tuple(RunDone(*row) for row in done), len(rows) > limit)
+    happened = _happened(records, request, before)
+    return ActivityRead(changes, tuple(RunDone(*row) for row in done), len(rows) > limit, happened)
+
+
+def _happened(records: Reader, request: ReadActivity, before: float) -> tuple[MemoryChanged, ...]:
+    """The events of the requested days in order, without records of sessions and summaries."""
+    rows = request.days and records.spaces.read(
+        f"""SELECT m.id, 'happened', m.occurred_at, m.session_id, 0, substr(m.content, 1, ?5), coalesce(m.kind, 'fact')
+           FROM memories AS m INDEXED BY memories_scanned WHERE m.space = @SPACE AND m.forgotten_at IS NULL
+           AND m.occurred_at >= iif(m.occurred_at % {DAY_S}, ?3, ?6)
+           AND m.occurred_at < iif(m.occurred_at % {DAY_S}, ?2, ?7)
+           AND m.kind IS NOT '{SESSION_RECORD}' AND m.status != 'consolidated' AND {shown_to("m", "?1")}
+           ORDER BY m.occurred_at, m.number LIMIT ?4""",  # noqa: S608 - fixed
+        (request.session_id, before, request.after, request.limit, request.characters, *request.days),
+    )
+    return tuple(MemoryChanged(*row) for row in rows or ())
 
 
 def _with_undo(
