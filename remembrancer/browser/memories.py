@@ -16,15 +16,16 @@ from markupsafe import Markup, escape
 from starlette.responses import Response
 
 from remembrancer.browser.rendering import SCOPES as SCOPE_NAMES
-from remembrancer.browser.rendering import day, tags_in, tags_text, word_diff
+from remembrancer.browser.rendering import day, word_diff
 from remembrancer.browser.view import Handler, View, message_of, name_of, who
 from remembrancer.memory.changes import UNDONE
 from remembrancer.memory.open_ends import asks_for_open_ends
+from remembrancer.memory.promotion import named_kind
 from remembrancer.memory.relevance import PERHAPS
 from remembrancer.memory.replacement import REPLACED
 from remembrancer.memory.sentences import excerpt
 from remembrancer.memory.short_ids import WHOLE
-from remembrancer.memory.text import count, harmless
+from remembrancer.memory.text import count, harmless, tags_in, tags_text
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.kinds import KINDS, SCOPES, SESSION_KINDS
 from remembrancer.protocol.reads import Filters, FindIds, GetMemory, LinkedMemory, ListMemories, Order, Recall, age_of
@@ -426,7 +427,11 @@ async def named_done_of(view: View) -> dict[str, Any]:
         done["names"] = count(len(done["undo"]), "memory")
     elif done["undo"] and done["said"]:
         with suppress(NotFound):
-            done["names"] = f"“{excerpt(harmless((await _now(view, *done['undo'])).content), EXCERPT_CHARACTERS)}”"
+            now = await _now(view, *done["undo"])
+            done["names"] = f"“{excerpt(harmless(now.content), EXCERPT_CHARACTERS)}”"
+            if done["said"] == DONE["remember"] and now.kind not in (None, "fact"):  # it may be a guess
+                due = "" if now.due is None else f" due {day(now.due)}"
+                done["said"] = f"Remembered, {named_kind(now.kind)}{due}."
     return done
 
 

@@ -1,12 +1,10 @@
 """The templates of pages, the filters that turn values into words, bars and markup, and the card in a conversation."""
 
-import csv
 import difflib
-import io
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -18,10 +16,10 @@ from markdown_it.token import Token
 from markupsafe import Markup, escape
 
 from remembrancer.code.actions import terms_of
+from remembrancer.memory.decay import DAY_S
 from remembrancer.memory.features import FEATURES
 from remembrancer.memory.sentences import excerpt, split_sentences, without_marks
-from remembrancer.memory.text import count, harmless
-from remembrancer.protocol.reads import local_event
+from remembrancer.memory.text import count, harmless, tags_text
 
 HERE: Final = Path(__file__).parent
 MAX_DIFF_PARTS: Final = 2000
@@ -170,15 +168,24 @@ def day(at: float | None) -> str:
 
 def _ago(at: float, now: float, local: datetime) -> str:
     past = now - at
-    if past < 0:
-        return local.strftime("%d %b %Y")
-    if past < 60:
+    if 0 <= past < 60:
         return "just now"
-    if past < 3600:
+    if 0 <= past < 3600:
         return f"{past / 60:.0f} min ago"
-    if past < 86_400:
+    if 0 <= past < 86_400:
         return f"{past / 3600:.0f} h ago"
-    return local.strftime("%d %b" if past < 300 * 86_400 else "%d %b %Y")
+    return _date(local, "%b")
+
+
+def _date(on: date, month: str) -> str:
+    """A date, with its year unless that is this one."""
+    year = "" if on.year == datetime.now().astimezone().year else f" {on.year}"
+    return f"{on.day} {on:{month}}{year}"
+
+
+def happened(at: float) -> Markup:
+    """The time of an event, or its day if it has no time."""
+    return moment(at) if at % DAY_S else escape(when_due(at))
 
 
 def inline(text: str) -> Markup:
@@ -193,13 +200,12 @@ def clock(at: float) -> str:
 
 
 def when_due(due: float) -> str:
-    """A due date relative to today."""
+    """A day relative to today."""
     on = datetime.fromtimestamp(due, UTC).date()
     days = (on - datetime.now().astimezone().date()).days
     if 1 < days < 7:
         return on.strftime("%A")
-    date = f"{on.day} {on:%B}" if abs(days) < 300 else f"{on.day} {on:%B %Y}"
-    return {0: "today", 1: "tomorrow", -1: "yesterday"}.get(days, date)
+    return {0: "today", 1: "tomorrow", -1: "yesterday"}.get(days, _date(on, "%B"))
 
 
 def _matching(text: str, question: str) -> str:
@@ -210,19 +216,6 @@ def _matching(text: str, question: str) -> str:
     sentences = split_sentences(text[:SEARCHED_CHARACTERS]) or [text]
     best = max(sentences, key=lambda each: len(terms_of(each) & terms))
     return text if best == sentences[0] else f"… {text[text.find(best) :]}"
-
-
-def tags_text(tags: Sequence[str]) -> str:
-    """Tags as a person edits them: separated by commas, with quotes around a tag that contains a comma."""
-    line = io.StringIO()
-    csv.writer(line, lineterminator="").writerow(tags)
-    return line.getvalue()
-
-
-def tags_in(text: str) -> tuple[str, ...]:
-    """Parse tags in the form of `tags_text`."""
-    cells = (tag.strip() for row in csv.reader([" ".join(text.split())], skipinitialspace=True) for tag in row)
-    return tuple(tag for tag in cells if tag)
 
 
 def environment() -> Environment:
@@ -237,9 +230,10 @@ def environment() -> Environment:
     )
     made.globals["now"] = time.time
     made.filters |= {
-        **{"markdown": markdown, "moment": moment, "event": local_event, "day": day, "excerpt": excerpt, "bars": bars},
+        **{"markdown": markdown, "moment": moment, "happened": happened, "day": day, "excerpt": excerpt, "bars": bars},
         **{"inline": inline, "tags": tags_text, "count": count, "clock": clock, "when_due": when_due},
         "matching": _matching,
+        "is_past": lambda due: day(due) < datetime.now().astimezone().date().isoformat(),
         "scope": lambda scope: SCOPES.get(scope, scope),
         "line": lambda text, length: inline(excerpt(without_marks(text[: 9 * length]), length)),
         "exact": lambda text: Markup(escape(text)),  # noqa: S704 - unchanged, for editing

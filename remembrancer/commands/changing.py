@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import click
 
-from remembrancer.commands.finding import author_of_change, clients_of, local_time, log_of, minute
+from remembrancer.commands.finding import author_of_change, clients_of, local_time, log_of, minute, tags_given
 from remembrancer.commands.report import YES, Report, argument, confirm, flag, option
 from remembrancer.commands.selection import (
     WHERE_TO,
@@ -28,7 +28,7 @@ from remembrancer.commands.selection import (
 from remembrancer.memory.promotion import named_kind
 from remembrancer.memory.sentences import excerpt
 from remembrancer.memory.short_ids import has_part
-from remembrancer.memory.text import count
+from remembrancer.memory.text import count, tags_in
 from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable, NotFound
 from remembrancer.protocol.kinds import KINDS
 from remembrancer.protocol.runs import IMPORTS
@@ -127,7 +127,7 @@ FIELDS: Final = (
     argument(
         "text", nargs=-1, metavar="[TEXT]...", help="The text; - reads the input. Without it, the editor is opened."
     ),
-    option("--tag", multiple=True, metavar="TAG", help="May be given several times."),
+    option("--tag", multiple=True, callback=tags_given, metavar="TAG", help="May be given several times; a,b are two."),
     option("--supersedes", type=memory_id, metavar="ID", help="The memory that this one replaces."),
     *FIELDS,
     where_options=WHERE_TO,
@@ -143,9 +143,12 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
     content = content or (edited("").strip() if sys.stdin.isatty() else "")
     if not content:
         raise InvalidInput("there is nothing to remember: the text is empty")
-    answer = where.first().call(
+    conversation = where.first()
+    embedding = conversation.call("get_memory_status").get("embedding", {})
+    answer = conversation.call(
         "store_memory",
         content=content,
+        wait_for_embedding=bool(embedding.get("workers") and not embedding.get("pending")) or None,
         scope="user" if where.user else None,
         tags=list(tag) or None,
         allow_secrets=allow_secrets or None,
@@ -158,18 +161,36 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
         owner = f"{where.session} only, until 30 days after its end" if where.session else here
     ids = answer["ids"] if "ids" in answer else [answer["memory_id"]]
     stored = [(_as_stored(where, each, answer) or {"content": content}, short(each)) for each in ids]
-    line = "\n".join(f"{known} for {owner}{_state_of(it)}: {excerpt(it['content'])}  {name}" for it, name in stored)
+    line = "\n".join(
+        f"{known} for {owner}{_state_of(it)}{_day_of(it)}: {excerpt(it['content'])}  {name}" for it, name in stored
+    )
     if answer.get("already_known") and given["kind"] not in (None, stored[0][0].get("kind", given["kind"])):
         line += f" (its kind stays: 'remembrancer edit {stored[0][1]} --kind {given['kind']}' changes it)"
     if given["supersedes"] is not None:
         line += f". It replaces: {_name_of(where, given['supersedes'], answer)}"
-    return _done(answer, line)
+    report = _done(answer, line)
+    return report._replace(notes=(*report.notes, *_replaceable(where, answer)))
+
+
+def _replaceable(where: Where, answer: Answer) -> list[str]:
+    """The notes about memories that the one just stored probably replaces, with the commands that settle it."""
+    near = [(each, short(each["id"])) for each in answer.get("near", ()) if "newer" not in each]
+    return [
+        f"Does it replace “{excerpt(each['content'], QUOTED)}”? 'remembrancer edit {old} --replaced{where.repeated}' "
+        f"says so, 'remembrancer edit {old} --both{where.repeated}' that both hold."
+        for each, old in near
+    ]
 
 
 def _state_of(memory: Answer, still: str = "") -> str:
     """A memory's kind, unless it is a fact, and its due date: ", an open end due 2026-12-05"."""
     due = f" {_due_in_words(memory['due'])}" if "due" in memory else ""
     return "" if memory.get("kind", "fact") == "fact" else f", {still}{named_kind(memory['kind'])}{due}"
+
+
+def _day_of(memory: Answer) -> str:
+    """The day of a memory's event, with its year: the one that was typed may have had none."""
+    return f", on {local_time(memory['occurred_at'])}" if "occurred_at" in memory else ""
 
 
 def _due_in_words(due: str) -> str:
@@ -192,7 +213,14 @@ def _due_in_words(due: str) -> str:
     flag("--replaced", "pair", flag_value="supersedes", help="Settle a pair of list --review: the newer one is true."),
     flag("--both", "pair", flag_value="related_to", help="Settle a pair of list --review: both are true."),
     option("--supersedes", type=memory_id, metavar="ID", help="A memory that this one replaces from now on."),
-    option("--tag", "tags", multiple=True, metavar="TAG", help="A tag to add ('remembrancer tag' removes some, too)."),
+    option(
+        "--tag",
+        "tags",
+        multiple=True,
+        callback=tags_given,
+        metavar="TAG",
+        help="A tag to add ('remembrancer tag' removes some, too).",
+    ),
     *FIELDS,
     REASON,
 )
@@ -303,7 +331,7 @@ def edited(text: str) -> str:
 
 @memory_command(
     ID,
-    argument("tags", nargs=-1, metavar="[TAG]...", help="Tags to add."),
+    argument("tags", nargs=-1, callback=tags_given, metavar="[TAG]...", help="Tags to add; a,b are two."),
     option("--remove", multiple=True, metavar="TAG", help="A tag to remove."),
 )
 def tag(where: Where, memory: str, tags: Sequence[str], remove: Sequence[str]) -> Report:
@@ -313,6 +341,7 @@ def tag(where: Where, memory: str, tags: Sequence[str], remove: Sequence[str]) -
     had = remove
     with suppress(MemoryUnavailable):  # it will be queued
         had = where.ask("get_memory", memory_id=memory).get("tags", ())
+    remove = [tag for text in remove for tag in ((text,) if text in had else tags_in(text))]
     answer = where.ask("tag_memory", memory_id=memory, add=list(tags) or None, remove=list(remove) or None)
     removed = ", ".join(name for name in remove if name in had)
     tags_now = ", ".join(answer.get("tags", ()))

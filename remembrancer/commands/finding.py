@@ -38,7 +38,7 @@ from remembrancer.commands.selection import (
 from remembrancer.commands.terminal import Terminal, notice_when_slow, table
 from remembrancer.memory.open_ends import asks_for_open_ends
 from remembrancer.memory.sentences import excerpt, one_line, without_marks
-from remembrancer.memory.text import NAMELESS, count
+from remembrancer.memory.text import NAMELESS, count, tags_in
 from remembrancer.memory.times.windows import TimeWindow, nearness, time_windows
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES, OPEN_END, SCOPES, SESSION_RECORD
@@ -70,6 +70,11 @@ INCOMING: Final = {"supersedes": "replaced by", "related_to": "related to", "con
 
 
 # --- the command line ---
+
+
+def tags_given(_: click.Context, __: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
+    """The tags of a repeated option or argument, each of which may have several, separated by commas."""
+    return tuple(dict.fromkeys(tag for value in values for tag in tags_in(value)))
 
 
 def since(text: str) -> str:
@@ -114,7 +119,14 @@ FILTERS: Final = (
         "--kind", multiple=True, type=KindChoice(LISTED, case_sensitive=False), metavar="KIND", help=", ".join(LISTED)
     ),
     option("--type", multiple=True, type=click.Choice(MEMORY_TYPES), metavar="TYPE", help=", ".join(MEMORY_TYPES)),
-    option("--tag", "tags", multiple=True, metavar="TAG", help="Only memories with one of these tags."),
+    option(
+        "--tag",
+        "tags",
+        multiple=True,
+        callback=tags_given,
+        metavar="TAG",
+        help="Only memories with one of these tags (a,b are two).",
+    ),
     option("--scope", multiple=True, type=click.Choice(("session", "project", "user")), help="Only this scope."),
     option(
         "--since",

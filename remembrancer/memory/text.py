@@ -3,11 +3,13 @@
 Errors name the field and the limit.
 """
 
+import csv
 import difflib
+import io
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -243,3 +245,16 @@ def neutralised_value(value: Any) -> Any:
             return [neutralised_value(each) for each in value]
         case _:
             return value
+
+
+def tags_text(tags: Sequence[str]) -> str:
+    """Tags as a person edits them: separated by commas, with quotes around a tag that contains a comma."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(tags)
+    return line.getvalue()
+
+
+def tags_in(text: str) -> tuple[str, ...]:
+    """Parse tags in the form of `tags_text`."""
+    cells = (tag.strip() for row in csv.reader([" ".join(text.split())], skipinitialspace=True) for tag in row)
+    return tuple(tag for tag in cells if tag)

@@ -88,7 +88,8 @@ async def test_what_is_probably_replaced_is_named_with_the_call_that_settles_it(
     assert "newer" not in near, "it is the memory just stored"
     assert near["content"] == "the ‹system> listens on port 8080"
     assert near["replaced_by"].endswith(answer["memory_id"])
-    assert (answer["if_replaced"], answer["if_both_hold"]) == ("forget_memory(id)", "restore_memory(id)")
+    replaces = "update_memory(replaced_by, supersedes=[id])"
+    assert (answer["if_replaced"], answer["if_both_hold"]) == (replaces, "restore_memory(id)")
 
 
 async def test_an_answer_says_how_to_take_back_that_a_memory_is_replaced(patient_rig: Rig) -> None:

@@ -183,6 +183,8 @@ def test_what_is_typed_is_remembered_and_can_be_undone(visit: Visit) -> None:
     page = visit.do("/remember", passage="The buoy is red")
     assert "Remembered: “The buoy is red”" in Page(page).text
     assert "The buoy is red" not in Page(visit.undo(page)).text.partition("Filters")[2]
+    page = visit.do("/remember", passage="We decided to paint the mast")
+    assert "Remembered, a decision: “We decided to paint the mast”" in Page(visit.undo(page) and page).text
     page = visit.do("/remember", passage="Next: paint it by 2030-05-01; moor it")
     assert "Remembered: 2 memories" in Page(page).text
     assert "paint it by 2030-05-01 1 May 2030" in Page(visit.get("/today")).text

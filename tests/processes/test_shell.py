@@ -126,6 +126,9 @@ def test_a_memory_is_stored_found_corrected_and_the_correction_undone(shell: She
             named, "grep", "-r", "foo", status=exit_codes.USAGE
         )
     assert ", no longer sea:" in shell("tag", memory_id, "--remove", "sea", "--remove", "tea")
+    assert shell.json("tag", memory_id, "a,b", "--remove", "weekly")["tags"] == ["a", "b"]
+    assert shell.json("tag", memory_id, '"c,d"', "--remove", "a,b")["tags"] == ["c,d"]
+    assert shell.json("tag", memory_id, "weekly", "--remove", "c,d")["tags"] == ["weekly"]
     assert shell("tag", memory_id, "weekly") == "Nothing was changed: it is already like that. Tags: weekly\n"
     shell("edit", memory_id, "--to", "user")
     assert shell.json("show", memory_id)["scope"] == "user"
@@ -458,7 +461,8 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
         ("The staging port is 5433", "The staging port is 5434 now", "--replaced"),
     ):
         old = shell.json("add", older)["memory_id"]
-        shell("add", newer)
+        asked = shell.run("add", newer).stderr
+        assert decision == "--both" or f"'remembrancer edit {old} --replaced' says so" in asked, "the model is loaded"
         waiting = asyncio.run(until(lambda: shell.json("list", "--review")["contradictions"]))
         assert [(each["older"], each["newer"]) for each in waiting] == [(older, newer)]
         [line] = shell("list", "--review").splitlines()
@@ -738,6 +742,10 @@ def test_a_due_date_may_be_a_word_and_so_may_the_day_of_an_event(shell: Shell) -
     yesterday = f"{datetime.now().astimezone() - timedelta(days=1):%Y-%m-%d}"
     assert shell.json("show", shell.json("add", "the gate jammed", "--on", "yesterday")["memory_id"])
     assert f"\t{yesterday}\t" in shell("list")
+    day = datetime.now().astimezone() + timedelta(days=3)
+    added = shell("add", "We decided to paint the gate", "--on", f"{day.day} {day:%B}")
+    last = f"{day.year - 1}{day:-%m-%d}"
+    assert f", a decision, on {last}: We decided" in added, "the year was not given"
     assert "today or a past day" in shell("add", "the gate jams", "--on", "tomorrow", status=exit_codes.USAGE)
 
 
