@@ -74,7 +74,7 @@ INCOMING: Final = {"supersedes": "replaced by", "related_to": "related to", "con
 
 def tags_given(_: click.Context, __: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
     """The tags of a repeated option or argument, each of which may have several, separated by commas."""
-    return tuple(dict.fromkeys(tag for value in values for tag in tags_in(value)))
+    return tuple(dict.fromkeys(tag for value in values for tag in tags_in(value) or (value,)))
 
 
 def since(text: str) -> str:

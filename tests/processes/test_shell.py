@@ -769,7 +769,7 @@ def test_days_and_times_are_those_of_the_zone_here(shell: Shell) -> None:
     assert (logged.startswith(f"{date.fromisoformat(day):%A} {day}\r\n"), "Paint the boat" in logged) == (True, True)
     event = shell.json("add", "The mast broke", "--on", "2024-02-03")["memory_id"]
     logged = " ".join(shell.at_a_terminal("log", "2024-02-03", PAGER="cat", **here)[1].split())
-    assert logged.startswith("Saturday 2024-02-03 when what memory id 2024-02-03 happened The mast broke ")
+    assert " 2024-02-03 happened The mast broke " in logged
     assert "Nothing was stored" in shell.at_a_terminal("log", "2024-02-04", **here)[1]
     assert "occurred at: 2024-02-03\r\n" in shell.at_a_terminal("show", event, **here)[1]
     shell("forget", memory["id"])
