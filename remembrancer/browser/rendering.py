@@ -233,7 +233,7 @@ def environment() -> Environment:
         **{"markdown": markdown, "moment": moment, "happened": happened, "day": day, "excerpt": excerpt, "bars": bars},
         **{"inline": inline, "tags": tags_text, "count": count, "clock": clock, "when_due": when_due},
         "matching": _matching,
-        "percent": lambda part: f"{100 * part:.{0 if part >= 0.01 else 1}f} %",
+        "percent": lambda part: f"{100 * part:.{0 if part >= 0.01 else 1}f} %" if part >= 0.001 else "less than 0.1 %",
         "is_past": lambda due: day(due) < datetime.now().astimezone().date().isoformat(),
         "scope": lambda scope: SCOPES.get(scope, scope),
         "line": lambda text, length: inline(excerpt(without_marks(text[: 9 * length]), length)),
