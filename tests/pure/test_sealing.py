@@ -71,19 +71,6 @@ async def test_the_server_sees_nothing_of_what_is_said() -> None:
     assert (await journal.read("shop", after=START)).mark == mark
 
 
-async def test_a_damaged_entry_stops_a_reader_behind_the_good_ones() -> None:
-    server = InProcessServer()
-    journal, vandal = Sealed(InProcessJournal(server), KEYS), InProcessJournal(server)
-    begin = await journal.create("shop")
-    good = await journal.append("shop", [NewEntry("op-1", b"good")], behind=begin)
-    stolen = server.lanes["shop"].entries[1].body
-    await vandal.append("shop", [NewEntry("op-2", stolen)], behind=good)
-    page = await journal.read("shop", after=begin)
-    assert ([entry.id for entry in page.entries], page.mark, page.is_last) == (["op-1"], good, False)
-    with pytest.raises(EntryDamaged, match="position 2"):
-        await journal.read("shop", after=page.mark)
-
-
 # --- The statements by which a NATS server knows who is let in.
 def claims(jwt: str) -> dict[str, Any]:
     part = jwt.split(".")[1]
