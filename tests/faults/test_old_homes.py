@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from remembrancer.actors.migrations import drop_old_files, write_checked_copy
+from remembrancer.actors.migrations import drop_old_files, version_of, write_checked_copy
 from remembrancer.actors.store import spaces
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.old_home_migration import migrate_old_home, old_files
@@ -29,7 +29,7 @@ from remembrancer.commands.backup import locked, restore
 from remembrancer.commands.clients import ClientEnvironment
 from remembrancer.commands.doctor import Examination
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.errors import FileUnusable, RecordsUnusable, StorageFull
+from remembrancer.protocol.errors import FileUnusable, RecordsUnusable, SchemaTooOld, StorageFull
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import ListMemories
@@ -42,7 +42,7 @@ from tests.forked import is_killed
 from tests.operations import PROJECT, change_operation
 from tests.patience import until
 from tests.runtime import command
-from tests.spaces import full_disk, rows_of, spoil_page
+from tests.spaces import full_disk, rows_of, spoil_page, write_rows
 
 HOMES = Path(__file__).parent.parent / "homes"
 KILLS = int(os.environ.get("KILLS", "12"))
@@ -240,6 +240,19 @@ def test_a_damaged_old_file_is_named_and_the_rest_comes_when_it_is_restored_or_m
     migrate_old_home(paths)
     (name,) = new_portraits(paths)
     assert new_portraits(paths)[name]["memories"] == before[name]["memories"]
+
+
+def test_an_old_file_of_before_the_first_release_is_named_until_it_is_moved_away(tmp_path: Path) -> None:
+    paths = old_home(tmp_path / "home", "0.2.0.tar.gz")
+    user, project = old_files(paths).values()
+    write_rows(user, "PRAGMA user_version = 57")
+    with pytest.raises(SchemaTooOld, match=f"{user} is older than release 0.2.0"):
+        migrate_old_home(paths)
+    assert f"{user}: is older than release 0.2.0" in str(doctor.check_records(examination(paths)))
+    assert (version_of(user), paths.database.exists()) == (57, False)
+    user.rename(user.with_name("aside.db"))
+    migrate_old_home(paths)
+    assert list(new_portraits(paths)) == [project.parent.name]
 
 
 def test_a_hundred_projects_are_brought_forward(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.protocol.paths import RuntimePaths
 from tests.patience import until
 from tests.runtime import PatientSession, Runtime, Session, command, patiently
-from tests.spaces import rows_of, write_rows
+from tests.spaces import rows_of
 
 pytestmark = pytest.mark.usefixtures("without_embedders")
 
@@ -214,27 +214,6 @@ async def test_a_later_release_brings_every_file_forward_though_two_start_it_and
     for copy in copies:
         copy.replace(copy.with_name(copy.name.partition(".release-")[0]))
     assert "The Kestrel tows at night." in command("search", "Kestrel", home=home).stdout
-
-
-@pytest.mark.parametrize("release", ["0.2.0"], indirect=True)
-async def test_a_file_of_before_the_first_release_is_named_until_it_is_moved_away(home: Path, release: str) -> None:
-    path = home / "user/memory.db"
-    write_rows(path, "PRAGMA user_version = 57")
-    async with Session(home) as client:
-        assert "error" not in await client.store("the project goes on")
-
-        async def is_named() -> bool:
-            return "older than release 0.2.0" in command("status", home=home).stdout
-
-        async def is_taken_over() -> bool:
-            found = await client.call_or_error("recall_memories", query="Kestrel tows", strategy="keyword")
-            return "The Kestrel tows at night." in str(found)
-
-        await until(is_named)
-        assert "older than release 0.2.0" in command("doctor", home=home).stdout
-        assert version_of(path) == 57
-        path.rename(path.with_name("aside.db"))
-        await until(is_taken_over)
 
 
 def databases_with(words: str, home: Path) -> list[Path]:
