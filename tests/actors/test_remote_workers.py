@@ -4,13 +4,12 @@ import json
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 import pytest
 import zmq
 
@@ -89,20 +88,10 @@ async def test_questions_are_asked_of_this_hosts_worker_while_there_is_one(rig: 
     assert not remote.questions
 
 
-LIES: dict[str, Callable[[bytes], bytes]] = {
-    "too few dimensions": lambda vectors: vectors[: len(vectors) // 2],
-    "one vector too many": lambda vectors: vectors * 2,
-    "no vector": lambda vectors: b"",
-    "not a number": lambda vectors: np.full(len(vectors) // 4, np.nan, dtype="<f4").tobytes(),
-    "so long that it is near everything": lambda vectors: (np.frombuffer(vectors, dtype="<f4") * 3).tobytes(),
-}
-
-
-@pytest.mark.parametrize("lie", LIES)
-async def test_a_lying_worker_is_refused_at_its_first_lie_and_this_hosts_does_its_jobs(rig: StoreRig, lie: str) -> None:
+async def test_a_lying_worker_is_refused_at_its_first_lie_and_this_hosts_does_its_jobs(rig: StoreRig) -> None:
     liar = await rig.remote_worker(invite(rig))
     await until_state(rig, "ready")
-    liar.garbles = LIES[lie]
+    liar.garbles = lambda vectors: vectors[: len(vectors) // 2]
     memories = [await rig.gateway.store(f"Fact number {n} about the harbour") for n in range(3)]
     refused = await until_state(rig, "refused")
     assert "an answer did not fit its model" in str(refused.error)

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
+import numpy as np
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -18,14 +20,22 @@ from remembrancer.actors.store.job_finder import (
     _Space,
     jobs_of,
 )
-from remembrancer.actors.store.records.types import MAX_ATTEMPTS, EmbeddedMemory, FailedText, TextToEmbed, WaitingWork
+from remembrancer.actors.store.records.types import (
+    MAX_ATTEMPTS,
+    EmbeddedMemory,
+    FailedText,
+    TextToEmbed,
+    Vectors,
+    WaitingWork,
+)
+from remembrancer.actors.store.vectors.embedding_scheduler import _fault_of
 from remembrancer.actors.store.vectors.leases import HAND_BYTES, EmbeddingJob, Leases
 from remembrancer.actors.store.vectors.models import Model, ModelState
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import Job, Maintain, Promotable, PromoteAtOnce, SessionEnded
 from remembrancer.protocol.errors import StorageFull
 from remembrancer.protocol.session_life import EndSession, SessionEntry, SessionResult
-from remembrancer.protocol.work import ModelChoice, ModelIdentity
+from remembrancer.protocol.work import EmbeddedText, ModelChoice, ModelIdentity, Passage
 from remembrancer.protocol.writes import Applied, Submit
 from tests.operations import OTHER_SESSION, PROJECT, SESSION
 
@@ -331,12 +341,38 @@ def test_texts_are_shared_out_among_workers_with_credit_for_no_more_than_they_em
     assert keys_of(store.handed("ann")) == [15]
 
 
+# --- The answers of workers, which may be on other hosts: only what fits its model and its text is kept.
+IDENTITY = ModelIdentity("onnx", "old", "1", "int8", 4, 256)
+UNIT = np.eye(2, 4, dtype="<f4")
+FITS = [(0, 4), (2, 9)]
+
+
+@pytest.mark.parametrize(
+    ("vectors", "passages", "fault"),
+    [
+        pytest.param(UNIT, FITS, "None", id="honest"),
+        pytest.param(UNIT[:, :2], FITS, "did not fit", id="too few dimensions"),
+        pytest.param(np.tile(UNIT, (2, 1)), FITS, "did not fit", id="too many vectors"),
+        pytest.param(UNIT[:0], [], "did not fit", id="no vector"),
+        pytest.param(UNIT * np.float32("nan"), FITS, "did not fit", id="not a number"),
+        pytest.param(UNIT * 3, FITS, "did not fit", id="so long that it is near everything"),
+        pytest.param(UNIT, FITS[::-1], "does not have", id="out of order"),
+        pytest.param(UNIT, [(0, 4), (0, 9)], "does not have", id="two at one place"),
+        pytest.param(UNIT, [(0, 4), (2, 10)], "does not have", id="beyond the text"),
+        pytest.param(UNIT, [(0, 4), (9, 2)], "does not have", id="backwards"),
+    ],
+)
+def test_an_answer_that_lies_is_seen(vectors: Vectors, passages: list[tuple[int, int]], fault: str) -> None:
+    answer = EmbeddedText(tuple(Passage(*each) for each in passages), vectors.tobytes())
+    assert fault in str(_fault_of(answer, IDENTITY, 9))
+
+
 # --- The decisions about models, and those that a store which is started again goes on with.
 OLD, NEW, LOCAL = ModelChoice("onnx", "old"), ModelChoice("voyage", "new"), ModelChoice("onnx", "local")
 
 
 def known(choice: ModelChoice, revision: str = "1") -> Model:
-    return Model(choice, ModelIdentity(choice.engine, choice.model, revision, "int8", 4, 256))
+    return Model(choice, msgspec.structs.replace(IDENTITY, engine=choice.engine, model=choice.model, revision=revision))
 
 
 def changing() -> ModelState:
