@@ -1,6 +1,5 @@
 """The pages about the past: *Today*, *Review* and *Sessions*, and the event stream that keeps pages live."""
 
-import re
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -12,7 +11,7 @@ import anyio
 import anyio.to_thread
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
-from remembrancer.browser.memories import day_of, float_of, named_done_of
+from remembrancer.browser.memories import MOST_PAST, day_of, float_of, named_done_of, number_of
 from remembrancer.browser.rendering import word_diff
 from remembrancer.browser.view import MAX_CHANGES, PEOPLE, Handler, View, who
 from remembrancer.memory.decay import has_ended
@@ -289,11 +288,9 @@ async def session(view: View) -> Response:
     """One session: the memories that it stored, was shown and left open, and its transcript."""
     name = str(view.request.path_params["name"])
     about = await view.ask(DescribeSession(view.project, name))
-    turns = TurnsRead()
+    turns, past = TurnsRead(), min(number_of(view.asked("past")), MOST_PAST)
     if view.is_owner:
-        numbers = re.fullmatch(r"(\d{1,18})-(\d{1,18})", view.asked("before"))
-        before = (int(numbers[1]), int(numbers[2])) if numbers else None
-        turns = await view.ask(ReadTurns(view.project, name, before))
+        turns = await view.ask(ReadTurns(view.project, name, past))
     own = replace(view, through=name)
     since = about.started_at or 0.0
     done = await view.ask(ReadActivity(view.project, own.session, limit=MAX_CHANGES, after=since, with_undo=True))
@@ -304,7 +301,7 @@ async def session(view: View) -> Response:
     ended = {each.id for each in texts.values() if has_ended(each.valid_until, time.time())}
     transcript: list[tuple[float, Any]] = [(each.at, each) for each in turns.turns]
     transcript += [(each.at, each) for each in turns.tool_calls]
-    earlier = turns.earlier and view.at(f"/sessions/{name}", before=f"{turns.earlier[0]}-{turns.earlier[1]}")
+    earlier = turns.more and view.at(f"/sessions/{name}", past=past + len(transcript))
     sessions = await view.sessions()
     is_known = bool(name in PEOPLE or name in sessions or about.started_at or lines or queries or transcript)
     return view.page(

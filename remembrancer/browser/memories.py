@@ -130,7 +130,7 @@ async def search(view: View, refused: str = "") -> Response:
             values["about_found"] = next((each for each in recalled.left_out if each.id == about), None)
             values["about_hint"] = await _why_not_weighed(view, about, filters)
     elif source != "notes" and not refused:
-        past = min(_number(view.asked("past")), MOST_PAST)
+        past = min(number_of(view.asked("past")), MOST_PAST)
         listing = ListMemories(project=view.project, order=order, limit=PAGE + 1, offset=past, **filters)
         listed = await view.ask(listing)
         values["memories"] = page = listed.memories[:PAGE]
@@ -377,9 +377,9 @@ async def _change(view: View, memory: PortableMemory, what: str) -> str:
         case ["restore"]:
             await call("restore_memory")
         case ["restore", version]:
-            await call("restore_memory", version=_number(version))
+            await call("restore_memory", version=number_of(version))
         case ["undo", version]:
-            await call("restore_memory", version=_number(version), undo=True)
+            await call("restore_memory", version=number_of(version), undo=True)
         case ["user" | "project"] if memory.scope != what:
             await call("promote_memory", target_scope=what)
         case ["user" | "project"]:
@@ -417,7 +417,7 @@ def done_of(view: View) -> dict[str, Any]:
     """The message about the last change, and the undo for each memory id."""
     undo = dict(each.rpartition("~")[::2] for each in view.asked("undo").split(",") if "~" in each)
     said = DONE.get(view.asked("done"), "")
-    return {"said": said, "names": "", "undo": undo, "failed": _number(view.asked("failed"))}
+    return {"said": said, "names": "", "undo": undo, "failed": number_of(view.asked("failed"))}
 
 
 async def named_done_of(view: View) -> dict[str, Any]:
@@ -456,7 +456,7 @@ def float_of(text: str) -> float:
         raise InvalidInput("This must be a number.") from None
 
 
-def _number(text: str) -> int:
+def number_of(text: str) -> int:
     return int(text) if text.isdecimal() else 0
 
 

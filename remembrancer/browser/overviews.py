@@ -19,7 +19,7 @@ from remembrancer.browser.view import Handler, View, message_of
 from remembrancer.config.project import is_gone
 from remembrancer.memory.credentials import masked
 from remembrancer.memory.found_names import is_proper
-from remembrancer.protocol.browsing import GraphNode, ReadGraph
+from remembrancer.protocol.browsing import ReadGraph
 from remembrancer.protocol.code import DescribeCode, ListCodeFiles
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.files import DescribeFiles, Files, ListFiles, Workspace
@@ -168,22 +168,22 @@ async def _entities(view: View, limit: int) -> tuple[GraphFound, int]:
         around = SearchGraph(view.project, view.session, entity=entity, depth=2, include_memories=False, limit=limit)
         return await view.ask(around), 0
     graph = await view.ask(ReadGraph(view.project, view.session, NODES))
-    wanted = [each for each in graph.nodes if view.asked("all") or is_proper(each.name, each.type)]
+    wanted = [each for each in graph.entities if view.asked("all") or is_proper(each.name, each.type)]
     whole = {} if view.asked("all") else _whole_names(wanted)
     names = {whole.get(each.name, each.name) for each in wanted}
-    nodes = [each for each in graph.nodes if each.name in names and each.name not in whole][:MAX_NODES]
-    related: dict[str, dict[GraphRelationship, None]] = {each.name: {} for each in nodes}
-    for link in graph.links:
-        source, target = (whole.get(name := graph.nodes[end].name, name) for end in (link.source, link.target))
-        if source in related and target in related and source != target:
-            kind = link.type or MENTIONED_WITH
-            related[source][GraphRelationship(kind, target, "outgoing")] = None
-            related[target][GraphRelationship(kind, source, "incoming")] = None
-    entities = (GraphEntity(each.name, each.type, tuple(related[each.name]), each.memories) for each in nodes)
-    return GraphFound(tuple(entities)), len(graph.nodes) - len(wanted)
+    shown = [each for each in graph.entities if each.name in names and each.name not in whole][:MAX_NODES]
+    related: dict[str, dict[GraphRelationship, None]] = {each.name: {} for each in shown}
+    for each in graph.entities:
+        name = whole.get(each.name, each.name)
+        for edge in each.relationships if name in related else ():
+            target = whole.get(edge.target, edge.target)
+            if target in related and target != name:
+                related[name][msgspec.structs.replace(edge, target=target)] = None
+    entities = (msgspec.structs.replace(each, relationships=tuple(related[each.name])) for each in shown)
+    return GraphFound(tuple(entities)), len(graph.entities) - len(wanted)
 
 
-def _whole_names(nodes: Sequence[GraphNode]) -> dict[str, str]:
+def _whole_names(nodes: Sequence[GraphEntity]) -> dict[str, str]:
     """The full name of what is also named by its last word only: Anna Lindqvist for Lindqvist."""
     last_names: dict[str, list[str]] = {}
     for each in (each for each in nodes if " " in each.name):

@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 
 from remembrancer.protocol.kinds import Kind
-from remembrancer.protocol.reads import ListedMemory, ListedSession, Proposal, SessionRequest
+from remembrancer.protocol.reads import GraphFound, ListedMemory, ListedSession, Proposal, SessionRequest
 from remembrancer.protocol.session_life import ToolCall, Turn
 
 
@@ -83,19 +83,18 @@ class ListSessions(SessionRequest[tuple[ListedSession, ...]], frozen=True):
 
 
 class TurnsRead(msgspec.Struct, frozen=True, tag=True):
-    """Turns and tool calls in order. `earlier`: the numbers of the first turn and tool call in this answer, if there
-    are earlier ones."""
+    """Turns and tool calls in order. `more`: there are earlier ones."""
 
     turns: tuple[Turn, ...] = ()
     tool_calls: tuple[ToolCall, ...] = ()
-    earlier: tuple[int, int] | None = None
+    more: bool = False
 
 
 class ReadTurns(SessionRequest[TurnsRead], frozen=True):
-    """Read the last turns and tool calls of the session that are still kept, up to `limit` of both together. To page
-    back, pass the `earlier` of the last answer as `before`."""
+    """Read the last turns and tool calls of the session that are still kept, up to `limit` of both together, before
+    the `past` latest of them."""
 
-    before: tuple[int, int] | None = None
+    past: int = 0
     limit: int = 200
 
 
@@ -129,31 +128,8 @@ class FindUndecided(SessionRequest[Undecided], frozen=True):
     alike: bool = True
 
 
-class GraphNode(msgspec.Struct, frozen=True, array_like=True):
-    """An entity, and the number of memories about it."""
-
-    name: str
-    type: str
-    memories: int
-
-
-class GraphLink(msgspec.Struct, frozen=True, array_like=True):
-    """A relation between two entities, given by their indexes from 0. Without a type they are only mentioned
-    together."""
-
-    source: int
-    target: int
-    type: str = ""
-
-
-class GraphRead(msgspec.Struct, frozen=True, tag=True):
-    """Entities and relations, those with the most memories first."""
-
-    nodes: tuple[GraphNode, ...] = ()
-    links: tuple[GraphLink, ...] = ()
-
-
-class ReadGraph(SessionRequest[GraphRead], frozen=True):
-    """Read the entities with the most memories, and their relations."""
+class ReadGraph(SessionRequest[GraphFound], frozen=True):
+    """Read the entities with the most memories, and their relations, those with the most memories first. Entities that
+    are only mentioned together have the relation `MENTIONED_WITH`."""
 
     limit: int = 2000

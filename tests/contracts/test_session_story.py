@@ -1,6 +1,7 @@
 """A session's story, and the consolidator's reads of what is to be done."""
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from remembrancer.actors.store.records.sqlite_records import Limits, Reader
 from remembrancer.actors.store.records.types import USER, Filters
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
 from remembrancer.actors.store.vectors.near_duplicates import find_near
-from remembrancer.protocol.browsing import ReadTurns, TurnsRead
+from remembrancer.protocol.browsing import ReadTurns
 from remembrancer.protocol.consolidation import FindNear, ReadMemories
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import SESSION_RECORD
@@ -137,14 +138,10 @@ def test_what_was_said_and_done_is_read_page_by_page_from_the_last_to_the_first(
     rig.do(RecordEvents(SESSION, turns, calls))
     told = rig.records.describe_session(SESSION)
     assert (told.turns, told.tool_calls, told.tool_failures) == (7, 16, 3)
-    before: tuple[int, int] | None = None
-    pages: list[TurnsRead] = []
-    while not pages or before is not None:
-        page = BROWSER_READS[ReadTurns](rig.records, ReadTurns(PROJECT, SESSION, before, 5))
-        assert isinstance(page, TurnsRead)
-        pages.append(page)
-        before = page.earlier
+    read: Any = partial(BROWSER_READS[ReadTurns], rig.records)
+    pages = [read(ReadTurns(PROJECT, SESSION, past, 5)) for past in range(0, 23, 5)]
     assert [len(page.turns) + len(page.tool_calls) for page in pages] == [5, 5, 5, 5, 3]
+    assert [page.more for page in pages] == [True, True, True, True, False]
     assert tuple(turn for page in reversed(pages) for turn in page.turns) == turns
     assert tuple(call for page in reversed(pages) for call in page.tool_calls) == calls
     times = [[turn.at for turn in page.turns] + [call.at for call in page.tool_calls] for page in pages]

@@ -854,6 +854,7 @@ def test_an_address_that_is_wrong_is_said_to_be(visit: Visit) -> None:
     fields = ("q", "since", "until", "past", "older", "tag", "kind", "scope", "session", "order", "source", "not")
     places = ["/memory/{}", "/sessions/{}", "/today?day={}", "/sessions?before={}", "/graph?entity={}"]
     places += ["/graph.json?entity={}", "/code?tree={}", "/notes?after={}", "/?done={0}&undo={0}~{0}&failed={0}"]
+    places += ["/sessions/session:shell?past={}"]
     for wrong in (*WRONG.split(), "9" * 400, "a" * 5000):
         for path in (place.format(wrong) for place in (*places, *(f"/?{field}={{}}" for field in fields))):
             answer = visit.client.get(f"{visit.base}{visit.project}{path}")

@@ -23,9 +23,6 @@ from remembrancer.protocol.browsing import (
     MOST_PAIRS,
     ActivityRead,
     FindUndecided,
-    GraphLink,
-    GraphNode,
-    GraphRead,
     ListSessions,
     MemoryChanged,
     Pair,
@@ -38,13 +35,12 @@ from remembrancer.protocol.browsing import (
 )
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import SESSION_RECORD
-from remembrancer.protocol.reads import Filters, ListedMemory, ListedSession
+from remembrancer.protocol.reads import Filters, GraphEntity, GraphFound, GraphRelationship, ListedMemory, ListedSession
 from remembrancer.protocol.runs import IMPORT, IMPORT_UNDONE
 from remembrancer.protocol.session_life import ToolCall, Turn
 from remembrancer.protocol.writes import MENTIONED_WITH, HistoryEntry
 
 LAST: Final = 1e12
-LAST_NUMBER: Final = 2**62
 LINKS_PER_ENTITY: Final = 2
 UNSEEN: Final = f"""SELECT a.number FROM {APART}
    WHERE a.space = @SPACE AND (a.forgotten_at IS NOT NULL OR a.scope = 'session')
@@ -202,40 +198,25 @@ def _sessions(records: Reader, request: ListSessions) -> tuple[ListedSession, ..
 
 
 def _turns(records: Reader, request: ReadTurns) -> TurnsRead:
-    spaces, (turn, call) = records.spaces, request.before or (LAST_NUMBER, LAST_NUMBER)
-    turns = spaces.read(
-        spaces.for_each(  # a session is in only one space
-            """SELECT * FROM (SELECT turn_number, role, content, created_at, token_count, metadata FROM turns
-               WHERE space = @SPACE AND session_id = ?1 AND turn_number < ?2 ORDER BY turn_number DESC LIMIT ?3)"""
-        ),
-        (request.session_id, turn, request.limit + 1),
+    rows = records.spaces.read(  # each with the number of its row in its table
+        """SELECT * FROM (
+               SELECT 'turn', created_at, turn_number, role, content, token_count, metadata, NULL FROM turns
+               WHERE space = @SPACE AND session_id = ?1 ORDER BY turn_number DESC LIMIT ?2 + ?3)
+           UNION ALL SELECT * FROM (
+               SELECT 'call', created_at, number, tool_name, arguments, result_summary, success, duration_ms
+               FROM tool_calls WHERE space = @SPACE AND session_id = ?1 ORDER BY number DESC LIMIT ?2 + ?3)
+           ORDER BY 2 DESC, 3 DESC, 1 LIMIT ?2 OFFSET ?3""",
+        (request.session_id, request.limit + 1, request.past),
     )
-    calls = spaces.read(
-        spaces.for_each(
-            """SELECT * FROM (
-               SELECT number, tool_name, created_at, arguments, result_summary, success, duration_ms FROM tool_calls
-               WHERE space = @SPACE AND session_id = ?1 AND number < ?2 ORDER BY number DESC LIMIT ?3)"""
-        ),
-        (request.session_id, call, request.limit + 1),
-    )
-    said = done = 0  # merges both tables by time, latest first; each continues where the previous page ended
-    while said + done < request.limit and (said < len(turns) or done < len(calls)):
-        if done == len(calls) or (said < len(turns) and turns[said][3] >= calls[done][2]):
-            said += 1
+    turns, calls = [], []
+    for sort, at, _, *row in reversed(rows[: request.limit]):
+        if sort == "turn":
+            role, text, count, about, _ = row
+            turns.append(Turn(role, text, at, count, _decode_json(about)))
         else:
-            done += 1
-    more = said < len(turns) or done < len(calls)
-    earlier = (turns[said - 1][0] if said else turn, calls[done - 1][0] if done else call)
-    return TurnsRead(
-        tuple(
-            Turn(role, text, at, count, _decode_json(about)) for _, role, text, at, count, about in turns[:said][::-1]
-        ),
-        tuple(
-            ToolCall(name, at, _decode_json(given), came, bool(well), took)
-            for _, name, at, given, came, well, took in calls[:done][::-1]
-        ),
-        earlier if more else None,
-    )
+            name, given, came, well, took = row
+            calls.append(ToolCall(name, at, _decode_json(given), came, bool(well), took))
+    return TurnsRead(tuple(turns), tuple(calls), len(rows) > request.limit)
 
 
 WAITING: Final = """l.relation IN ('contradicts', 'similar_to')
@@ -291,7 +272,7 @@ def _undecided(records: Reader, request: FindUndecided) -> Undecided:
     return Undecided(records.proposals(), tuple(pairs[: request.limit]), len(pairs[request.limit :]))
 
 
-def _graph(records: Reader, request: ReadGraph) -> GraphRead:
+def _graph(records: Reader, request: ReadGraph) -> GraphFound:
     # Hidden memories are looked up once, not for each row of a full index scan.
     nodes = records.spaces.read(
         f"""SELECT o.key, o.name, o.type, count(*) AS memories, min(o.number) FROM entities AS o
@@ -316,15 +297,15 @@ def _graph(records: Reader, request: ReadGraph) -> GraphRead:
     for source, target, memories, relation in links:
         count, known = relations.get((source, target), (0, ""))
         relations[source, target] = count + memories, known or relation
-    places = {key: place for place, (key, *_) in enumerate(nodes)}
-    return GraphRead(
-        tuple(GraphNode(name, kind, memories) for _, name, kind, memories, _ in nodes),
-        tuple(
-            GraphLink(places[source], places[target], relation)
-            for (source, target), (_, relation) in sorted(relations.items(), key=itemgetter(1), reverse=True)
-            if source in places and target in places
-        ),
-    )
+    names = {key: name for key, name, *_ in nodes}
+    related: dict[str, list[GraphRelationship]] = {key: [] for key in names}
+    for (source, target), (_, relation) in sorted(relations.items(), key=itemgetter(1), reverse=True):
+        if source in names and target in names:
+            kind = relation or MENTIONED_WITH
+            related[source].append(GraphRelationship(kind, names[target], "outgoing"))
+            related[target].append(GraphRelationship(kind, names[source], "incoming"))
+    entities = (GraphEntity(name, kind, tuple(related[key]), memories) for key, name, kind, memories, _ in nodes)
+    return GraphFound(tuple(entities))
 
 
 BROWSER_READS: Final[dict[type, Callable[[Reader, Any], Any]]] = {
