@@ -2,15 +2,27 @@
 numpy, so that the gateway need not load it."""
 
 import math
+import re
 from collections.abc import Iterable
 from typing import Final
 
+from remembrancer.memory.lexicon import word_lists
 from remembrancer.protocol.kinds import RULES_OF_WORK
 from remembrancer.protocol.reads import RecalledMemory
 
 LIKELY: Final = 0.6
 PERHAPS: Final = 0.2
 """The minimum probabilities of a likely and of a possible answer."""
+
+
+_FIRST_WORD: Final = re.compile(r"[^\W\d_]+")
+
+
+def is_question(query: str) -> bool:
+    """True if a query asks something, by its mark or its first word, as a task does not."""
+    first = _FIRST_WORD.search(query)
+    is_asking = first is not None and any(first[0].casefold() in words for words in word_lists("questions").values())
+    return is_asking or query.rstrip().endswith(("?", "？"))
 
 
 def is_given_whole(memory: RecalledMemory) -> bool:

@@ -111,6 +111,8 @@ async def test_what_holds_for_every_task_is_given_once_to_a_query_that_nothing_a
         few = await client.call("recall_memories", query=task, limit=2)
         asked = await client.call("recall_memories", query=task)
         again = await client.call("recall_memories", query=task)
+    async with served.session("04" * 16, session="session:four") as client:
+        question = await client.call("recall_memories", query="Which phone number has the harbour master")
     async with served.session("03" * 16, session="session:three") as client:
         await client.call("get_memory_context")
         after_context = await client.call("recall_memories", query=task)
@@ -118,8 +120,9 @@ async def test_what_holds_for_every_task_is_given_once_to_a_query_that_nothing_a
     assert asked["hint"] == STANDING_NOTE
     assert {each["content"] for each in asked["memories"] if "answers" not in each} == set(rules), "as the hint says"
     assert len(few["memories"]) <= 2
-    for other in (own, filtered, few, again, after_context):
+    for other in (own, filtered, few, again, after_context, question):
         assert other.get("hint") != STANDING_NOTE
+    assert (question["memories"], question["hint"][:18]) == ([], "Nothing was found."), "it is no task"
 
 
 async def test_of_too_many_standing_only_the_nearest_are_given(served: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from remembrancer.memory.decay import has_ended
 from remembrancer.memory.limits import MAX_QUERY_BYTES
 from remembrancer.memory.open_ends import asks_for_open_ends
 from remembrancer.memory.promotion import used_in
-from remembrancer.memory.relevance import LIKELY, is_given_whole
+from remembrancer.memory.relevance import LIKELY, is_given_whole, is_question
 from remembrancer.memory.replacement import replaced_among
 from remembrancer.memory.text import check_text, neutralised
 from remembrancer.memory.tokens import CHARACTERS_A_TOKEN, beginning_within, estimate_tokens
@@ -126,7 +126,7 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
         is_answered = asks_for_all or any(each.scores.relevance >= LIKELY for each in memories)
         is_narrowed = request.filters != Filters(request.session_id) or arguments.max_tokens is not None
         has_room = given(arguments.limit, LEAST_ROOM) >= LEAST_ROOM  # a caller that asks for a few gets no more
-        if has_room and not (is_answered or is_narrowed):
+        if has_room and not (is_answered or is_narrowed or is_question(request.query)):
             standing = {each.id: each for each in await _standing(recalled.memories, call) if each.id not in full}
     ranked = {each.id for each in memories}
     unranked = [each for key, each in standing.items() if key not in ranked]
@@ -182,7 +182,8 @@ def given_whole(memories: Sequence[RecalledMemory], *, with_nearest: bool) -> se
 
 async def _standing(nearest: Sequence[RecalledMemory], call: Call) -> list[ListedMemory]:
     """The memories that hold for every task and that the session has not seen, the nearest first (of many, only the
-    nearest): a query without a likely answer may be a task, and conventions do not resemble the tasks they govern."""
+    nearest): unless it is a question, a query without a likely answer may be a task, and conventions do not resemble
+    the tasks they govern."""
     session_id, project = call.caller.session_id, call.caller.project
     scopes: tuple[Scope, ...] = ("project", "user")
     request = ListMemories(
