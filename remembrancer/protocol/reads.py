@@ -314,7 +314,6 @@ class StoreDescription(msgspec.Struct, frozen=True, tag=True):
     counts: Counts
     embedding: EmbeddingSummary
     database_bytes: int
-    database_path: str
     uptime_s: float
     memories_this_session: int
     session_started_at: float | None

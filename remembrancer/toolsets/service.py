@@ -9,6 +9,7 @@ import msgspec
 from remembrancer.code.actions import PastActions
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import RuntimeStatus
+from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.problems import Problem
 from remembrancer.protocol.reads import EmbeddingState
 from remembrancer.protocol.store_client import StoreAvailability
@@ -82,8 +83,7 @@ class MemoryService(Protocol):
     which it refuses. A call's budget counts from `received_at`, in seconds since the epoch."""
 
     settings: Settings
-    home: str
-    """The place that the status shows while the store is away."""
+    paths: RuntimePaths
     store_health: StoreAvailability
     past_actions: dict[str, PastActions]
     """The words of the commands and edits that this runtime's sessions made, by project id."""

@@ -24,6 +24,7 @@ from remembrancer.config.settings import Settings
 from remembrancer.memory.sentences import one_line
 from remembrancer.memory.text import harmless, neutralised, neutralised_value, printable
 from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import GraphEntity, GraphFound, GraphRelationship, ListedSession, SessionDescription
 from remembrancer.protocol.runs import ApplyRun, Topic, UndoRun
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession
@@ -264,7 +265,7 @@ def caller(session: str = SESSION, project: ProjectRef = PROJECT) -> Caller:
 def test_queries_are_counted_and_each_memory_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store: Any = SimpleNamespace(health=SimpleNamespace(usable=False))
     nothing: Any = None
-    access = StoreAccess(store, nothing, Settings(), str(tmp_path), nothing, nothing, nothing)
+    access = StoreAccess(store, nothing, Settings(), RuntimePaths(tmp_path), nothing, nothing, nothing)
     for session, ids in (("s", ("a", "b")), ("s", ("b", "c")), ("s", ()), ("other", ("z",))):
         access.shown(caller(session), ids)
     state = access.session(caller("s"))

@@ -73,7 +73,7 @@ class GatewayActor(Actor):
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
                 access = self.access = StoreAccess(
-                    self._store, self._queue, settings, str(paths.home), tasks, self._browser_url, self._ask_status
+                    self._store, self._queue, settings, paths, tasks, self._browser_url, self._ask_status
                 )
                 tools = load_tools()
                 by_name = {each.name: each for each in tools}

@@ -11,7 +11,6 @@ import sqlite3
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 import anyio
@@ -155,13 +154,13 @@ class StoreAccess(MemoryService):
         store: StoreClient,
         queue: WriteQueue,
         settings: Settings,
-        home: str,
+        paths: RuntimePaths,
         tasks: anyio.abc.TaskGroup,
         open_browser: Callable[[], Awaitable[str]],
         ask_status: Callable[[], Awaitable[RuntimeStatus]],
     ) -> None:
         self.settings = settings
-        self.home = home
+        self.paths = paths
         self._store = store
         self.store_health = store.health
         self.past_actions: dict[str, PastActions] = {}
@@ -175,10 +174,10 @@ class StoreAccess(MemoryService):
         """Called during a request, with the caller that memories are shown to."""
         self._answers = LastAnswers()
         self.run = Drain(queue, store, self.writes.note, self._note_refused).run
-        self.shown_log = ShownLog(Path(home), settings.shown_kept_s)
-        if (erasing := RuntimePaths(Path(home)).erasing).exists():  # it quotes the memory
+        self.shown_log = ShownLog(paths.home, settings.shown_kept_s)
+        if paths.erasing.exists():  # it quotes the memory
             logger.warning("a memory was only partly erased when an earlier release was killed: erase it again")
-            erasing.unlink()
+            paths.erasing.unlink()
         self.open_browser = open_browser
         self.ask_status = ask_status
 
@@ -186,7 +185,7 @@ class StoreAccess(MemoryService):
         try:
             status = await self.ask_status()
         except RemembrancerError:
-            return (launcher_silent(RuntimePaths(Path(self.home)).logs / "launcher.log"),), None
+            return (launcher_silent(self.paths.logs / "launcher.log"),), None
         return find_problems(status, seen_by), status
 
     def queue_counts(self) -> tuple[int, int]:

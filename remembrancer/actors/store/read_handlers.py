@@ -227,7 +227,6 @@ class ReadHandlers(Handlers):
             counts=view.reader.counts(request.session_id),
             embedding=self._scheduler.summary(),
             database_bytes=self._files.size_bytes,
-            database_path=str(self._paths.database),
             uptime_s=time.monotonic() - self._started_at,
             memories_this_session=stored,
             session_started_at=started_at,

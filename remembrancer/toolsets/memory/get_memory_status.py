@@ -46,7 +46,7 @@ async def get_memory_status(call: Call) -> Answer:
         "connection": {
             "status": "connected",
             "mode": MODES[service.settings.deployment_mode],
-            "path": store.database_path if store else service.home,
+            "path": str(service.paths.database),
             "uptime_seconds": int(store.uptime_s) if store and is_fresh else 0,
             "version": __version__,
         }
