@@ -388,6 +388,12 @@ async def test_a_bridge_that_cannot_be_served_is_told_why(patient_rig: Rig) -> N
             assert said in told
 
 
+async def test_where_http_cannot_be_served_the_gateway_reports_why_and_serves_its_socket(home: Path) -> None:
+    rig = Rig(home, Settings(http_port=1, http_certificate="/no/such/file.pem"))
+    async with rig.running() as gateway, rig.session():
+        assert (gateway.health().http_error or "").startswith("HTTP is off: ")
+
+
 async def test_an_ordered_end_answers_what_is_under_way_and_says_goodbye(quick_rig: Rig) -> None:
     async with quick_rig.over_store() as (_, client):
         await client.store("first")

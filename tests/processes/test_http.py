@@ -242,16 +242,6 @@ def test_without_a_token_it_answers_only_where_that_was_said_at_the_start(door: 
     assert door.post(LISTED, "").status_code == 401
 
 
-def test_a_door_that_cannot_open_is_told(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REMEMBRANCER_HTTP_CERTIFICATE", "/no/such/file.pem")
-    door.start(wait=False)
-    done("add", "The well is deep", home=door.home)
-    gateway = Runtime(door.home).pid("gateway")
-    until(lambda: "HTTP is off" in " ".join(command("status", home=door.home).stdout.split()))
-    assert "The well is deep" in done("list", home=door.home)
-    assert Runtime(door.home).pid("gateway") == gateway != 0
-
-
 def test_the_variables_of_another_server_give_address_and_token(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("REMEMBRANCER_HTTP_PORT")
     another = {"HOST": "localhost", "PORT": str(door.port), "AUTH_TOKEN": "sesame"}
