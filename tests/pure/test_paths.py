@@ -98,15 +98,6 @@ def test_no_pipe_and_no_device_is_waited_for(tmp_path: Path) -> None:
     assert read_file(file) == b"12345"
 
 
-def test_a_lock_is_taken_on_a_pipe_as_well(tmp_path: Path) -> None:
-    path = tmp_path / "runtime.lock"
-    os.mkfifo(path)
-    with FileLock(path) as lock:
-        assert lock.try_acquire()
-        assert FileLock(path).is_held_elsewhere()
-    assert not FileLock(path).is_held_elsewhere()
-
-
 # --- Locks between processes: one holder, and none left behind however the holder ends.
 HOLDER = """
 import sys
