@@ -142,7 +142,7 @@ class Asking:
         async def embed(_: str) -> Vectors:
             return self.vectors[question.text]
 
-        answer, _ = await recall(self._request(question), self._view, embed, self._threads, self.now)
+        answer = await recall(self._request(question), self._view, embed, self._threads, self.now)
         return [self.labels[each.id] for each in answer.memories]
 
     def baselines(self) -> dict[str, list[Answered]]:

@@ -22,7 +22,7 @@ from remembrancer.memory.found_names import is_proper
 from remembrancer.protocol.browsing import ReadGraph
 from remembrancer.protocol.code import DescribeCode, ListCodeFiles
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
-from remembrancer.protocol.files import DescribeFiles, Files, ListFiles, Workspace
+from remembrancer.protocol.files import DescribeFiles, Files, ListFiles
 from remembrancer.protocol.reads import DescribeStore, GraphEntity, GraphFound, GraphRelationship, SearchGraph
 from remembrancer.protocol.tracing import last_durations_s
 from remembrancer.protocol.writes import MENTIONED_WITH
@@ -56,13 +56,13 @@ async def health(view: View) -> Response:
 
 async def notes(view: View) -> Response:
     """The notes of the working tree: the files, and whether their index is up to date."""
-    workspace = Workspace(view.project, view.tree)
-    listed = await view.ask(ListFiles(workspace, view.asked("after"), FILES))
+    request = ListFiles(view.project, view.tree, view.asked("after"), FILES)
+    listed = await view.ask(request)
     if not listed.files:  # files are read only for connected sessions, of which there may be none
         with suppress(RemembrancerError):  # the page says that they have not been read
             await view.call("memory_sync")
-            listed = await view.ask(ListFiles(workspace, view.asked("after"), FILES))
-    about = await view.ask(DescribeFiles(workspace))
+            listed = await view.ask(request)
+    about = await view.ask(DescribeFiles(view.project, view.tree))
     return view.page("notes.html", about=about, listed=listed, more=_after(view, "/notes", listed))
 
 
@@ -75,7 +75,7 @@ async def _note_page(view: View, path: str, refused: InvalidInput | None = None,
     """The page of a note; `text` is an edited version that was not saved because it was refused."""
     settings = view.shared.service.settings
     try:
-        now = await anyio.to_thread.run_sync(partial(read_note, path, Workspace(view.project, view.tree), settings))
+        now = await anyio.to_thread.run_sync(partial(read_note, path, view.project, view.tree, settings))
     except NotFound:  # deleted meanwhile; saving recreates it
         if text is None:
             raise

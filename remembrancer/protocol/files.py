@@ -12,15 +12,6 @@ from remembrancer.protocol.reads import EmbeddingSummary
 from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import ProjectRef
 
-SearchMode = Literal["hybrid", "keyword"]
-
-
-class Workspace(msgspec.Struct, frozen=True):
-    """A directory whose files are indexed for a project: a session's working tree."""
-
-    project: ProjectRef
-    root: str
-
 
 class IndexedTree(msgspec.Struct, frozen=True):
     """A directory whose files the indexer keeps in the index at `database`: its notes and transcripts, or its code."""
@@ -72,39 +63,6 @@ class SyncDone(msgspec.Struct, frozen=True, tag=True):
     error: str | None = None
 
 
-class FoundChunk(msgspec.Struct, frozen=True, rename="camel"):
-    """A matching chunk, with its file and lines. `snippet` is its text, shortened if long."""
-
-    path: str
-    source: FileSource
-    start_line: int
-    end_line: int
-    score: float
-    snippet: str
-
-
-class FilesFound(msgspec.Struct, frozen=True, tag=True):
-    """The best chunks first. `synced_at` (seconds since the epoch) is the time of the last comparison of the files."""
-
-    chunks: tuple[FoundChunk, ...]
-    mode: SearchMode
-    synced_at: float | None = None
-
-
-class SearchFiles(Request[FilesFound], frozen=True):
-    """Find chunks of files of a project's workspace.
-
-    `path` is a file or a directory, relative to the workspace; empty for all.
-    """
-
-    workspace: Workspace
-    query: str
-    limit: int = 8
-    min_score: float = 0.0
-    sources: tuple[FileSource, ...] = ()
-    path: str = ""
-
-
 class SourceCounts(msgspec.Struct, frozen=True):
     """The number of files and chunks of a source."""
 
@@ -113,7 +71,9 @@ class SourceCounts(msgspec.Struct, frozen=True):
 
 
 class FilesDescription(msgspec.Struct, frozen=True, tag=True):
-    """The index of a workspace. `stale` files have changed and are not read yet; `pending` chunks have no vectors."""
+    """The index of a workspace. `synced_at` (seconds since the epoch) is the time of the last comparison of the files,
+    or of the last one that changed the index; `stale` files have changed and are not read yet; `pending` chunks have no
+    vectors."""
 
     sources: dict[FileSource, SourceCounts]
     embedding: EmbeddingSummary
@@ -125,9 +85,10 @@ class FilesDescription(msgspec.Struct, frozen=True, tag=True):
 
 
 class DescribeFiles(Request[FilesDescription], frozen=True):
-    """Describe the index of a project's workspace."""
+    """Describe the index of a project's workspace: the `root` of a session's working tree."""
 
-    workspace: Workspace
+    project: ProjectRef
+    root: str
 
 
 IndexState = Literal["current", "syncing", "stale"]
@@ -158,7 +119,8 @@ class Files(msgspec.Struct, frozen=True, tag=True):
 class ListFiles(Request[Files], frozen=True):
     """List the indexed files of a workspace after this path, in the order of their paths."""
 
-    workspace: Workspace
+    project: ProjectRef
+    root: str
     after: str = ""
     limit: int = 200
 
@@ -167,6 +129,7 @@ class SyncFiles(Request[SyncDone], frozen=True):
     """Read a workspace's files now (`force`: unchanged ones as well). Answered when that is done; refused if no indexer
     can do it."""
 
-    workspace: Workspace
+    project: ProjectRef
+    root: str
     force: bool = False
     source: FileSource | None = None

@@ -185,6 +185,8 @@ class Recall(Filters, Request[Recalled], frozen=True, kw_only=True):
     """The sources to search; empty: memories, and notes where the project has them."""
     root: str = ""
     """The workspace whose notes are searched."""
+    path: str = ""
+    """The file or directory that notes are searched in, relative to the workspace; empty: all."""
     valid_only: bool = False
     """True to leave out memories that are not valid (at the `reference_time`)."""
     left_out: int = 0

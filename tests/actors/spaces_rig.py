@@ -80,7 +80,7 @@ class Spaces:
 
     async def recall(self, query: str, session_id: str = SESSION, **fields: Any) -> Recalled:
         request, view = Recall(session_id, project=PROJECT, query=query, **fields), self.view()
-        answer, _ = await recall(request, view, self.embed, self.threads, NOW)
+        answer = await recall(request, view, self.embed, self.threads, NOW)
         self.notices = view.notices
         return answer
 

@@ -386,7 +386,7 @@ def recalled(view: View, request: Recall) -> Any:
         raise EmbeddingUnavailable("there is no engine")
 
     with ThreadPoolExecutor(1) as threads:
-        return asyncio.run(recall(request, view, embed, threads, 1e12))[0].memories
+        return asyncio.run(recall(request, view, embed, threads, 1e12)).memories
 
 
 def test_every_question_of_a_space_and_of_a_view_is_asked() -> None:

@@ -53,6 +53,12 @@ async def test_what_a_person_wrote_is_found_by_words_and_meaning_and_followed(ho
         assert (hit["startLine"], hit["endLine"], hit["source"]) == (1, 5, "memory")
         assert "keeps transactions" in hit["snippet"]
         assert 0.3 <= hit["score"] <= 1
+        for query, arguments, number in (
+            ("PostgreSQL", {"minScore": 1}, 0),
+            ("tea", {}, 0),
+            ("tea", {"minScore": 0}, 1),
+        ):
+            assert len((await found(client, query, **arguments))["results"]) == number, (query, arguments)
         assert answer["indexAge"].endswith(" ago")
         in_shell = await asyncio.to_thread(command, "search", "PostgreSQL", home=home, directory=workspace)
         assert in_shell.stdout.split("\t")[:3] == ["memory/decisions.md:1", "", "notes"]

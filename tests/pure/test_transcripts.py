@@ -8,7 +8,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +20,6 @@ from remembrancer.memory.markdown_index import with_block
 from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.memory.transcripts import TranscriptTurn, chunks_of_turns, read_turns
 from remembrancer.protocol.errors import InvalidInput
-from remembrancer.protocol.files import Workspace
 from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.files.note_tools import read_note
 from remembrancer.toolsets.files.workspace_files import FoundFile, has_files, native_files, scan
@@ -323,18 +321,16 @@ def test_a_file_that_an_assistant_keeps_is_read_like_a_note_unless_the_token_hid
     world: World, native: Path
 ) -> None:
     (world.root / "MEMORY.md").write_text("# Ours")
-    project = ProjectRef("p_0123456789ab", str(world.root))
-    mine, guest = (
-        Workspace(msgspec.structs.replace(project, sees_user=each), str(world.root)) for each in (True, False)
-    )
+    root = str(world.root)
+    mine, guest = (ProjectRef("p_0123456789ab", root, sees_user=each) for each in (True, False))
     settings = Settings(native_memories=True)
     for file in scan(world.root, settings)[0]:
-        assert read_note(file.shown, mine, settings).startswith("# ")
+        assert read_note(file.shown, mine, root, settings).startswith("# ")
     style = str(native.parent / ".codex/memories/style.md")
-    for workspace, chosen in ((mine, Settings()), (guest, settings), (guest, Settings(notes_extra_paths=(style,)))):
+    for project, chosen in ((mine, Settings()), (guest, settings), (guest, Settings(notes_extra_paths=(style,)))):
         with pytest.raises(InvalidInput, match="outside the workspace"):
-            read_note(style, workspace, chosen)
-        assert read_note("MEMORY.md", workspace, chosen) == "# Ours"
+            read_note(style, project, root, chosen)
+        assert read_note("MEMORY.md", project, root, chosen) == "# Ours"
 
 
 def test_what_vscode_remembers_of_a_project_is_read_there_alone(world: World, native: Path) -> None:

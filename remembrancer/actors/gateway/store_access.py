@@ -357,6 +357,8 @@ class StoreAccess(MemoryService):
         reply: Any
         if (kept := self._answers.find(question, received_at)) is not None:
             reply, what = kept.reply, f"This is the answer to the same question at {iso(kept.at)}."
+        elif isinstance(question, Recall) and question.sources and "memory" not in question.sources:
+            raise error
         elif isinstance(question, Recall | GatherContext):
             memories, at = self._answers.last_shown(question.project, question.session_id) or ((), received_at)
             what = "Nothing has been found for this session yet."

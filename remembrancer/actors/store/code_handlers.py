@@ -110,7 +110,7 @@ class CodeHandlers(Handlers):
         def look() -> Recalled:
             memories = [
                 msgspec.structs.replace(memory, code=f"gone: {gone}")
-                if (gone := _gone_file(memory.content, memory.source.file, roots))
+                if memory.origin is None and (gone := _gone_file(memory.content, memory.source.file, roots))
                 else memory
                 for memory in answer.memories
             ]

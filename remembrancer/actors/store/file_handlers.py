@@ -7,9 +7,7 @@ workspaces to read, and reports when it has done so.
 import asyncio
 import logging
 import math
-import re
 import time
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -19,11 +17,10 @@ import msgspec
 
 from remembrancer.actors.store.committer import INDEX
 from remembrancer.actors.store.dispatcher import Handler, Handlers, RequestContext, StoreParts, by_request
-from remembrancer.actors.store.file_index import FileFilter, FileIndex, FileMemories, IndexedChunk
+from remembrancer.actors.store.file_index import FileFilter, FileIndex, FileMemories
 from remembrancer.actors.store.indexer_work import IndexerPoll, compared
 from remembrancer.actors.store.records.sqlite_file import unusable
-from remembrancer.actors.store.retrieval.recalls import recall
-from remembrancer.actors.store.retrieval.view import Source, View
+from remembrancer.actors.store.retrieval.view import Source
 from remembrancer.config.project import workspace_root
 from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.errors import (
@@ -38,15 +35,10 @@ from remembrancer.protocol.files import (
     DescribeFiles,
     Files,
     FilesDescription,
-    FilesFound,
-    FoundChunk,
     IndexedTree,
     ListFiles,
-    SearchFiles,
-    SearchMode,
     SyncDone,
     SyncFiles,
-    Workspace,
 )
 from remembrancer.protocol.ids import PROJECT_ID, check_project_id
 from remembrancer.protocol.kinds import FileSource
@@ -54,6 +46,7 @@ from remembrancer.protocol.paths import delete_database
 from remembrancer.protocol.reads import Recall
 from remembrancer.protocol.sockets import Peer
 from remembrancer.protocol.wire import Notice
+from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.files.workspace_files import has_files
 
 IN_USE_S: Final = 120.0
@@ -80,7 +73,7 @@ class FileHandlers(Handlers):
         """True if a workspace in use has files to read or in its index, or a client has asked for them."""
 
     def handlers(self) -> dict[type, Handler]:
-        return by_request(self._search, self._describe, self._list, self._sync)
+        return by_request(self._describe, self._list, self._sync)
 
     def note_presence(self, note: NotePresence) -> None:
         """Record the connected sessions: their workspaces are in use."""
@@ -93,8 +86,7 @@ class FileHandlers(Handlers):
         self._present_at = now
         for project, directory in note.directories:
             if directory and PROJECT_ID.fullmatch(project.id):
-                workspace = Workspace(project, workspace_root(directory, self._settings))
-                self._used_at[self._tree_of(workspace)] = now
+                self._used_at[self._tree_of(project.id, workspace_root(directory, self._settings))] = now
         self._used_at = {each: at for each, at in self._used_at.items() if now - at < IN_USE_S}
         self._indexer.use("notes", self._used_at)
 
@@ -124,9 +116,8 @@ class FileHandlers(Handlers):
             index = await self._index_of(tree.project_id)  # which the indexer may have made
             if index is not None and not self.has_files:  # indexed files may be gone, or no longer wanted
                 self.has_files = bool(await self._readers.in_background(partial(index.listed, tree.root, "", 1)))
-        for index in list(self._files.indexes.values()):
-            if index.file.damage or index.file.is_replaced:
-                await self._make_anew(index)
+        for project_id in list(self._files.indexes):
+            await self._index_of(project_id)
 
     def _note_look(self, looking: asyncio.Future[bool]) -> None:
         if not looking.cancelled() and looking.exception() is None:
@@ -145,62 +136,29 @@ class FileHandlers(Handlers):
         self._indexer.note(done)
         self._scheduler.wake()
 
-    def _tree_of(self, workspace: Workspace) -> IndexedTree:
-        project_id = check_project_id(workspace.project.id)
-        database = str(self._path_of(project_id))
-        return IndexedTree(project_id, workspace.root, database, "notes", self._settings.watch)
+    def _tree_of(self, project_id: str, root: str) -> IndexedTree:
+        database = str(self._path_of(check_project_id(project_id)))
+        return IndexedTree(project_id, root, database, "notes", self._settings.watch)
 
     def _path_of(self, project_id: str) -> Path:
         return self._paths.project_database(project_id).with_name(self._settings.index_file)
 
     # --- Clients
 
-    async def _search(self, request: SearchFiles, context: RequestContext) -> FilesFound:
-        index = await self._index_of(request.workspace.project.id)
-        if index is None:
-            return FilesFound((), "keyword", await self._synced_at(request.workspace, None))
-        model = self._scheduler.answering.key
-        workspace = request.workspace
-        is_inside = not workspace.project.sees_user
-        memories = FileMemories(index, FileFilter(workspace.root, request.sources, request.path, is_inside))
-        notes = Source(memories, self._vectors.searchable(index.name, model))
-        view = View((), notes, self._files.database)
-        asked = Recall(
-            project=request.workspace.project, session_id="", query=request.query, limit=request.limit, is_task=True
-        )
-        embed = self.embed_within(context, model)
-        try:
-            answer, seen = await recall(asked, view, embed, self._readers.threads, time.time())
-            scored = zip(seen, answer.memories, strict=True)
-            scores = {record.number: each.scores.relevance**SCALE for record, each in scored}
-            scores = {number: score for number, score in scores.items() if score >= request.min_score}
-            chunks = await self._readers.read(lambda: memories.chunks(list(scores)))
-        except RecordsUnusable as error:
-            raise MemoryUnavailable(f"the file index is damaged, and will be rebuilt: {error.message}") from error
-        found = found_chunks(scores, chunks, request)
-        context.notices += view.notices
-        if request.path and not found and not await self._readers.read(memories.files):
-            text = f"No indexed file is at or below {request.path[:200]}."
-            context.notices.append(Notice("unknown_path", text))
-        mode: SearchMode = "keyword" if answer.strategy_used == "keyword" else "hybrid"
-        return FilesFound(found, mode, await self._synced_at(request.workspace, index))
-
     async def source_of(self, request: Recall, model: str | None) -> Source | None:
         """The notes that a recall searches with that model; None if there are none."""
-        if not request.searches_notes:
-            return None
-        index = await self._index_of(request.project.id)
+        index = await self._index_of(request.project.id) if request.searches_notes else None
         if index is None:
             return None
         sources: tuple[FileSource, ...] = tuple(each for each in request.sources if each != "memory")
         passages = self._vectors.searchable(index.name, model)
-        wanted = FileFilter(request.root, sources or ("notes",), is_inside=not request.project.sees_user)
+        wanted = FileFilter(request.root, sources or ("notes",), request.path, not request.project.sees_user)
         return Source(FileMemories(index, wanted), passages)
 
     async def _describe(self, request: DescribeFiles, context: RequestContext) -> FilesDescription:
-        workspace = request.workspace
-        index, tree = await self._index_of(workspace.project.id), self._tree_of(workspace)
-        done, _ = self._indexer.done.get(tree, (None, 0.0))
+        tree = self._tree_of(request.project.id, request.root)
+        index = await self._index_of(tree.project_id)
+        done, synced_at = self._indexer.done.get(tree, (None, None))
         if done is not None and done.error is not None:
             context.notices.append(Notice("partial_results", f"Not all files were read: {done.error}."))
         stale = self._indexer.left.get(tree, 0)
@@ -209,36 +167,37 @@ class FileHandlers(Handlers):
         if index is None:
             sources, pending, size = {}, 0, 0
         else:
-            sources = await self._readers.read(partial(index.counts, workspace.root))
+            sources = await self._readers.read(partial(index.counts, tree.root))
             pending = await self._readers.read(partial(index.missing, self._scheduler.answering.key))
             size = index.file.size_bytes()
+            if synced_at is None:  # not by this store yet, but an earlier one may have had the index changed
+                synced_at = (await self._readers.read(partial(index.about, tree.root))).get("completed_at")
         return FilesDescription(
             sources=sources,
             embedding=self._scheduler.summary(),
-            synced_at=await self._synced_at(workspace, index),
+            synced_at=synced_at,
             stale=stale,
             pending=pending,
             bytes=size,
-            skipped=_skipped(done, workspace) if done is not None else {},
+            skipped=_skipped(done, request.project) if done is not None else {},
         )
 
     async def _list(self, request: ListFiles, context: RequestContext) -> Files:
-        workspace = request.workspace
-        index = await self._index_of(workspace.project.id)
+        tree = self._tree_of(request.project.id, request.root)
+        index = await self._index_of(tree.project_id)
         if index is None:
             return Files(())
-        is_inside = not workspace.project.sees_user
-        listed = partial(index.listed, workspace.root, request.after, request.limit + 1, is_inside=is_inside)
+        is_inside = not request.project.sees_user
+        listed = partial(index.listed, tree.root, request.after, request.limit + 1, is_inside=is_inside)
         found = await self._readers.read(listed)
-        tree = self._tree_of(workspace)
         is_read = self._indexer.left.get(tree, 0) or self._indexer.is_asked(tree)
         within_s = context.remaining_s()
-        return await compared(workspace.root, found, request.limit, "syncing" if is_read else "stale", within_s)
+        return await compared(tree.root, found, request.limit, "syncing" if is_read else "stale", within_s)
 
     async def _sync(self, request: SyncFiles, context: RequestContext) -> SyncDone:
         """Read the files now, and wait for that until the deadline, after which the indexer continues."""
         self.has_files = True  # the caller needs an indexer
-        tree = self._tree_of(request.workspace)
+        tree = self._tree_of(request.project.id, request.root)
         self._used_at.setdefault(tree, time.monotonic())
         try:
             with anyio.fail_after(context.remaining_s()):
@@ -247,14 +206,7 @@ class FileHandlers(Handlers):
             raise DeadlineExceeded("the files are still being read: memory_status says when that is done") from error
         if done.error is not None:
             raise MemoryUnavailable(f"the files could not be read: {done.error}")
-        return msgspec.structs.replace(done, skipped=_skipped(done, request.workspace))
-
-    async def _synced_at(self, workspace: Workspace, index: FileIndex | None) -> float | None:
-        """The time of the last comparison of the files, or of the last one that changed the index."""
-        if (tree := self._tree_of(workspace)) in self._indexer.done:
-            return self._indexer.done[tree][1]
-        about = {} if index is None else await self._readers.read(partial(index.about, workspace.root))
-        return about.get("completed_at")
+        return msgspec.structs.replace(done, skipped=_skipped(done, request.project))
 
     # --- The indexes
 
@@ -267,10 +219,10 @@ class FileHandlers(Handlers):
                 logger.warning("an index stays closed", extra={"project": project.id, "reason": error.message})
 
     async def _index_of(self, project_id: str) -> FileIndex | None:
-        """The open index of a project's notes; None if there is none that can be opened. Raises `InvalidInput` if the
-        id is not valid."""
+        """The open index of a project's notes, made anew if it is lost or damaged; None if there is none that can be
+        opened. Raises `InvalidInput` if the id is not valid."""
         index = self._files.indexes.get(check_project_id(project_id))
-        if index is not None and index.file.is_replaced:
+        if index is not None and (index.file.damage or index.file.is_replaced):
             await self._make_anew(index)
         async with self._opening:
             path, name = self._path_of(project_id), project_id + INDEX
@@ -303,52 +255,6 @@ class FileHandlers(Handlers):
                 self._indexer.ask(tree)
 
 
-def _skipped(done: SyncDone, workspace: Workspace) -> dict[str, str]:
+def _skipped(done: SyncDone, project: ProjectRef) -> dict[str, str]:
     """The skipped files whose names a caller may see: those outside the working tree are the user's."""
-    sees_user = workspace.project.sees_user
-    return {path: why for path, why in done.skipped.items() if sees_user or not path.startswith("/")}
-
-
-SCALE: Final = 0.4
-"""The exponent that turns a probability into a chunk's score. One in sixty relevant chunks and half of the others then
-score below 0.3."""
-SNIPPET: Final = 700
-"""The number of characters shown of a chunk."""
-
-_SENTENCE: Final = re.compile(r"[^\s].*?(?:[.!?](?=\s)|(?=\n)|\Z)", re.DOTALL)
-
-
-def found_chunks(
-    scores: dict[int, float], chunks: Sequence[IndexedChunk], request: SearchFiles
-) -> tuple[FoundChunk, ...]:
-    """Return the chunks of these texts, best score first: one for each file that contains a text, but only one from
-    transcripts, since a resumed session may repeat an earlier one."""
-    of_text: dict[int, list[IndexedChunk]] = {text: [] for text in scores}
-    for chunk in chunks:
-        if not (of_text[chunk.text] and chunk.source == "sessions"):
-            of_text[chunk.text].append(chunk)
-    ordered = [chunk for same in of_text.values() for chunk in same]
-    return tuple(_shown(chunk, scores[chunk.text], request.query) for chunk in ordered[: request.limit])
-
-
-def _shown(chunk: IndexedChunk, score: float, query: str) -> FoundChunk:
-    snippet = snippet_of(chunk.content[chunk.body :], query)
-    return FoundChunk(chunk.path, chunk.source, chunk.start_line, chunk.end_line, min(1.0, score), snippet)
-
-
-def snippet_of(text: str, query: str) -> str:
-    """Return the text to show. A long one begins at, or just before, the sentence with the most words of the query."""
-    text = text.strip()
-    if len(text) <= SNIPPET:
-        return text
-    asked = set(re.findall(r"\w+", query.casefold()))
-    start, most = 0, 0
-    for sentence in _SENTENCE.finditer(text):
-        found = len(asked & set(re.findall(r"\w+", sentence.group().casefold())))
-        if found > most:
-            start, most = sentence.start(), found
-    start = min(start, len(text) - SNIPPET)
-    while start and not text[start - 1].isspace():
-        start -= 1
-    shown = text[start : start + SNIPPET]
-    return f"{'… ' if start else ''}{shown.strip()}{' …' if start + SNIPPET < len(text) else ''}"
+    return {path: why for path, why in done.skipped.items() if project.sees_user or not path.startswith("/")}

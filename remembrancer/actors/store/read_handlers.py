@@ -117,13 +117,16 @@ class ReadHandlers(Handlers):
         notes, why_not = await self._notes_or_why_not(request, model)
         view = await self._view(request.project, scopes, model, notes)
         try:
-            answer, _ = await recall(request, view, embed, threads, time.time())
+            answer = await recall(request, view, embed, threads, time.time())
         except CANNOT_BE_READ as error:  # perhaps only the notes
             if notes is None:
                 raise
             view, why_not = await self._view(request.project, scopes, model), [_without_notes(error)]
-            answer, _ = await recall(request, view, embed, threads, time.time())
+            answer = await recall(request, view, embed, threads, time.time())
         context.notices = [*why_not, *view.notices]
+        if request.path and not (answer.memories or why_not or await self._count_notes(request)):
+            text = f"No indexed file is at or below {request.path[:200]}."
+            context.notices.append(Notice("unknown_path", text))
         if (missing := self._scheduler.missing) and request.strategy != "keyword":
             text = f"{missing} texts have no vectors of the new model yet, and were searched by words only."
             context.notices.append(Notice("partial_results", text))
@@ -148,7 +151,8 @@ class ReadHandlers(Handlers):
         context.notices = view.notices
         embed = self.embed_within(context, model)
         gathered = await Gathering(request, view, embed, self._readers.threads, time.time()).gathered()
-        notes = await self._count_notes(request.project, request.root)
+        question = Recall(project=request.project, session_id="", query="", root=request.root)
+        notes = await self._count_notes(question)
         return msgspec.structs.replace(gathered, notes=notes, former_place=await self._former_place(request))
 
     async def _former_place(self, request: GatherContext) -> str:
@@ -156,8 +160,8 @@ class ReadHandlers(Handlers):
         may_know = request.root and project.code_within is None and project.id not in self._files.shared
         return await self._readers.read(partial(self._files.catalog.former_place, project)) if may_know else ""
 
-    async def _count_notes(self, project: ProjectRef, root: str) -> int:
-        source, _ = await self._notes_or_why_not(Recall(project=project, session_id="", query="", root=root), None)
+    async def _count_notes(self, request: Recall) -> int:
+        source, _ = await self._notes_or_why_not(request, None)
         if source is None or not isinstance(source.texts, FileMemories):
             return 0
         with contextlib.suppress(*CANNOT_BE_READ):  # recalls report index errors

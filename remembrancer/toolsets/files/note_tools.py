@@ -9,9 +9,9 @@ from typing import Annotated, Final, Literal
 
 import anyio
 import anyio.to_thread
-import msgspec
 from msgspec import Meta
 
+from remembrancer.code.words import terms_in
 from remembrancer.config.project import workspace_root
 from remembrancer.config.settings import Settings
 from remembrancer.memory.chunks import line_starts
@@ -25,14 +25,16 @@ from remembrancer.memory.notes import (
     directories_of,
     edited,
 )
+from remembrancer.memory.sentences import split_sentences
 from remembrancer.memory.text import check_text, shown
 from remembrancer.memory.tokens import whole_characters
 from remembrancer.memory.transcripts import read_turns
 from remembrancer.protocol.errors import DeadlineExceeded, InvalidInput, NotFound, RemembrancerError
-from remembrancer.protocol.files import DescribeFiles, SearchFiles, SourceCounts, SyncFiles, Workspace
+from remembrancer.protocol.files import DescribeFiles, SourceCounts, SyncFiles
 from remembrancer.protocol.kinds import FileSource
+from remembrancer.protocol.reads import Recall, RecalledMemory
 from remembrancer.protocol.system import real_path
-from remembrancer.protocol.writes import NoteWritten, WriteNote
+from remembrancer.protocol.writes import NoteWritten, ProjectRef, WriteNote
 from remembrancer.toolsets.files.workspace_files import (
     MAX_TRANSCRIPT_BYTES,
     RealNote,
@@ -52,6 +54,11 @@ Source = Literal["memory", "sessions"]
 SOURCES: Final[dict[Source, FileSource]] = {"memory": "notes", "sessions": "sessions"}
 """The index's name for each source of this toolset."""
 NAMES: Final = {source: name for name, source in SOURCES.items()}
+SCALE: Final = 0.4
+"""The exponent that turns a probability into a chunk's score. One in sixty relevant chunks and half of the others then
+score below 0.3."""
+SNIPPET: Final = 700
+"""The number of characters shown of a chunk."""
 TIMEOUT_S: Final = 30.0
 """The time that a caller waits for the files to be read; reading continues after it."""
 UNITS: Final = (("d", 86_400.0), ("h", 3600.0), ("m", 60.0), ("s", 1.0))
@@ -76,31 +83,55 @@ async def memory_search(
 ) -> Answer:
     """The best chunks with their lines, what was not searched, and the age of the index."""
     check_text(query, field="query", longest_bytes=MAX_QUERY_BYTES)
-    workspace, settings = workspace_of(call), call.service.settings
-    request = SearchFiles(
-        workspace,
-        query,
+    project, root, settings = call.caller.project, root_of(call), call.service.settings
+    request = Recall(
+        project=project,
+        session_id="",
+        query=query,
         limit=given(max_results, settings.search_max_results),
-        min_score=given(min_score, settings.search_min_score),
-        sources=tuple(dict.fromkeys(SOURCES[name] for name in sources)),
+        is_task=True,
+        sources=tuple(dict.fromkeys(SOURCES[name] for name in sources or SOURCES)),
+        root=root,
         path=path,
     )
-    found = await call.ask(request)
-    if found.synced_at is None and await anyio.to_thread.run_sync(has_files, Path(workspace.root), settings):
+    found = await call.ask(request, is_search=True)
+    about = (await call.service.ask(DescribeFiles(project, root), call.received_at)).reply
+    if about.synced_at is None and await anyio.to_thread.run_sync(has_files, Path(root), settings):
         call.warn("partial_results", "The notes are being read for the first time: search again in a moment.")
+    results = (_result(chunk, query) for chunk in found.memories)
+    least = given(min_score, settings.search_min_score)
     return {
-        "results": [
-            msgspec.to_builtins(chunk) | {"score": round(chunk.score, 3), "source": NAMES[chunk.source]}
-            for chunk in found.chunks
-        ],
-        "searchMode": found.mode,
-        "indexAge": age_of(found.synced_at, time.time()),
+        "results": [each for each in results if each["score"] >= least],
+        "searchMode": "keyword" if found.strategy_used == "keyword" else "hybrid",
+        "indexAge": age_of(about.synced_at, time.time()),
     }
 
 
-def workspace_of(call: Call) -> Workspace:
+def _result(chunk: RecalledMemory, query: str) -> Answer:
+    assert chunk.lines is not None
+    assert chunk.origin is not None
+    first, last = chunk.lines
+    place = {"path": chunk.source.file, "source": NAMES[chunk.origin], "startLine": first, "endLine": last}
+    score = round(chunk.scores.relevance**SCALE, 3)
+    return {**place, "score": score, "snippet": snippet_of(chunk.content.strip(), query)}
+
+
+def snippet_of(text: str, query: str) -> str:
+    """The part of a text to show. That of a long one begins at, or just before, the sentence with most of the words."""
+    if len(text) <= SNIPPET:
+        return text
+    terms = frozenset(terms_in(query))
+    best = max(split_sentences(text), key=lambda each: len(terms.intersection(terms_in(each))))
+    start = min(text.find(best), len(text) - SNIPPET)
+    while start and not text[start - 1].isspace():
+        start -= 1
+    end = start + SNIPPET
+    return f"{'… ' if start else ''}{text[start:end].strip()}{' …' if end < len(text) else ''}"
+
+
+def root_of(call: Call) -> str:
     """The directory of a session's notes."""
-    return Workspace(call.caller.project, workspace_root(call.caller.directory, call.service.settings))
+    return workspace_root(call.caller.directory, call.service.settings)
 
 
 def age_of(at: float | None, now: float) -> str:
@@ -121,13 +152,13 @@ async def memory_read(
 ) -> Answer:
     """Lines of a note as it is on disk now, indexed or not; or turns of a transcript."""
     settings = call.service.settings
-    workspace = workspace_of(call)
+    project, root = call.caller.project, root_of(call)
     first, count = from_line or 1, lines or LINES
 
     def read() -> Answer:
         if settings.transcripts and path.endswith(".jsonl"):
-            return _shown(_turns_of(path, Path(workspace.root), settings), path, first, count)
-        text = masked(read_note(path, workspace, settings))
+            return _shown(_turns_of(path, Path(root), settings), path, first, count)
+        text = masked(read_note(path, project, root, settings))
         starts = line_starts(text) if text else [0]
         all_lines = [text[start:end] for start, end in itertools.pairwise(starts)]
         return _shown(all_lines, path, first, count)
@@ -137,15 +168,14 @@ async def memory_read(
     raise DeadlineExceeded(f"{shown(path)} could not be read in time: try again")
 
 
-def read_note(path: str, workspace: Workspace, settings: Settings) -> str:
+def read_note(path: str, project: ProjectRef, root: str, settings: Settings) -> str:
     """The text on disk of the note at a path from a search result. Notes outside the workspace are the user's. Raises
     `NotFound` or `InvalidInput`."""
     check_text(path, field="path", longest_bytes=MAX_PATH_BYTES)
-    root = workspace.root
     native = native_places(Path(root)) if settings.native_memories else ()
     note = find_note(path, root, (*settings.notes_extra_paths, *native))
     is_users = isinstance(note, RealNote) and not note.directory.is_relative_to(real_path(root))
-    if not isinstance(note, RealNote) or (is_users and not workspace.project.sees_user):
+    if not isinstance(note, RealNote) or (is_users and not project.sees_user):
         note = real_note(clean_note_path(path, root, settings.notes_paths), root, settings.notes_paths)
     try:
         descriptor = open_note(note)
@@ -211,11 +241,11 @@ async def memory_store(
     if not settings.notes:
         raise InvalidInput("notes are switched off here: the setting notes is false")
     check_text(content, field="content", longest_bytes=MAX_NOTE_BYTES)
-    workspace = workspace_of(call)
+    root = root_of(call)
     path = path or daily_note(call.received_at, settings.notes_paths)
     change = WriteNote(
-        workspace.root,
-        clean_note_path(path, workspace.root, settings.notes_paths),
+        root,
+        clean_note_path(path, root, settings.notes_paths),
         content,
         mode or "append",
         heading,
@@ -229,7 +259,7 @@ async def memory_store(
         return {"path": change.path, "linesWritten": lines, "indexed": False}
     assert isinstance(result, NoteWritten)
     try:
-        await call.service.require(SyncFiles(workspace, source="notes"), INDEXED_WITHIN_S)
+        await call.service.require(SyncFiles(call.caller.project, root, source="notes"), INDEXED_WITHIN_S)
         indexed = True
     except RemembrancerError:  # it is on its way
         indexed = False
@@ -240,7 +270,7 @@ async def memory_store(
 @tool("State of the index of notes.", read_only=True)
 async def memory_status(call: Call) -> Answer:
     """The state of the index for the session's workspace, and the skipped files with reasons."""
-    found = await call.ask(DescribeFiles(workspace_of(call)))
+    found = await call.ask(DescribeFiles(call.caller.project, root_of(call)))
     answer: Answer = {
         "provider": found.embedding.engine,
         "model": found.embedding.model,
@@ -266,7 +296,8 @@ async def memory_sync(
     call: Call, force: Annotated[bool, Meta(description="Unchanged files too")] = False, source: Source | None = None
 ) -> Answer:
     """Read the files, and report the changes of the index. Vectors may take longer: see `memory_status`."""
-    request = SyncFiles(workspace_of(call), force, None if source is None else SOURCES[source])
+    wanted = None if source is None else SOURCES[source]
+    request = SyncFiles(call.caller.project, root_of(call), force, wanted)
     done = await call.service.require(request, TIMEOUT_S)
     answer: Answer = {
         "filesScanned": done.scanned,

@@ -132,7 +132,7 @@ class Gathering:
             is_task=True,
         )
         task = self.request.task  # without the names of files
-        answer, _ = await recall(request, self.view, lambda _: self.embed(task), self.threads, self.now)
+        answer = await recall(request, self.view, lambda _: self.embed(task), self.threads, self.now)
         return await self._in_thread(lambda: self._once(each for each in answer.memories if self._is_wanted(each)))
 
     def _subjects(self) -> tuple[tuple[str, int], ...]:

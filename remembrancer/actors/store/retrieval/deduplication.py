@@ -74,11 +74,9 @@ class Entry:
     """True if the memory is neither forgotten nor expired."""
 
 
-def show(
-    request: Recall, view: View, ranking: Ranking, filters: Filters, now: float, *, of_a_time: bool
-) -> tuple[Recalled, list[MemoryRecord]]:
-    """Return the answer for a ranking, and the memories in it. `of_a_time`: the question names a time, so memories
-    valid then are not ranked behind their replacements."""
+def show(request: Recall, view: View, ranking: Ranking, filters: Filters, now: float, *, of_a_time: bool) -> Recalled:
+    """Return the answer for a ranking. `of_a_time`: the question names a time, so memories valid then are not ranked
+    behind their replacements."""
     ranked, limit = ranking.scored[: ranking.answering], request.limit
     # A context leaves out memories that are probably replaced; an answer only marks them, as all that stand in Review.
     replaced_from = REPLACED if request.is_task else 0.0
@@ -98,7 +96,7 @@ def show(
     marked = replaced_by_new(kept, now) if ranking.vectors and not request.is_task else kept
     entries = (kept if of_a_time else replaced_last(marked))[:limit]
     asked_at = now if request.reference_time is None else request.reference_time
-    answer = Recalled(
+    return Recalled(
         memories=tuple(
             RecalledMemory(
                 **entry.record.listed(),
@@ -116,7 +114,6 @@ def show(
         left_out=_left_out(request, view, ranking, filters, {entry.ref for entry in entries}),
         short_ids={} if request.scopes or request.sources else view.reader.short_forms(_ids_in(entries)),
     )
-    return answer, [entry.record for entry in entries]
 
 
 def _left_out(

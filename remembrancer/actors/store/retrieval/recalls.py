@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from remembrancer.actors.store.records.types import MemoryRecord, RankingFacts, Vectors
+from remembrancer.actors.store.records.types import RankingFacts, Vectors
 from remembrancer.actors.store.retrieval.candidates import Rows, Searches, describe, find_candidates, find_words
 from remembrancer.actors.store.retrieval.deduplication import Ranking, show
 from remembrancer.actors.store.retrieval.graph import Graph
@@ -62,9 +62,9 @@ TRUSTED_SIZE: Final = 10
 
 async def recall(
     request: Recall, view: View, embed: Callable[[str], Awaitable[Vectors]], threads: Executor, now: float
-) -> tuple[Recalled, list[MemoryRecord]]:
-    """Answer a recall. Also returns the records of the memories in the answer. `embed` returns the query's vector, or
-    raises `EmbeddingUnavailable`. If the vectors cannot be searched, words are, even if only vectors were requested."""
+) -> Recalled:
+    """Answer a recall. `embed` returns the query's vector, or raises `EmbeddingUnavailable`. If the vectors cannot be
+    searched, words are, even if only vectors were requested."""
 
     async def make_vector() -> Vectors | None:
         try:
@@ -77,12 +77,13 @@ async def recall(
         question = read_question(request, now)
         return question, find_words(view, question)
 
-    def finish() -> tuple[Recalled, list[MemoryRecord]]:
+    def finish() -> Recalled:
         ranking = rank(request, view, question, searches, now)
         return show(request, view, ranking, question.filters, now, of_a_time=bool(question.windows))
 
     in_thread = partial(asyncio.get_running_loop().run_in_executor, threads)
-    embedding = None if request.strategy == "keyword" else asyncio.create_task(make_vector())
+    is_embedded = request.strategy != "keyword" and view.sources
+    embedding = asyncio.create_task(make_vector()) if is_embedded else None
     try:
         await asyncio.sleep(0)  # the embedding request goes first, so that it runs while the words are searched
         question, searches = await in_thread(begin)
