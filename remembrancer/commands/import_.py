@@ -266,45 +266,37 @@ def _read(
     else:
         with click.open_file(str(path), "rb") as file:
             return read_export(file, limit_bytes, allow_secrets=allow_secrets)
-    lines, ticked, notes = lines_of_notes(places, project, "user" if client in NATIVE else "project")
-    contents = Contents(content_limit_bytes=limit_bytes, allow_secrets=allow_secrets, ticked=ticked, notes=notes)
-    for line in lines:
-        where = ""
-        if isinstance(line, MemoryLine):
-            where = f"{line.memory.source.file or named}, “{excerpt(masked(line.memory.content))}”"
-        try:
-            contents.add(where, line)
-        except InvalidInput as error:
-            raise FileUnusable(f"nothing was imported, because of a memory of {where}: {error.message}") from error
+    contents = Contents(content_limit_bytes=limit_bytes, allow_secrets=allow_secrets)
+    _read_notes(places, project, "user" if client in NATIVE else "project", contents)
     return contents
 
 
-def lines_of_notes(places: Sequence[Path], project: ProjectRef, scope: Scope) -> tuple[list[Content], int, set[str]]:
-    """The export lines for Markdown, the number of ticked items, which are left out, and the paths of notes: memories
-    that an export wrote are restored as they were; in other files each section becomes one. Raises `FileUnusable` if a
-    file that an export wrote is no longer valid."""
+def _read_notes(places: Sequence[Path], project: ProjectRef, scope: Scope, contents: Contents) -> None:
+    """Add the memories of Markdown: those that an export wrote as they were; in other files each section becomes one.
+    Raises `FileUnusable` if a file that an export wrote is no longer valid."""
     details: dict[str, dict[str, Any]] = {}
-    projects: dict[str, ProjectLine] = {}
     for place in places:
-        _read_details((place if place.is_dir() else place.parent.parent) / DETAILS, projects, details)
-    lines: list[MemoryLine] = []
-    ticked, files = 0, set[str]()
+        _read_details((place if place.is_dir() else place.parent.parent) / DETAILS, contents.projects, details)
+    if scope != "user":
+        contents.projects.setdefault(project.id, project)
     for path in (path for place in places for path in markdown_below(place)):
         text = path.read_bytes().decode("utf-8-sig", "replace")
         try:
             notes, written = read_file(text, details)
         except InvalidInput as error:
             raise FileUnusable(f"{path}: {error.message}") from error
-        made, done = sections_of(str(path), without_block(notes), path.stat().st_mtime, scope, kind_of)
-        ticked += done
-        files.add(str(path))
-        lines += [*written, *(MemoryLine(memory, None if scope == "user" else project.id) for memory in made)]
-    if project.id in {line.project for line in lines}:
-        projects.setdefault(project.id, ProjectLine(project.id, project.path))
-    return [*projects.values(), *lines], ticked, files
+        made, ticked = sections_of(str(path), without_block(notes), path.stat().st_mtime, scope, kind_of)
+        contents.ticked += ticked
+        contents.notes.add(str(path))
+        for line in (*written, *(MemoryLine(memory, None if scope == "user" else project.id) for memory in made)):
+            where = f"{path}, “{excerpt(masked(line.memory.content))}”"
+            try:
+                contents.add(where, line)
+            except InvalidInput as error:
+                raise FileUnusable(f"nothing was imported, because of a memory of {where}: {error.message}") from error
 
 
-def _read_details(file: Path, projects: dict[str, ProjectLine], details: dict[str, dict[str, Any]]) -> None:
+def _read_details(file: Path, projects: dict[str, ProjectRef], details: dict[str, dict[str, Any]]) -> None:
     """Add the projects, and the details of memories, in the file beside an export's Markdown; nothing if it is another
     program's, or missing. Raises `FileUnusable` if a line cannot be read."""
     header, *lines = (file.read_bytes() if file.is_file() else b"").splitlines() or [b""]
@@ -318,7 +310,7 @@ def _read_details(file: Path, projects: dict[str, ProjectLine], details: dict[st
             if "line" not in about:
                 details[about["id"]] = about
             elif isinstance(line := decode_line(raw), ProjectLine):
-                projects[line.id] = line
+                projects[line.id] = ProjectRef(line.id, line.path)
         except (*UNDECODABLE, LookupError, TypeError, InvalidInput) as error:
             raise FileUnusable(f"nothing was imported, because of line {number} of {file}: {error}") from error
 

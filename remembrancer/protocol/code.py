@@ -53,13 +53,14 @@ class ListStale(Request[tuple[StaleMemory, ...]], frozen=True):
     project: ProjectRef
 
 
-class TreeDescription(msgspec.Struct, frozen=True):
-    """A tree and its index. Times are seconds since the epoch; `skipped` counts the files left out, by reason."""
+class TreeDescription(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A tree and its index; the list of a project's trees has only the first three fields. Times are seconds since the
+    epoch; `skipped` counts the files left out, by reason."""
 
     id: str
     root: str
-    watch: bool
-    status: CodeStatus
+    watch: bool = True
+    status: CodeStatus = "queued"
     total_files: int = 0
     indexed_files: int = 0
     total_chunks: int = 0

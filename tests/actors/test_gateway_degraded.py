@@ -276,6 +276,8 @@ async def test_a_slow_question_gets_what_was_found_last(quick_rig: Rig, monkeypa
 
         monkeypatch.setattr(quick_rig.gateway.access._store, "exchange", late)
         answer = await client.call("recall_memories", query="lighthouse")
+        refused = await client.call("recall_memories", query="lighthouse", sources=["notes"])
+    assert refused["retry_possible"], "no memory is shown as a note"
     assert [each["content"] for each in answer["memories"]] == ["The harbour is deep"]
     assert (warned(answer), answer["degraded"]) == (["query_timeout"], True)
 

@@ -65,15 +65,7 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
-class CodeTree(msgspec.Struct, frozen=True):
-    """A tree of code that a client asked for: an entry in its project's list of trees."""
-
-    id: str
-    root: str
-    watch: bool = True
-
-
-_decode_trees: Final = msgspec.json.Decoder(tuple[CodeTree, ...]).decode
+_decode_trees: Final = msgspec.json.Decoder(tuple[TreeDescription, ...]).decode
 
 
 class CodeHandlers(Handlers):
@@ -82,7 +74,7 @@ class CodeHandlers(Handlers):
         self._indexer = indexer
         self._listing = anyio.Lock()
         """Held while a tree is added to a project's list, or removed from it."""
-        self._trees: dict[str, dict[str, CodeTree]] = {}
+        self._trees: dict[str, dict[str, TreeDescription]] = {}
         """The trees by project id and tree id, for the projects requested so far."""
         self._open: dict[str, CodeIndex] = {}
         self._opening = threading.Lock()
@@ -146,12 +138,12 @@ class CodeHandlers(Handlers):
     def _folder(self, project_id: str) -> Path:
         return self._paths.project_database(check_project_id(project_id)).with_name("code")
 
-    def _of(self, project_id: str) -> dict[str, CodeTree]:
+    def _of(self, project_id: str) -> dict[str, TreeDescription]:
         """The trees of a project; none if the list cannot be read, until they are indexed again."""
         if project_id not in self._trees:
             folder = self._folder(project_id)
             listed = folder / "trees.json"
-            trees: tuple[CodeTree, ...] = ()
+            trees: tuple[TreeDescription, ...] = ()
             try:
                 trees = _decode_trees(listed.read_bytes())
             except FileNotFoundError:
@@ -166,18 +158,18 @@ class CodeHandlers(Handlers):
                         delete_database(path)
         return self._trees[project_id]
 
-    def _keep(self, project_id: str, trees: dict[str, CodeTree]) -> None:
+    def _keep(self, project_id: str, trees: dict[str, TreeDescription]) -> None:
         """Write the list of a project's trees; the file is replaced as a whole."""
         folder = self._folder(project_id)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(folder / "trees.json", msgspec.json.encode(tuple(trees.values())))
         self._trees[project_id] = trees
 
-    def _readable(self, project: ProjectRef) -> dict[str, CodeTree]:
+    def _readable(self, project: ProjectRef) -> dict[str, TreeDescription]:
         trees = self._trees.get(project.id, {})
         return {each: tree for each, tree in trees.items() if _is_readable(tree.root, project)}
 
-    def _chosen(self, project: ProjectRef, tree_id: str | None) -> list[CodeTree]:
+    def _chosen(self, project: ProjectRef, tree_id: str | None) -> list[TreeDescription]:
         """The tree of that id, or all of them. Raises `NotFound` if the project has no such tree."""
         self._of(project.id)
         trees = self._readable(project)
@@ -199,19 +191,19 @@ class CodeHandlers(Handlers):
         self.keep_house()
         return (await self._describe_one(project_id, tree),)
 
-    def _listed(self, project_id: str, root: str, *, watch: bool) -> CodeTree:
+    def _listed(self, project_id: str, root: str, *, watch: bool) -> TreeDescription:
         """The tree of a directory, added to the list if it is new."""
         trees = self._of(project_id)
         named = f"code_{hashlib.sha256(root.encode()).hexdigest()[:12]}"
-        tree = CodeTree(next((each.id for each in trees.values() if each.root == root), named), root, watch)
+        tree = TreeDescription(next((each.id for each in trees.values() if each.root == root), named), root, watch)
         self._keep(project_id, {**trees, tree.id: tree})
         return tree
 
-    def _indexed(self, project_id: str, tree: CodeTree) -> IndexedTree:
+    def _indexed(self, project_id: str, tree: TreeDescription) -> IndexedTree:
         database = str(self._folder(project_id) / f"{tree.id}.db")
         return IndexedTree(project_id, tree.root, database, "code", tree.watch)
 
-    async def _ask(self, project_id: str, tree: CodeTree, question: Callable[[CodeIndex], T]) -> T:
+    async def _ask(self, project_id: str, tree: TreeDescription, question: Callable[[CodeIndex], T]) -> T:
         """Query the index of a tree. A damaged index is deleted, and its error raised; a missing one is rebuilt."""
         database = self._indexed(project_id, tree).database
         if not await asyncio.to_thread(os.path.exists, database):
@@ -261,13 +253,13 @@ class CodeHandlers(Handlers):
         trees = self._chosen(request.project, request.tree_id)
         return tuple([await self._describe_one(request.project.id, tree) for tree in trees])
 
-    async def _describe_one(self, project_id: str, tree: CodeTree) -> TreeDescription:
+    async def _describe_one(self, project_id: str, tree: TreeDescription) -> TreeDescription:
         try:
             is_asked = self._indexer.is_asked(self._indexed(project_id, tree))
             return await self._ask(project_id, tree, partial(_described, tree, is_asked))
         except RemembrancerError as error:
             reason = f"its index cannot be read: {error}"
-            return TreeDescription(tree.id, tree.root, tree.watch, "failed", error=reason)
+            return msgspec.structs.replace(tree, status="failed", error=reason)
 
     async def _list_files(self, request: ListCodeFiles, context: RequestContext) -> Files:
         (tree,) = self._chosen(request.project, request.tree_id)
@@ -318,23 +310,25 @@ class CodeHandlers(Handlers):
             return index
 
 
-def _searched(request: SearchCode, tree: CodeTree, index: CodeIndex) -> tuple[list[CodeChunk], dict[str, object]]:
+def _searched(
+    request: SearchCode, tree: TreeDescription, index: CodeIndex
+) -> tuple[list[CodeChunk], dict[str, object]]:
     """The best chunks of a tree, and the facts about its index. Blocks."""
     return index.search(request.query, request.limit, tree.id), index.about(tree.root)
 
 
-def _described(tree: CodeTree, is_asked: bool, index: CodeIndex) -> TreeDescription:
+def _described(tree: TreeDescription, is_asked: bool, index: CodeIndex) -> TreeDescription:
     """The state of a tree, according to its index. Blocks."""
     about, counts = index.about(tree.root), index.counts(tree.root).values()
     skipped = Counter(index.skipped(tree.root)) + Counter(msgspec.json.decode(str(about.pop("skipped", "{}"))))
     if is_asked and about.get("status") == "ready":
         about["status"] = "queued"  # requested again, but not read since
     files, chunks = sum(each.files for each in counts), sum(each.chunks for each in counts)
-    plain = TreeDescription(tree.id, tree.root, tree.watch, "queued", indexed_files=files, total_chunks=chunks)
-    return msgspec.structs.replace(plain, skipped=dict(skipped), **about)
+    counted = {"indexed_files": files, "total_chunks": chunks, "skipped": dict(skipped)}
+    return msgspec.structs.replace(tree, **counted, **about)
 
 
-def _without_other_working_trees(trees: list[CodeTree], request: SearchCode) -> list[CodeTree]:
+def _without_other_working_trees(trees: list[TreeDescription], request: SearchCode) -> list[TreeDescription]:
     """Drop other working trees of the session's repository, which hold the same files on other branches, if the
     session's own is among the trees. Blocks."""
     if request.directory not in {tree.root for tree in trees}:
