@@ -17,8 +17,7 @@ import pytest
 
 from bench.client import StdioClient
 from remembrancer.actors.gateway.shown_log import ShownLog
-from remembrancer.config.project import project_of
-from tests.git import make_repository, make_worktree
+from tests.git import make_repository
 from tests.patience import until
 from tests.pure.test_transcripts import lines, said
 from tests.runtime import READ_AT_ONCE, Runtime, Session, command, note_session
@@ -361,45 +360,3 @@ async def test_the_block_follows_the_memories_and_takes_a_persons_words(home: Pa
         await client.call("forget_memory", memory_id=stored["memory_id"])
         await until(lambda: "Deploys" not in file.read_text())
     assert [each.name for each in file.parent.iterdir()] == ["MEMORY.md"]
-
-
-@pytest.mark.usefixtures("without_embedders")
-async def test_a_file_with_a_merges_conflicts_is_left_alone(home: Path, file: Path, tmp_path: Path) -> None:
-    """The lines of the other branch are no edits."""
-    tree = tmp_path / "tree"
-    make_worktree(file.parent, tree)
-    async with Session(home, cwd=file.parent) as client, Session(home, cwd=tree):
-        stored = await client.store("Deploys are on Fridays.", kind="convention")
-        await until(lambda: file.exists() and "Deploys" in file.read_text())
-        before, item, after = re.split("(.*Deploys.*\n)", file.read_text())
-        theirs = item.replace("Fridays", "Sundays")
-        conflict = f"{before}<<<<<<< main\n{item}=======\n{theirs}>>>>>>> other\n{after}"
-        file.write_text(conflict)
-        await client.store("Revisions are rebased, never merged.", kind="convention")
-        await until(lambda: (tree / "MEMORY.md").exists() and "rebased" in (tree / "MEMORY.md").read_text())
-        assert file.read_text() == conflict
-        shown = await client.call("get_memory", memory_id=stored["memory_id"])
-    assert shown["content"] == "Deploys are on Fridays."
-
-
-@pytest.mark.usefixtures("without_embedders")
-async def test_a_file_outside_of_all_trees_is_kept_if_it_is_ours(home: Path, tmp_path: Path) -> None:
-    tree, outside = tmp_path / "app", tmp_path / "memories_extensions"
-    tree.mkdir()
-    outside.mkdir()
-    file = outside / f"app-{project_of(tree).id}.md"
-    file.write_text("# Mine\n")
-    (home / "config.toml").write_text(f'{READ_AT_ONCE}markdown_index = "{outside}/{{project}}.md"\n')
-    async with Session(home, cwd=tree) as client:
-        await client.store("Deploys are on Fridays.", kind="convention")
-        await anyio.sleep(2.0)  # nobody tells that a file is not written
-        assert file.read_text() == "# Mine\n"
-        file.unlink()
-        await client.store("Revisions are rebased, never merged.", kind="convention")
-        await until(lambda: file.exists() and "Deploys are on Fridays." in file.read_text())
-        file.write_text(f"# Mine\n{file.read_text().replace('Fridays', 'Mondays')}")
-        await client.store("Boil water first.", kind="convention")
-        await until(lambda: "Deploys are on Mondays." in file.read_text() and "Boil" in file.read_text())
-    assert file.read_text().startswith("# Mine\n")
-    assert list(outside.iterdir()) == [file]
-    assert list(tree.iterdir()) == []

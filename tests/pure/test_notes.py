@@ -1,11 +1,14 @@
 """Notes: a path stays inside its workspace, a change takes nothing else away, and a block of memories stays a block."""
 
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remembrancer.actors.gateway.markdown_index import MAX_FILE_BYTES, place_of, read_file
+from remembrancer.config.project import project_of
 from remembrancer.memory.markdown_index import (
     ASIDE,
     MOST_BYTES,
@@ -20,6 +23,7 @@ from remembrancer.memory.markdown_index import (
 )
 from remembrancer.memory.notes import MAX_REPLACED, Edited, clean_note_path, daily_note, directories_of, edited
 from remembrancer.protocol.errors import InvalidInput, NotFound
+from remembrancer.toolsets.service import Caller
 from tests.cases import cases
 
 ROOT = "/home/me/app"
@@ -205,3 +209,22 @@ def test_the_words_of_a_changed_item_are_taken_without_its_remarks() -> None:
         ("due 2027-01-01:  (changed 2026-11-17)", None),
     ):
         assert changed_words(changed, rendered, "Deploy on Friday.") == new
+
+
+def test_a_file_is_kept_only_if_it_is_plain_text_and_outside_of_all_trees_only_if_it_is_ours(tmp_path: Path) -> None:
+    tree, outside = tmp_path / "app", tmp_path / "elsewhere.md"
+    tree.mkdir()
+    caller = Caller("", "", project_of(tree), 0.0, str(tree))
+    assert place_of(caller, "MEMORY.md") == (tree / "MEMORY.md", tree)
+    assert place_of(caller, f"{tmp_path}/{{project}}.md") == (tmp_path / f"app-{caller.project.id}.md", None)
+    block = with_block("# Mine\n", BLOCK, AT)
+    conflict = f"<<<<<<< main\n{block}=======\n{block}>>>>>>> other\n"  # the lines of the other branch are no edits
+    assert read_file(tree / "MEMORY.md", tree) == read_file(outside, None) == ""
+    for text in ("# Mine\n", block, conflict, block.replace("\n", "\r\n"), block + "x" * MAX_FILE_BYTES):
+        for path in (tree / "MEMORY.md", outside):
+            path.write_text(text, newline="")
+        assert read_file(tree / "MEMORY.md", tree) == (text if text in ("# Mine\n", block) else None)
+        assert read_file(outside, None) == (text if text == block else None)
+    (tree / "link.md").symlink_to(outside)
+    outside.write_text(block)
+    assert read_file(tree / "link.md", tree) is None

@@ -77,8 +77,8 @@ class MarkdownIndex:
             logger.warning("the Markdown file was not written", extra={"tree": caller.directory, "why": str(error)})
 
     async def _write(self, caller: Caller) -> None:
-        path, tree = _place(caller, str(self._access.settings.markdown_index))
-        content = await anyio.to_thread.run_sync(_read, path, tree)
+        path, tree = place_of(caller, str(self._access.settings.markdown_index))
+        content = await anyio.to_thread.run_sync(read_file, path, tree)
         question = GatherContext(caller.project, caller.session_id, tokens=TOKENS, part_tokens=TOKENS)
         asked = await self._access.ask(question, time.time())
         if content is None or asked.is_old:
@@ -126,7 +126,7 @@ class MarkdownIndex:
         return taken
 
 
-def _place(caller: Caller, named: str) -> tuple[Path, Path | None]:
+def place_of(caller: Caller, named: str) -> tuple[Path, Path | None]:
     """The file of a caller's project, and the tree that must contain it; None for a file that belongs to no tree."""
     if not named.startswith(("/", "~/")):
         return Path(caller.directory) / named, Path(caller.directory)
@@ -152,7 +152,7 @@ def _weight(memory: RecalledMemory) -> float:
     return (memory.updated_at or memory.created_at) + USED_S * min(MOST_USED, memory.access_count)
 
 
-def _read(path: Path, tree: Path | None) -> str | None:
+def read_file(path: Path, tree: Path | None) -> str | None:
     """The file's text, empty if it does not exist; None if it must not be written: it is outside the tree (perhaps by a
     link), or without a tree has no block; it is not plain text, or too large; or it has merge conflicts, in which the
     other branch's lines would look like edits."""
