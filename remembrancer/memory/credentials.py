@@ -27,7 +27,7 @@ NOT_LOOKED_AT: Final = frozenset(
     {
         "related",
         *("memory_id", "session_id", "run_id", "place", "type", "kind", "scope", "target_scope"),
-        *("remove", "remove_tags", "remove_entities", "add_links", "remove_links", "root", "mode", "ignore", "places"),
+        *("remove", "remove_tags", "remove_entities", "add_links", "remove_links", "root", "mode", "places"),
     }
 )
 """Arguments that hold no text of the caller, or text to be removed: a stored secret must be removable."""

@@ -325,8 +325,8 @@ SessionChange = StartSession | EndSession | RecordEvents
 class WriteNote(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
     """Write into a note: a file below `root`, the session's working tree. See `memory/notes.py`.
 
-    `ignore` are directories that git is to ignore from the first note on, `places` the files and directories of the
-    workspace's notes: the note's real path must be in one of them.
+    `places` are the files and directories of the workspace's notes: the note's real path must be in one of them, and
+    git is to ignore the directories from the first note on.
     """
 
     root: str
@@ -334,7 +334,6 @@ class WriteNote(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_
     content: str
     mode: Literal["append", "replace"] = "append"
     heading: str | None = None
-    ignore: tuple[str, ...] = ()
     places: tuple[str, ...] = ()
     expected: str = ""
     """The SHA-256 (hexadecimal) of the text to be changed; a note with another text is refused."""

@@ -57,7 +57,7 @@ def write_note_and_die(database: Path, root: Path, content: str, step: int) -> N
     for each in ("open", "rename", "fsync", "write", "unlink", "mkdir", "close"):
         setattr(os, each, wrap(getattr(os, each)))
     records.complete = wrap(records.complete)  # type: ignore[method-assign]
-    write_note(records, note_operation("a", root, content, ignore=("memory/",)))
+    write_note(records, note_operation("a", root, content))
 
 
 def restore_and_die(changes: int, archive: str) -> None:

@@ -124,7 +124,7 @@ def test_a_link_that_takes_a_place_after_it_was_looked_at_is_not_followed(work: 
 def test_what_git_is_to_ignore_is_not_read_through_a_link(work: Workspace, tmp_path: Path) -> None:
     (work.root / ".git").mkdir()
     (work.root / ".gitignore").symlink_to("/dev/zero")
-    assert work.write("a", "One.", ignore=("memory/",)).ignored == ()
+    assert work.write("a", "One.").ignored == ()
     assert (work.root / ".gitignore").is_symlink()
 
 
@@ -148,7 +148,7 @@ def test_what_leads_out_or_is_no_note_is_refused(work: Workspace, tmp_path: Path
         ("dir/new.md", "a link out of the workspace"),
         ("hidden.md", "a link to a file that is not a note"),
         ("script.md", "a link to a file that is not a note"),
-        ("pipe.md", "is not a file"),
+        ("pipe.md", "not an ordinary file"),
         ("latin.md", "not UTF-8 (byte 3)"),
         ("large.md", "start another note"),
     ):
@@ -182,20 +182,20 @@ def test_a_full_disk_leaves_the_note_as_it_was(work: Workspace, monkeypatch: pyt
 
 def test_git_ignores_the_directory_from_the_first_note_on(work: Workspace) -> None:
     ignore = work.root / ".gitignore"
-    assert work.write("no repository", "One.", ignore=("memory/",)).ignored == ()
+    assert work.write("no repository", "One.").ignored == ()
     work.path.unlink()
     (work.root / ".git").mkdir()
-    assert work.write("another place", "One.", ignore=("memory/",), path="MEMORY.md").ignored == ()
+    assert work.write("another place", "One.", path="MEMORY.md").ignored == ()
     assert not ignore.exists()
     ignore.write_text("build")
-    assert work.write("first", "One.", ignore=("memory/",)).ignored == ("memory/",)
+    assert work.write("first", "One.").ignored == ("memory/",)
     assert ignore.read_text() == "build\n/memory/\n"
     ignore.write_text("build\n")
-    assert work.write("second", "Two.", ignore=("memory/",)).ignored == (), "somebody wants them in the repository"
+    assert work.write("second", "Two.").ignored == (), "somebody wants them in the repository"
     work.path.unlink()
     for said in ("memory", "/memory/", "!memory/"):
         ignore.write_text(f"{said}\n")
-        assert work.write(f"said {said}", "One.", ignore=("memory/",)).ignored == ()
+        assert work.write(f"said {said}", "One.").ignored == ()
         work.path.unlink()
 
 
@@ -242,7 +242,7 @@ def test_a_process_killed_at_any_step_has_written_it_once(work: Workspace, is_fi
         is_by_hand = bool(step % 3) and work.path.exists() and "New." not in work.path.read_text()
         if is_by_hand:  # somebody goes on before anybody notices
             work.path.write_text(work.path.read_text() + "Later.\n")
-        work.write("a", "New.", ignore=("memory/",))
+        work.write("a", "New.")
         text = ("" if is_first else BEFORE) + ("Later.\n" if is_by_hand else "")
         assert work.path.read_text() == f"{text}\nNew.\n".lstrip("\n"), step
         ignore = work.root / ".gitignore"

@@ -23,7 +23,7 @@ from remembrancer.actors.migrations import NO_SPACE
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Outcome
 from remembrancer.actors.store.records.writer import Writer
-from remembrancer.memory.notes import MAX_FILE_BYTES, Edited, edited
+from remembrancer.memory.notes import MAX_FILE_BYTES, Edited, directories_of, edited
 from remembrancer.memory.text import shown
 from remembrancer.protocol.errors import (
     DiskUnavailable,
@@ -33,7 +33,7 @@ from remembrancer.protocol.errors import (
     StorageFull,
 )
 from remembrancer.protocol.writes import NoteWritten, Operation, WriteNote
-from remembrancer.toolsets.files.workspace_files import RealNote, open_directory, real_note
+from remembrancer.toolsets.files.workspace_files import RealNote, open_directory, open_ordinary, real_note
 
 ATTEMPTS: Final = 20
 """The number of times that a note is read again after somebody else saved it."""
@@ -86,7 +86,8 @@ def _write(operation: Operation, change: WriteNote) -> NoteWritten:
     if not Path(change.root).is_dir():
         raise InvalidInput(f"the workspace {shown(change.root)} does not exist", field="path")
     real = real_note(change.path, change.root, change.places)
-    ignored = _ignore(Path(change.root), [each for each in change.ignore if Path(change.path).is_relative_to(each)])
+    directories = directories_of(change.places)
+    ignored = _ignore(Path(change.root), [each for each in directories if Path(change.path).is_relative_to(each)])
 
     def edit(text: str, saved_at: float) -> Edited:
         done = edited(text, change.content, change.mode, change.heading)
@@ -116,16 +117,14 @@ class _Version(NamedTuple):
 
 
 def _read(directory: int, name: str) -> _Version:
-    """Read the note's current version. Raises `InvalidInput` if it is not a regular file or is too large."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # do not block on a pipe
+    """Read the note's current version. Raises `OSError` if it is not an ordinary file, `InvalidInput` if it is too
+    large."""
     try:
-        descriptor = os.open(name, flags, dir_fd=directory)
+        descriptor = open_ordinary(name, directory)
     except FileNotFoundError:
         return _Version(b"", None, 0.0)
     with os.fdopen(descriptor, "rb") as file:
         about = os.fstat(descriptor)
-        if not stat.S_ISREG(about.st_mode):
-            raise InvalidInput(f"{name} is not a file", field="path")
         if about.st_size > MAX_FILE_BYTES:
             raise InvalidInput(f"{name} would have more than {MAX_FILE_BYTES} bytes: start another note", field="path")
         return _Version(file.read(), stat.S_IMODE(about.st_mode), about.st_mtime)

@@ -22,7 +22,6 @@ from remembrancer.memory.notes import (
     MAX_NOTE_BYTES,
     clean_note_path,
     daily_note,
-    directories_of,
     edited,
 )
 from remembrancer.memory.sentences import split_sentences
@@ -249,7 +248,6 @@ async def memory_store(
         content,
         mode or "append",
         heading,
-        ignore=directories_of(settings.notes_paths),
         places=settings.notes_paths,
         expected=expected,
     )

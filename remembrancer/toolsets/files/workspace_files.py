@@ -125,14 +125,20 @@ def open_directory(note: RealNote, *, make: bool = False) -> int:
 
 
 def open_note(note: RealNote) -> int:
-    """The descriptor of a note that is an ordinary file, opened for reading without following links. Raises `OSError`,
-    including if it has been replaced by something else."""
+    """The descriptor of a note, opened for reading without following links. Raises `OSError`, including if it has been
+    replaced by something else."""
     directory = open_directory(note)
     try:
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # not to wait for a pipe
-        descriptor = os.open(note.name, flags, dir_fd=directory)
+        return open_ordinary(note.name, directory)
     finally:
         os.close(directory)
+
+
+def open_ordinary(name: str, directory: int) -> int:
+    """The descriptor of an ordinary file in an open directory, opened for reading. Raises `OSError` if it is a link or
+    something else."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # not to wait for a pipe
+    descriptor = os.open(name, flags, dir_fd=directory)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
     os.close(descriptor)
