@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import anyio
+import anyio.to_thread
 import msgspec
 
 from remembrancer.actors.store.dispatcher import Handler, RequestContext
@@ -93,11 +94,9 @@ async def compared(root: str, files: Sequence[ListedFile], limit: int, changed: 
             for each in files[:limit]
         )
 
-    # On a thread of its own: the disk of a workspace may hang.
-    looking = asyncio.get_running_loop().run_in_executor(None, look)
     try:
-        with anyio.fail_after(within_s):
-            found = await asyncio.shield(looking)
+        with anyio.fail_after(within_s):  # on a thread of its own: the disk of a workspace may hang
+            found = await anyio.to_thread.run_sync(look, abandon_on_cancel=True)
     except TimeoutError as error:
         raise DeadlineExceeded(f"the disk of {root} does not respond") from error
     return Files(found, len(files) > limit)
