@@ -23,6 +23,7 @@ from remembrancer.memory.markdown_index import (
 )
 from remembrancer.memory.notes import MAX_REPLACED, Edited, clean_note_path, daily_note, directories_of, edited
 from remembrancer.protocol.errors import InvalidInput, NotFound
+from remembrancer.toolsets.files.note_tools import SNIPPET, snippet_of
 from remembrancer.toolsets.service import Caller
 from tests.cases import cases
 
@@ -139,6 +140,19 @@ def test_appending_loses_no_line(
     rest = made.text.replace("\r\n", "\n").replace(content.strip("\n").rstrip(), "", 1)
     left = [line for line in rest.split("\n") if line and line != f"## {heading}"]
     assert left == [line for line in lines if line and line != f"## {heading}"]
+
+
+@given(st.text("ab .!\n-#…", max_size=1500) | st.text(max_size=1500), st.text(max_size=20))
+def test_a_snippet_is_a_part_of_the_text_and_no_longer_than_allowed(text: str, query: str) -> None:
+    snippet = snippet_of(text.strip(), query)
+    assert len(snippet) <= SNIPPET + len("…  …")
+    assert snippet.removeprefix("… ").removesuffix(" …") in text
+
+
+def test_a_snippet_of_a_long_text_begins_with_the_sentence_about_the_query() -> None:
+    text = f"{'The lamp is lit. ' * 50}Ferries leave at noon. {'The mole is long. ' * 50}"
+    assert snippet_of(text, "when does the ferry leave?").startswith("… Ferries leave at noon. The mole")
+    assert snippet_of(text, "nothing of it").startswith("The lamp is lit.")
 
 
 # --- The block of memories in a Markdown file: what stands around it stays, and a person's words in it are seen.
