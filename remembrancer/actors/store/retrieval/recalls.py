@@ -81,9 +81,10 @@ async def recall(
         ranking = rank(request, view, question, searches, now)
         return show(request, view, ranking, question.filters, now, of_a_time=bool(question.windows))
 
+    if not view.sources:  # nothing is there yet
+        return Recalled((), 0, 0, request.strategy)
     in_thread = partial(asyncio.get_running_loop().run_in_executor, threads)
-    is_embedded = request.strategy != "keyword" and view.sources
-    embedding = asyncio.create_task(make_vector()) if is_embedded else None
+    embedding = None if request.strategy == "keyword" else asyncio.create_task(make_vector())
     try:
         await asyncio.sleep(0)  # the embedding request goes first, so that it runs while the words are searched
         question, searches = await in_thread(begin)
