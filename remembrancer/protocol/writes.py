@@ -168,6 +168,12 @@ class PortableMemory(RecordedFields, frozen=True, kw_only=True, omit_defaults=Tr
     """The sessions that are known to have used it."""
 
 
+class OfMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
+    """A change to a memory that is there."""
+
+    memory_id: str
+
+
 class StoreMemory(MemoryFields, frozen=True, kw_only=True, tag=True, tag_field="change"):
     """Create a memory. `supersedes` has the ids of the memories in the same space that it replaces.
 
@@ -197,7 +203,7 @@ class TextEdit(msgspec.Struct, frozen=True):
 Clearable = Literal["valid_from", "valid_until", "due", "occurred_at"]
 
 
-class UpdateMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
+class UpdateMemory(OfMemory, frozen=True):
     """Change a memory. Fields that are None or empty stay as they are.
 
     `metadata` and `structured` are merged key by key into the present values; a value of None removes its key.
@@ -206,7 +212,6 @@ class UpdateMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", om
     and missing ones are skipped.
     """
 
-    memory_id: str
     content: str | TextEdit | None = None
     importance: float | None = None
     add_tags: tuple[str, ...] = ()
@@ -232,66 +237,58 @@ class UpdateMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", om
     reason: str | None = None
 
 
-class TagMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
+class TagMemory(OfMemory, frozen=True):
     """Add tags to a memory, and remove tags."""
 
-    memory_id: str
     add: tuple[str, ...] = ()
     remove: tuple[str, ...] = ()
 
 
-class ForgetMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
+class ForgetMemory(OfMemory, frozen=True):
     """Hide a memory from recall; it can be restored."""
 
-    memory_id: str
     reason: str | None = None
 
 
-class PromoteMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
+class PromoteMemory(OfMemory, frozen=True):
     """Move a memory to a broader scope. It keeps its id.
 
     `why` and its `score` go into the promotion log: `explicit` means on request. A move from a project to the user is
     not part of a run, even when the end of a session caused it.
     """
 
-    memory_id: str
     target_scope: Literal["project", "user"]
     reason: str | None = None
     why: PromotionReason = "explicit"
     score: float | None = None
 
 
-class RestoreMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
+class RestoreMemory(OfMemory, frozen=True):
     """Undo a forgetting, an invalidation or a refused promotion to the user; or return to an earlier version (as a new
     version)."""
 
-    memory_id: str
     version: int | None = None
     reason: str | None = None
 
 
-class UndoChange(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
+class UndoChange(OfMemory, frozen=True):
     """Undo the last change of a memory that is not undone yet, or, if the memory has since replaced another, the
     replacement. Refused if the memory no longer has this version (None: any version)."""
 
-    memory_id: str
     version: int | None = None
 
 
-class InvalidateMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
+class InvalidateMemory(OfMemory, frozen=True):
     """Mark a memory as no longer true since `at` (seconds since the epoch; None: now). `replaced_by` is the id of the
     memory in the same file that is true now."""
 
-    memory_id: str
     reason: str | None = None
     replaced_by: str | None = None
     at: float | None = None
 
 
-class EraseMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
+class EraseMemory(OfMemory, frozen=True):
     """Delete a memory for good."""
-
-    memory_id: str
 
 
 class ImportMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
@@ -354,10 +351,10 @@ def memory_id_of(change: Change) -> str | None:
     match change:
         case ImportMemory(memory=memory):
             return memory.id
-        case StartSession() | EndSession() | RecordEvents() | ApplyRun() | UndoRun() | WriteNote():
-            return None
-        case _:
+        case StoreMemory() | OfMemory():
             return change.memory_id
+        case _:
+            return None
 
 
 class Operation(msgspec.Struct, frozen=True):
@@ -370,14 +367,19 @@ class Operation(msgspec.Struct, frozen=True):
     change: Change
 
 
-class StoredResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
+class ResultOfMemory(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
+    """The outcome of a change to a memory."""
+
+    memory_id: str
+
+
+class StoredResult(ResultOfMemory, frozen=True):
     """The outcome of a `StoreMemory`: the memory's id, which is an existing one if the text was already known.
 
     `duplicates` are ids of other memories with identical content, oldest first; `missing` the requested related ids
     that do not exist.
     """
 
-    memory_id: str
     type: MemoryType
     scope: Scope
     graph_edges_created: int = 0
@@ -388,43 +390,38 @@ class StoredResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, ta
     """The changed fields of an existing memory with this text."""
 
 
-class UpdatedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
+class UpdatedResult(ResultOfMemory, frozen=True):
     """The outcome of an `UpdateMemory`: the changed fields (none: no new version was made).
 
     `missing` are the requested related ids that do not exist.
     """
 
-    memory_id: str
     updated_fields: tuple[str, ...]
-    re_embedded: bool
     version: int
     missing: tuple[str, ...] = ()
     line: str = ""
     """The line in which a passage was replaced, or the beginning of a text that was replaced as a whole."""
 
 
-class TaggedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
+class TaggedResult(ResultOfMemory, frozen=True):
     """The outcome of a `TagMemory`: all tags that the memory has now, and whether they differ from before."""
 
-    memory_id: str
     tags: tuple[str, ...]
     version: int
     is_changed: bool = True
 
 
-class ForgottenResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
+class ForgottenResult(ResultOfMemory, frozen=True):
     """The outcome of a `ForgetMemory`. `already`: it was forgotten before, and keeps its first reason."""
 
-    memory_id: str
     reason: str | None = None
     already: bool = False
 
 
-class PromotedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
+class PromotedResult(ResultOfMemory, frozen=True):
     """The outcome of a `PromoteMemory`. `merged_into` is a memory with the same statement in the new scope, which
     replaces it."""
 
-    memory_id: str
     previous_scope: Scope
     new_scope: Scope
     version: int
@@ -432,36 +429,32 @@ class PromotedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, 
     merged_into: str | None = None
 
 
-class RestoredResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
+class RestoredResult(ResultOfMemory, frozen=True):
     """The outcome of a `RestoreMemory` or an `UndoChange`: the version, and the changed fields. `proposed_again`: only
     a refused proposal of a promotion was renewed. `undone`: the name of the change that was undone. `valid_again`: the
     memories that the undone change had replaced."""
 
-    memory_id: str
     version: int
     restored_fields: tuple[str, ...]
-    re_embedded: bool = False
     proposed_again: bool = False
     undone: str = ""
     valid_again: tuple[str, ...] = ()
 
 
-class InvalidatedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
+class InvalidatedResult(ResultOfMemory, frozen=True):
     """The outcome of an `InvalidateMemory`: the end of its validity, and the reason. `already`: it was invalid
     before."""
 
-    memory_id: str
     valid_until: float
     reason: str
     version: int
     already: bool = False
 
 
-class ErasedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
+class ErasedResult(ResultOfMemory, frozen=True):
     """The outcome of an `EraseMemory`. `said_by` are memories that were derived from it and may repeat its content;
     `also_erased` are those that were derived automatically and repeated it."""
 
-    memory_id: str
     already: bool = False
     said_by: tuple[str, ...] = ()
     also_erased: tuple[str, ...] = ()
@@ -471,10 +464,9 @@ class ErasedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, ta
         return (self.memory_id, *self.also_erased)
 
 
-class ImportedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
+class ImportedResult(ResultOfMemory, frozen=True):
     """The outcome of an `ImportMemory`. `present`: this id already exists and was left as it is."""
 
-    memory_id: str
     outcome: Literal["imported", "present"]
 
 

@@ -273,7 +273,7 @@ def test_a_memory_has_bounds(rig: RecordsRig, lantern: str) -> None:
 def test_a_passage_is_replaced_where_the_text_has_it_once(rig: RecordsRig, lantern: str) -> None:
     result = rig.do(UpdateMemory(lantern, content=TextEdit("first", "second")))
     assert (rig.shown(lantern).content, result.line) == ("the second lantern", "the second lantern")
-    assert (result.version, result.re_embedded) == (2, True)
+    assert (result.version, result.updated_fields) == (2, ("content",))
     rig.do(UpdateMemory(lantern, content=TextEdit(" second", "")))
     assert rig.shown(lantern).content == "the lantern"
     for old, new, field, words in (
@@ -355,11 +355,11 @@ def test_links_are_made_and_removed_without_a_version_of_their_own(rig: RecordsR
     links = (LinkRef("caused_by", two), LinkRef("supports", three), LinkRef("supports", three))
     weaker = (LinkRef("supports", three, 0.25),)
     for added, fields in ((links, ("links",)), (links, ()), (weaker, ("links",))):
-        assert rig.do(UpdateMemory(one, add_links=added)) == UpdatedResult(one, fields, False, 1)
+        assert rig.do(UpdateMemory(one, add_links=added)) == UpdatedResult(one, fields, 1)
     assert sorted(links_of(rig, one)) == sorted([(three, "supports"), (two, "caused_by")])
     assert sorted(link.strength for link in rig.shown(one).links) == [0.25, 1.0]
     both = UpdateMemory(one, importance=0.75, remove_links=(LinkRef("supports", three), LinkRef("part_of", two)))
-    assert rig.do(both) == UpdatedResult(one, ("importance", "links"), False, 2)
+    assert rig.do(both) == UpdatedResult(one, ("importance", "links"), 2)
     assert links_of(rig, one) == [(two, "caused_by")]
     (incoming,) = rig.records.surroundings(two, "", SESSION).incoming
     assert (incoming.target, incoming.relation) == (one, "caused_by")
@@ -667,11 +667,11 @@ def related(rig: RecordsRig, memory_id: str, session: str = SESSION, depth: int 
 def test_a_relation_is_one_of_both_memories_and_replaced_as_a_whole(rig: RecordsRig, four: list[str]) -> None:
     one, two, _, own = four
     made = rig.do(UpdateMemory(one, related=(two, own, one, "mem_none", two)))
-    assert made == UpdatedResult(one, ("links",), False, 1, missing=("mem_none",))
+    assert made == UpdatedResult(one, ("links",), 1, missing=("mem_none",))
     assert related(rig, one) == {one: (two, own)}
     assert related(rig, two) == {two: (one,)}
-    assert rig.do(UpdateMemory(two, related=(one,))) == UpdatedResult(two, (), False, 1)
-    assert rig.do(UpdateMemory(two, related=(own,))) == UpdatedResult(two, ("links",), False, 1)
+    assert rig.do(UpdateMemory(two, related=(one,))) == UpdatedResult(two, (), 1)
+    assert rig.do(UpdateMemory(two, related=(own,))) == UpdatedResult(two, ("links",), 1)
     assert related(rig, one) == {one: (own,)}
     assert related(rig, own) == {own: (one, two)}
     rig.do(ForgetMemory(one))

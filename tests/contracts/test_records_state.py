@@ -266,11 +266,11 @@ ALL_FIELDS = ("content", "importance", "tags", "metadata", "related_entities", "
 
 
 def updated(version: int, *fields: str, memory_id: str = ID, line: str = "") -> UpdatedResult:
-    return UpdatedResult(memory_id, fields, "content" in fields, version, line=line)
+    return UpdatedResult(memory_id, fields, version, line=line)
 
 
 def restored(version: int, *fields: str, memory_id: str = ID) -> RestoredResult:
-    return RestoredResult(memory_id, version, fields, "content" in fields)
+    return RestoredResult(memory_id, version, fields)
 
 
 CHANGES: tuple[tuple[Change, Result | type[RemembrancerError], dict[str, Any]], ...] = (

@@ -173,7 +173,11 @@ class WriteHandlers(Handlers):
             case SessionResult() if isinstance(change, StartSession) and project is not None:
                 note = partial(self._files.catalog.note_session, operation.project, change.directory)
                 self._committer.run(USER, note).add_done_callback(asyncio.Future.exception)
-            case StoredResult(already_known=False) | UpdatedResult(re_embedded=True) | RestoredResult(re_embedded=True):
+            case (  # a new text, which of all changed fields comes first
+                StoredResult(already_known=False)
+                | UpdatedResult(updated_fields=("content", *_))
+                | RestoredResult(restored_fields=("content", *_))
+            ):
                 self._scheduler.note_demand()
                 reply = msgspec.structs.replace(reply, embedding_error=self._scheduler.error)
             case PromotedResult():  # its vectors move with it, and are compared without being embedded again

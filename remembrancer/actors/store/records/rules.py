@@ -249,7 +249,7 @@ def _update(writer: Writer, change: UpdateMemory) -> UpdatedResult:
     elif "content" in fields:
         line = first_words(memory.now.content, FORMER_WORDS)
     version = writer.memory(memory.id).version if relinked else made.version
-    return UpdatedResult(memory.id, fields, "content" in fields, version, missing, line)
+    return UpdatedResult(memory.id, fields, version, missing, line)
 
 
 def _tag(writer: Writer, change: TagMemory) -> TaggedResult:
@@ -303,7 +303,7 @@ def _restore(writer: Writer, change: RestoreMemory) -> RestoredResult:
         restored_version=change.version,
         superseded_by=_valid_again(writer, memory, after),
     )
-    return RestoredResult(memory.id, made.version, made.fields, "content" in made.fields)
+    return RestoredResult(memory.id, made.version, made.fields)
 
 
 def _replacing(writer: Writer, memory: Memory) -> list[tuple[str, Memory]]:
@@ -403,7 +403,7 @@ def _take_back(writer: Writer, found: NextUndo) -> RestoredResult:
         writer.space.unlink(settled)
     for source, target, strength in last.details.get("doubts", ()):
         writer.space.put_link(source, target, CONTRADICTS, strength, writer.at)
-    return RestoredResult(memory.id, made.version, made.fields, "content" in made.fields, undone=last.change)
+    return RestoredResult(memory.id, made.version, made.fields, undone=last.change)
 
 
 def _replaced_since(
