@@ -250,7 +250,6 @@ class Skipped(msgspec.Struct, frozen=True):
 class RunResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
     """The outcome of an `ApplyRun`: the number of applied edits, and the skipped ones."""
 
-    run_id: str
     edits: int
     skipped: tuple[Skipped, ...] = ()
     pruned: int = 0
@@ -260,7 +259,6 @@ class RunResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_f
 class UndoneResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
     """The outcome of an `UndoRun`: the memories that were restored or forgotten, and those left alone."""
 
-    run_id: str
     memories: tuple[str, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     already: bool = False

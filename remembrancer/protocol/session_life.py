@@ -75,8 +75,6 @@ class RecordEvents(msgspec.Struct, frozen=True, tag=True, tag_field="change", om
 class SessionResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
     """The outcome of a `StartSession`, an `EndSession` or a `RecordEvents`."""
 
-    session_id: str
-
 
 class SessionEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """A session in the registry of its project. `ended_at` with the status `active`: its end is still to be processed.

@@ -380,7 +380,6 @@ class StoredResult(ResultOfMemory, frozen=True):
     that do not exist.
     """
 
-    type: MemoryType
     scope: Scope
     graph_edges_created: int = 0
     duplicates: tuple[str, ...] = ()
@@ -407,7 +406,6 @@ class TaggedResult(ResultOfMemory, frozen=True):
     """The outcome of a `TagMemory`: all tags that the memory has now, and whether they differ from before."""
 
     tags: tuple[str, ...]
-    version: int
     is_changed: bool = True
 
 
@@ -423,9 +421,6 @@ class PromotedResult(ResultOfMemory, frozen=True):
     replaces it."""
 
     previous_scope: Scope
-    new_scope: Scope
-    version: int
-    reason: str | None = None
     merged_into: str | None = None
 
 
@@ -465,16 +460,13 @@ class ErasedResult(ResultOfMemory, frozen=True):
 
 
 class ImportedResult(ResultOfMemory, frozen=True):
-    """The outcome of an `ImportMemory`. `present`: this id already exists and was left as it is."""
-
-    outcome: Literal["imported", "present"]
+    """The outcome of an `ImportMemory`: the imported memory, or the one that was there."""
 
 
 class NoteWritten(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
     """The outcome of a `WriteNote`: the added lines, the removed text, and the directories that git ignores from now
     on."""
 
-    path: str
     lines: int
     replaced: str = ""
     ignored: tuple[str, ...] = ()

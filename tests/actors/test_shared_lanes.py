@@ -270,7 +270,7 @@ async def test_what_a_session_gives_to_a_shared_lane_leaves_its_drafts_behind(ho
     await here.change("tag", TagMemory(memory_id, ("draft",)))
     promotion = PromoteMemory(memory_id, "project")
     done = await here.done("promote", promotion)
-    assert done.result == PromotedResult(memory_id, "session", "project", 3)
+    assert done.result == PromotedResult(memory_id, "session")
     assert here.records("session").number_of(memory_id) is None
     given = here.memory("project", memory_id)
     assert (given.scope, given.source_project, given.tags) == ("project", None, ("draft",))

@@ -73,11 +73,11 @@ def work(tmp_path: Path) -> Iterator[Workspace]:
 
 
 def test_a_note_is_appended_to_what_is_there_and_written_once(work: Workspace) -> None:
-    assert work.write("a", "One.\n\nTwo.") == NoteWritten(NOTE, 3)
+    assert work.write("a", "One.\n\nTwo.") == NoteWritten(3)
     work.path.write_text(work.path.read_text() + "By hand.\n")
-    assert work.write("b", "Three.") == NoteWritten(NOTE, 1)
+    assert work.write("b", "Three.") == NoteWritten(1)
     again = write_note(work.records, work.operation("a", "One.\n\nTwo."))
-    assert again == Applied("a", NoteWritten(NOTE, 3), replayed=True)
+    assert again == Applied("a", NoteWritten(3), replayed=True)
     assert work.path.read_text() == "One.\n\nTwo.\nBy hand.\n\nThree.\n"
     assert not work.leftovers()
 

@@ -325,7 +325,7 @@ def test_a_memory_comes_back_from_another_place_as_it_was(rig: RecordsRig, lante
     for place, order in enumerate((exported, exported[::-1])):
         with RecordsRig(tmp_path / str(place) / "memory.db") as copy:
             for memory in order:
-                assert copy.do(ImportMemory(memory)) == ImportedResult(memory.id, "imported")
+                assert copy.do(ImportMemory(memory)) == ImportedResult(memory.id)
                 seen = copy.shown(memory.id, SESSION).links
                 assert memory is order[1] or seen == (), "a link waits for its other end"
             for memory in exported:

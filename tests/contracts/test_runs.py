@@ -105,7 +105,7 @@ def whole(rig: RunsRig) -> list[PortableMemory]:
 
 # Carrying out
 def test_a_run_does_all_that_it_says(rig: RunsRig) -> None:
-    assert rig.carry_out(*consolidating()) == RunResult("run", 9)
+    assert rig.carry_out(*consolidating()) == RunResult(9)
     summary = rig.shown(SUMMARY)
     assert (summary.content, summary.kind, summary.type) == ("lights of several colours", "fact", "semantic")
     (made,) = summary.history
@@ -164,7 +164,7 @@ def test_a_memory_that_a_run_makes_has_its_entities_and_is_found_by_its_summary(
 
 def test_topics_are_replaced(rig: RunsRig) -> None:
     topics = SaveTopics((Topic("stores", ("a", "b")), Topic("lights", ("c",))))
-    assert rig.carry_out(topics) == RunResult("run", 1)
+    assert rig.carry_out(topics) == RunResult(1)
     assert Graph(rig.records.spaces, "").summary([rig.records.space], None, 1).topics == topics.topics
     rig.carry_out(SaveTopics(topics.topics[1:]), part=1)
     assert Graph(rig.records.spaces, "").summary([rig.records.space], None, 1).topics == topics.topics[1:]

@@ -99,7 +99,7 @@ def _write(operation: Operation, change: WriteNote) -> NoteWritten:
         return done
 
     done = _replace(real, edit)
-    return NoteWritten(change.path, done.lines, done.replaced, ignored)
+    return NoteWritten(done.lines, done.replaced, ignored)
 
 
 def _end(writer: Writer, result: NoteWritten) -> NoteWritten:

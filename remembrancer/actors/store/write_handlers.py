@@ -158,7 +158,7 @@ class WriteHandlers(Handlers):
                 starts.pop(change.session_id, None)
                 if isinstance(change, StartSession):
                     starts[change.session_id] = operation
-                outcome = Applied(operation.operation_id, SessionResult(change.session_id))
+                outcome = Applied(operation.operation_id, SessionResult())
             else:
                 outcome = await self._committer.submit(self._writer, operation)
             if isinstance(outcome, Forwarded):

@@ -261,7 +261,7 @@ async def memory_store(
         indexed = True
     except RemembrancerError:  # it is on its way
         indexed = False
-    answer: Answer = {"path": result.path, "linesWritten": result.lines, "indexed": indexed}
+    answer: Answer = {"path": change.path, "linesWritten": result.lines, "indexed": indexed}
     return answer | non_empty(replaced=masked(result.replaced), addedToGitignore=list(result.ignored))
 
 

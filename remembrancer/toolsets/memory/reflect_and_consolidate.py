@@ -67,7 +67,7 @@ async def _undo(call: Call, run_id: str) -> Answer:
         except NotFound as error:  # the store does not know the tool's arguments
             unknown = NotFound(error.message, field="undo")
     if known := [each for each in results if isinstance(each, UndoneResult) and each.found]:
-        return _undone(known)
+        return _undone(run_id, known)
     if unknown is not None and None not in results:
         raise unknown
     raise Queued({"run_id": run_id})
@@ -94,10 +94,10 @@ def _reflected(call: Call, reflected: Reflected) -> Answer:
     return answer
 
 
-def _undone(results: Sequence[UndoneResult]) -> Answer:
+def _undone(run_id: str, results: Sequence[UndoneResult]) -> Answer:
     """The restored memories, and those left alone because they have changed since."""
     memories = dict.fromkeys(memory_id for result in results for memory_id in result.memories)
-    answer: Answer = {"run_id": results[0].run_id, "status": "undone", "memories": list(memories)}
+    answer: Answer = {"run_id": run_id, "status": "undone", "memories": list(memories)}
     skipped = dict.fromkeys(each for result in results for each in result.skipped)
     return answer | non_empty(
         skipped=[{"memory_id": each.memory_id, "reason": each.reason} for each in skipped],

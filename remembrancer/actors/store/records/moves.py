@@ -169,7 +169,7 @@ def return_move(writer: Writer) -> PromotedResult:
     memory = writer.memory(change.memory_id)
     writer.space.delete(memory.id)
     writer.space.erase_traces(memory.id)
-    return PromotedResult(memory.id, "user", "project", memory.version + 1, change.reason)
+    return PromotedResult(memory.id, "user")
 
 
 def receive_move(writer: Writer, memory: PortableMemory, proposal: Sequence[object] | None = None) -> PromotedResult:
@@ -189,7 +189,7 @@ def receive_move(writer: Writer, memory: PortableMemory, proposal: Sequence[obje
         writer.space.add_alias(memory.id, known.id)
         if came_from is not None:
             note_pattern(writer, NotePattern(known.id, project))
-        return PromotedResult(memory.id, memory.scope, change.target_scope, memory.version, change.reason, known.id)
+        return PromotedResult(memory.id, memory.scope, known.id)
     if is_taken_back:
         chain = memory.promotion_chain
         steps = [place for place, step in enumerate(chain) if (step.action, step.scope) == ("promoted", "project")]
@@ -225,7 +225,7 @@ def receive_move(writer: Writer, memory: PortableMemory, proposal: Sequence[obje
     if came_from is not None:
         note_pattern(writer, NotePattern(memory.id, project))
     writer.note_active()
-    return PromotedResult(moved.id, memory.scope, change.target_scope, moved.version, change.reason)
+    return PromotedResult(moved.id, memory.scope)
 
 
 def end_move(writer: Writer, result: PromotedResult) -> PromotedResult:
@@ -243,7 +243,7 @@ def delete_handed_over(writer: Writer, memory: PortableMemory) -> ImportedResult
     if is_unchanged(writer, memory):
         writer.space.delete(memory.id)
         writer.space.drop_history(memory.id)
-    return ImportedResult(memory.id, "present")
+    return ImportedResult(memory.id)
 
 
 def is_unchanged(writer: Writer, memory: PortableMemory) -> bool:

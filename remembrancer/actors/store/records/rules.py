@@ -148,7 +148,7 @@ def _store(writer: Writer, change: StoreMemory) -> Result:
             own = {name: getattr(first, name) for name in ("session_id", "occurred_at", "status")}
             first = msgspec.structs.replace(joined(restated.now, change), **own)
         writer.insert(change.memory_id, first)
-        result = StoredResult(change.memory_id, change.type, change.scope, len(first.related_entities))
+        result = StoredResult(change.memory_id, change.scope, len(first.related_entities))
     else:
         result = _store_again(writer, change, known)
     # The operation's session, which may differ from the memory's. Only now, since the insert refuses a taken id.
@@ -185,9 +185,7 @@ def _store_again(writer: Writer, change: StoreMemory, known: Memory) -> StoredRe
     writer.space.note_use((known.id,), writer.operation.session_id)
     had = known.now.related_entities
     edges = len({*had, *change.related_entities}) - len(had)
-    return StoredResult(
-        known.id, known.now.type, known.now.scope, edges, already_known=True, updated_fields=revised.fields
-    )
+    return StoredResult(known.id, known.now.scope, edges, already_known=True, updated_fields=revised.fields)
 
 
 def _import(writer: Writer, change: ImportMemory) -> Result:
@@ -200,18 +198,18 @@ def _import(writer: Writer, change: ImportMemory) -> Result:
     if present is not None and present.id == memory.id:
         is_undone = present.now.forgotten_reason == IMPORT_UNDONE and memory.forgotten_at is None
         if change.run_id is None or not is_undone:
-            return ImportedResult(memory.id, "present")
+            return ImportedResult(memory.id)
         after = msgspec.structs.replace(present.now, forgotten=False, forgotten_reason=None)
         writer.revise(present, after, RESTORED, imported=change.run_id)
         begin_run(writer, change.run_id, IMPORT, SHELL_SESSION)
-        return ImportedResult(memory.id, "imported")
+        return ImportedResult(memory.id)
     if change.joins_same and memory.forgotten_at is None:
         again = restating(memory.id, memory, memory.created_at, memory.scope)
         if (known := writer.known_as(again, "")) is not None:
             writer.revise(known, joined(known.now, again), "stored again")
             if present is None:
                 writer.space.add_alias(memory.id, known.id)
-            return ImportedResult(known.id, "present")
+            return ImportedResult(known.id)
     history = memory.history
     if all(entry.version != memory.version for entry in history):
         history = (*history, writer.entry(memory.version, "imported", snapshot_of(memory), writer.at))
@@ -220,7 +218,7 @@ def _import(writer: Writer, change: ImportMemory) -> Result:
         history = (*history[:-1], msgspec.structs.replace(history[-1], details=details))
         begin_run(writer, change.run_id, IMPORT, SHELL_SESSION)
     writer.space.insert(msgspec.structs.replace(memory, history=history), writer.at, comes_whole=True)
-    return ImportedResult(memory.id, "imported")
+    return ImportedResult(memory.id)
 
 
 # --- Changing memories.
@@ -257,7 +255,7 @@ def _tag(writer: Writer, change: TagMemory) -> TaggedResult:
     check_remembered(memory.id, memory.now)
     after = tagged(memory.now, change)
     made = writer.revise(memory, after, "tagged")
-    return TaggedResult(memory.id, after.tags, made.version, bool(made.fields))
+    return TaggedResult(memory.id, after.tags, bool(made.fields))
 
 
 def _forget(writer: Writer, change: ForgetMemory) -> ForgottenResult:
@@ -489,18 +487,18 @@ def _promote(writer: Writer, change: PromoteMemory) -> PromotedResult:
     memory = writer.memory(change.memory_id)
     check_remembered(memory.id, memory.now)
     if memory.now.scope == change.target_scope and refuse_proposal(writer, memory.id, change.reason):
-        return PromotedResult(memory.id, "project", "project", memory.version, change.reason)
+        return PromotedResult(memory.id, "project")
     check_broader(memory.now.scope, change.target_scope)
     before = memory.now.scope
     again = restating(memory.id, memory.now, memory.created_at, change.target_scope)
     if (known := writer.known_as(again)) is not None:
         reason = f"merged into {known.id}, which says the same"
         hidden = msgspec.structs.replace(memory.now, status="promoted")
-        made = writer.revise(memory, hidden, "promoted", reason=change.reason or reason)
+        writer.revise(memory, hidden, "promoted", reason=change.reason or reason)
         join_promoted(writer, known, again, memory.now, change, None)
         writer.space.put_link(memory.id, known.id, "supports", 1.0, writer.at)
-        return PromotedResult(memory.id, before, change.target_scope, made.version, change.reason, known.id)
-    made = writer.revise(
+        return PromotedResult(memory.id, before, known.id)
+    writer.revise(
         memory,
         msgspec.structs.replace(memory.now, scope=change.target_scope),
         "promoted",
@@ -510,7 +508,7 @@ def _promote(writer: Writer, change: PromoteMemory) -> PromotedResult:
         score=change.score,
     )
     writer.log_promotion(log_entry(memory.id, memory.now, change))
-    return PromotedResult(memory.id, before, change.target_scope, made.version, change.reason)
+    return PromotedResult(memory.id, before)
 
 
 # --- Links.
@@ -699,7 +697,7 @@ def _start_session(writer: Writer, change: StartSession) -> SessionResult:
            ended_at = NULL, ending = NULL, client = coalesce(excluded.client, client)""",
         (change.session_id, writer.at, change.client or None),
     )
-    return SessionResult(change.session_id)
+    return SessionResult()
 
 
 def _end_session(writer: Writer, change: EndSession) -> SessionResult:
@@ -712,13 +710,13 @@ def _end_session(writer: Writer, change: EndSession) -> SessionResult:
     )
     if ended.rowcount:
         writer.write_record(change.session_id)
-    return SessionResult(change.session_id)
+    return SessionResult()
 
 
 def _record_events(writer: Writer, change: RecordEvents) -> SessionResult:
     writer.note_active(change.session_id)
     writer.space.record_events(change)
-    return SessionResult(change.session_id)
+    return SessionResult()
 
 
 RULES: Final[dict[type[Any], Callable[[Writer, Any], Result]]] = {

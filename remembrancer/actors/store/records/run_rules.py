@@ -67,7 +67,7 @@ def apply_run(writer: Writer, change: ApplyRun) -> RunResult:
             subject = _subject_of(edit)
             skipped.append(Skipped(subject, obstacle, type(edit).__name__))
             passed_over |= {subject} if isinstance(edit, (AddMemory, ReviseMemory)) else set()
-    return RunResult(change.run_id, len(change.edits) - len(skipped), tuple(skipped), part.pruned)
+    return RunResult(len(change.edits) - len(skipped), tuple(skipped), part.pruned)
 
 
 def begin_run(writer: Writer, run_id: str, kind: str, session_id: str) -> None:
@@ -252,7 +252,7 @@ def undo_run(writer: Writer, change: UndoRun) -> UndoneResult:
     if not run or not is_seen or is_of_another:
         return _unknown(change)
     if run[0][0] is not None:
-        return UndoneResult(change.run_id, already=True)
+        return UndoneResult(already=True)
     undone: list[str] = []
     skipped: list[Skipped] = []
     for memory_id in memory_ids:
@@ -263,12 +263,12 @@ def undo_run(writer: Writer, change: UndoRun) -> UndoneResult:
             skipped.append(Skipped(memory_id, obstacle))
     writer.space.execute("DELETE FROM promotion_log WHERE space = @SPACE AND run_id = ?", (change.run_id,))
     writer.space.execute(_UNDO, (writer.at, change.run_id))
-    return UndoneResult(change.run_id, tuple(undone), tuple(skipped))
+    return UndoneResult(tuple(undone), tuple(skipped))
 
 
 def _unknown(change: UndoRun) -> UndoneResult:
     if change.if_there:
-        return UndoneResult(change.run_id, found=False)
+        return UndoneResult(found=False)
     raise NotFound(
         f"there is no run with the id {change.run_id} (runs older than 90 days can no longer be undone)", field="run_id"
     )
@@ -297,7 +297,7 @@ def _undo_import(writer: Writer, change: UndoRun) -> UndoneResult:
                 writer.revise(memory, after, "forgotten", reason=IMPORT_UNDONE, as_of=0)
                 undone.append(memory_id)
     writer.space.execute(_UNDO, (writer.at, change.run_id))
-    return UndoneResult(change.run_id, tuple(undone), tuple(skipped), already=not undone and not skipped)
+    return UndoneResult(tuple(undone), tuple(skipped), already=not undone and not skipped)
 
 
 def _undo(writer: Writer, run_id: str, memory_id: str) -> str | None:
