@@ -110,6 +110,8 @@ def used_by(change: Change) -> tuple[str, ...]:
     """The memories that a change uses: the changed one, and those that it links. Hiding a memory does not count as
     use."""
     match change:
+        case StoreMemory():
+            return change.related
         case UpdateMemory():
             return (change.memory_id, *(link.target for link in change.add_links), *(change.related or ()))
         case TagMemory() | RestoreMemory() | UndoChange():
@@ -151,12 +153,9 @@ def _store(writer: Writer, change: StoreMemory) -> Result:
         result = StoredResult(change.memory_id, change.scope, len(first.related_entities))
     else:
         result = _store_again(writer, change, known)
-    # The operation's session, which may differ from the memory's. Only now, since the insert refuses a taken id.
-    writer.note_active()
     if links or change.related:
         made = writer.memory(result.memory_id)
         _add_links(writer, made, [link for link in links if link[1].id != made.id])
-        writer.space.note_use(change.related, writer.operation.session_id)
         _, missing = _relate(writer, made, change.related)
         result = msgspec.structs.replace(result, missing=missing)
     return result
@@ -738,6 +737,7 @@ RULES: Final[dict[type[Any], Callable[[Writer, Any], Result]]] = {
 }
 """The rule for each change."""
 BY_A_SESSION: Final = (
+    StoreMemory,
     UpdateMemory,
     TagMemory,
     ForgetMemory,
@@ -746,4 +746,4 @@ BY_A_SESSION: Final = (
     InvalidateMemory,
     PromoteMemory,
 )
-"""The changes that record their session as active; stores do so in their own rule."""
+"""The changes that record the session of their operation, which may differ from the memory's, as active."""
