@@ -165,8 +165,8 @@ class Prune(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
     It deletes turns and tool calls of sessions that were closed before `sessions_before`; runs that began before
     `runs_before`, which can then no longer be undone, and, from before that time too, the log of consolidations,
     versions of memories that are gone or have many newer ones, promotions of memories that are gone, and sessions
-    without any other records; the results of operations that were applied before `operations_before` (too long ago for
-    a retry), except those on their way to another space.
+    without any other records; the results of operations that were applied before `operations_before`, too long ago for
+    a retry.
     """
 
     sessions_before: float
