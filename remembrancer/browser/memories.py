@@ -301,10 +301,16 @@ async def edit(view: View) -> Response:
     if changes:
         allow_secrets = bool(view.field("allow_secrets"))
         try:
+            _check_past(changes.get("occurred_at", ""))
             await view.call("update_memory", memory_id=now.id, allow_secrets=allow_secrets, **changes)
         except InvalidInput as error:  # such as a suspected credential: the user's input is kept
             return await memory(view, typed, message_of(error))
     return _next(view, now.id, "edit", {now.id: await _undo_of(view, now)})
+
+
+def _check_past(happened_on: str) -> None:
+    if (day_of(happened_on) or 0.0) > time.time():
+        raise InvalidInput("“It happened on” takes today or a day in the past.")
 
 
 async def remember(view: View) -> Response:
@@ -318,8 +324,7 @@ async def remember(view: View) -> Response:
     try:
         if not text.strip():
             raise InvalidInput("There is nothing to remember: the text is empty.")
-        if (day_of(view.field("occurred_at")) or 0.0) > time.time():
-            raise InvalidInput("“It happened on” takes today or a day in the past.")
+        _check_past(view.field("occurred_at"))
         answer = await view.call("store_memory", content=text, **fields, **({"source": {"file": path}} if path else {}))
     except InvalidInput as error:
         if path:

@@ -699,6 +699,8 @@ def test_an_edit_keeps_what_somebody_else_has_changed_meanwhile(visit: Visit) ->
     assert (refused.status_code, "the text seems to contain a credential" in refused.text) == (400, True)
     assert f"\n{typed['content']}</textarea>" in refused.text, "what is refused is not lost"
     assert ('value="2030-01-01"' in refused.text, 'value="2024-02-03"' in refused.text) == (True, True)
+    ahead = visit.send(f"/memory/{memory}/edit", **fields | typed | {"content": "open", "occurred_at": "2130-01-01"})
+    assert "takes today or a day in the past" in ahead.text
     emptied = visit.send(f"/memory/{memory}/edit", **fields | typed | {"content": " ", "summary": "kept"})
     assert emptied.status_code == 400
     assert "Nothing was saved: A memory cannot be empty: forget it instead. Your" in Page(emptied.text).text
