@@ -34,11 +34,11 @@ INSIDE: Final = "(kind != 'notes' OR substr(path, 1, 1) != '/')"
 
 
 class FileFilter(NamedTuple):
-    """Selects chunks: of a workspace's root (empty: of all), of some sources, below a path; `is_inside`: only of notes
-    in the working tree, since those elsewhere, such as an assistant's own, are the user's."""
+    """Selects chunks: of a workspace's root, of some sources, below a path; `is_inside`: only of notes in the working
+    tree, since those elsewhere, such as an assistant's own, are the user's."""
 
-    root: str = ""
-    sources: tuple[FileSource, ...] = ()
+    root: str
+    sources: tuple[FileSource, ...] = ("notes",)
     path: str = ""
     is_inside: bool = False
 
@@ -228,13 +228,9 @@ class FileMemories:
 
     def _condition(self, filters: Filters | None = None) -> tuple[str, list[object]]:
         """Return the WHERE clause of the filters over files, with its arguments. The clauses are fixed strings."""
-        wanted, clauses, arguments = self._wanted, ["TRUE"], list[object]()
-        if wanted.root:
-            clauses.append("f.root = ?")
-            arguments.append(wanted.root)
-        if wanted.sources:
-            clauses.append(f"f.kind IN {places_for(wanted.sources)}")
-            arguments += wanted.sources
+        wanted = self._wanted
+        clauses = ["f.root = ?", f"f.kind IN {places_for(wanted.sources)}"]
+        arguments: list[object] = [wanted.root, *wanted.sources]
         if wanted.is_inside:
             clauses.append(INSIDE)
         path = wanted.path.strip().removeprefix("./").rstrip("/")
