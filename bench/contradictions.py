@@ -2,9 +2,10 @@
 
 `python -m bench.contradictions [FILE …] [--show]`
 
-FILE is a week (`bench/datasets.py`), as read by `bench.replaced`; `contradictions.txt`, whose pairs were not used for
-fitting, is always included. A project's memories are stored by one session a day, without saying what they replace;
-once they have vectors, the pairs of `remembrancer list --review` are compared with the true ones.
+FILE is a week (`bench/datasets.py`), as read by `bench.replaced`, or has pairs that are told on one day, in the form of
+`one_day.txt`; that and `contradictions.txt`, whose pairs were not used for fitting, are always included. A project's
+memories are stored by one session a day, without saying what they replace; once they have vectors, the pairs of
+`remembrancer list --review` are compared with the true ones.
 """
 
 import argparse
@@ -29,25 +30,29 @@ from bench.harness import (
 )
 from bench.replaced import DAY_S, Haystack, Item, weeks
 
-COLD: Final = Path(__file__).with_name("contradictions.txt")
+COLD, ONE_DAY = (Path(__file__).with_name(name) for name in ("contradictions.txt", "one_day.txt"))
 SETTLED_S: Final = 300.0
 OLD_DAYS, NEW_DAYS = (0, 1), (2, 3, 4)
+APART_S: Final = 300.0
+"""The time between two memories of one day, which all those of a project are then."""
 
 
 def read_pairs(path: Path) -> Iterator[Haystack]:
-    """Read the projects of `contradictions.txt`: first the earlier lines and half of the unrelated ones, and on later
-    days the others."""
-    for section in path.read_text(encoding="utf-8").split("\n## ")[1:]:
+    """Read the projects of a file: first the earlier lines and half of the unrelated ones; then the others, on later
+    days in `contradictions.txt`, on the same day in any other file."""
+    for section in f"\n{path.read_text(encoding='utf-8')}".split("\n## ")[1:]:
         lines = [line for line in section.splitlines()[1:] if line]
         pairs = [line.split(" => ") for line in lines if " => " in line]
         alone = [line for line in lines if " => " not in line]
         early = [*(old for old, _ in pairs), *alone[::2]]
         late = [*(new for _, new in pairs), *alone[1::2]]
-        items = [
-            Item(text, text, days[place % len(days)] * DAY_S + place)
-            for texts, days in ((early, OLD_DAYS), (late, NEW_DAYS))
-            for place, text in enumerate(texts)
-        ]
+        items = [Item(text, text, place * APART_S) for place, text in enumerate((*early, *late))]
+        if path == COLD:
+            items = [
+                Item(text, text, days[place % len(days)] * DAY_S + place)
+                for texts, days in ((early, OLD_DAYS), (late, NEW_DAYS))
+                for place, text in enumerate(texts)
+            ]
         yield Haystack(path.name, sorted(items, key=lambda item: item.at), {(old, new) for old, new in pairs}, ())
 
 
@@ -96,7 +101,11 @@ def main() -> None:
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--show", action="store_true", help="name the pairs that are wrong or missed")
     given = parser.parse_args()
-    haystacks = [*read_pairs(COLD), *(each for path in given.files for each in weeks(path))]
+    haystacks = [
+        haystack
+        for path in (COLD, ONE_DAY, *given.files)
+        for haystack in (weeks if path.suffix == ".json" else read_pairs)(path)
+    ]
     shown = asyncio.run(play_in_projects(haystacks, play))
     print_figures(figures_of(haystacks, shown, show=given.show))
 

@@ -31,8 +31,10 @@ LONG_SHARE: Final = 0.5
 often."""
 POSSIBLE: Final = 0.08
 """At this probability and above a pair is put into Review for a person, and recalls mark the earlier memory."""
-POSSIBLE_ON_ONE_DAY: Final = 0.033
+POSSIBLE_ON_ONE_DAY: Final = 0.022
 """The same for two texts of one day: usually both hold, but not so reliably that nobody need be asked."""
+RIVAL: Final = 1 / 3
+"""A pair stays out of Review while another of the same earlier or later memory is more than three times as likely."""
 LEAST_COSINE: Final = 0.4
 """Texts with a lower cosine are not compared."""
 NOTHING_SHARED, ALL_SHARED, MOST_BY_WORDS = 0.19, 1.13, 0.8
@@ -65,6 +67,17 @@ _FORMER: Final = re.compile(
     re.IGNORECASE,
 )
 """The words for the former state in a text: "moved from Redis to Valkey", "on Friday, not on Monday"."""
+_OVER: Final = (
+    "abandoned|closed|decommissioned|deleted|disabled|ditched|dropped|emptied|gone|obsolete|removed|replaced|retired"
+    "|scrapped|shut down|stopped|(?:switched|taken|turned) (?:down|off|out)"
+)
+_ENDED: Final = re.compile(
+    rf"\b(?:{_OVER}|dropping|got rid of|scrap|took)\s+((?:[^\s,;!?()]+\s*){{1,4}})"
+    rf"|\b((?:[^\s,;:!?().]+\s+){{1,4}})(?:(?:is|was|are|were|been)\s+(?:\w+\s+)?(?:{_OVER})\b|no longer\b"
+    r"|\w+n['’]t\s[^.;]*\bany ?(?:more|longer)\b|(?:gave|handed|passed)\s+(?:\S+\s+){0,3}to\b)",
+    re.IGNORECASE,
+)
+"""The words for what a text says is over, or in other hands: "the Redis account is closed", "Ana handed it to Ben"."""
 _TAKING_BACK: Final = re.compile(r"\W*(?:correction|actually|scratch that|sorry|no,)", re.IGNORECASE)
 """Opening words that retract an earlier statement."""
 _LISTS: Final = word_lists("replacement")
@@ -114,6 +127,8 @@ class Read(NamedTuple):
     """All words except articles and the like, in order."""
     former: frozenset[str]
     """The words for the former state, if the text is about a change or denies something."""
+    ended: frozenset[str]
+    """The words for what it says is over, or in other hands."""
     takes_back: bool
     """True if it begins by retracting an earlier statement."""
     denials: int
@@ -170,14 +185,19 @@ def read(text: str) -> Read:
         spellings.setdefault(order[-1], word)
         places[order[-1]] = match.start()
     changes = bool(_CHANGE.search(text))
-    spans = [at.span(at.lastindex or 0) for at in _FORMER.finditer(text)] if changes or denials else []
+
+    def words_in(found: Iterable[re.Match[str]]) -> frozenset[str]:
+        spans = [at.span(at.lastindex or 0) for at in found]
+        return frozenset(word for word, place in places.items() if any(begin <= place < end for begin, end in spans))
+
     return Read(
         tuple(order),
         frozenset(order),
         frozenset(names | literals),
         frozenset(literals),
         tuple(sequence),
-        frozenset(word for word, place in places.items() if any(begin <= place < end for begin, end in spans)),
+        words_in(_FORMER.finditer(text) if changes or denials else ()),
+        words_in(_ENDED.finditer(text)),
         takes_back,
         denials,
         changes,
@@ -372,6 +392,12 @@ def _corrects(pair: TextPair) -> float:
     return float(pair.later.takes_back and len(pair.own[0]) == 1 and len(pair.shared) > 1)
 
 
+def _ended(pair: TextPair) -> float:
+    """1 if the later text says that something is over which both name."""
+    named = pair.earlier.values | pair.later.values
+    return float(not named.isdisjoint(pair.later.ended & pair.earlier.keys))
+
+
 def _same_day(pair: TextPair) -> float:
     """1 if both texts are of one day, and the later one does not say that it corrects the earlier one."""
     says_so = _corrects(pair) or (pair.later.changes and pair.later.former & pair.earlier.keys)
@@ -415,6 +441,7 @@ FEATURES: Final = (
     Feature("adding", -2.18, lambda pair: float(pair.earlier.adds and pair.later.adds), "two additions are both true"),
     Feature("slots", -4.0, _two_things, "if two values differ in the same sentence, the texts are about two things"),
     Feature("corrects", 1.6, _corrects, "it says the same of another value, and denies the first"),
+    Feature("ended", 1.2, _ended, "it says that a name or a value of the earlier one is over, or in other hands"),
     Feature("same_day", -1.85, _same_day, "texts of one day are both true, unless one names what it changes"),
 )
 INTERCEPT: Final = -10.06

@@ -282,6 +282,10 @@ def test_review_shows_pairs_that_a_person_can_decide_once_each_and_counts_the_re
     rig.records.link_similar([NearDuplicate(number["last"], number["two"], 0.2, relation="contradicts")])
     changed = (ids["last"], ids["two"], "contradicts")
     assert changed in found()[0], "one change may follow another"
+    for earlier, strength, is_shown in (("old", 0.14, 1), ("old", 0.13, 0), ("new", 0.07, 1), ("new", 0.06, 0)):
+        rig.records.link_similar([NearDuplicate(number["last"], number[earlier], strength, relation="contradicts")])
+        pair = (ids["last"], ids[earlier], "contradicts")
+        assert (pair in found()[0]) == is_shown, "another pair of the same memory is thrice as probable"
     rig.do(UpdateMemory(ids["old"], kind="open_end", done=True))
     assert found() == ([changed, *alike[1:]], 0), "what is done is past"
 

@@ -346,6 +346,13 @@ def test_less_is_replaced_of_one_day_of_a_long_text_or_of_what_others_have_as_we
     assert share_of(few, many) == 1.0 > share_of(few, very_many) == share_of(many, few) > share_of(many, very_many)
 
 
+@pytest.mark.parametrize(("earlier", "later", "without"), cases("replacement", "over"))
+def test_an_earlier_text_is_replaced_sooner_if_what_it_names_is_over_or_in_other_hands(
+    earlier: str, later: str, without: str
+) -> None:
+    assert chance(earlier, later, 0.6, 60.0) > 2 * chance(earlier, without, 0.6, 60.0)
+
+
 def test_a_pair_is_not_read_again_when_review_is_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
     pair = "Sample 41 was dry in the morning", "Sample 42 was dry in the morning"
     assert are_two_things(*pair)

@@ -18,7 +18,7 @@ from remembrancer.actors.store.records.sqlite_file import decode_names
 from remembrancer.actors.store.records.sqlite_records import Reader
 from remembrancer.memory.changes import MOVE_UNDONE, RESTORED, is_visible, standing, undoing
 from remembrancer.memory.decay import DAY_S
-from remembrancer.memory.replacement import PROBABLE, are_two_things
+from remembrancer.memory.replacement import PROBABLE, RIVAL, are_two_things
 from remembrancer.protocol.browsing import (
     MOST_PAIRS,
     ActivityRead,
@@ -268,7 +268,14 @@ def _undecided(records: Reader, request: FindUndecided) -> Undecided:
         # One change may follow another, so a chain of three is no series of changes.
         return (min(members) if pair.relation == "contradicts" else max(members)) > 1
 
-    pairs = [each for each in waiting if (each.older.id, each.newer.id) not in numbered or not is_of_series(each)]
+    strongest: dict[tuple[str, str], float] = {}
+
+    def has_rival(pair: Pair) -> bool:
+        places = ("older", pair.older.id), ("newer", pair.newer.id)
+        return any(pair.strength < RIVAL * strongest.setdefault(place, pair.strength) for place in places)
+
+    single = (each for each in waiting if (each.older.id, each.newer.id) not in numbered or not is_of_series(each))
+    pairs = [each for each in single if not has_rival(each)]
     return Undecided(records.proposals(), tuple(pairs[: request.limit]), len(pairs[request.limit :]))
 
 
