@@ -74,7 +74,7 @@ _OVER: Final = (
 _ENDED: Final = re.compile(
     rf"\b(?:{_OVER}|dropping|got rid of|scrap|took)\s+((?:[^\s,;!?()]+\s*){{1,4}})"
     rf"|\b((?:[^\s,;:!?().]+\s+){{1,4}})(?:(?:is|was|are|were|been)\s+(?:\w+\s+)?(?:{_OVER})\b|no longer\b"
-    r"|\w+n['’]t\s[^.;]*\bany ?(?:more|longer)\b|(?:gave|handed|passed)\s+(?:\S+\s+){0,3}to\b)",
+    r"|\w+n['’]t\s[^.;]{0,80}\bany ?(?:more|longer)\b|(?:gave|handed|passed)\s+(?:\S+\s+){0,3}to\b)",
     re.IGNORECASE,
 )
 """The words for what a text says is over, or in other hands: "the Redis account is closed", "Ana handed it to Ben"."""
