@@ -172,7 +172,7 @@ async def test_an_end_that_is_refused_holds_up_no_other_and_is_tried_again_after
         ended.append(end.session_id)
         if end.session_id == SESSION:
             raise StorageFull("this file is full")
-        return Applied(request.operation.operation_id, SessionResult(end.session_id))
+        return Applied(request.operation.operation_id, SessionResult())
 
     files: Any = SimpleNamespace(catalog=SimpleNamespace(path_of=lambda _: "/code"))
     reads: Any = None
