@@ -172,8 +172,9 @@ class AwaitJob(Request[tuple[Job, ...]], frozen=True):
 
 
 class Material(ListedMemory, frozen=True, kw_only=True, omit_defaults=True):
-    """A memory as the consolidator needs it. `derived_from` is complete, and the other ids that lists show are left
-    out. `vector` is the normalised mean of its passages' vectors (little-endian float32), empty while it has none."""
+    """A memory as the consolidator needs it. `derived_from` and `superseded_by` are complete, and the other ids that
+    lists show are left out. `vector` is the normalised mean of its passages' vectors (little-endian float32), empty
+    while it has none."""
 
     number: int
     kind: Kind

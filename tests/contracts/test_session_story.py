@@ -175,7 +175,8 @@ def test_a_memory_is_read_with_all_that_counts(runs: RunsRig) -> None:
     entity = EntityRef("store", "service", "about")
     change = UpdateMemory(ONE, summary="short", add_tags=("t",), add_entities=(entity,), kind="convention", domain="d")
     runs.do(change)
-    runs.carry_out(AddLink(ONE, TWO, "derived_from"), ReviseMemory(TWO, "archived", status="archived"))
+    links = AddLink(ONE, TWO, "derived_from"), AddLink(THREE, TWO, "supersedes")
+    runs.carry_out(*links, ReviseMemory(TWO, "archived", status="archived"))
     runs.records.touch([1, 1], REQUESTED_AT + 50, SESSION, [ONE])
     runs.records.touch([1], REQUESTED_AT + 40, OTHER_SESSION, [ONE])
     one, two = runs.records.materials(EVERYTHING, None).memories[:2]
@@ -184,6 +185,7 @@ def test_a_memory_is_read_with_all_that_counts(runs: RunsRig) -> None:
     assert (one.access_count, one.sessions_used, one.last_accessed_at) == (3, 2, REQUESTED_AT + 40)
     assert (one.created_at, one.happened_at) == (REQUESTED_AT, REQUESTED_AT)
     assert (two.status, two.archived_at, two.last_accessed_at) == ("archived", runs.clock.now, None)
+    assert two.superseded_by == (THREE,)
     assert not two.is_derived
     assert not two.pinned
 

@@ -232,6 +232,26 @@ def test_what_was_said_before_one_of_a_theme_was_replaced_or_expired_is_no_patte
         assert [theme.frequency for theme, _ in plans(said, [0] * 5)] == frequencies, at
 
 
+def test_what_replaced_a_memory_of_a_theme_counts_whenever_that_was_decided() -> None:
+    before, (newer, *later) = in_sessions(ERRORS[:3]), in_sessions([""] * 7)[4:]
+    newer = msgspec.structs.replace(newer, occurred_at=3.0)
+    for decided_at in (newer.created_at, later[0].created_at):
+        older = memory(3, session_id="session:3", valid_until=decided_at, superseded_by=(newer.id,))
+        ((theme, _),) = plans([*before, older, newer, *later], [0] * 7)
+        assert theme.derived_from == (newer.id, *(each.id for each in later)), decided_at
+
+
+def test_a_theme_keeps_its_procedure_when_one_of_its_memories_is_replaced() -> None:
+    steps = in_sessions(ERRORS, kind="procedure", type="procedural")
+    procedure = msgspec.structs.replace(steps[0], id="memory:made", derived_from=("memory:0000",))
+    steps[0] = msgspec.structs.replace(steps[0], valid_until=1.0)
+    later = msgspec.structs.replace(steps[3], id="memory:0005", session_id="session:5", created_at=5.0)
+    ((theme, derived),) = plans([procedure, *steps, later], [0] * 6)
+    assert (theme.memory_id, derived) == ("memory:made", None)
+    assert theme.derived_from == ("memory:0001", "memory:0002", "memory:0003", "memory:0005")
+    assert plans([procedure, *steps[:3]], [0] * 4) == [], "the procedure's session is no third one"
+
+
 def test_what_holds_anywhere_belongs_to_the_user_and_how_something_is_done_becomes_a_procedure() -> None:
     specific = " in src/client.py"
     for kind, ending, scope in (

@@ -63,9 +63,9 @@ def plan_summaries(memories: Iterable[Material], now: float, *, again: bool = Fa
 
 def plan_patterns(memories: Sequence[Material], now: float, project_name: str) -> list[PatternPlan]:
     """The themes that occur in several sessions, the most frequent first. A theme that already has a procedure carries
-    its id. No memory is in two themes; scopes and types do not matter. Derived memories repeat their sources, so only
-    procedures count, which prevents making one twice. What was said before a memory of the theme was replaced or
-    expired may be obsolete, too, and does not count."""
+    its id. No memory is in two themes; scopes and types do not matter. Derived memories repeat their sources, so of
+    them only procedures are read, which prevents making one twice. What was said before a memory of the theme was
+    replaced or expired may be obsolete, too, and does not count."""
     usable = [
         memory
         for memory in memories
@@ -77,7 +77,7 @@ def plan_patterns(memories: Sequence[Material], now: float, project_name: str) -
         (len(sessions), members)
         for alike in cluster_memories(usable, THEME_COSINE, least=2, most=MOST_OF_A_THEME)
         if (members := _still_said(alike, now))
-        and len(sessions := {member.session_id for member in members}) >= THEME_SESSIONS
+        and len(sessions := {member.session_id for member in members if not member.is_derived}) >= THEME_SESSIONS
     ]
     themes.sort(key=lambda theme: (-theme[0], -len(theme[1]), theme[1][0].id))
     return [_plan(members, frequency, project_name) for frequency, members in themes[:MOST_PATTERNS]]
@@ -102,9 +102,15 @@ def _is_usable(memory: Material, now: float) -> bool:
 
 
 def _still_said(members: Sequence[Material], now: float) -> list[Material]:
-    """The members of a theme that hold, since the last one ended that does not."""
-    last_end = max((each.valid_until or 0.0 for each in members if has_ended(each.valid_until, now)), default=-math.inf)
-    return [each for each in members if each.happened_at > last_end and _is_usable(each, now)]
+    """The members of a theme that hold: procedures, replacements, and what was said since the last one ended."""
+    ended = [each for each in members if has_ended(each.valid_until, now)]
+    last_end = max((each.valid_until or 0.0 for each in ended), default=-math.inf)
+    replacing = {newer for each in ended for newer in each.superseded_by}
+    return [
+        each
+        for each in members
+        if _is_usable(each, now) and (each.is_derived or each.id in replacing or each.happened_at >= last_end)
+    ]
 
 
 def _portions(cluster: Sequence[Material]) -> Iterator[list[Material]]:
@@ -143,10 +149,10 @@ def _sum_up(sources: Sequence[Material]) -> Derived:
 def _plan(members: Sequence[Material], frequency: int, project_name: str) -> PatternPlan:
     """The plan for a theme, whose members are ordered by time. It becomes a procedure if most members are procedures or
     fixes, and belongs to the user if most are preferences or not specific to a project."""
-    picked = central_memory(members)
-    is_personal = _is_personal(picked, project_name) and _mostly(_is_personal(each, project_name) for each in members)
     procedure = next((member for member in members if member.is_derived), None)
     sources = [member for member in members if not member.is_derived]
+    picked = central_memory(sources)
+    is_personal = _is_personal(picked, project_name) and _mostly(_is_personal(each, project_name) for each in sources)
     pattern = Pattern(
         picked.content,
         frequency,

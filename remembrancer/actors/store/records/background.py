@@ -276,6 +276,8 @@ _COLUMNS: Final = {name: f"m.{name}" for name in Material.__struct_fields__ if n
     "derived_from": """(SELECT json_group_array(id) FROM (SELECT s.id FROM memory_links AS l
         JOIN memories AS s ON s.number = l.target
         WHERE l.source = m.number AND l.relation = 'derived_from' ORDER BY l.target))""",
+    "superseded_by": """(SELECT json_group_array(s.id) FROM memory_links AS l JOIN memories AS s ON s.number = l.source
+        WHERE l.target = m.number AND l.relation = 'supersedes')""",
     "entities": """(SELECT json_group_array(json_object('name', name, 'type', type, 'relationship', relationship))
         FROM (SELECT e.name, e.type, me.relationship FROM memory_entities AS me
               JOIN entities AS e ON e.number = me.entity WHERE me.memory = m.number AND NOT me.found
@@ -287,6 +289,7 @@ _COLUMNS: Final = {name: f"m.{name}" for name in Material.__struct_fields__ if n
 """The columns of a `Material`, with their SQL."""
 _DECODERS: Final[dict[str, Callable[[Any], object]]] = {
     "derived_from": decode_names,
+    "superseded_by": decode_names,
     "entities": msgspec.json.Decoder(tuple[EntityRef, ...]).decode,
     "is_replaced": bool,
 }
