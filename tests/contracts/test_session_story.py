@@ -148,6 +148,13 @@ def test_what_was_said_and_done_is_read_page_by_page_from_the_last_to_the_first(
     assert all(min(later) >= max(earlier) for later, earlier in pairwise(times))
 
 
+def test_a_transcript_is_complete_if_the_clock_was_set_back_meanwhile(rig: RecordsRig) -> None:
+    times = [100.0, 101.0, 102.0, 103.0, 50.0, 51.0, 52.0, 53.0, 104.0, 105.0]
+    rig.do(RecordEvents(SESSION, tuple(Turn("user", f"turn at {at}", at) for at in times)))
+    pages = [BROWSER_READS[ReadTurns](rig.records, ReadTurns(PROJECT, SESSION, past, 3)) for past in range(9, -1, -3)]
+    assert [turn.at for page in pages for turn in page.turns] == sorted(times)
+
+
 # --- The consolidator's reads: pages of memories with vectors, edges of entities, sessions, and what is to be done.
 EVERYTHING = ReadMemories(None)
 VECTORS = np.array(

@@ -199,12 +199,10 @@ def _sessions(records: Reader, request: ListSessions) -> tuple[ListedSession, ..
 
 def _turns(records: Reader, request: ReadTurns) -> TurnsRead:
     rows = records.spaces.read(  # each with the number of its row in its table
-        """SELECT * FROM (
-               SELECT 'turn', created_at, turn_number, role, content, token_count, metadata, NULL FROM turns
-               WHERE space = @SPACE AND session_id = ?1 ORDER BY turn_number DESC LIMIT ?2 + ?3)
-           UNION ALL SELECT * FROM (
-               SELECT 'call', created_at, number, tool_name, arguments, result_summary, success, duration_ms
-               FROM tool_calls WHERE space = @SPACE AND session_id = ?1 ORDER BY number DESC LIMIT ?2 + ?3)
+        """SELECT 'turn', created_at, turn_number, role, content, token_count, metadata, NULL FROM turns
+           WHERE space = @SPACE AND session_id = ?1
+           UNION ALL SELECT 'call', created_at, number, tool_name, arguments, result_summary, success, duration_ms
+           FROM tool_calls WHERE space = @SPACE AND session_id = ?1
            ORDER BY 2 DESC, 3 DESC, 1 LIMIT ?2 OFFSET ?3""",
         (request.session_id, request.limit + 1, request.past),
     )
