@@ -52,8 +52,8 @@ class RunDone(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ActivityRead(msgspec.Struct, frozen=True, tag=True):
-    """Changes, and runs whose changed memories are not all erased, latest first. `more`: there are older changes.
-    `happened`: the events of the requested days, in order."""
+    """Changes, and runs whose changed memories are not all erased, latest first. `happened`: the events of the
+    requested days, in order. `more`: there are older changes or events."""
 
     changes: tuple[MemoryChanged, ...] = ()
     runs: tuple[RunDone, ...] = ()

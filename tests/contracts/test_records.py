@@ -28,7 +28,7 @@ from remembrancer.protocol.browsing import FindUndecided, ReadActivity
 from remembrancer.protocol.consolidation import ReadMemories
 from remembrancer.protocol.errors import InvalidInput, NotFound, StorageFull
 from remembrancer.protocol.reads import Counts
-from remembrancer.protocol.runs import ReviseMemory
+from remembrancer.protocol.runs import AddLink, AddMemory, Edit, NewMemory, ReviseMemory
 from remembrancer.protocol.writes import (
     Applied,
     Change,
@@ -779,3 +779,19 @@ def test_the_events_of_a_day_are_read_by_their_date_or_their_time_beside_many_ot
     request = ReadActivity(PROJECT, SESSION, begins + DAY_S, after=begins, days=(day, day + DAY_S))
     read: Any = BROWSER_READS[ReadActivity](rig.records, request)
     assert [(each.begins, each.at) for each in read.happened] == [("The day", day), ("The evening", begins + DAY_S - 1)]
+
+
+def test_the_events_of_a_day_are_those_that_were_stored_whatever_was_made_of_them(rig: RecordsRig) -> None:
+    sources = [rig.say(f"Event {number}", occurred_at=DAY_S + number, kind="observation") for number in range(4)]
+    made = NewMemory("mem_made", "All of them", "fact", "project", SESSION, occurred_at=DAY_S + 2)
+    edits: tuple[Edit, ...] = (
+        AddMemory(made),
+        *(ReviseMemory(each, "consolidated", status="consolidated") for each in sources[:3]),
+        *(AddLink(made.id, each, "derived_from") for each in sources[:3]),
+        ReviseMemory(sources[3], "promoted", status="promoted"),
+    )
+    carry_out(rig.records, *edits)
+    for limit, events, more in ((3, sources[:3], False), (2, sources[1:3], True)):
+        request = ReadActivity(PROJECT, SESSION, 2 * DAY_S, limit, DAY_S, days=(DAY_S, 2 * DAY_S))
+        read: Any = BROWSER_READS[ReadActivity](rig.records, request)
+        assert ([each.memory_id for each in read.happened], read.more) == (events, more)

@@ -99,21 +99,24 @@ def _activity(records: Reader, request: ReadActivity) -> ActivityRead:
             changes = _with_undo(connection, of_spaces, request)
     done = [(*row[:-2], row[-2] in records.users, bool(row[-1])) for row in runs if row[4]]
     happened = _happened(records, request, before)
-    return ActivityRead(changes, tuple(RunDone(*row) for row in done), len(rows) > limit, happened)
+    more = max(len(rows), len(happened)) > limit
+    return ActivityRead(changes, tuple(RunDone(*row) for row in done), more, happened[-limit:])
 
 
 def _happened(records: Reader, request: ReadActivity, before: float) -> tuple[MemoryChanged, ...]:
-    """The events of the requested days in order, without records of sessions and summaries."""
+    """The last events of the requested days in order, one more than the limit if there are more: without records of
+    sessions, memories derived from others, and those merged into another."""
     rows = request.days and records.spaces.read(
         f"""SELECT m.id, 'happened', m.occurred_at, m.session_id, 0, substr(m.content, 1, ?5), coalesce(m.kind, 'fact')
            FROM memories AS m INDEXED BY memories_scanned WHERE m.space = @SPACE AND m.forgotten_at IS NULL
            AND m.occurred_at >= iif(m.occurred_at % {DAY_S}, ?3, ?6)
            AND m.occurred_at < iif(m.occurred_at % {DAY_S}, ?2, ?7)
-           AND m.kind IS NOT '{SESSION_RECORD}' AND m.status != 'consolidated' AND {shown_to("m", "?1")}
-           ORDER BY m.occurred_at, m.number LIMIT ?4""",  # noqa: S608 - fixed
+           AND m.kind IS NOT '{SESSION_RECORD}' AND m.status != 'promoted' AND {shown_to("m", "?1")} AND NOT EXISTS (
+               SELECT 1 FROM memory_links AS l WHERE l.source = m.number AND l.relation = 'derived_from')
+           ORDER BY m.occurred_at DESC, m.number DESC LIMIT ?4 + 1""",  # noqa: S608 - fixed
         (request.session_id, before, request.after, request.limit, request.characters, *request.days),
     )
-    return tuple(MemoryChanged(*row) for row in rows or ())
+    return tuple(MemoryChanged(*row) for row in reversed(rows or ()))
 
 
 def _with_undo(
