@@ -167,7 +167,7 @@ async def today(view: View) -> Response:
 
 
 def _start(day: date) -> float:
-    return datetime(day.year, day.month, day.day).astimezone().timestamp()
+    return datetime(day.year, day.month, day.day).timestamp()
 
 
 async def _done_on(view: View, day: date) -> tuple[ActivityRead, Sequence[Any], date | None]:

@@ -471,7 +471,7 @@ def day_of(text: str) -> float | None:
         at = datetime.fromisoformat(text) if text else None
         if at is not None and not 1970 < at.year < 9000:  # the range that all systems' clocks support
             raise ValueError
-        return None if at is None else at.astimezone().timestamp()
+        return None if at is None else at.timestamp()
     except ValueError:
         raise InvalidInput("Write a day like 2026-11-22.") from None
 

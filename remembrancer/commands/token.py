@@ -81,7 +81,7 @@ def _moment(text: str, now: float) -> float:
     if span is not None:
         return now + int(span[1]) * _SECONDS[span[2]]
     try:
-        at = datetime.fromisoformat(text).astimezone().timestamp()
+        at = datetime.fromisoformat(text).timestamp()
     except ValueError:
         raise InvalidInput(f"--expires needs 12h, 30d, 8w or a date like 2027-01-31, not {text[:40]!r}") from None
     if at <= now:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
 from typing import Any, Final, Generic, Literal, TypeVar, get_args
 
 import msgspec
@@ -87,13 +86,6 @@ def age_of(occurred_at: float | None, created_at: float) -> float:
     if occurred_at is None:
         return created_at
     return max(occurred_at, min(created_at, occurred_at + _DAY_S * (occurred_at % _DAY_S == 0)))
-
-
-def local_event(at: float) -> float:
-    """The time at which an event is shown here: one that has only a day (in UTC) begins that day in this time zone."""
-    if at % _DAY_S:
-        return at
-    return datetime.fromtimestamp(at, UTC).replace(tzinfo=None).astimezone().timestamp()
 
 
 class ListedMemory(ShownFields, frozen=True, kw_only=True):

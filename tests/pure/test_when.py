@@ -11,6 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from remembrancer.actors.store.retrieval.question import Question, read_question
+from remembrancer.browser.history import _start as begin_of
+from remembrancer.browser.memories import day_of as browser_day_of
 from remembrancer.memory.changes import updated
 from remembrancer.memory.open_ends import (
     asks_for_open_ends,
@@ -23,7 +25,7 @@ from remembrancer.memory.times.period_questions import _PAST, KINDS_NAMED, LONGE
 from remembrancer.memory.times.windows import TimeWindow, nearness, time_windows
 from remembrancer.protocol.browsing import ActivityRead, MemoryChanged
 from remembrancer.protocol.errors import InvalidInput
-from remembrancer.protocol.reads import Recall, local_event
+from remembrancer.protocol.reads import Recall
 from remembrancer.protocol.writes import MemoryVersion, UpdateMemory
 from remembrancer.toolsets.memory.day_log import date_of, dates_in_utc, day_of, happened_in
 from tests.cases import cases
@@ -103,18 +105,28 @@ def test_a_new_text_brings_the_same_due_date_on_every_machine(zone: str, monkeyp
     assert after.due == tomorrow
 
 
-@pytest.mark.parametrize("zone", ["Pacific/Auckland", "America/Los_Angeles"])
-def test_a_day_without_a_time_is_the_same_day_everywhere(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    day = datetime(2023, 5, 30, tzinfo=UTC).timestamp()
+@pytest.mark.parametrize(
+    ("zone", "date"),
+    [
+        ("Pacific/Auckland", "2023-05-30"),
+        ("America/Los_Angeles", "2023-05-30"),
+        ("Asia/Beirut", "2024-03-31"),  # begins at one o'clock
+        ("America/Sao_Paulo", "2017-10-15"),
+    ],
+)
+def test_a_day_without_a_time_is_the_same_day_everywhere(zone: str, date: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    day = datetime.fromisoformat(f"{date}T00:00Z").timestamp()
     monkeypatch.setenv("TZ", zone)
     time.tzset()
     try:
-        begins = local_event(day)
-        assert datetime.fromtimestamp(begins).isoformat() == "2023-05-30T00:00:00"
-        assert local_event(day + 1) == day + 1
-        assert dates_in_utc(begins, begins + DAY_S) == (day, day + DAY_S)
+        local = datetime.fromisoformat(date).date()
+        begins, ends = begin_of(local), begin_of(local + timedelta(1))
+        assert begins == browser_day_of(date)
+        assert datetime.fromtimestamp(begins).date() == local
+        assert dates_in_utc(begins, ends) == (day, day + DAY_S)
         event = MemoryChanged("1", "happened", day)
-        assert date_of(event) == "Tuesday 2023-05-30"
+        assert date_of(event) == f"{local:%A} {date}"
+        assert date_of(MemoryChanged("1", "happened", begins - 1)) != date_of(event)
         stored = MemoryChanged("1", "stored", begins + 1), MemoryChanged("1", "stored", begins - 1)
         assert [happened_in(ActivityRead((each,), happened=(event,))) for each in stored] == [[], [event]]
     finally:

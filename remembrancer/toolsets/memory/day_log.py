@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from remembrancer.memory.changes import UNDONE
+from remembrancer.memory.decay import DAY_S
 from remembrancer.memory.sentences import first_words, without_preface
 from remembrancer.memory.text import shown
 from remembrancer.memory.times.phrases import WEEKDAYS
@@ -16,7 +17,6 @@ from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.browsing import ActivityRead, MemoryChanged, ReadActivity, RunDone
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import OPEN_END, SESSION_RECORD
-from remembrancer.protocol.reads import local_event
 from remembrancer.protocol.runs import IMPORT
 from remembrancer.toolsets.tools import DATA, Answer, Call, short_forms_of
 
@@ -132,7 +132,10 @@ def date_of(change: MemoryChanged) -> str:
 
 
 def _shown_at(change: MemoryChanged) -> float:
-    return local_event(change.at) if change.change == "happened" else change.at
+    """The time of a change or event. An event that has only a day (in UTC) begins that day in this time zone."""
+    if change.change != "happened" or change.at % DAY_S:
+        return change.at
+    return datetime.fromtimestamp(change.at, UTC).replace(tzinfo=None).timestamp()
 
 
 async def day_block(call: Call, text: str, max_tokens: int) -> Answer:
