@@ -49,6 +49,14 @@ _WISH: Final = re.compile(
 )
 """The subject of a wish, and the word that says that it is one."""
 _NO_PERSONS: Final = {"user", "users", "everyone", "everybody", "nobody", "someone", "team"}
+_OTHERS_WISH: Final = re.compile(
+    r"""\b(?:they\ (?:\w+ly\ )?(?:want|like|prefer) | (?:the|an?|our|my|his|her|their|this|that)
+    (?:\ (?!and\b|who\b|team\ (?!wants))[\w-]+){1,4}?
+    (?:\ (?:prefers|likes|wants|loves|dislikes|hates)|['’]s\ favou?rite))\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""A wish of somebody without a name: "the harbour master wants". What the team prefers, the user does, too."""
+_USER: Final = re.compile(r"\busers?\b", re.IGNORECASE)
 USED_AMONG: Final = 3
 USED_ABOVE: Final = 0.5
 """A memory counts as used if it is among the first few in an answer with a probability above this."""
@@ -136,10 +144,15 @@ def wishing_person(content: str) -> str:
     return subject if is_name else ""
 
 
+def is_others_wish(content: str) -> bool:
+    """True if a text states the wish or taste of somebody else than the user."""
+    return bool(wishing_person(content) or (_OTHERS_WISH.search(content) and not _USER.search(content)))
+
+
 def speaks_of_user(memory: Material) -> bool:
-    """True if a memory is about the user, that is, a preference that names no other person as its subject. It is
-    promoted to the user automatically once two projects have it; other memories only on request."""
-    return memory.kind in SPEAKING_KINDS and not wishing_person(memory.content)
+    """True if a memory is about the user, that is, a preference that has nobody else as its subject. It is promoted to
+    the user automatically once two projects have it; other memories only on request."""
+    return memory.kind in SPEAKING_KINDS and not is_others_wish(memory.content)
 
 
 def used_in(memories: Sequence[RecalledMemory]) -> list[str]:

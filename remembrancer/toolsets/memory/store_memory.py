@@ -10,7 +10,7 @@ from remembrancer.memory.changes import with_subjects
 from remembrancer.memory.credentials import refuse_credentials
 from remembrancer.memory.limits import MAX_LINKS, check_count
 from remembrancer.memory.open_ends import due_in, is_list_of_open_ends, is_task_with_date, open_ends_in
-from remembrancer.memory.promotion import wishing_person
+from remembrancer.memory.promotion import is_others_wish
 from remembrancer.memory.sentences import first_words
 from remembrancer.memory.text import MAX_EXACT, check_text, finder_of, shown
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
@@ -239,4 +239,4 @@ def kind_of(content: str) -> Kind:
         return OPEN_END
     kinds = _kinds_in(content)
     kind = tuple(_KIND_WORDS)[kinds[0]] if kinds else "fact"
-    return "fact" if kind == "preference" and wishing_person(content) else kind
+    return "fact" if kind == "preference" and is_others_wish(content) else kind
