@@ -174,8 +174,9 @@ async def _done_on(view: View, day: date) -> tuple[ActivityRead, Sequence[Any], 
     """The changes of a day, the memories shown on it, and the previous day with changes."""
     begins, ends = _start(day), _start(day + timedelta(1))
     days = dates_in_utc(begins, ends)
-    request = ReadActivity(view.project, view.session, ends, MAX_CHANGES, begins, with_undo=True, days=days)
-    activity = await view.ask(request)
+    activity = await view.ask(
+        ReadActivity(view.project, view.session, ends, MAX_CHANGES, begins, summarized=True, with_undo=True, days=days)
+    )
     before = await view.ask(ReadActivity(view.project, view.session, begins, 1))
     earlier = max((datetime.fromtimestamp(each.at).astimezone().date() for each in before.changes), default=None)
     return activity, await view.shown(since=begins, until=ends), earlier

@@ -69,6 +69,8 @@ class ReadActivity(SessionRequest[ActivityRead], frozen=True):
     after: float = 0.0
     characters: int = 200
     """Longer texts are cut to this length."""
+    summarized: bool = False
+    """The summary stands for the text of a memory that has one."""
     with_undo: bool = False
     days: tuple[float, ...] = ()
     """Also read events: those that have only a day, from the first to before the second of these (in UTC), and others

@@ -698,8 +698,13 @@ def test_a_terminal_shows_the_beginning_of_a_long_memory_and_a_pipe_all_of_it(sh
         _, shown = shell.at_a_terminal(*shows, PAGER="cat")
         assert (shown.count("…"), shown.count("measured") < 20) == (1, True), shown
         assert shell(*shows).count("measured") > 50
+    assert " …\t" in shell("log"), "it has only the beginning of so long a text, and says so"
     _, asked = shell.at_a_terminal("undo", says="n\n")
     assert len(asked) < 500
+    shell("edit", shell.json("list", "-n", "1")["memories"][0]["id"], "--summary", "The quay wall is straight")
+    shell("add", "A storm damaged it. " * 9, "--summary", "The storm", "--on", "2024-02-03")
+    assert [line.split("\t")[3] for line in shell("log").splitlines()][1:] == ["The quay wall is straight", "The storm"]
+    assert shell("log", "2024-02-03").split("\t")[3] == "The storm"
 
 
 def test_a_terminal_shows_the_text_of_a_note_with_a_long_path(shell: Shell) -> None:

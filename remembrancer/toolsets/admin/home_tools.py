@@ -6,13 +6,14 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from remembrancer.memory.fields import DETAILS
+from remembrancer.memory.sentences import cut_at_word
 from remembrancer.memory.times.windows import TimeWindow
 from remembrancer.protocol.browsing import MemoryChanged
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.reads import ListedMemory, ListMemories, Order
 from remembrancer.protocol.writes import EraseMemory
 from remembrancer.toolsets.memory.answers import fields_of, iso, set_fields, standing_of
-from remembrancer.toolsets.memory.day_log import dates_in_utc, day_of, read_day, verb_of
+from remembrancer.toolsets.memory.day_log import WHOLE, dates_in_utc, day_of, read_day, verb_of
 from remembrancer.toolsets.memory.fields import GivenFilters, Offset, given, seconds_of
 from remembrancer.toolsets.tools import Answer, Call, cut_notice, non_empty, tool
 
@@ -100,10 +101,16 @@ async def read_log(
     period = day_of(given(day, "today"), now) if begins is None else TimeWindow(begins, ends or now, 0)
     of_events = dates_in_utc(period.start, period.end) if begins is None else tuple(days or ())
     changes, imports = await read_day(
-        call, period, of_events, with_forgotten=include_forgotten, with_archived=include_archived, with_undone=True
+        call,
+        period,
+        of_events,
+        with_forgotten=include_forgotten,
+        with_archived=include_archived,
+        with_undone=True,
+        summarized=True,
     )
     entries = [
-        {"at": _at(each), "did": _did(each), "id": each.memory_id, "text": each.begins, "version": each.version}
+        {"at": _at(each), "did": _did(each), "id": each.memory_id, "text": _text(each.begins), "version": each.version}
         | non_empty(forgotten=each.is_forgotten, member=each.member, undone=each.is_undone)
         | ({"undo_at": each.undo_at} if each.undo_at else {})
         for each in changes
@@ -119,6 +126,10 @@ async def read_log(
 def _at(change: MemoryChanged) -> str:
     at = iso(change.at)
     return at.removesuffix("T00:00:00Z") if change.change == "happened" else at  # it may have only a day
+
+
+def _text(begins: str) -> str:
+    return begins if len(begins) < WHOLE else f"{cut_at_word(begins, WHOLE - 1)} …"
 
 
 def _did(change: MemoryChanged) -> str:

@@ -75,16 +75,17 @@ async def read_day(
     with_forgotten: bool = False,
     with_archived: bool = False,
     with_undone: bool = False,
+    summarized: bool = False,
 ) -> tuple[Sequence[MemoryChanged], Sequence[RunDone]]:
     """The events of a day and the changes that sessions and people made on it, in order, and its imports. A session's
-    own memory is in it if it was promoted. `days`: see `ReadActivity`.
+    own memory is in it if it was promoted. `days`, `summarized`: see `ReadActivity`.
 
     For a memory that has since been forgotten, only the forgetting is listed, without its content, unless
     `with_forgotten`. `with_archived` adds what maintenance has archived, `with_undone` changes that were undone, with
     their undoing.
     """
     without_session = (PROMOTED, ARCHIVED) if with_archived else (PROMOTED,)
-    request = ReadActivity(*call.caller.viewer, day.end, MOST, day.start, WHOLE, with_undo=True, days=days)
+    request = ReadActivity(*call.caller.viewer, day.end, MOST, day.start, WHOLE, summarized, with_undo=True, days=days)
     reply = await call.ask(request)
     changes = [
         msgspec.structs.replace(each, begins="", changed_later=False)

@@ -55,7 +55,8 @@ def _activity(records: Reader, request: ReadActivity) -> ActivityRead:
         SELECT * FROM (SELECT @SPACE, h.memory_id,
                iif(h.change = '{RESTORED}' AND json_extract(h.details, '$.imported') IS NOT NULL, 'imported', h.change),
                h.changed_at, h.session_id, h.version,
-               substr(coalesce(json_extract(h.record, '$.content'), m.content), 1, ?5),
+               substr(coalesce(iif(?7, json_extract(h.record, '$.summary'), NULL),
+                   json_extract(h.record, '$.content'), m.content), 1, ?5),
                coalesce(json_extract(h.record, '$.kind'), m.kind),
                coalesce(json_extract(h.details, '$.fields'), '[]'), coalesce(json_extract(h.record, '$.done'), 0),
                m.forgotten_at IS NOT NULL,
@@ -73,7 +74,15 @@ def _activity(records: Reader, request: ReadActivity) -> ActivityRead:
            ORDER BY h.changed_at DESC, m.number DESC, h.version DESC LIMIT ?3)"""  # noqa: S608 - fixed
     rows = spaces.read(
         spaces.for_each(changed),
-        (before, request.session_id, limit + 1, request.after, request.characters, request.project.id),
+        (
+            before,
+            request.session_id,
+            limit + 1,
+            request.after,
+            request.characters,
+            request.project.id,
+            request.summarized,
+        ),
     )
     rows.sort(key=lambda row: -row[3])
     changes = tuple(
@@ -107,14 +116,23 @@ def _happened(records: Reader, request: ReadActivity, before: float) -> tuple[Me
     """The last events of the requested days in order, one more than the limit if there are more: without records of
     sessions, memories derived from others, and those merged into another."""
     rows = request.days and records.spaces.read(
-        f"""SELECT m.id, 'happened', m.occurred_at, m.session_id, 0, substr(m.content, 1, ?5), coalesce(m.kind, 'fact')
+        f"""SELECT m.id, 'happened', m.occurred_at, m.session_id, 0,
+           substr(coalesce(iif(?8, m.summary, NULL), m.content), 1, ?5), coalesce(m.kind, 'fact')
            FROM memories AS m INDEXED BY memories_scanned WHERE m.space = @SPACE AND m.forgotten_at IS NULL
            AND m.occurred_at >= iif(m.occurred_at % {DAY_S}, ?3, ?6)
            AND m.occurred_at < iif(m.occurred_at % {DAY_S}, ?2, ?7)
            AND m.kind IS NOT '{SESSION_RECORD}' AND m.status != 'promoted' AND {shown_to("m", "?1")} AND NOT EXISTS (
                SELECT 1 FROM memory_links AS l WHERE l.source = m.number AND l.relation = 'derived_from')
            ORDER BY m.occurred_at DESC, m.number DESC LIMIT ?4 + 1""",  # noqa: S608 - fixed
-        (request.session_id, before, request.after, request.limit, request.characters, *request.days),
+        (
+            request.session_id,
+            before,
+            request.after,
+            request.limit,
+            request.characters,
+            *request.days,
+            request.summarized,
+        ),
     )
     return tuple(MemoryChanged(*row) for row in reversed(rows or ()))
 
