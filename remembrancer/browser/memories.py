@@ -60,6 +60,7 @@ DONE: Final = {
     **{"invalidate": "Marked as no longer true.", "replace": "Replaced.", "both": "Both hold.", "undo": "Undone."},
     **{"unmade": "Undone, and so forgotten."},
     **{"nothing": "Nothing was changed."},
+    **{"unnamed": "Nothing was replaced: paste the id of the other memory, or the address of its page."},
     **{"edit": "Saved.", "remember": "Remembered.", "known": "Already remembered.", "erase": "Erased for good."},
     **{"run": "All of it was undone."},
 }
@@ -350,6 +351,11 @@ async def change(view: View) -> Response:
     what = view.field("what")
     if not chosen:
         raise InvalidInput("Nothing is ticked: tick some memories first.")
+    if what == "replace":
+        newer = await view.whole_id(typed := view.field("newer"))
+        if not WHOLE.fullmatch(newer) or not await view.texts((newer,)):
+            return view.go(f"/memory/{chosen[0]}", done="unnamed", newer=typed)
+        what = f"replace/{newer}"
     undo: dict[str, str | None] = {}
     failures: list[RemembrancerError] = []
     for memory_id in chosen[:PAGE]:
@@ -394,8 +400,7 @@ async def _change(view: View, memory: PortableMemory, what: str) -> str:
             return "restore"
         case ["invalidate"]:
             await call("update_memory", valid_until=datetime.now().astimezone().isoformat())
-        case ["replace", *named]:
-            newer = named[0] if named else await view.whole_id(view.field("newer"))
+        case ["replace", newer]:
             await view.call(
                 "update_memory", memory_id=newer, add_links=[{"relation": "supersedes", "target": memory.id}]
             )

@@ -40,7 +40,7 @@ MAX_CHANGES: Final = 1000
 """The maximum number of changes read for a day, or for a session."""
 MAX_SESSIONS: Final = 200
 """The number of latest sessions that pages name by their clients: counting each one's records takes time."""
-ONE_TIME_FIELDS: Final = frozenset({"done", "undo", "failed", "session"})
+ONE_TIME_FIELDS: Final = frozenset({"done", "undo", "failed", "newer", "session", "typed"})
 """Query fields that are dropped when a form leads back to its page."""
 PEOPLE: Final = {BROWSER_SESSION: "You, here", SHELL_SESSION: "You, in the shell", "": "In the background"}
 ELSEWHERE: Final = "A session elsewhere"

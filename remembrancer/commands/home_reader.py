@@ -38,19 +38,21 @@ from remembrancer.protocol.errors import (
 )
 from remembrancer.protocol.ids import PROJECT_ID
 from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.session_life import BROWSER_SESSION, SHELL_SESSION
 
 RECORDS: Final = "memory.db"
 WORDS: Final = 80
 """The number of characters by which a person recognises a memory."""
-PROJECTS: Final = """
+PROJECTS: Final = f"""
     SELECT own.name, path, directory, created_at, last_used_at,
         CAST(total(count) FILTER (WHERE NOT forgotten) AS INTEGER),
         CAST(total(count) FILTER (WHERE forgotten) AS INTEGER),
-        (SELECT count(*) FROM sessions WHERE space = own.number), shares.lane
+        (SELECT count(*) FROM sessions WHERE space = own.number
+            AND session_id NOT IN ('{BROWSER_SESSION}', '{SHELL_SESSION}')), shares.lane
     FROM spaces AS own LEFT JOIN projects ON id = own.name LEFT JOIN shares USING (name)
         LEFT JOIN spaces AS lane ON lane.name = shares.lane
         LEFT JOIN tallies ON space IN (own.number, lane.number)
-    GROUP BY own.number ORDER BY coalesce(last_used_at, 0) DESC, own.name"""
+    GROUP BY own.number ORDER BY coalesce(last_used_at, 0) DESC, own.name"""  # noqa: S608 - fixed
 CLIENTS: Final = """
     SELECT client, max(last_active_at) AS at FROM sessions
     WHERE client IS NOT NULL AND client NOT LIKE 'remembrancer%' GROUP BY client ORDER BY at DESC"""

@@ -95,6 +95,14 @@ const walks = {
     await undo(page);
     assert.strictEqual(await open(page).count(), 3);
     await open(other).nth(2).waitFor(WAIT);
+    // What is typed stays the search after a change.
+    await page.fill("#q", "gate");
+    await page.waitForURL(/q=gate/, WAIT);
+    await tick("north");
+    await press(page, "Forget", "Forgotten: ");
+    assert.strictEqual(await page.inputValue("#q"), "gate");
+    await undo(page);
+    await page.goto(base + "/");
     // Several are moved to the user, and back.
     await tick("north", "west");
     await press(page, "For all my projects", "Moved: 2 memories");

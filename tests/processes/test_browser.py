@@ -161,6 +161,11 @@ def test_every_change_of_a_memory_can_be_undone_but_erasing(visit: Visit) -> Non
     assert "Replaced." in Page(page).text
     assert "replaces this: It is MariaDB now" in Page(page).text
     visit.undo(page)
+    for typed in ("the cable one", "ZZZZ", "http://localhost/?q=it"):
+        page = change(what="replace", newer=typed)
+        assert "Nothing was replaced: paste the id" in Page(page).text
+        assert f'value="{typed}"' in page, "it can be corrected"
+        assert "The database is PostgreSQL" in page
     page = change(what="user")
     assert "Only for its project" in page
     page = visit.undo(page)
@@ -181,6 +186,8 @@ def test_every_change_of_a_memory_can_be_undone_but_erasing(visit: Visit) -> Non
 def test_what_is_typed_is_remembered_and_can_be_undone(visit: Visit) -> None:
     assert len([each for each in Page(visit.get()).forms if each.action.endswith("/remember")]) == 1
     page = visit.do("/remember", passage="The buoy is red")
+    listed = json.loads(done("admin", "projects", "--json", home=visit.door.home))["projects"]
+    assert [each["sessions"] for each in listed if visit.project.endswith(each["id"])] == [0], "only a person was here"
     assert "Remembered: “The buoy is red”" in Page(page).text
     assert "The buoy is red" not in Page(visit.undo(page)).text.partition("Filters")[2]
     page = visit.do("/remember", passage="We decided to paint the mast")
@@ -296,8 +303,13 @@ def test_several_are_tagged_or_forgotten_at_once_and_that_is_undone_at_once(visi
     assert Page(visit.get("/", tag="gates")).text.count("gate is open") == 0
     exported = visit.get("/export", tag="").splitlines()
     assert {json.loads(each)["id"] for each in exported} == set(ids)
-    page = visit.do("/change", id=ids, what="forget", back="/")
-    assert "gate is open" not in Page(page).text
+    searched = visit.get("/", q="gate", typed="1")
+    (back,) = (fields["value"] for tag, fields in Page(searched).elements if fields.get("id") == "searched")
+    assert back == "/?q=gate"
+    assert "#searched" in searched.partition("hx-select-oob=")[2].partition(">")[0], "it follows what is typed"
+    page = visit.do("/change", id=ids, what="forget", back=back)
+    assert 'value="gate"' in page
+    assert "gate is open" not in Page(page).text.partition("Filters")[2]
     visit.undo(page)
     assert Page(visit.get()).text.count("gate is open") == 3
     page = visit.do("/change", id=ids[:2], what="user", back="/")
