@@ -77,7 +77,7 @@ from remembrancer.protocol.writes import (
     needs_room,
 )
 
-FORMAT: Final = 6
+FORMAT: Final = 7
 """The format of entries and of the rules for applying them; any change to either increases it. Release 0.2.0 has format
 3, in which a text that was promoted twice was stored twice."""
 PAGE: Final = 1000
