@@ -686,8 +686,8 @@ async def test_a_project_that_is_moved_can_still_take_back_what_it_gave(owners: 
     here, there = owners
     memory_id = await here.store("tea", "we drink tea")
     await here.done("promote", PromoteMemory(memory_id, "user"))
-    for users in here.files.users:
-        await here.committer.run(users.name, partial(users.rename_project, PROJECT.id, OTHER_PROJECT.id))
+    lane = here.files.shared[here.files.user_file.name]
+    await here.committer.run(lane.name, partial(lane.rename_project, PROJECT.id, OTHER_PROJECT.id))
     await until(lambda: there.finds("user", "tea"))
 
     def source() -> str | None:

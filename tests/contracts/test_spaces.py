@@ -45,6 +45,7 @@ from remembrancer.protocol.writes import (
     ForgetMemory,
     LinkRef,
     ProjectRef,
+    PromoteMemory,
     UpdateMemory,
 )
 from tests.contracts.records_rig import MODEL, RecordsRig, check_derived, embedded, pending, scrub, texts_of
@@ -61,7 +62,7 @@ from tests.patience import PATIENCE_S
 from tests.spaces import locked
 
 SECRET = "zanzibar"
-WRITES = {"note_commit", "apply", "touch", "rename_project", "complete", "apply_in", "close", "save_embeddings"}
+WRITES = {"note_commit", "apply", "touch", "complete", "apply_in", "close", "save_embeddings"}
 WRITES |= {"prune_models", "link_similar", "note_compared", "note_attempts", "try_again"}
 PLAIN = {"name", "users", "space", "spaces", "of", "links_duplicates", "is_users", "is_shared", "commits", "writes"}
 PLAIN |= {"time", "lane_time", "works_here", "names_of"}
@@ -270,13 +271,21 @@ async def test_a_write_behind_a_move_is_applied_and_a_move_that_fails_hides_noth
         found = map(files.open_project, both)
         return [None if records is None else records.counts(None).total for records in found]
 
+    def source_of(memory_id: str) -> str | None:
+        memory = files.user.portable(memory_id, SESSION)
+        return None if memory is None else memory.source_project
+
     try:
         for project in both:
             await files.project(project)
             await store(f"early in {project.id}", project)
+        of_user = store_operation("of the user", "The user drinks tea")
+        for operation in (of_user, change_operation("promote", PromoteMemory(memory_id_of(of_user), "user"))):
+            assert isinstance(await committer.submit(writer, operation), Applied)
         with locked(paths.database), pytest.raises(FileLocked):
             await files.move(PROJECT.id, OTHER_PROJECT, "/there")
         assert counts() == [1, 1]
+        assert source_of(memory_id_of(of_user)) == PROJECT.id
         moving = asyncio.ensure_future(files.move(PROJECT.id, OTHER_PROJECT, "/there"))
         await asyncio.sleep(0)
         late, is_over = store("late", OTHER_PROJECT), threading.Event()
@@ -285,6 +294,7 @@ async def test_a_write_behind_a_move_is_applied_and_a_move_that_fails_hides_noth
         assert isinstance(await late, Applied)
         await asyncio.gather(moving, over)
         assert counts() == [None, 3]
+        assert source_of(memory_id_of(of_user)) == OTHER_PROJECT.id
     finally:
         committer.close()
         files.close()

@@ -13,6 +13,7 @@ from functools import partial
 from remembrancer.actors.store.code_handlers import CodeHandlers
 from remembrancer.actors.store.dispatcher import Handler, Handlers, RequestContext, StoreParts, by_request
 from remembrancer.actors.store.file_handlers import FileHandlers
+from remembrancer.actors.store.records.types import USER
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.ids import PROJECT_ID
 from remembrancer.protocol.sharing import MemoriesMoved, MoveProject
@@ -51,8 +52,8 @@ class ProjectMoves(Handlers):
             joined = 0 if target is None else (await committer.run(new.id, partial(target.counts, None))).total
             if request.dry_run:
                 return MemoriesMoved(memories, joined)
-            for users in files.users:
-                await committer.run(users.name, partial(users.rename_project, old.id, new.id))
+            if (lane := files.shared.get(USER)) is not None:
+                await committer.run(lane.name, partial(lane.rename_project, old.id, new.id))
             await self._file_handlers.discard_index(old.id)
             await files.move(old.id, new, request.directory)
             await self._code.drop(old.id)

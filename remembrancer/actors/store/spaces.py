@@ -254,8 +254,8 @@ class HomeSpaces:
         return records
 
     async def move(self, old: str, new: ProjectRef, directory: str) -> None:
-        """Rename a project's space, after merging any space of the new name into it. If that fails, both stay as they
-        are."""
+        """Rename a project's space, after merging any space of the new name into it, also in the user's own space. If
+        that fails, all stay as they are."""
         await self._committer.run(new.id, partial(self._move, self.database, old, new, directory))
         self._open.pop(old, None)
         self._on_open(self._open[new.id])
@@ -266,6 +266,7 @@ class HomeSpaces:
             if new.id in spaces:
                 merge(SqliteEdits(connection, spaces[new.id], self._clock()), spaces[old])
             connection.execute("UPDATE spaces SET name = ? WHERE name = ?", (new.id, old))
+            SqliteEdits(connection, spaces[USER], self._clock()).rename_project(old, new.id)
             self.catalog.move(connection, old, new, directory)
         self._open[new.id] = Records(database, new.id, self._clock, self.limits)  # before the next write
 

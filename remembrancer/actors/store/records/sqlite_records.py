@@ -169,11 +169,6 @@ class Records(Reader, EmbeddedTexts):
         with self._file.transaction(durable=durable) as connection:
             yield SqliteEdits(connection.connection, self.space, self._clock())
 
-    def rename_project(self, old: str, new: str) -> None:
-        """Rename a project, in the user's space, where memories came from it."""
-        with self._edits() as edits:
-            edits.rename_project(old, new)
-
     def shareable(self) -> list[str]:
         """Return the ids of the memories to share with other hosts, forgotten or not: not those of sessions, nor the
         records of their work."""
