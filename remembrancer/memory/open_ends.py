@@ -3,7 +3,7 @@ tasks with a due date, and questions for all open ends. Pure."""
 
 import re
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, tzinfo
 from typing import Final
 
 from dateutil.relativedelta import relativedelta
@@ -58,16 +58,31 @@ _TASK: Final = re.compile(
 )
 """The beginning of a task, but not of a statement such as "Order 4711 was delivered"."""
 _REMINDER: Final = re.compile(r"(?:please )?remind (?:me|us) (?:to|of|about)\b", re.IGNORECASE)
-_WHEN: Final = re.compile(r"\b(?:on |next |this |(?=tomorrow\b|today\b))", re.IGNORECASE)
+_WHEN: Final = re.compile(
+    r"\b(?:on |next (?!week|month)|this |(?=tomorrow\b|today\b|next (?:week|month)\b))", re.IGNORECASE
+)
 """The beginning of the last day in a reminder, which is due then: "next Monday", "tomorrow"."""
 _MONTH: Final = rf"(?:{'|'.join(name[:3] for name in MONTHS)})(?:\.|[a-z]*)"
 _DUE: Final = re.compile(
-    r"\b(?:due|by|before) (?:on )?(?:the )?(?P<day>\d{4}-\d\d-\d\d|(?P<near>today|tomorrow)"
+    r"\b(?P<how>due|by|before|deadline\b[^.:;\n]{0,60}?(?::| is)) (?:on )?(?:the )?"
+    r"(?P<day>(?P<iso>\d{4}-\d\d-\d\d)|(?P<near>today|tomorrow|next week|next month)"
     rf"|{'|'.join(WEEKDAYS)}"
     rf"|(?P<date>\d{{1,2}}(?:st|nd|rd|th)? (?:of )?{_MONTH}|{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?)"
     r"(?P<year>,? \d{4})?)\b",
     re.IGNORECASE,
 )
+_NEAR: Final = {
+    **{"today": relativedelta(), "tomorrow": relativedelta(days=1)},
+    **{"next week": relativedelta(weeks=1), "next month": relativedelta(months=1)},
+}
+_OBLIGATION: Final = re.compile(
+    r"(?!(?:if|when|once|unless|who)\b)(?:(?!\b(?:that|which|what|why|whether|not|each|every|always)\b)[^,;:?!\n])+ (?:"
+    r"(?:is|are) due(?: by| before)?|(?:must|has to|have to|needs? to) be [^\W\d_]+(?: [^,;:?!\n]+)? (?:by|before))"
+    r"|(?:(?:the|our|my) )?(?:\w+ )?deadline\b.*",
+    re.IGNORECASE,
+)
+"""The words before the date of a deadline that does not begin as a task: "The lease must be signed by"."""
+_RECURRING: Final = re.compile(r" (?:each|every)\b", re.IGNORECASE)
 
 
 def asks_for_open_ends(query: str) -> bool:
@@ -134,10 +149,7 @@ def due_in(text: str, at: float, zone: tzinfo | None = None) -> float | None:
 
         now = datetime.fromtimestamp(at, zone).replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
         with suppress(ValueError):  # no such day
-            if named["near"]:
-                day = now + timedelta(days=named["near"].lower() == "tomorrow")
-            else:
-                day = parse(named["day"], default=now)
+            day = now + _NEAR[named["near"].lower()] if named["near"] else parse(named["day"], default=now)
             if named["date"] and not named["year"]:
                 years = (day + relativedelta(years=each) for each in (-1, 0, 1))
                 day = min(years, key=lambda each: abs(each - now))
@@ -160,7 +172,12 @@ def is_task_with_date(text: str) -> bool:
     """True for a short sentence such as "Renew it by 5 December", but not "It expires by 5 December"."""
     text = _GERMAN_DUE.sub(_due_in_english, text.strip())  # "zum 5. Dezember" looks like two sentences
     begins, is_short = _TASK.match(text), len(text) <= 300 and len(split_sentences(text)) == 1
-    if begins is None or not is_short or text.endswith("?") or due_in(text, 0.0) is None:
+    if not is_short or text.endswith("?") or due_in(text, 0.0) is None:
+        return False
+    dates = (each for each in _DUE.finditer(text) if each["iso"] or each["date"])
+    if any(_OBLIGATION.fullmatch(text, 0, each.end("how")) for each in dates) and not _RECURRING.search(text):
+        return True
+    if begins is None:
         return False
     words = [word.casefold() for word in _WORD.findall(text.partition(" (")[0])]
     is_infinitive = not _LISTS["infinitives"].isdisjoint(words[-1:]) and _LISTS["finite"].isdisjoint(words)
