@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 from typing import Any, Final
 
 import click
@@ -183,7 +184,9 @@ def _replaceable(where: Where, answer: Answer) -> list[str]:
 
 
 def _state_of(memory: Answer, still: str = "") -> str:
-    """A memory's kind, unless it is a fact, and its due date: ", an open end due 2026-12-05"."""
+    """A memory's kind, unless it is a fact, and its due date: ", an open end due 2026-12-05"; or that it is done."""
+    if memory.get("done"):
+        return f", {still}done"
     due = f" {_due_in_words(memory['due'])}" if "due" in memory else ""
     return "" if memory.get("kind", "fact") == "fact" else f", {still}{named_kind(memory['kind'])}{due}"
 
@@ -282,8 +285,9 @@ def edit(
     states |= {"kind": f"now {named_kind(given['kind'])}"} if given["kind"] else {}
     effects = [states[name] for name in changed if name in states]
     if others := ", ".join(name for name in changed if name not in (*states, "type")):  # the type follows from the kind
-        effects.append(f"{others} changed{'' if effects or 'due' not in after else _state_of(after, 'still ')}")
-    outcome = ", ".join(effects)
+        effects.append(f"{others} changed")
+    is_still = "done" not in changed if after.get("done") else "due" in after and effects == [f"{others} changed"]
+    outcome = ", ".join(effects) + (_state_of(after, "still ") if is_still else "")
     # The text as given: another edit may have followed by now.
     name = f"“{excerpt(content, QUOTED)}”" if content and "content" in changed else _name_of(where, memory, answer)
     line = f"{outcome[:1].upper()}{outcome[1:]}: {name}; {where.undo(memory)} undoes it"
@@ -515,9 +519,12 @@ def undo_run(where: Where, run_id: str) -> Report:
             if is_again and places and len(where.places) > 1:  # the user's part, which was undone with the first place
                 continue
             places.append({"project": place.project, "memories": memories, "skipped": skipped, "already": is_again})
-            done = f"{count(len(memories), 'memory')} {'forgotten' if is_import else 'restored'}"
-            done += ". Another import brings them back" if is_import and memories else ""
-            lines.append(f"{place.label}: {_if_applied(answer, 'it was undone before' if is_again else done)}")
+            of_user = len(answer.get("of_user", ()))
+            for owner, number in ((place.label, len(memories) - of_user), ("the user", of_user)):
+                if number or (owner == place.label and not memories):
+                    done = f"{count(number, 'memory')} {'forgotten' if is_import else 'restored'}"
+                    done += ". Another import brings them back" if is_import and number else ""
+                    lines.append(f"{owner}: {_if_applied(answer, 'it was undone before' if is_again else done)}")
             lines += [f"  {_name_of(where, item['memory_id'], {})} is left alone: {item['reason']}" for item in skipped]
             if not is_import:
                 break
@@ -539,7 +546,7 @@ def _last_change(where: Where, yes: bool) -> tuple[str, int | None]:
         raise MemoryUnavailable(f"the last change is not known: {lacking} 'remembrancer undo ID' undoes a given one")
     imports = [run for run in answer["imports"] if not run.get("undone")]
     changes = [entry for entry in answer["changes"] if entry.get("undo_at")]
-    last = max(changes[-1:] + imports[-1:], key=lambda entry: entry["at"], default=None)
+    last = max(changes[-1:] + imports[-1:], key=itemgetter("time"), default=None)
     if last is None:
         elsewhere = "" if where.all_projects else "; --all-projects looks in all projects"
         raise NotFound(f"there is nothing left to undo here{elsewhere}")

@@ -7,7 +7,6 @@ import os
 import re
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -753,13 +752,18 @@ def log(where: Where, day: Sequence[str]) -> Report:
     days = dates_in_utc(period.start, period.end)
     answer, warnings = log_of(where, begins=period.start, ends=period.end, days=days, include_archived=True)
     dates = dates_of(period.start, period.end)
-    undone = Counter(entry["at"] for entry in answer["changes"] if entry["did"] == IMPORT_UNDONE)
+    undone: dict[str, list[float]] = {}
+    for entry in answer["changes"]:
+        if entry["did"] == IMPORT_UNDONE:
+            undone.setdefault(entry["at"], []).append(entry["time"])
     entries = [
         (entry["at"], entry["did"], entry["text"], short(entry["id"]), entry)
         for entry in answer["changes"]
         if (entry["did"] != "imported" or not answer["imports"]) and entry["did"] != IMPORT_UNDONE  # one line each
     ]
-    entries += [(at, IMPORT_UNDONE, count(number, "memory"), "", {}) for at, number in undone.items()]
+    entries += [
+        (at, IMPORT_UNDONE, count(len(times), "memory"), "", {"time": max(times)}) for at, times in undone.items()
+    ]
     entries += [
         (run["at"], "imported", count(run["memories"], "memory"), run["run_id"], run) for run in answer["imports"]
     ]
@@ -767,7 +771,7 @@ def log(where: Where, day: Sequence[str]) -> Report:
         nothing = f"Nothing was stored or changed {'from' if ' to ' in dates else 'on'} {dates}."
         return Report(answer, notes=(*as_notes(warnings), nothing))
     rows, piped = [], []
-    for at, did, text, name, change in sorted(entries, key=lambda entry: (local_time(entry[0]), entry[0])):
+    for at, did, text, name, change in sorted(entries, key=lambda entry: (local_time(entry[0]), entry[-1]["time"])):
         mark = next((mark for mark in ("undone", "forgotten") if mark in change), "")
         start = excerpt(without_marks(text), LONGEST)
         when = local_time(at)
@@ -794,4 +798,4 @@ def log_of(where: Where, **arguments: Any) -> tuple[Answer, dict[str, str]]:
         imports |= {(run["run_id"], "" if run["of_user"] else place.directory): run for run in answer["imports"]}
         warnings |= warnings_of(answer)
     joined = {"changes": changes.values(), "imports": imports.values()}
-    return answer | {name: sorted(entries, key=itemgetter("at")) for name, entries in joined.items()}, warnings
+    return answer | {name: sorted(entries, key=itemgetter("time")) for name, entries in joined.items()}, warnings

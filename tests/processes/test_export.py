@@ -171,15 +171,19 @@ def test_an_undo_without_an_id_takes_an_import_as_one_run_and_no_change_from_its
     for text in ("The ferry leaves at nine.", "The quay is wet."):
         memory_id = json.loads(done("add", text, *here, "--json", home=home))["memory_id"]
         done("tag", memory_id, "sea", *here, home=home)
+    done("add", "I like the quay.", "--user", "--tag", "sea", home=home)
     file = str(home / "export.jsonl")
     done("backup", "export", file, home=home)
     done("backup", "import", file, home=second)
     refused = command("undo", *here, home=second)
-    assert "Undo the whole import of 2 memories (20" in refused.stderr
+    assert "Undo the whole import of 3 memories (20" in refused.stderr
     memory_id = json.loads(done("list", *here, "--json", home=second))["memories"][0]["id"]
     done("tag", memory_id, "port", *here, home=second)
     assert "Undone, its tags are sea again" in done("undo", "--yes", *here, home=second), "the change since comes first"
-    assert ": 2 memories forgotten. Another import brings them back\n" in done("undo", "--yes", *here, home=second)
+    assert done("undo", "--yes", *here, home=second).splitlines() == [
+        f"{tmp_path.name}: 2 memories forgotten. Another import brings them back",
+        "the user: 1 memory forgotten. Another import brings them back",
+    ]
     again = command("undo", "--yes", *here, home=second)
     assert "there is nothing left to undo here" in again.stderr
     note = tmp_path / "notes.md"
@@ -191,9 +195,11 @@ def test_an_undo_without_an_id_takes_an_import_as_one_run_and_no_change_from_its
     done("backup", "import", str(old), home=second)
     imports = [line.split("\t")[2:4] for line in done("log", home=second).splitlines() if "imported\t" in line]
     back = [int(number.split()[0]) for did, number in imports if did == "undone: imported"]
-    assert sum(back) == 4, "two imports, in one line if they were undone in one second"
+    assert sum(back) == 5, "two imports, in one line if they were undone in one second"
     assert len(back) <= 2
-    assert sorted(imports)[: -len(back)] == [*2 * [["imported", "2 memories"]], ["imported", "3 memories"]]
+    assert sorted(imports)[: -len(back)] == [
+        *(["imported", number] for number in ("1 memory", "2 memories", "2 memories", "3 memories"))
+    ]
     done("backup", "import", str(note), home=second)
     assert "\trestored\t" not in done("log", home=second), "no line for each memory"
     done("undo", "--yes", home=second)

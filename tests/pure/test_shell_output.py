@@ -193,6 +193,26 @@ def test_an_overview_has_names_alone(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert capsys.readouterr().out == "No names are known yet\n"
 
 
+@pytest.mark.parametrize(("began", "asked"), [(9.75, "the whole import of 2 memories"), (9.25, "this? stored: zero")])
+def test_of_a_change_and_an_import_in_one_second_the_later_one_is_undone(
+    began: float, asked: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at = {"at": "2026-02-20T10:00:09Z"}
+    stored = at | {"time": 9.5, "did": "stored", "id": FOUND["id"], "version": 1, "undo_at": 1, "text": "zero"}
+    back = at | {"time": 9.875, "did": "undone: imported", "id": FOUND["id"], "version": 3, "text": "one"}
+    run = at | {"time": began, "run_id": "run:import_1", "memories": 2, "of_user": False}
+    history = [{"version": 1, "session_id": "session:shell"}]
+    answers = {"read_log": {"changes": [back, stored], "imports": [run]}, "get_memory": FOUND | {"history": history}}
+    monkeypatch.setattr(
+        Where, "conversations", lambda _: [(Place("/app"), SimpleNamespace(call=lambda tool, **_: answers[tool]))]
+    )
+    assert main(["undo"]) == exit_codes.USAGE
+    assert f"Undo {asked}" in capsys.readouterr().err
+    assert main(["log", "2026-02-20"]) == exit_codes.OK
+    order = [line.split("\t")[2] for line in capsys.readouterr().out.splitlines()]
+    assert order == [*(("stored", "imported") if began > 9.5 else ("imported", "stored")), "undone: imported"]
+
+
 # --- `remembrancer admin maintain` says what was done, also where something of it was refused.
 LANE = "l_0123456789ab"
 SHOP, YARD = "p_0123456789ab", "p_ba9876543210"

@@ -95,8 +95,8 @@ async def read_log(
     include_archived: bool = False,
 ) -> Answer:
     """The log of a day (default: today), or from `begins` to `ends` (default: now), in seconds since the epoch, with
-    the events of `days`, as `ReadActivity` takes them. A change's `undo_at` is the version of the memory to give to an
-    undo."""
+    the events of `days`, as `ReadActivity` takes them. `time` is `at` to the microsecond, in seconds since the epoch. A
+    change's `undo_at` is the version of the memory to give to an undo."""
     now = call.received_at
     period = day_of(given(day, "today"), now) if begins is None else TimeWindow(begins, ends or now, 0)
     of_events = dates_in_utc(period.start, period.end) if begins is None else tuple(days or ())
@@ -110,13 +110,14 @@ async def read_log(
         summarized=True,
     )
     entries = [
-        {"at": _at(each), "did": _did(each), "id": each.memory_id, "text": _text(each.begins), "version": each.version}
+        {"at": _at(each), "time": each.at, "did": _did(each), "id": each.memory_id, "text": _text(each.begins)}
+        | {"version": each.version}
         | non_empty(forgotten=each.is_forgotten, member=each.member, undone=each.is_undone)
         | ({"undo_at": each.undo_at} if each.undo_at else {})
         for each in changes
     ]
     runs = [
-        {"at": iso(each.at), "run_id": each.run_id, "memories": each.changes, "of_user": each.of_user}
+        {"at": iso(each.at), "time": each.at, "run_id": each.run_id, "memories": each.changes, "of_user": each.of_user}
         | non_empty(undone=each.undone_at is not None)
         for each in imports
     ]

@@ -1,6 +1,6 @@
 """The tool `reflect_and_consolidate`: asks the consolidator, by way of the store, to run, or to undo a run."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -55,7 +55,7 @@ async def _undo(call: Call, run_id: str) -> Answer:
     """Undo the changes of a run in the project, of an import in its sessions, and to the user's memories: one operation
     each, since they may be in different lanes, which have separate transactions."""
     unknown: NotFound | None = None
-    results = []
+    results: dict[str, object] = {}
     parts: dict[str, UndoRun] = {"": UndoRun(run_id, "project")}
     if run_id.startswith(IMPORTS):
         parts[" session"] = UndoRun(run_id, "session", if_there=True)
@@ -63,12 +63,12 @@ async def _undo(call: Call, run_id: str) -> Answer:
         parts[" user"] = UndoRun(run_id, "user", if_there=True)
     for part, change in parts.items():
         try:
-            results.append(await call.submit(change, part=part))
+            results[change.place] = await call.submit(change, part=part)
         except NotFound as error:  # the store does not know the tool's arguments
             unknown = NotFound(error.message, field="undo")
-    if known := [each for each in results if isinstance(each, UndoneResult) and each.found]:
+    if known := {place: each for place, each in results.items() if isinstance(each, UndoneResult) and each.found}:
         return _undone(run_id, known)
-    if unknown is not None and None not in results:
+    if unknown is not None and None not in results.values():
         raise unknown
     raise Queued({"run_id": run_id})
 
@@ -94,12 +94,13 @@ def _reflected(call: Call, reflected: Reflected) -> Answer:
     return answer
 
 
-def _undone(run_id: str, results: Sequence[UndoneResult]) -> Answer:
+def _undone(run_id: str, results: Mapping[str, UndoneResult]) -> Answer:
     """The restored memories, and those left alone because they have changed since."""
-    memories = dict.fromkeys(memory_id for result in results for memory_id in result.memories)
+    memories = dict.fromkeys(memory_id for result in results.values() for memory_id in result.memories)
     answer: Answer = {"run_id": run_id, "status": "undone", "memories": list(memories)}
-    skipped = dict.fromkeys(each for result in results for each in result.skipped)
+    skipped = dict.fromkeys(each for result in results.values() for each in result.skipped)
     return answer | non_empty(
+        of_user=results["user"].memories if "user" in results else None,
         skipped=[{"memory_id": each.memory_id, "reason": each.reason} for each in skipped],
-        already_undone=all(result.already for result in results),
+        already_undone=all(result.already for result in results.values()),
     )
