@@ -208,7 +208,7 @@ def search(
     weaker = f"{count(others, 'weaker result')}: --all shows them" if others > 0 and not as_json else ""
     may_answer = any(memory.get("answers") != "hardly" for memory in memories)  # always after a search by words
     is_partial = bool(set(warnings.values()) - {"project_moved"})
-    nearest = "" if is_partial or is_open or may_answer else "Perhaps nothing here answers this; the nearest:"
+    nearest = "" if is_partial or may_answer else "Perhaps nothing here answers this; the nearest:"
     windows = time_windows(" ".join(query), time.time(), None)
     if windows and not nearest and not any(_may_be_from(windows, memory) for memory in memories):
         nearest = "Nothing was found from that time; from other times:"

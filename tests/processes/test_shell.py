@@ -408,7 +408,12 @@ def test_a_list_says_what_is_forgotten_and_a_search_how_surely_each_answers(shel
     done = shell.run("search", "purple elephants")
     assert done.returncode == exit_codes.OK, "something was found"
     assert done.stdout.endswith("\tWe deploy on Tuesdays\t\n")
-    assert done.stderr == "Perhaps nothing here answers this; the nearest:\n"
+    assert done.stderr == (nearest := "Perhaps nothing here answers this; the nearest:\n")
+    open_end = shell.json("add", "Paint the boat", "--kind", "open_end")["memory_id"]
+    asyncio.run(until(Runtime(shell.home).is_drained))
+    assert shell.run("search", "--open", "purple elephants").stderr == nearest
+    assert shell.run("search", "--open", "the boat to paint").stderr == ""
+    shell("forget", "--yes", open_end)
     then = "Nothing was found from that time; from other times:\n"
     for question, says in (("last week", then), ("today", "")):
         assert shell.run("search", f"what did we decide to deploy {question}?").stderr == says
