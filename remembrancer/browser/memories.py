@@ -153,9 +153,9 @@ def _narrowed(view: View) -> str:
         fields["tag"] and f"tag {fields['tag']}",
     ]
     words += [fields["since"] and f"from {fields['since']}", fields["until"] and f"to {fields['until']}"]
-    words += [{"memory": "no notes", "notes": "notes alone"}.get(view.asked("source"), "")]
+    words += [{"memory": "only memories", "notes": "only notes"}.get(view.asked("source"), "")]
     words += [{"important": "the most important first", "due": "open ends"}.get(view.asked("order"), "")]
-    words += ["forgotten too" if view.asked("forgotten") else ""]
+    words += ["including forgotten ones" if view.asked("forgotten") else ""]
     return " · ".join(each for each in words if each)
 
 

@@ -561,10 +561,10 @@ def _last_change(where: Where, yes: bool) -> tuple[str, int | None]:
     entry = next((entry for entry in history if entry["version"] == last["version"]), history[0])
     author = "" if entry["session_id"] == SHELL_SESSION else author_of_change(entry, clients_of(where))
     author = last.get("member", author)  # of a shared memory
-    did = f"{last['did']} by {author}" if author else last["did"]
+    did = f"{last['did']}, by {author}" if author else last["did"]
     owner = "all your projects" if memory["scope"] == "user" else f"the project {last['project']}"
     where.close()
-    confirm(f"Undo this? {did}: {excerpt(last['text'])} ({owner}, {minute(last['at'])})", yes=yes)
+    confirm(f"Undo the last change ({did}) of “{excerpt(last['text'])}” ({owner}, {minute(last['at'])})?", yes=yes)
     return last["id"], last["undo_at"]
 
 
@@ -593,7 +593,8 @@ def _effect_of(answer: Answer, after: Answer) -> str:
     fields = answer["restored_fields"]
     names = [name.replace("_", " ") for name in fields if name not in (*effects, "type", "invalid_reason", "status")]
     known = [effects[name] for name in fields if name in effects]
-    clauses = [*known, f"{', '.join(names) or 'all'} as before"] if names or not known else known
+    others = f"its former {' and '.join(names)} {'is' if len(names) == 1 else 'are'} back"
+    clauses = [*known, others] if names else known or ["it is as it was before"]
     return ", ".join(clauses).replace(" again, it is ", ", ")  # "it is an open end, due 2026-02-20, done again"
 
 

@@ -249,7 +249,7 @@ def _in_order(
     memories, warnings, _ = _gather(where, "list_memories", arguments)
     is_cut = len(memories) > most or "answer_cut" in warnings.values() or len(memories) == MOST_LISTED
     more = (
-        f"There are more: -n N lists N of them (at most {MOST_LISTED}), and --until DAY those up to that day."
+        f"There are more. Use -n N to show up to N (at most {MOST_LISTED}), or --until DAY to show older ones."
         if is_cut
         else ""
     )
@@ -661,7 +661,7 @@ def _showings(where: Where, ids: Sequence[str], number: int) -> Report:
             lines.append(f"  {row.place}  {text}  {short(row.memory_id)}" if row.memory_id else without_id)
     nothing = f"{'None of these' if ids else 'No memory'} has been shown to a session here yet."
     is_cut = any(len(rows) > number for rows in latest)
-    more = "There are more: -n N lists up to N answers with a memory, the latest first."
+    more = "There are more. Use -n N to show up to N, the latest first."
     return Report({"shown": [entry._asdict() for entry in entries]}, lines or nothing, notes=[more] if is_cut else [])
 
 

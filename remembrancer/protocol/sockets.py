@@ -383,7 +383,7 @@ class Dealer(_Endpoint[In]):
             self._up.set()
         else:
             self._up.clear()
-            self._fail_pending(PeerLost, "the connection to the peer broke")
+            self._fail_pending(PeerLost, "the connection was lost")
         if self._on_connection is not None:
             self._on_connection(self._up.is_set())
 

@@ -161,7 +161,7 @@ class Call:
         self.notices.clear()
         if self.embedding_error is not None:
             answer["searchable_by"] = "keyword_only"
-            text = f"Found by its words only for now (keyword_only): {self.embedding_error}"
+            text = f"For now, it is found by its words alone: {self.embedding_error}. (keyword_only)"
             notices[Notice("embedding_failed", text)] = self.embedding_error = None
         if self.degraded:
             answer["degraded"] = True

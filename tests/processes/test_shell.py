@@ -185,9 +185,11 @@ def test_a_move_to_the_user_is_undone_in_its_own_project_only(shell: Shell) -> N
     shell.json("add", "The port is 5433", "--user")
     elsewhere("add", "We have a boat")
     asked = elsewhere("undo", status=exit_codes.USAGE)
-    assert re.search(r"Undo this\? stored: We have a boat \(the project other, 20..-..-.. ..:..\)", asked), asked
+    assert re.search(
+        r"Undo the last change \(stored\) of “We have a boat” \(the project other, 20..-..-.. ..:..\)\?", asked
+    ), asked
     elsewhere("undo", "--yes")
-    assert "The port is 5433 (all your projects, " in elsewhere("undo", status=exit_codes.USAGE)
+    assert "“The port is 5433” (all your projects, " in elsewhere("undo", status=exit_codes.USAGE)
     elsewhere("undo", "--yes")
     refused = elsewhere("undo", memory, status=exit_codes.USAGE)
     assert "came from another project, and only that project can take it back" in refused
@@ -427,7 +429,7 @@ def test_a_list_says_what_is_forgotten_and_a_search_how_surely_each_answers(shel
     assert line.startswith(f"{memory_id}\t"), "it was forgotten last"
     _, narrow = shell.at_a_terminal("list", "--only-forgotten", "-n", "1", COLUMNS="80", NO_COLOR="1")
     assert re.search(r"forgotten 20..-..-.. · .*20..-..-.. · project", narrow)
-    assert "There are more: -n N lists N of them" in narrow
+    assert "There are more. Use -n N" in narrow
     assert shell("list", "--kind", "session_record") == ""
     assert "Nothing was found" in shell("search", "deploy", "--kind", "session_record", status=exit_codes.FAILED)
     refused = shell("add", "password: hunter2-Xk9!qq", status=exit_codes.USAGE)
@@ -526,7 +528,7 @@ def test_a_pair_that_was_settled_waits_again_after_an_undo(shell: Shell) -> None
         assert undone in shell(*undo)
         [waiting] = shell.json("list", "--review")["contradictions"]
         assert (waiting["newer_id"], waiting["older_id"]) == (new, old)
-    assert "undone: kept beside another" in shell("log")
+    assert "undone: kept both" in shell("log")
     assert "related_to" not in shell("show", new)
     assert "is neither forgotten nor replaced" in shell("restore", old, status=exit_codes.USAGE)
 
@@ -690,10 +692,10 @@ def test_an_undo_without_an_id_says_that_an_assistant_made_the_change(shell: She
             await client.call("tag_memory", memory_id=memory_id, add=["ops"])
 
     memory_id = shell.json("add", "We deploy on Tuesdays")["memory_id"]
-    assert "Undo this? stored: We deploy" in shell("undo", status=exit_codes.USAGE)
+    assert "Undo the last change (stored) of “We deploy" in shell("undo", status=exit_codes.USAGE)
     asyncio.run(tagged_by_an_assistant())
     asked = shell("undo", status=exit_codes.USAGE)
-    assert re.search(r"Undo this\? changed \(tags\) by [^:]+: We deploy on Tuesdays", asked), asked
+    assert re.search(r"Undo the last change \(changed \(tags\), by [^:]+\) of “We deploy on Tuesdays”", asked), asked
 
 
 def test_a_terminal_shows_the_beginning_of_a_long_memory_and_a_pipe_all_of_it(shell: Shell) -> None:
@@ -707,10 +709,12 @@ def test_a_terminal_shows_the_beginning_of_a_long_memory_and_a_pipe_all_of_it(sh
     assert " …\t" in shell("log"), "it has only the beginning of so long a text, and says so"
     _, asked = shell.at_a_terminal("undo", says="n\n")
     assert len(asked) < 500
-    shell("edit", shell.json("list", "-n", "1")["memories"][0]["id"], "--summary", "The quay wall is straight")
+    wall = shell.json("list", "-n", "1")["memories"][0]["id"]
+    shell("edit", wall, "--summary", "The quay wall is straight")
     shell("add", "A storm damaged it. " * 9, "--summary", "The storm", "--on", "2024-02-03")
     assert [line.split("\t")[3] for line in shell("log").splitlines()][1:] == ["The quay wall is straight", "The storm"]
     assert shell("log", "2024-02-03").split("\t")[3] == "The storm"
+    assert shell("undo", wall).startswith("Undone, its former summary is back: The quay")
 
 
 def test_a_terminal_shows_the_text_of_a_note_with_a_long_path(shell: Shell) -> None:

@@ -160,7 +160,7 @@ def test_a_list_of_showings_that_ends_within_an_answer_says_so(
         assert main(["show", "--shown", "--all-projects", "-n", str(number)]) == exit_codes.OK
         shown = capsys.readouterr()
         assert shown.out.count("not here") == number
-        assert ("There are more: -n N lists up to N answers" in shown.err) is says
+        assert ("There are more. Use -n N" in shown.err) is says
 
 
 # --- `show --graph` says which filter found nothing.

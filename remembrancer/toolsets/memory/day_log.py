@@ -35,7 +35,7 @@ FORGOTTEN, PROMOTED, ARCHIVED = "forgotten", "promoted", "archived"
 IMPORT_UNDONE: Final = "undone: imported"
 CHANGE_WORDS: Final = {
     **{"superseded": "replaced", "invalidated": "ended", "superseding_undone": "restored"},
-    **{"both hold": "kept beside another"},
+    **{"both hold": "kept both"},
 }
 """The words for changes that are stored under another name."""
 
