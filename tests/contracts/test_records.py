@@ -400,6 +400,17 @@ def test_what_is_probably_replaced_is_marked_until_it_is_settled(rig: RecordsRig
     assert links_of(rig, two) == [(one, "related_to")]
 
 
+def test_what_no_longer_holds_itself_puts_nothing_in_doubt(rig: RecordsRig, four: list[str]) -> None:
+    one, two, *_ = four
+    last = rig.say("the last of these")
+    rig.records.link_similar([NearDuplicate(rig.number(two), rig.number(one), 0.9, relation="contradicts")])
+    rig.do(UpdateMemory(last, add_links=(LinkRef("supersedes", two),)))
+    found: Any = BROWSER_READS[FindUndecided](rig.records, FindUndecided(PROJECT, SESSION))
+    assert (found.pairs, rig.loaded(one).possibly_superseded_by) == ((), ()), "Review and recalls agree"
+    rig.do(RestoreMemory(two))
+    assert rig.loaded(one).possibly_superseded_by == (two,)
+
+
 def test_the_dates_say_which_of_a_pair_is_the_newer_one_whichever_way_it_is_linked(rig: RecordsRig) -> None:
     new = rig.say("the build may take 45 minutes")
     old = rig.say("the build may take 10 minutes", occurred_at=REQUESTED_AT - DAY_S)  # as an import stores it

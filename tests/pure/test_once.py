@@ -170,6 +170,8 @@ def test_what_a_new_memory_without_a_vector_replaces_by_its_words_is_marked_and_
         ("old", ("new",)),
         ("other", ()),
     ]
+    ended = dataclasses.replace(old, record=replace(old.record, superseded_by=("new",)), is_current=False)
+    assert replaced_by_new([ended, new], NOW)[0].record == ended.record, "it is known to be replaced"
     has_links = dataclasses.replace(new, vector=EAST)
     elsewhere = dataclasses.replace(new, record=replace(new.record, space=2))
     document = dataclasses.replace(new, record=replace(new.record, content=text + " It is fast." * 100))

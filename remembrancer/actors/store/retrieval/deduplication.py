@@ -143,7 +143,7 @@ def replaced_by_new(entries: Sequence[Entry], now: float) -> list[Entry]:
     marked = list(entries)
     fresh = [each.record for each in entries if each.vector is None and now - each.record.created_at < NEW_S]
     for new in fresh[:MOST_NEW]:
-        chances = [probability_by_words(new, each.record) for each in marked]
+        chances = [probability_by_words(new, each.record) if each.is_current else 0.0 for each in marked]
         if (chance := max(chances)) >= PROBABLE:
             old = marked[place := chances.index(chance)]
             newer = tuple(dict.fromkeys((*old.record.possibly_superseded_by, new.id)))
