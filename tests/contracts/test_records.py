@@ -457,11 +457,13 @@ def test_of_one_day_the_memory_stored_last_is_the_newer_one_also_if_only_its_day
 def test_superseding_ends_the_validity_of_the_older_until_taken_back(rig: RecordsRig, four: list[str]) -> None:
     one, two, *_ = four
     link, at = LinkRef("supersedes", one), REQUESTED_AT + 5
+    rig.records.link_similar([NearDuplicate(rig.number(two), rig.number(one), 0.9, relation="contradicts")])
     rig.do(UpdateMemory(two, add_links=(link,)), at=at)
     old = rig.shown(one)
     assert (old.valid_until, old.version, old.history[-1].change) == (at, 2, "superseded")
     assert old.history[-1].details == {"by": two, "fields": ["valid_until"]}
     assert (rig.loaded(one).superseded_by, rig.loaded(one).valid_until) == ((two,), at)
+    assert rig.loaded(one).possibly_superseded_by == (), "the same id is not given twice"
     rig.do(UpdateMemory(two, remove_links=(link,)))
     assert (rig.shown(one).valid_until, rig.shown(one).version, rig.loaded(one).superseded_by) == (None, 3, ())
 

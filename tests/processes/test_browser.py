@@ -139,7 +139,7 @@ def test_a_difference_is_told_by_runs_of_words_and_a_score_by_what_its_parts_mea
     assert [(each.label, each.value) for each in bars(shares)] == [
         ("same words", 3.0),
         ("same meaning", 1.5),
-        ("replaced, or set aside", -1.0),
+        ("a similar one is newer", -1.0),
     ]
     assert [each.label for each in bars({"standing": 0.5})] == ["holds for every task"]
     assert [each.label for each in bars({"standing": -0.5})] == ["replaced, or set aside"]

@@ -151,6 +151,9 @@ def test_what_was_replaced_stands_right_behind_what_replaced_it_also_in_a_chain_
     doubted = dataclasses.replace(doubted, scores=replace(doubted.scores, shares={"outdated": -0.3}))
     assert ids(replaced_last([maybe, other, doubted])) == ["new", "old", "other"], "so it does by itself"
     assert ids(replaced_last([other, old])) == ["other", "old"], "nor does what is not found"
+    gone = entry("gone", 0.3, superseded_by=("new",))
+    found = replaced_last([entry("now", 0.9, possibly_superseded_by=("new",)), gone, new])
+    assert [(each.record.id, each.scores.final) for each in found] == [("now", 0.9), ("new", 0.3), ("gone", 0.3)]
     chain = [entry("a", 0.9, superseded_by=("b",)), entry("b", 0.8, superseded_by=("c",)), entry("c", 0.1)]
     assert ids(replaced_last(chain)) == ["c", "b", "a"]
     assert [each.scores.final for each in replaced_last(chain)] == [0.9, 0.9, 0.9]

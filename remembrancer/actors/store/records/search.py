@@ -246,6 +246,8 @@ class SqliteSearch(SqliteWords):
                     ids = linked.setdefault(field, {})
                     if len(ids) < NAMED[field]:
                         ids[other] = None
+                for other in linked.get("superseded_by", ()):  # which settles the doubt
+                    linked.get("possibly_superseded_by", {}).pop(other, None)
                 found[row[0]] = MemoryRecord(**fields | {field: tuple(ids) for field, ids in linked.items()})
         return found
 

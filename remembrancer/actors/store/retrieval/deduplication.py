@@ -156,6 +156,7 @@ def replaced_last(entries: Sequence[Entry]) -> list[Entry]:
     but score well enough (`CLOSE`); otherwise move them right behind it. The successor gets the scores of the entry
     that it replaces, if they are better: it is the valid answer to the same questions."""
     known = {entry.record.id: entry for entry in entries}
+    inherited = {newer: old.scores for old in reversed(entries) for newer in old.record.superseded_by}
     ordered: dict[str, Entry] = {}
     waiting: set[str] = set()
 
@@ -163,7 +164,7 @@ def replaced_last(entries: Sequence[Entry]) -> list[Entry]:
         if entry.record.id in ordered or entry.record.id in waiting:
             return
         waiting.add(entry.record.id)
-        scores = max(entry.scores, replaced, key=lambda each: each.final)
+        scores = max(entry.scores, replaced, inherited.get(entry.record.id, replaced), key=lambda each: each.final)
         behind = []
         for newer in (*entry.record.superseded_by, *entry.record.possibly_superseded_by):
             if (later := known.get(newer)) is None:
