@@ -1,7 +1,7 @@
 """The rules for changes: the memory that results from each. Invalid changes are refused here, before anything is
 written."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC
 from typing import Any, Final, NamedTuple
 
@@ -93,8 +93,11 @@ def changed(before: MemoryVersion, values: Mapping[str, Any]) -> MemoryVersion:
     return msgspec.structs.replace(before, **values)
 
 
-def updated(before: MemoryVersion, change: UpdateMemory, at: float) -> MemoryVersion:
-    """Apply an update, apart from its links. An open end's new text brings its due date, unless one was given by hand.
+def updated(
+    before: MemoryVersion, change: UpdateMemory, at: float, earlier: Callable[[], Iterable[MemoryVersion]] = tuple
+) -> MemoryVersion:
+    """Apply an update, apart from its links. An open end's new text brings its due date, unless one was given by hand,
+    that is, unless the present one is in no text of the memory. `earlier` returns its versions.
 
     Raises `InvalidInput` if a passage does not occur exactly once in the text, an object becomes too large, there are
     too many tags or entities, the scope does not allow the kind, or the validity would end before it begins.
@@ -106,9 +109,8 @@ def updated(before: MemoryVersion, change: UpdateMemory, at: float) -> MemoryVer
         raise InvalidInput(f"only an open end can {can}", field=name, remedy=f"kind: {OPEN_END}")
     after = changed(before, _values_of(before, change))
     if kind_of(after) == OPEN_END and change.due is None and "due" not in change.cleared:
-        apart = (-DAY_S, 0.0, DAY_S / 2)  # "tomorrow" was written the day before, perhaps in another time zone
-        named = {due_in(before.content, (before.due or 0.0) + each, UTC) for each in apart}  # alike on all machines
-        if kind_of(before) != OPEN_END or (after.content != before.content and before.due in named):
+        is_same = after.content == before.content
+        if kind_of(before) != OPEN_END or not (is_same or _is_given_by_hand(before, earlier)):
             after = msgspec.structs.replace(after, due=due_in(after.content, at, UTC) or after.due)
     _check_tags(before, after, "tags")
     if after.scope != "session" and change.kind in SESSION_KINDS:
@@ -280,6 +282,16 @@ def check_remembered(memory_id: str, snapshot: MemoryVersion) -> None:
     """Raises `InvalidInput` if the memory is forgotten."""
     if snapshot.forgotten:
         raise InvalidInput(f"{memory_id} is forgotten: restore it first", field="memory_id", remedy="restore_memory")
+
+
+def _is_given_by_hand(memory: MemoryVersion, earlier: Callable[[], Iterable[MemoryVersion]]) -> bool:
+    """True if an open end's due date, or its lack of one, comes from none of its texts."""
+    apart = (-DAY_S, 0.0, DAY_S / 2)  # "tomorrow" was written the day before, perhaps in another time zone
+
+    def is_in(version: MemoryVersion) -> bool:  # alike on all machines
+        return memory.due in {due_in(version.content, (memory.due or 0.0) + each, UTC) for each in apart}
+
+    return not (is_in(memory) or (memory.due is not None and any(map(is_in, earlier()))))
 
 
 def _check_tags(before: MemoryVersion, after: MemoryVersion, argument: str) -> None:

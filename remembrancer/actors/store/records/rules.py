@@ -227,7 +227,7 @@ def _update(writer: Writer, change: UpdateMemory) -> UpdatedResult:
     """Change the given fields. Links alone do not make a new version, unless they settle a pair."""
     memory = writer.memory(change.memory_id)
     check_remembered(memory.id, memory.now)
-    after = updated(memory.now, change, writer.at)
+    after = updated(memory.now, change, writer.at, lambda: (each.record for each in writer.space.history(memory.id)))
     to_add = _targets(writer, memory.id, change.add_links, "add_links", memory.now.scope)
     to_remove = _targets(writer, memory.id, change.remove_links, "remove_links")
     made = writer.revise(
