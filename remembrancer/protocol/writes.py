@@ -496,6 +496,8 @@ class NearMemory(msgspec.Struct, frozen=True):
     content: str
     replaced_by: str
     newer: str = ""
+    is_private: bool = False
+    """True if the later one belongs to its session, which cannot replace what others see."""
 
 
 class Applied(msgspec.Struct, frozen=True, tag=True):

@@ -23,6 +23,7 @@ from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.reads import Recall
 from remembrancer.protocol.session_life import EndSession, StartSession
 from remembrancer.protocol.writes import NearMemory, Operation, ProjectRef, Submit, UpdateMemory
+from remembrancer.toolsets.memory.answers import near_of
 from remembrancer.toolsets.service import Written
 from remembrancer.toolsets.tools import answer_text, load_tools
 from tests.actors.gateway_rig import RawClient, Rig, call, content_of
@@ -89,6 +90,7 @@ async def test_what_is_probably_replaced_is_named_with_the_call_that_settles_it(
     assert near["replaced_by"].endswith(answer["memory_id"])
     replaces = "update_memory(replaced_by, supersedes=[id])"
     assert (answer["if_replaced"], answer["if_both_hold"]) == (replaces, "restore_memory(id)")
+    assert near_of([NearMemory("a", "a", "b", is_private=True)], ())["if_replaced"] == "forget_memory(id)"
 
 
 async def test_an_answer_says_how_to_take_back_that_a_memory_is_replaced(patient_rig: Rig) -> None:

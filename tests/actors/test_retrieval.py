@@ -425,6 +425,8 @@ async def test_who_waits_for_the_vectors_hears_what_is_probably_replaced_as_does
     assert (await gateway.embedding_of(new)).near == (), "it is told once"
     found = {each.id: each.possibly_superseded_by for each in (await gateway.recall("lantern port")).memories}
     assert (found[old], found[new]) == ((new,), ())
+    own = await gateway.store(OTHER_PORT.replace("9090", "6060"), scope="session")
+    assert [each.is_private for each in (await gateway.embedding_of(own)).near] == [True]
 
 
 async def two_ports(gateway: Gateway) -> tuple[str, str, Callable[[], Awaitable[bool]]]:

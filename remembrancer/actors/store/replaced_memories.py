@@ -118,7 +118,9 @@ class ReplacedMemories:
                     continue  # already told, or the session is unknown
                 near = self._pending.setdefault(session_id, [])
                 if len(near) < MAX_PENDING_REPORTS:
-                    near.append(NearMemory(each.earlier.id, each.earlier.content, each.later.id, each.later.content))
+                    is_private = each.later.scope == "session"
+                    texts = each.earlier.id, each.earlier.content, each.later.id, each.later.content
+                    near.append(NearMemory(*texts, is_private=is_private))
             _keep_last(self._pending, MAX_REMEMBERED)
 
 

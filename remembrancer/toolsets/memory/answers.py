@@ -175,4 +175,5 @@ def near_of(found: Sequence[NearMemory], stored: Collection[str]) -> Answer:
         | non_empty(newer="" if each.replaced_by in stored else cut_at_word(each.newer, NEWER_CHARACTERS))
         for each in near.values()
     ]
-    return {"note": DATA, "near": replaced, **SETTLED} if replaced else {}
+    settled = SETTLED | ({"if_replaced": "forget_memory(id)"} if any(each.is_private for each in found) else {})
+    return {"note": DATA, "near": replaced, **settled} if replaced else {}
