@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from operator import itemgetter
 from typing import Any, Final
 
@@ -30,15 +31,18 @@ from remembrancer.memory.promotion import named_kind
 from remembrancer.memory.sentences import excerpt
 from remembrancer.memory.short_ids import has_part
 from remembrancer.memory.text import count, tags_in
-from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable, NotFound
+from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable, NotFound, RemembrancerError
 from remembrancer.protocol.kinds import KINDS
 from remembrancer.protocol.runs import IMPORTS
 from remembrancer.protocol.session_life import SHELL_SESSION
+from remembrancer.protocol.writes import NearMemory
 
 RUN: Final = "run:"
 """The prefix of a run's id."""
 ERASED: Final = "no memory with the id"
 """Part of the error for the whole id of an erased memory, but not for an unknown short id."""
+COMPARED_WITHIN_S: Final = 1.0
+"""The time that `add` waits to learn which memories the new ones probably replace. Others wait in Review."""
 QUOTED: Final = 80
 """The number of characters of a memory that the message about its change quotes."""
 UNCHANGED: Final = "Nothing was changed: it is already like that."
@@ -145,11 +149,9 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
     if not content:
         raise InvalidInput("there is nothing to remember: the text is empty")
     conversation = where.first()
-    embedding = conversation.call("get_memory_status").get("embedding", {})
     answer = conversation.call(
         "store_memory",
         content=content,
-        wait_for_embedding=bool(embedding.get("workers") and not embedding.get("pending")) or None,
         scope="user" if where.user else None,
         tags=list(tag) or None,
         allow_secrets=allow_secrets or None,
@@ -169,18 +171,31 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
         line += f" (its kind stays: 'remembrancer edit {stored[0][1]} --kind {given['kind']}' changes it)"
     if given["supersedes"] is not None:
         line += f". It replaces: {_name_of(where, given['supersedes'], answer)}"
-    report = _done(answer, line)
-    return report._replace(notes=(*report.notes, *_replaceable(where, answer)))
-
-
-def _replaceable(where: Where, answer: Answer) -> list[str]:
-    """The notes about memories that the one just stored probably replaces, with the commands that settle it."""
-    near = [(each, short(each["id"])) for each in answer.get("near", ()) if "newer" not in each]
-    return [
-        f"Does it replace “{excerpt(each['content'], QUOTED)}”? 'remembrancer edit {old} --replaced{where.repeated}' "
-        f"says so, 'remembrancer edit {old} --both{where.repeated}' that both hold."
-        for each, old in near
+    near = [*answer.get("near", ()), *(_replaceable(where, ids) if conversation.embeds_soon else ())]
+    report = _done(answer | ({"near": near} if near else {}), line)
+    asked = [
+        f"Does “{excerpt(each.get('newer', content), QUOTED)}” replace “{excerpt(each['content'], QUOTED)}”? Then run "
+        f"'remembrancer edit {short(each['replaced_by'])} --supersedes {short(each['id'])}{where.repeated}'."
+        for each in near
     ]
+    return report._replace(notes=(*report.notes, *asked))
+
+
+def _replaceable(where: Where, stored: Sequence[str]) -> list[Answer]:
+    """The memories that those just stored probably replace, as far as that is known within a moment."""
+    from remembrancer.commands.runtime_client import ask_store
+    from remembrancer.protocol.reads import AwaitEmbedding, FindIds
+    from remembrancer.toolsets.memory.answers import near_of
+
+    near: list[NearMemory] = []
+    viewer, until = (where.places[0].project, where.session or SHELL_SESSION), time.monotonic() + COMPARED_WITHIN_S
+    with suppress(RemembrancerError):  # they are stored nevertheless
+        ids = ask_store(FindIds(*viewer, tuple(map(short, stored))), answer_s=COMPARED_WITHIN_S, away_s=0.0)
+        for memory, _ in chain.from_iterable(ids.candidates.values()):
+            if (left_s := until - time.monotonic()) > 0:
+                near += ask_store(AwaitEmbedding(*viewer, memory), answer_s=left_s, away_s=0.0).near
+    replaced: list[Answer] = near_of(near, ()).get("near", [])
+    return replaced
 
 
 def _state_of(memory: Answer, still: str = "") -> str:
@@ -214,7 +229,7 @@ def _due_in_words(due: str) -> str:
         help="Move a memory from its session to the project, or from the project to the user, or back.",
     ),
     flag("--replaced", "pair", flag_value="supersedes", help="Settle a pair of list --review: the newer one is true."),
-    flag("--both", "pair", flag_value="related_to", help="Settle a pair of list --review: both are true."),
+    flag("--both", "pair", flag_value="related_to", help="Settle its pairs of list --review: both are true."),
     option("--supersedes", type=memory_id, metavar="ID", help="A memory that this one replaces from now on."),
     option(
         "--tag",
@@ -280,7 +295,9 @@ def edit(
     states = {
         "done": "closed" if done else "reopened" if reopen else "no longer done",
         "due": _due_in_words(after["due"]) if after.get("due") else "due date removed",
-        "occurred_at": f"its day is now {after['occurred_at'][:10]}" if after.get("occurred_at") else "day removed",
+        "occurred_at": f"its day is now {local_time(after['occurred_at'])[:10]}"
+        if after.get("occurred_at")
+        else "day removed",
     }
     states |= {"kind": f"now {named_kind(given['kind'])}"} if given["kind"] else {}
     effects = [states[name] for name in changed if name in states]
@@ -295,21 +312,29 @@ def edit(
 
 
 def _settle(where: Where, memory: str, relation: str, reason: str | None) -> Report:
-    """Decide whether a newer memory replaces this one."""
+    """Decide whether a newer memory replaces this one. Both hold with all that might replace it."""
     from remembrancer.commands.runtime_client import ask_store
     from remembrancer.protocol.browsing import MOST_PAIRS, FindUndecided
 
     for place, conversation in where.conversations():
         review = ask_store(FindUndecided(place.project, where.session or SHELL_SESSION, limit=MOST_PAIRS))
-        for pair in review.pairs:
-            if has_part(pair.older.id, short(memory)):
-                link = {"relation": relation, "target": pair.older.id}
-                answer = conversation.call("update_memory", memory_id=pair.newer.id, add_links=[link], reason=reason)
-                newer = f"“{excerpt(pair.newer.content)}”"
-                if relation == "supersedes":
-                    line = f"“{excerpt(pair.older.content, QUOTED)}” is replaced by: {newer}"
-                    return _done(answer, f"{line}; {where.undo(pair.older.id)} takes that back")
-                return _done(answer, f"Both hold. The newer one: {newer}; {where.undo(pair.newer.id)} takes that back")
+        pairs = [pair for pair in review.pairs if has_part(pair.older.id, short(memory))]
+        if relation == "supersedes" and len(pairs) > 1:
+            newer = ", ".join(f"“{excerpt(pair.newer.content, QUOTED)}” ({short(pair.newer.id)})" for pair in pairs)
+            command = f"'remembrancer edit NEWER --supersedes {short(memory)}{where.repeated}'"
+            raise InvalidInput(f"several may replace it: {newer}; {command} names the right one")
+        answers, lines = [], []
+        for pair in pairs:
+            link = {"relation": relation, "target": pair.older.id}
+            answer = conversation.call("update_memory", memory_id=pair.newer.id, add_links=[link], reason=reason)
+            line = f"Both hold. The newer one: “{excerpt(pair.newer.content)}”; {where.undo(pair.newer.id)}"
+            if relation == "supersedes":
+                line = f"“{excerpt(pair.older.content, QUOTED)}” is replaced by: “{excerpt(pair.newer.content)}”; "
+                line += where.undo(pair.older.id)
+            answers.append(answer)
+            lines.append(_if_applied(answer, f"{line} takes that back"))
+        if pairs:
+            return _all_done("settled", answers, lines)
     raise NotFound(f"{short(memory)} is not the older memory of any pair in 'remembrancer list --review'")
 
 
@@ -345,7 +370,9 @@ def tag(where: Where, memory: str, tags: Sequence[str], remove: Sequence[str]) -
     had = remove
     with suppress(MemoryUnavailable):  # it will be queued
         had = where.ask("get_memory", memory_id=memory).get("tags", ())
-    remove = [tag for text in remove for tag in ((text,) if text in had else tags_in(text))]
+    own = {name.casefold(): name for name in had} | {name: name for name in had}
+    named = [tag for text in remove for tag in ((text,) if text.casefold() in own else tags_in(text))]
+    remove = [own.get(tag) or own.get(tag.casefold(), tag) for tag in named]
     answer = where.ask("tag_memory", memory_id=memory, add=list(tags) or None, remove=list(remove) or None)
     removed = ", ".join(name for name in remove if name in had)
     tags_now = ", ".join(answer.get("tags", ()))
@@ -584,7 +611,7 @@ def _effect_of(answer: Answer, after: Answer) -> str:
         "done": "it is done again" if after.get("done") else "it is open again",
         "tags": f"its tags are {', '.join(after['tags'])} again" if after.get("tags") else "it has no tags again",
         "due": f"it is due {local_time(after['due'])} again" if "due" in after else "it has no due date again",
-        "occurred_at": f"its day is {after['occurred_at'][:10]} again"
+        "occurred_at": f"its day is {local_time(after['occurred_at'])[:10]} again"
         if "occurred_at" in after
         else "it has no day again",
         "kind": f"it is {named_kind(after['kind'])} again" if after.get("kind") else "it has no kind again",

@@ -76,6 +76,11 @@ def tags_given(_: click.Context, __: click.Parameter, values: Sequence[str]) -> 
     return tuple(dict.fromkeys(tag for value in values for tag in tags_in(value) or (value,)))
 
 
+def _tags_sought(_: click.Context, __: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
+    """The same for a filter, which also finds a tag with a comma, as earlier releases stored them."""
+    return tuple(dict.fromkeys(tag for value in values for tag in (value, *tags_in(value))))
+
+
 def since(text: str) -> str:
     """Parse the start of a period for the tools: a day (2026-02-20), a time, an age (`3d`, `12h`, `2w`), or a phrase as
     in a question (`yesterday`, `last week`, `Monday`)."""
@@ -122,7 +127,7 @@ FILTERS: Final = (
         "--tag",
         "tags",
         multiple=True,
-        callback=tags_given,
+        callback=_tags_sought,
         metavar="TAG",
         help="Only memories with one of these tags (a,b are two).",
     ),

@@ -152,13 +152,14 @@ async def request_store(
     question: Request[T],
     *,
     answer_s: float = STORE_ANSWER_S,
+    away_s: float = STORE_BUDGET_S,
     environ: Mapping[str, str] = os.environ,
     slow: str = "Waiting for the memory",
 ) -> T:
     """The store's answer, waited for while the store is away. Starts a runtime if none is up, which ends by itself,
-    like a session's. `answer_s` limits the time of the store's work. `slow` is shown at a terminal if that takes more
-    than a second. The question must be idempotent, since it may be repeated. Raises `MemoryUnavailable` if no store
-    came within the budget, and the error with which a store refuses."""
+    like a session's. `answer_s` limits the time of the store's work, `away_s` that of its absence. `slow` is shown at a
+    terminal if that takes more than a second. The question must be idempotent, since it may be repeated. Raises
+    `MemoryUnavailable` if no store came within the budget, and the error with which a store refuses."""
     from remembrancer.commands.terminal import notice_when_slow
 
     places = find_places(environ)
@@ -173,7 +174,7 @@ async def request_store(
     async with StoreClient(endpoint, Speaker("command", new_ulid())) as client:
         try:
             with notice_when_slow(slow):
-                return await client.ask(question, answer_s, away_s=STORE_BUDGET_S, on_wait=start)
+                return await client.ask(question, answer_s, away_s=away_s, on_wait=start)
         except StoreAway as error:
             raise MemoryUnavailable(
                 f"{error.message}: look at {places.logs}, then run the command again: it continues where it stopped"

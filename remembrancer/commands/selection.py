@@ -155,7 +155,8 @@ class Where:
     def repeated(self) -> str:
         """The options with which another command finds the same memories."""
         named = "" if self.project is None else f" --project {shlex.quote(self.project)}"
-        return " --all-projects" if self.all_projects else named
+        named += "" if self.session is None else f" --session {shlex.quote(self.session)}"
+        return f" --all-projects{named}" if self.all_projects else named
 
     def undo(self, memory: str) -> str:
         """The command that undoes a memory's last change."""
@@ -194,15 +195,19 @@ class GatewayConnection:
             named = {"id": place.name, "path": place.directory} if place.name else None
             self._gateway = GatewayClient(link, places, session, place.directory, environ, "remembrancer shell", named)
             self.close = self._gateway.close
+            self.embeds_soon = False
+            """True if a worker is free to embed what is stored now."""
             while not self._has_store() and time.monotonic() < give_up_at:
                 pause(LOOK_S)  # without the store, the answer would come from the cache
 
     def _has_store(self) -> bool:
         try:
-            connection: Answer = self._asked("get_memory_status", {})["connection"]
+            status = self._asked("get_memory_status", {})
         except (RecordsUnusable, FileLocked):
             return True  # it is there, but cannot read its file: writes are queued
-        return bool(connection["status"] == "connected")
+        embedding = status.get("embedding", {})
+        self.embeds_soon = bool(embedding.get("workers") and not embedding.get("pending"))
+        return bool(status["connection"]["status"] == "connected")
 
     def call(self, tool: str, **arguments: Any) -> Answer:
         """The answer of a tool, waited for while the memory is busy, or is being upgraded from an older release.

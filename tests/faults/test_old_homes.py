@@ -304,8 +304,10 @@ async def test_a_write_is_queued_while_there_is_no_room_to_upgrade_an_old_home(t
     paths = old_home(tmp_path / "home", "0.2.0.tar.gz")
     without_room = {f"{spaces.__name__}.migrate_old_home": bring_forward_without_room}
     rig = Rig(paths.home, Settings())
+    add = partial(command, "add", "The buoy is red", home=paths.home, directory=tmp_path)
     async with store_rig(paths.home, constants=without_room), rig.running(), rig.session() as client:
         await rig.until_store_answers()
+        assert "Queued durably" in (await asyncio.to_thread(add)).stdout
 
         async def is_explained() -> bool:
             (warning,) = (await client.store("The beacon burns on the northern mole"))["warnings"]

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -20,12 +21,13 @@ from remembrancer.commands import exit_codes
 from remembrancer.config.project import project_of
 from remembrancer.memory.decay import DAY_S
 from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.toolsets.memory.store_memory import SPLIT
 from tests.cases import cases
 from tests.conftest import empty_home
 from tests.forked import run_at_terminal
 from tests.git import git
 from tests.patience import until
-from tests.runtime import Runtime, Session, command, files_with, stop_runtime
+from tests.runtime import Runtime, Session, command, embedded, files_with, stop_runtime
 from tests.spaces import connect_space, write_rows
 
 
@@ -128,7 +130,10 @@ def test_a_memory_is_stored_found_corrected_and_the_correction_undone(shell: She
     assert ", no longer sea:" in shell("tag", memory_id, "--remove", "sea", "--remove", "tea")
     assert shell.json("tag", memory_id, "a,b", "--remove", "weekly")["tags"] == ["a", "b"]
     assert shell.json("tag", memory_id, '"c,d"', "--remove", "a,b")["tags"] == ["c,d"]
-    assert shell.json("tag", memory_id, "weekly", "--remove", "c,d")["tags"] == ["weekly"]
+    for tags in ("c,d", "a,b"):
+        for looks in (("list",), ("search", "boat", "--all")):
+            assert shell.run(*looks, "--tag", tags).stdout.count("\n") == (tags == "c,d")
+    assert shell.json("tag", memory_id, "weekly", "--remove", "C,D")["tags"] == ["weekly"]
     assert shell("tag", memory_id, "weekly") == "Nothing was changed: it is already like that. Tags: weekly\n"
     shell("edit", memory_id, "--to", "user")
     assert shell.json("show", memory_id)["scope"] == "user"
@@ -470,8 +475,9 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
     ):
         old = shell.json("add", older)["memory_id"]
         asked = shell.run("add", newer).stderr
-        assert decision == "--both" or f"'remembrancer edit {old} --replaced' says so" in asked, "the model is loaded"
         waiting = asyncio.run(until(lambda: shell.json("list", "--review")["contradictions"]))
+        command = f"'remembrancer edit {waiting[0]['newer_id']} --supersedes {old}'"
+        assert decision == "--both" or f"replace “{older}”? Then run {command}." in asked, "the model is loaded"
         assert [(each["older"], each["newer"]) for each in waiting] == [(older, newer)]
         [line] = shell("list", "--review").splitlines()
         new = waiting[0]["newer_id"]
@@ -505,6 +511,36 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
     assert (pair["newer_id"], "10 minutes" in pair["older"]) == (new, True)
     listed = {each["id"]: each.get("possibly_superseded_by") for each in shell.json("list")["memories"]}
     assert (listed[new], listed[pair["older_id"]]) == (None, [new])
+
+
+def test_a_memory_that_several_may_replace_is_settled_by_naming_one_or_holds_beside_all(shell: Shell) -> None:
+    versions = ("Postgres 14", "Postgres 15 now, no longer Postgres 14", "Postgres 16 now, no longer Postgres 15")
+    old, middle, new = (shell.json("add", f"The database is {each}")["memory_id"] for each in versions)
+
+    def newer_of_old() -> set[str]:
+        pairs = shell.json("list", "--review")["contradictions"]
+        return {each["newer_id"] for each in pairs if each["older_id"] == old}
+
+    asyncio.run(until(lambda: newer_of_old() == {middle, new}))
+    refused = shell("edit", old, "--replaced", status=exit_codes.USAGE)
+    assert f"'remembrancer edit NEWER --supersedes {old}'" in refused
+    assert f"({middle})" in refused
+    assert f"({new})" in refused
+    assert newer_of_old() == {middle, new}
+    held = shell("edit", old, "--both")
+    assert [f"'remembrancer undo {each}'" in held for each in (middle, new)] == [True, True]
+    assert newer_of_old() == set()
+
+
+@alone
+def test_an_embedder_that_hangs_is_waited_for_in_silence(shell: Shell) -> None:
+    shell("add", "The buoy is red")
+    asyncio.run(until(lambda: embedded(shell.json("status")["embedding"])))
+    [pid] = [each["pid"] for each in shell.json("status")["processes"] if each["name"].startswith("embedder")]
+    os.kill(pid, signal.SIGSTOP)
+    added = shell.run("add", "Next: paint the boat; sand the oars; fold the sails")
+    assert (added.returncode, added.stderr, added.stdout.count("Remembered")) == (0, f"{SPLIT}\n", 3)
+    assert shell.json("status")["embedding"]["pending"] == 3, "it did not wait for another embedder"
 
 
 def test_what_is_to_be_copied_is_not_broken_at_the_edge_of_a_terminal(shell: Shell) -> None:
