@@ -643,7 +643,7 @@ def _changed(before: str, after: str) -> tuple[str, str]:
 def _showings(where: Where, ids: Sequence[str], number: int) -> Report:
     """The answers in which memories were shown to sessions, according to the log."""
     from remembrancer.actors.gateway.shown_log import ShownLog
-    from remembrancer.commands.home_reader import first_words
+    from remembrancer.commands.home_reader import first_words_then
     from remembrancer.commands.runtime_client import paths_here
 
     log = ShownLog(paths_here().home, kept_s=0.0)
@@ -652,8 +652,8 @@ def _showings(where: Where, ids: Sequence[str], number: int) -> Report:
     latest = [log.read(memory_id=name, **filters) for name in ids or ("",)]
     entries = [row for rows in latest for row in rows[:number]]
     clients = clients_of(where) if entries else {}
-    named = [entry.memory_id for entry in entries if entry.memory_id]
-    words = first_words(paths_here(), {entry.project for entry in entries}, named)
+    named = {(entry.memory_id, entry.at) for entry in entries if entry.memory_id}
+    words = first_words_then(paths_here(), {entry.project for entry in entries}, named) if named else {}
     lines = []
     for (at, session, tool, question), rows in groupby(entries, attrgetter("at", "session_id", "tool", "question")):
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
@@ -661,7 +661,7 @@ def _showings(where: Where, ids: Sequence[str], number: int) -> Report:
         asked = f": {one_line(question)}" if question else ""
         lines.append(f"{when}  {author}, {tool.replace('_', ' ')}{asked}")
         for row in rows:
-            text = words.get(row.memory_id, "not here")
+            text = words.get((row.memory_id, at), "not here")
             without_id = f"  {row.place}  a part of a file" if row.place else "  nothing was found"
             lines.append(f"  {row.place}  {text}  {short(row.memory_id)}" if row.memory_id else without_id)
     nothing = f"{'None of these' if ids else 'No memory'} has been shown to a session here yet."

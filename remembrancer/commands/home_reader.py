@@ -62,13 +62,18 @@ SPACES: Final = """
         LEFT JOIN spaces AS lane ON lane.name = shares.lane
     WHERE own.name NOT GLOB 'l_*' ORDER BY own.name"""
 """The spaces of the projects and the user, and of the lanes that they share."""
-FIND: Final = """
-    SELECT own.name, id, content, iif(forgotten_at IS NULL, NULL, coalesce(forgotten_reason, '')),
-        CASE WHEN json_valid(source) THEN json_extract(source, '$.file') END AS file
+OF_PROJECTS: Final = """
     FROM spaces AS own
         JOIN spaces AS part ON part.name = own.name OR part.name = (SELECT lane FROM shares WHERE name = own.name)
         JOIN memories ON space = part.number
     WHERE own.name IN (SELECT value FROM json_each(?))"""
+FIND: Final = f"""
+    SELECT own.name, id, content, iif(forgotten_at IS NULL, NULL, coalesce(forgotten_reason, '')),
+        CASE WHEN json_valid(source) THEN json_extract(source, '$.file') END AS file {OF_PROJECTS}"""
+THEN: Final = f"""
+    SELECT coalesce((SELECT json_extract(record, '$.content') FROM history AS h WHERE h.space = part.number
+        AND memory_id = id AND changed_at <= ? ORDER BY version DESC LIMIT 1), content) {OF_PROJECTS} AND id = ?"""  # noqa: S608 - fixed
+"""The text of a memory at a time."""
 RESTORE: Final = "'remembrancer down', then 'remembrancer doctor --repair'; or restore a backup"
 
 
@@ -177,6 +182,18 @@ def find_memories(
 def first_words(paths: RuntimePaths, projects: Iterable[str], memory_ids: Iterable[str]) -> dict[str, str]:
     """The first words of the memories that `find_memories` finds, by their ids."""
     return {memory.id: excerpt(memory.content, WORDS) for memory in find_memories(paths, projects, memory_ids)}
+
+
+def first_words_then(
+    paths: RuntimePaths, projects: Iterable[str], shown: Collection[tuple[str, float]]
+) -> dict[tuple[str, float], str]:
+    """The first words of memories at the times when they were shown, of those that `find_memories` finds."""
+    words, seen = {}, json.dumps([USER, *projects])
+    with _records(paths) as file:
+        for memory_id, at in shown:
+            for (content,) in [] if file is None else file.rows(THEN, (at, seen, memory_id)):
+                words[memory_id, at] = excerpt(content, WORDS)
+    return words
 
 
 # --- file states ---

@@ -16,10 +16,11 @@ _ABBREVIATION: Final = re.compile(
 _ABBREVIATION_LENGTH: Final = 9
 _LONGEST_NUMBER: Final = 4
 LETTERS_A_WORD: Final = 10
+_NUMBER: Final = re.compile(r"\d")
 _BULLET: Final = re.compile(r"\A(?:[-*•>]|#{1,6}|\d{1,3}[.)])\s+")
 _PREFACE: Final = re.compile(
     r"\A\s*(?:\(?\d{4}-\d\d-\d\d\)?[:,]?\s+)?"
-    r"(?:(?:correction|decision|decided|convention|preference|rule|note|fact|update|reminder)\b[^:.\n]{0,60}:\s+)?",
+    r"(?P<label>(?:correction|decision|decided|convention|preference|rule|note|fact|update|reminder)\b[^:.\n]{0,60}:\s+)?",
     re.IGNORECASE,
 )
 """The words that say when, by whom and as what a text was noted: "2026-02-18 Correction from Marta: "."""
@@ -69,6 +70,12 @@ def from_best_sentence(text: str, score: Callable[[str], int]) -> str:
 def without_preface(text: str) -> str:
     """The text without the words that say when, by whom and as what it was noted."""
     return _PREFACE.sub("", text)
+
+
+def without_label(text: str) -> str:
+    """The text without its preface, unless this has a number, such as a date: "Decided on 27 November: "."""
+    preface = _PREFACE.match(text)
+    return text if preface and _NUMBER.search(preface["label"] or "") else without_preface(text)
 
 
 def cut_at_word(text: str, length: int) -> str:

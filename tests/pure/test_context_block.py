@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 from remembrancer.actors.store.retrieval.context import OpenFiles
 from remembrancer.memory.contexts import AROUND, ENDS_SHARE, STANDING_SHARE, choose, section_of
 from remembrancer.memory.relevance import MOST_FOR_PROMPT, needed_for_prompt
-from remembrancer.memory.sentences import first_words, from_best_sentence, without_marks
+from remembrancer.memory.sentences import first_words, from_best_sentence, without_label, without_marks
 from remembrancer.memory.text import neutralised
 from remembrancer.memory.tokens import estimate_tokens, whole_characters
 from remembrancer.protocol.kinds import Kind
@@ -436,6 +436,11 @@ def test_the_hint_says_whether_filters_narrowed_the_question() -> None:
 @pytest.mark.parametrize(("text", "words", "line"), cases("context_block", "first_words"))
 def test_the_first_words_of_a_text_are_on_one_line(text: str, words: int, line: str) -> None:
     assert first_words(text, words) == line
+
+
+@pytest.mark.parametrize(("text", "rest"), cases("context_block", "labels"))
+def test_a_text_without_its_label_keeps_a_date_in_it(text: str, rest: str) -> None:
+    assert without_label(text) == rest
 
 
 @pytest.mark.parametrize(("text", "words", "line"), cases("context_block", "best_sentences"))

@@ -8,7 +8,7 @@ from remembrancer.code.actions import terms_of
 from remembrancer.memory.fields import FIELDS
 from remembrancer.memory.limits import moment
 from remembrancer.memory.relevance import LIKELY, PERHAPS, is_given_whole
-from remembrancer.memory.sentences import cut_at_word, first_words, from_best_sentence, without_preface
+from remembrancer.memory.sentences import cut_at_word, first_words, from_best_sentence, without_label
 from remembrancer.protocol.kinds import OPEN_END
 from remembrancer.protocol.reads import Fact, ListedMemory, MemoryShown, RecalledMemory
 from remembrancer.protocol.writes import MemoryVersion, NearMemory, PortableMemory, SourceRef
@@ -78,7 +78,7 @@ def with_lines(
 
 def line_of(memory: RecalledMemory, terms: frozenset[str]) -> Answer:
     """The first words of an unlikely answer, starting at the sentence that shares most terms with the query."""
-    matching = from_best_sentence(without_preface(memory.content), lambda each: len(terms_of(each) & terms))
+    matching = from_best_sentence(without_label(memory.content), lambda each: len(terms_of(each) & terms))
     return {**_place_of(memory), "content": first_words(matching, WORDS_OF_LINE), **_unusual(memory)}
 
 

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from remembrancer.memory.sentences import first_words, without_preface
+from remembrancer.memory.sentences import first_words, without_label
 from remembrancer.memory.text import count as counted
 from remembrancer.memory.text import neutralised
 from remembrancer.memory.tokens import Count, beginning_within
@@ -135,7 +135,7 @@ def _names_of(memories: Sequence[RecalledMemory], ids: Mapping[str, str]) -> str
     words = [CLOSED_WORDS if each.done else NAMED_WORDS for each in memories[:MOST_NAMED]]
     names = [
         f"{' by '.join(_id_of(key, ids) for key in (each.id, *each.possibly_superseded_by[:1]))}"
-        f" ({first_words(without_preface(each.content), number)})"
+        f" ({first_words(without_label(each.content), number)})"
         for each, number in zip(memories, words, strict=False)
     ]
     more = f" and {len(memories) - MOST_NAMED} more" if len(memories) > MOST_NAMED else ""

@@ -9,7 +9,7 @@ import msgspec
 
 from remembrancer.memory.changes import UNDONE
 from remembrancer.memory.decay import DAY_S
-from remembrancer.memory.sentences import first_words, without_preface
+from remembrancer.memory.sentences import first_words, without_label
 from remembrancer.memory.text import shown
 from remembrancer.memory.times.phrases import WEEKDAYS
 from remembrancer.memory.times.windows import TimeWindow, read_query, time_windows
@@ -189,7 +189,7 @@ def _entry(changes: Sequence[MemoryChanged], name: str, longest: int) -> str:
     """The line for the changes of one memory on a day. With `longest` 0, a known text is only named."""
     last = changes[-1]
     text = " ".join(last.begins.split())
-    text = text[:longest] if longest else first_words(without_preface(text), NAMED_WORDS)
+    text = text[:longest] if longest else first_words(without_label(text), NAMED_WORDS)
     later = " | changed later" if last.changed_later and longest else ""
     return f"- {_verbs_of(changes)} {name}{': ' if text else ''}{text}{later}"
 
