@@ -258,12 +258,12 @@ def test_review_shows_pairs_that_a_person_can_decide_once_each_and_counts_the_re
         "new": "At night the gate is shut",
         "made": "At night, the gate is shut",
         "last": "sample 2 was replaced by sample 7",
-    }
+    } | {f"item {n}": f"Item {n} of the list concerns pump {13 * n} on pier {n}" for n in range(1, 5)}
     ids = {name: memory_id_of(store_operation(name, text)) for name, text in texts.items()}
     rig.records.apply([store_operation(name, text) for name, text in texts.items()])
     rig.carry_out(AddLink(ids["made"], ids["one"], "derived_from"))
     number = {name: rig.number(memory_id) for name, memory_id in ids.items()}
-    series = ("two", "one"), ("three", "one"), ("three", "two")
+    series = ("two", "one"), ("three", "one"), ("three", "two"), ("item 2", "item 1"), ("item 4", "item 3")
     for later, earlier in (*series, ("high", "low"), ("new", "old"), ("made", "old"), ("made", "new")):
         rig.records.link_similar([NearDuplicate(number[later], number[earlier], 0.97)])
 

@@ -1,6 +1,7 @@
 """Answers the memory browser as far as the session may see: the timeline, sessions, possible contradictions.
 Every query reads along an index, or a bounded number of rows."""
 
+import re
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -41,6 +42,7 @@ from remembrancer.protocol.session_life import ToolCall, Turn
 from remembrancer.protocol.writes import MENTIONED_WITH, HistoryEntry
 
 LAST: Final = 1e12
+_NUMBER: Final = re.compile(r"\d+")
 LINKS_PER_ENTITY: Final = 2
 UNSEEN: Final = f"""SELECT a.number FROM {APART}
    WHERE a.space = @SPACE AND (a.forgotten_at IS NOT NULL OR a.scope = 'session')
@@ -274,18 +276,20 @@ def _undecided(records: Reader, request: FindUndecided) -> Undecided:
     ]
     # "Sample 1 was dry", "sample 2 was dry" and so on are no repetitions, and none of many replaces another, since
     # texts with numbers or names of their own are about several things. A single pair of that kind may be a change.
-    numbered = {
-        (each.older.id, each.newer.id)
+    frames = {
+        (each.older.id, each.newer.id): _NUMBER.sub("0", each.older.content)
         for each in waiting
         if (each.relation != "contradicts" or each.strength < PROBABLE)
         and are_two_things(each.older.content, each.newer.content)
     }
-    in_series = Counter(memory_id for pair in numbered for memory_id in pair)
+    in_series = Counter(name for pair, frame in frames.items() for name in (*pair, frame))
 
     def is_of_series(pair: Pair) -> bool:
+        if (ids := (pair.older.id, pair.newer.id)) not in frames:
+            return False
         members = in_series[pair.older.id], in_series[pair.newer.id]
         # One change may follow another, so a chain of three is no series of changes.
-        return (min(members) if pair.relation == "contradicts" else max(members)) > 1
+        return (min(members) if pair.relation == "contradicts" else max(*members, in_series[frames[ids]])) > 1
 
     strongest: dict[tuple[str, str], float] = {}
 
@@ -293,8 +297,7 @@ def _undecided(records: Reader, request: FindUndecided) -> Undecided:
         places = ("older", pair.older.id), ("newer", pair.newer.id)
         return any(pair.strength < RIVAL * strongest.setdefault(place, pair.strength) for place in places)
 
-    single = (each for each in waiting if (each.older.id, each.newer.id) not in numbered or not is_of_series(each))
-    pairs = [each for each in single if not has_rival(each)]
+    pairs = [each for each in waiting if not is_of_series(each) and not has_rival(each)]
     return Undecided(records.proposals(), tuple(pairs[: request.limit]), len(pairs[request.limit :]))
 
 
