@@ -58,6 +58,8 @@ FORMER_FILES: Final = re.compile(
 LEFT_OUT: Final = ("config.toml", "sharing", "keys", "tokens.json", "vectors", "hooks", "shown.db", "logs")
 """The files and directories of a home that no backup contains."""
 STAGING: Final = "restore.staging"
+REPLACED: Final = "before-restore-"
+"""The beginning of the name of a directory with the files that a restore replaced."""
 LOCK_WAIT_S: Final = 3.0
 """The time to wait for locks: `status` holds one briefly, and a crashed runtime takes a moment to end."""
 _UNREADABLE: Final = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
@@ -206,9 +208,9 @@ def restore(paths: RuntimePaths, archive: Path, now: float) -> Path | None:
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir(mode=0o700)
         _unpack(archive, staging)
-        aside, number = home / f"before-restore-{stamp(now)}", 2
+        aside, number = home / f"{REPLACED}{stamp(now)}", 2
         while os.path.lexists(aside):
-            aside, number = aside.with_name(f"before-restore-{stamp(now)}-{number}"), number + 1
+            aside, number = aside.with_name(f"{REPLACED}{stamp(now)}-{number}"), number + 1
         aside.mkdir(mode=0o700)
         for path in (paths.vectors, home / BACKUPS):  # first, since they only fit the present records
             if os.path.lexists(path):

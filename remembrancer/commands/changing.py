@@ -438,6 +438,9 @@ def _before(where: Where, memories: Sequence[str]) -> dict[str, Mapping[str, Any
 
 
 def _erase(where: Where, memories: Sequence[str], *, yes: bool) -> Report:
+    from remembrancer.commands.backup import REPLACED
+    from remembrancer.commands.runtime_client import paths_here
+
     before, erased = _before(where, memories), []
     for memory in memories:
         if memory in before:
@@ -455,7 +458,8 @@ def _erase(where: Where, memories: Sequence[str], *, yes: bool) -> Report:
         lines.append(
             f"{name} {verb}{made}{also}{_replaced_by_it(where, (each for each in older if each not in named))}"
         )
-    return Report({"erased": erased}, [*lines, "Earlier backups and exports still have it."])
+    kept = "".join(f", and perhaps {place}" for place in sorted(paths_here().home.glob(f"{REPLACED}*")))
+    return Report({"erased": erased}, [*lines, f"Earlier backups and exports still have it{kept}."])
 
 
 @memory_command(IDS, option("--version", type=int, metavar="N", help="The version to return to."), REASON)

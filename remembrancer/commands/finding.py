@@ -263,7 +263,9 @@ def _in_order(
     else:
         latest = itemgetter("forgotten_at") if given["only_forgotten"] else _happened
         memories.sort(key=itemgetter("importance") if order else latest, reverse=True)
-    none_fits = "There are no open ends here." if order == "due" else "No memory here fits these options."
+    is_filtered = any(value for name, value in given.items() if name != "number")
+    none_fits = "No memory here fits these options." if is_filtered else "There are no memories here."
+    none_fits = "There are no open ends here." if order == "due" else none_fits
     if order != "due" and not given["only_forgotten"]:
         none_fits += " --only-forgotten lists the forgotten ones."
     note = heading if memories else _nothing(where, none_fits)

@@ -87,7 +87,7 @@ def _old_place(named: str, known: Sequence[KnownProject], new: ProjectRef) -> Pr
 
 @command(name="list")
 def list_projects() -> Report:
-    """List the projects of this home: where each is, when a session last started in it, and its number of memories.
+    """List the projects of this home: where each is, when it was last used, and its number of memories.
     Works with and without a runtime."""
     paths = paths_here()
     known = known_projects(paths)
@@ -147,7 +147,7 @@ def _table(known: Sequence[KnownProject]) -> Rows:
         counts, at = (f"{project.memories:,}", f"{project.sessions:,}"), project.last_used_at
         last = "unknown" if at is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
         rows.append((place, *counts, last, project.id))
-    return Rows(("project", ">memories", ">sessions", "last session", "id"), rows)
+    return Rows(("project", ">memories", ">sessions", "last used", "id"), rows)
 
 
 projects = Group(

@@ -140,7 +140,10 @@ def test_what_was_there_is_kept_beside_and_a_second_restore_brings_it_back(home:
     assert not (home / "vectors").exists(), "an index of other records must not be used"
     restore(later, home)
     assert exported(home) == as_it_is
-    assert len(list(home.glob("before-restore-*"))) == 2
+    kept = sorted(map(str, home.glob("before-restore-*")))
+    assert len(kept) == 2
+    erased = done("forget", id_of("late"), "--for-good", "--yes", "--all-projects", home=home)
+    assert f"still have it, and perhaps {kept[0]}, and perhaps {kept[1]}.\n" in erased
 
 
 def test_a_backup_that_is_not_sound_changes_nothing_and_a_sound_one_replaces_a_damaged_database(home: Path) -> None:

@@ -393,7 +393,8 @@ def test_an_empty_memory_says_how_to_add_to_it_and_a_full_one_that_nothing_fits(
     assert f"{shell.directory} has memories: outside" in Shell(shell.home, below).run("search", "deploy").stderr
     assert "Nothing was found" in shell("search", "deploy", "--tag", "x", status=exit_codes.FAILED)
     shell("forget", memory_id)
-    assert "No memory here fits" in shell.run("list").stderr
+    for options, says in (((), "There are no memories here"), (("--tag", "x"), "No memory here fits these options")):
+        assert f"{says}. --only-forgotten lists the forgotten ones." in shell.run("list", *options).stderr
     assert "There are no open ends here" in shell.run("list", "--open").stderr
 
 
