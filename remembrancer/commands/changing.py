@@ -335,7 +335,10 @@ def _settle(where: Where, memory: str, relation: str, reason: str | None) -> Rep
             lines.append(_if_applied(answer, f"{line} takes that back"))
         if pairs:
             return _all_done("settled", answers, lines)
-    raise NotFound(f"{short(memory)} is not the older memory of any pair in 'remembrancer list --review'")
+    raise NotFound(
+        f"{short(memory)} is not the older memory of any pair in 'remembrancer list --review'; to say what replaces "
+        f"it, run 'remembrancer edit NEWER --supersedes {short(memory)}{where.repeated}'"
+    )
 
 
 def _input_text() -> str:
