@@ -4,6 +4,7 @@ numpy, so that the gateway need not load it."""
 import math
 import re
 from collections.abc import Iterable
+from itertools import islice
 from typing import Final
 
 from remembrancer.memory.lexicon import word_lists
@@ -15,14 +16,18 @@ PERHAPS: Final = 0.2
 """The minimum probabilities of a likely and of a possible answer."""
 
 
-_FIRST_WORD: Final = re.compile(r"[^\W\d_]+")
+_WORD: Final = re.compile(r"[^\W\d_]+")
 
 
 def is_question(query: str) -> bool:
-    """True if a query asks something, by its mark or its first word, as a task does not."""
-    first = _FIRST_WORD.search(query)
-    is_asking = first is not None and any(first[0].casefold() in words for words in word_lists("questions").values())
-    return is_asking or query.rstrip().endswith(("?", "？"))
+    """True if a query asks something, by its mark or its first word, and does not ask for work."""
+    words = [each[0].casefold() for each in islice(_WORD.finditer(query), 2)]
+    opening = {*words[:1], "-".join(words)}
+    if any(opening & requests for requests in word_lists("requests").values()):
+        return False
+    return query.rstrip().endswith(("?", "？", "؟")) or any(
+        opening & firsts for firsts in word_lists("questions").values()
+    )
 
 
 def is_given_whole(memory: RecalledMemory) -> bool:

@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 
 from remembrancer.actors.store.retrieval.context import OpenFiles
 from remembrancer.memory.contexts import AROUND, ENDS_SHARE, STANDING_SHARE, choose, section_of
-from remembrancer.memory.relevance import MOST_FOR_PROMPT, needed_for_prompt
+from remembrancer.memory.relevance import MOST_FOR_PROMPT, is_question, needed_for_prompt
 from remembrancer.memory.sentences import first_words, from_best_sentence, without_label, without_marks
 from remembrancer.memory.text import neutralised
 from remembrancer.memory.tokens import estimate_tokens, whole_characters
@@ -468,3 +468,37 @@ def test_a_prompt_gets_near_rules_and_what_probably_replaces_an_answer_is_given_
     assert given_whole([old, new, other], with_nearest=False) == {"old", "new"}
     assert given_whole([other, new], with_nearest=True) == {"other"}
     assert given_whole([new, other], with_nearest=False) == set()
+
+
+@pytest.mark.parametrize(
+    ("is_asking", "queries"),
+    [
+        (
+            True,
+            ("Which database do we use", "was ist zu tun", "Cuales son los puertos", "Que faire", "Do we use Redis?"),
+        ),
+        (
+            True,
+            (
+                "Where is the key?",
+                "データベースは何ですか？",
+                "كيف نضيف اختبارا؟",
+                "Can we drop Python 3.9?",
+                "Did it end",
+            ),
+        ),
+        (
+            False,
+            ("Add a parser", "How to add a parser", "How about a parser?", "Could you add a parser?", "", "?x", "7"),
+        ),
+        (False, ("When a file is empty, return {}", "Where possible, replace print", "Wo möglich, Listen nehmen")),
+        (
+            False,
+            ("Please, is this right?", "Kannst du das umbauen?", "Peux-tu l'ajouter ?", "Como usuario quiero entrar"),
+        ),
+    ],
+)
+def test_a_query_is_a_question_by_its_mark_or_first_word_unless_it_may_be_a_task(
+    is_asking: bool, queries: tuple[str, ...]
+) -> None:
+    assert {each: is_question(each) for each in queries} == dict.fromkeys(queries, is_asking)
