@@ -72,8 +72,8 @@ _OVER: Final = (
     "|scrapped|shut down|stopped|(?:switched|taken|turned) (?:down|off|out)"
 )
 _ENDED: Final = re.compile(
-    rf"\b(?:{_OVER}|dropping|got rid of|scrap|took)\s+((?:[^\s,;!?()]+\s*){{1,4}})"
-    rf"|\b((?:[^\s,;:!?().]+\s+){{1,4}})(?:(?:is|was|are|were|been)\s+(?:\w+\s+)?(?:{_OVER})\b|no longer\b"
+    rf"\b(?:{_OVER}|dropping|got rid of|scrap|took)\s+((?:[^\s,;!?()]{{1,40}}\s*){{1,4}})"
+    rf"|\b((?:[^\s,;:!?().]{{1,40}}\s+){{1,4}})(?:(?:is|was|are|were|been)\s+(?:\w+\s+)?(?:{_OVER})\b|no longer\b"
     r"|\w+n['’]t\s[^.;]{0,80}\bany ?(?:more|longer)\b|(?:gave|handed|passed)\s+(?:\S+\s+){0,3}to\b)",
     re.IGNORECASE,
 )

@@ -373,6 +373,11 @@ def test_an_earlier_text_is_replaced_sooner_if_what_it_names_is_over_or_in_other
     assert chance(earlier, later, 0.6, 60.0) > 2 * chance(earlier, without, 0.6, 60.0)
 
 
+def test_what_is_over_is_named_by_words_and_not_by_data_of_any_length() -> None:
+    assert read("the ferry is closed").ended
+    assert not read(f"{'x' * 41} is closed").ended, "which would take quadratic time"
+
+
 def test_a_pair_is_not_read_again_when_review_is_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
     pair = "Sample 41 was dry in the morning", "Sample 42 was dry in the morning"
     assert are_two_things(*pair)
