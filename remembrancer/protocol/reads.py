@@ -187,6 +187,10 @@ class Recall(Filters, Request[Recalled], frozen=True, kw_only=True):
     """The id of a memory to score as well, whether it matches or not; it is reported with those left out."""
 
     @property
+    def searches_memories(self) -> bool:
+        return not self.sources or "memory" in self.sources
+
+    @property
     def searches_notes(self) -> bool:
         """True if notes are searched: they belong to the project, and have no kind, type, domain, tags or
         importance."""

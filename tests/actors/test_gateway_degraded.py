@@ -14,7 +14,7 @@ import pytest
 
 from remembrancer.actors.gateway import write_queue
 from remembrancer.actors.gateway.store_access import MAX_ANSWER_BYTES, WRITE_SHARE, LastAnswers
-from remembrancer.actors.gateway.write_queue import INTERNAL_TRIES, Drain, WriteQueue
+from remembrancer.actors.gateway.write_queue import INTERNAL_TRIES, USER_LANE, Drain, WriteQueue
 from remembrancer.command_line import main
 from remembrancer.config.project import project_of
 from remembrancer.config.settings import Settings
@@ -108,7 +108,7 @@ async def test_only_the_first_write_waits_for_a_store_that_hangs(quick_rig: Rig)
 
 
 async def test_writes_line_up_behind_older_ones_while_the_store_will_not_take_those(quick_rig: Rig) -> None:
-    async with quick_rig.over_store() as (_, client):
+    async with quick_rig.over_store(environment={"REMEMBRANCER_TOOLSETS": "memory,files"}) as (_, client):
         health = quick_rig.gateway.health
         with locked(quick_rig.paths.database):
             await client.store("older")
@@ -116,6 +116,7 @@ async def test_writes_line_up_behind_older_ones_while_the_store_will_not_take_th
             assert warned(await client.store("newer")) == ["queued"]
             assert quick_rig.submitted == ["older"]
             assert "another program" in told(await client.call("recall_memories", query="older"))
+            assert warned(await client.call("memory_search", query="older")) == [], "notes are not queued"
         await until(lambda: health().queue_depth == 0)
         assert quick_rig.contents == ["older", "newer"]
 
@@ -375,7 +376,7 @@ async def test_reads_no_longer_wait_for_a_write_that_the_store_refuses_for_the_m
     await queue.append(operation(1))
     with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(queue.wait_empty, "p_0")
+            tasks.start_soon(queue.wait_empty, "p_0", USER_LANE)
             await anyio.wait_all_tasks_blocked()
             queue.lanes["p_0"].refusal = MemoryUnavailable("the file is damaged")
             queue.announce()

@@ -20,14 +20,19 @@ from remembrancer.config.project import project_of
 from remembrancer.config.settings import Settings
 from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.consolidation import NotePresence
-from remembrancer.protocol.reads import Recall
+from remembrancer.protocol.errors import DeadlineExceeded, RecordsUnusable, RemembrancerError
+from remembrancer.protocol.files import DescribeFiles, FilesDescription, SourceCounts
+from remembrancer.protocol.reads import EmbeddingSummary, Recall, Recalled, Scores
 from remembrancer.protocol.session_life import EndSession, StartSession
+from remembrancer.protocol.sockets import Reply
+from remembrancer.protocol.wire import Notice, Request
 from remembrancer.protocol.writes import NearMemory, Operation, ProjectRef, Submit, UpdateMemory
 from remembrancer.toolsets.memory.answers import near_of
 from remembrancer.toolsets.service import Written
 from remembrancer.toolsets.tools import answer_text, load_tools
-from tests.actors.gateway_rig import RawClient, Rig, call, content_of
+from tests.actors.gateway_rig import PATIENT, RawClient, Rig, call, content_of
 from tests.patience import PATIENCE_S, until
+from tests.pure.memories import recalled
 
 
 async def test_what_is_always_in_a_prompt_has_at_most_nine_hundred_and_ninety_tokens(patient_rig: Rig) -> None:
@@ -213,6 +218,50 @@ async def test_a_search_of_notes_has_the_bounds_of_the_settings_unless_it_names_
     assert [each.limit for each in served.asked if isinstance(each, Recall)] == [8, 2]
 
 
+async def test_a_search_of_notes_says_what_was_searched_and_needs_no_description_of_the_index(
+    served: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[type] = []
+    failing: dict[type, RemembrancerError] = {}
+    chunks = tuple(recalled("Ferry", origin="notes", lines=(1, 2), scores=Scores(each, each)) for each in (0.5, 0.1))
+    found: dict[type, Reply[Any]] = {
+        Recall: Reply(Recalled(chunks, 2, 0, "hybrid")),
+        DescribeFiles: Reply(
+            FilesDescription({"notes": SourceCounts(1, 2)}, EmbeddingSummary("onnx", "", 0, 0, 0), 0.0, 0, 0, 0)
+        ),
+    }
+    exchange = served.gateway.access._store.exchange
+
+    async def answered(question: Request[Any], **rest: Any) -> Reply[Any]:
+        asked.append(type(question))
+        served.gateway.access.store_health.note_answer()
+        if type(question) in failing:
+            raise failing[type(question)]
+        return found.get(type(question)) or await exchange(question, **rest)
+
+    monkeypatch.setattr(served.gateway.access._store, "exchange", answered)
+    served.gateway.access.settings = msgspec.structs.replace(PATIENT, search_min_score=0.5)
+    async with served.session(environment={"REMEMBRANCER_TOOLSETS": "files"}) as client:
+        plain = await client.call("memory_search", query="ferry")
+        lower = await client.call("memory_search", query="ferry", minScore=0.3)
+        failing[DescribeFiles] = RecordsUnusable("the index is damaged")
+        undescribed = await client.call("memory_search", query="ferry")
+        failing[Recall] = DeadlineExceeded("the deadline has passed")
+        asked.clear()
+        kept = await client.call("memory_search", query="ferry")
+        assert DescribeFiles not in asked, "the time is used up"
+        failing.clear()
+        found[Recall] = Reply(Recalled(chunks, 2, 0, "keyword"), (Notice("partial_results", "Not all."),))
+        by_words = await client.call("memory_search", query="ferry")
+    (hit,) = plain["results"]
+    assert (hit["score"], plain["searchMode"], "degraded" in plain) == (0.758, "hybrid", False)
+    assert plain["indexAge"].endswith("d ago")
+    assert len(lower["results"]) == 2
+    for answer in (undescribed, kept):
+        assert (answer["results"], answer["searchMode"], "indexAge" in answer) == ([hit], "hybrid", False)
+    assert (by_words["searchMode"], by_words["degraded"], kept["degraded"]) == ("keyword", True, True)
+
+
 async def test_a_search_of_notes_that_were_never_read_says_so_if_there_are_any(served: Rig) -> None:
     async with served.session(environment={"REMEMBRANCER_TOOLSETS": "files"}) as client:
         without = await client.call("memory_search", query="ferry")
@@ -220,6 +269,7 @@ async def test_a_search_of_notes_that_were_never_read_says_so_if_there_are_any(s
         unread = await client.call("memory_search", query="ferry")
     assert (without["results"], unread["results"]) == ([], [])
     assert "warnings" not in without
+    assert without["searchMode"] == "keyword", "there is no index"
     assert [each["message"] for each in unread["warnings"]] == [
         "The notes are being read for the first time: search again in a moment."
     ]

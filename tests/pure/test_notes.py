@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.actors.gateway.markdown_index import MAX_FILE_BYTES, place_of, read_file
+from remembrancer.code.words import terms_in
 from remembrancer.config.project import project_of
 from remembrancer.memory.markdown_index import (
     ASIDE,
@@ -144,15 +145,17 @@ def test_appending_loses_no_line(
 
 @given(st.text("ab .!\n-#…", max_size=1500) | st.text(max_size=1500), st.text(max_size=20))
 def test_a_snippet_is_a_part_of_the_text_and_no_longer_than_allowed(text: str, query: str) -> None:
-    snippet = snippet_of(text.strip(), query)
+    snippet = snippet_of(text.strip(), frozenset(terms_in(query)))
     assert len(snippet) <= SNIPPET + len("…  …")
     assert snippet.removeprefix("… ").removesuffix(" …") in text
 
 
 def test_a_snippet_of_a_long_text_begins_with_the_sentence_about_the_query() -> None:
     text = f"{'The lamp is lit. ' * 50}Ferries leave at noon. {'The mole is long. ' * 50}"
-    assert snippet_of(text, "when does the ferry leave?").startswith("… Ferries leave at noon. The mole")
-    assert snippet_of(text, "nothing of it").startswith("The lamp is lit.")
+    assert snippet_of(text, frozenset(terms_in("when does the ferry leave?"))).startswith(
+        "… Ferries leave at noon. The mole"
+    )
+    assert snippet_of(text, frozenset()).startswith("The lamp is lit.")
 
 
 # --- The block of memories in a Markdown file: what stands around it stays, and a person's words in it are seen.

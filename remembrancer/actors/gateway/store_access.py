@@ -40,6 +40,7 @@ from remembrancer.protocol.errors import (
     RemembrancerError,
     StorageFull,
 )
+from remembrancer.protocol.files import DescribeFiles, ListFiles, SyncFiles
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.problems import Problem, find_problems, launcher_silent
 from remembrancer.protocol.reads import (
@@ -253,7 +254,7 @@ class StoreAccess(MemoryService):
         until, memory_id = time.time() + ERASE_S, memory_id_of(operation.change) or ""
         await self._wait_for_store(until)
         with anyio.move_on_after(_left_s(until)):
-            await self._queue.wait_empty(operation.project.id)
+            await self._queue.wait_empty(operation.project.id, USER_LANE)
         if self._queue.waits(operation.project.id, USER_LANE) > 0:
             raise MemoryUnavailable("writes are queued that may concern this memory: erase it once they are applied")
         # The memory itself is deleted last, so that erasing it again after an error leaves nothing behind.
@@ -351,13 +352,13 @@ class StoreAccess(MemoryService):
         except (MemoryUnavailable, DeadlineExceeded) as error:
             return self._last_answer(question, received_at, error)
         self._answers.put(question, received_at, reply.body, reply.size_bytes)
-        return Asked(reply.body, (*reply.notices, *self.behind(_project_of(question))))
+        return Asked(reply.body, (*reply.notices, *self._behind(question)))
 
     def _last_answer(self, question: Request[T], received_at: float, error: RemembrancerError) -> Asked[T]:
         reply: Any
         if (kept := self._answers.find(question, received_at)) is not None:
             reply, what = kept.reply, f"This is the answer to the same question at {iso(kept.at)}."
-        elif isinstance(question, Recall) and question.sources and "memory" not in question.sources:
+        elif isinstance(question, Recall) and not question.searches_memories:
             raise error
         elif isinstance(question, Recall | GatherContext):
             memories, at = self._answers.last_shown(question.project, question.session_id) or ((), received_at)
@@ -376,8 +377,8 @@ class StoreAccess(MemoryService):
     async def require(self, question: Request[T], timeout_s: float) -> T:
         return (await self._from_store(question, time.time() + timeout_s, timeout_s)).body
 
-    def behind(self, project_id: str) -> tuple[Notice, ...]:
-        lanes = (project_id, USER_LANE, project_id + NOTES)
+    def _behind(self, question: Request[Any]) -> tuple[Notice, ...]:
+        lanes = (*_memory_lanes(question), _project_of(question) + NOTES)
         waiting = self._queue.waits(*lanes)
         if not waiting:
             return ()
@@ -394,7 +395,7 @@ class StoreAccess(MemoryService):
             await self._wait_for_store(until)
             if self._queue.depth:
                 with anyio.move_on_after(min(self.settings.read_budget_s, until - time.time())):
-                    await self._queue.wait_empty(_project_of(question))
+                    await self._queue.wait_empty(*_memory_lanes(question))
             try:
                 return await self._store.fetch(question, min(answer_s, _left_s(until)))
             except AWAY as error:
@@ -432,6 +433,15 @@ class WriteNews:
 
 def _left_s(until: float) -> float:
     return max(MIN_BUDGET_S, until - time.time())
+
+
+def _memory_lanes(request: Request[Any]) -> tuple[str, ...]:
+    """The lanes of writes that a request's answer would contain; none if it is about notes alone, which become part of
+    the index only later."""
+    if isinstance(request, DescribeFiles | ListFiles | SyncFiles):
+        return ()
+    is_of_notes = isinstance(request, Recall) and not request.searches_memories
+    return () if is_of_notes else (_project_of(request), USER_LANE)
 
 
 def _project_of(request: Request[Any]) -> str:

@@ -408,9 +408,9 @@ class WriteQueue:
         await self._do(lambda file: file.erase(memory_id))
         await self._count()
 
-    async def wait_empty(self, project_id: str) -> None:
-        """Wait until no operation that a session of a project may see is queued, apart from refused ones."""
-        while any(name in self.lanes and name not in self.stuck for name in (project_id, USER_LANE)):
+    async def wait_empty(self, *lanes: str) -> None:
+        """Wait until no operation is queued in these lanes, apart from those that are stuck."""
+        while any(name in self.lanes and name not in self.stuck for name in lanes):
             await self.changed.wait()
 
     def announce(self) -> None:

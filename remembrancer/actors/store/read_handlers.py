@@ -112,7 +112,7 @@ class ReadHandlers(Handlers):
 
     async def _recall(self, request: Recall, context: RequestContext) -> Recalled:
         model = self._scheduler.answering.key
-        scopes = request.scopes or SCOPES if not request.sources or "memory" in request.sources else ()
+        scopes = request.scopes or SCOPES if request.searches_memories else ()
         embed, threads = self.embed_within(context, model), self._readers.threads
         notes, why_not = await self._notes_or_why_not(request, model)
         view = await self._view(request.project, scopes, model, notes)

@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 from msgspec import Meta
 
-from remembrancer.code.words import terms_in
+from remembrancer.code.words import terms_in, terms_of, words_in
 from remembrancer.config.project import workspace_root
 from remembrancer.config.settings import Settings
 from remembrancer.memory.chunks import line_starts
@@ -94,33 +94,47 @@ async def memory_search(
         path=path,
     )
     found = await call.ask(request, is_search=True)
-    about = (await call.service.ask(DescribeFiles(project, root), call.received_at)).reply
+    scored = [(round(chunk.scores.relevance**SCALE, 3), chunk) for chunk in found.memories]
+    least, terms = given(min_score, settings.search_min_score), frozenset(terms_in(query))
+    answer: Answer = {
+        "results": [_result(chunk, score, terms) for score, chunk in scored if score >= least],
+        "searchMode": "keyword" if found.strategy_used == "keyword" else "hybrid",
+    }
+    if call.is_old:  # the time is used up
+        return answer
+    try:
+        about = (await call.service.ask(DescribeFiles(project, root), call.received_at)).reply
+    except RemembrancerError:
+        return answer
     if about.synced_at is None and await anyio.to_thread.run_sync(has_files, Path(root), settings):
         call.warn("partial_results", "The notes are being read for the first time: search again in a moment.")
-    results = (_result(chunk, query) for chunk in found.memories)
-    least = given(min_score, settings.search_min_score)
-    return {
-        "results": [each for each in results if each["score"] >= least],
-        "searchMode": "keyword" if found.strategy_used == "keyword" else "hybrid",
-        "indexAge": age_of(about.synced_at, time.time()),
-    }
+    if not about.sources:  # nothing was searched
+        answer["searchMode"] = "keyword"
+    return answer | {"indexAge": age_of(about.synced_at, time.time())}
 
 
-def _result(chunk: RecalledMemory, query: str) -> Answer:
+def _result(chunk: RecalledMemory, score: float, terms: frozenset[str]) -> Answer:
     assert chunk.lines is not None
     assert chunk.origin is not None
     first, last = chunk.lines
     place = {"path": chunk.source.file, "source": NAMES[chunk.origin], "startLine": first, "endLine": last}
-    score = round(chunk.scores.relevance**SCALE, 3)
-    return {**place, "score": score, "snippet": snippet_of(chunk.content.strip(), query)}
+    return {**place, "score": score, "snippet": snippet_of(chunk.content.strip(), terms)}
 
 
-def snippet_of(text: str, query: str) -> str:
-    """The part of a text to show. That of a long one begins at, or just before, the sentence with most of the words."""
+def snippet_of(text: str, terms: frozenset[str]) -> str:
+    """The part of a text to show. That of a long one begins at, or just before, the sentence with most of the terms."""
     if len(text) <= SNIPPET:
         return text
-    terms = frozenset(terms_in(query))
-    best = max(split_sentences(text), key=lambda each: len(terms.intersection(terms_in(each))))
+    heads = {each[:2] for each in terms}
+
+    def shared(sentence: str) -> int:
+        # Most words cannot be one of the terms by their first letters, and need no stem.
+        words = [
+            each for each in words_in(sentence) if each[:2].lower() in heads or not (each.isascii() and each.isalpha())
+        ]
+        return len(terms.intersection(itertools.chain.from_iterable(map(terms_of, words))))
+
+    best = max(split_sentences(text), key=shared)
     start = min(text.find(best), len(text) - SNIPPET)
     while start and not text[start - 1].isspace():
         start -= 1
