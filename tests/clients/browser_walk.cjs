@@ -126,11 +126,12 @@ const walks = {
     await page.goto(base + "/review");
     const line = await page.context().newCDPSession(page), latency = (ms) => line.send("Network.emulateNetworkConditions", { offline: false, latency: ms, downloadThroughput: -1, uploadThroughput: -1 });
     await latency(500);
-    await page.getByRole("button", { name: "This one holds now" }).evaluate((button) => { button.click(); setTimeout(() => button.click(), 150); });
+    const decide = page.locator(`button[value="replace/${replacing}"]`, { hasText: "This one holds now" });
+    await decide.evaluate((button) => { button.click(); setTimeout(() => button.click(), 150); });
     await page.getByText("Replaced: ").waitFor(WAIT);
     await latency(0);
     await undo(page);
-    await page.getByRole("button", { name: "This one holds now" }).waitFor(WAIT);
+    await decide.waitFor(WAIT);
     // A run of the consolidator is undone by one click.
     await page.goto(base + "/today");
     await page.getByText("Consolidation of 2 memories").waitFor(WAIT);
