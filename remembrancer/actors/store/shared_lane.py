@@ -78,8 +78,8 @@ from remembrancer.protocol.writes import (
 )
 
 FORMAT: Final = 7
-"""The format of entries and of the rules for applying them; any change to either increases it. Release 0.2.0 has format
-3, in which a text that was promoted twice was stored twice."""
+"""The format of entries and of the rules for applying them; a release that changes either increases it. Release 0.2.0
+has format 3, in which a text that was promoted twice was stored twice."""
 PAGE: Final = 1000
 MAX_SNAPSHOT_BYTES: Final = 1 << 30
 """A snapshot is held in memory about three times, and a seal has at most 2 GiB."""
