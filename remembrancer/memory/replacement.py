@@ -80,6 +80,13 @@ _ENDED: Final = re.compile(
 """The words for what a text says is over, or in other hands: "the Redis account is closed", "Ana handed it to Ben"."""
 _TAKING_BACK: Final = re.compile(r"\W*(?:correction|actually|scratch that|sorry|no,)", re.IGNORECASE)
 """Opening words that retract an earlier statement."""
+_HAPPENED: Final = re.compile(
+    r"\b(?:was|were) (?!(?:\w+ly )?(?:\w+ed|made|put|set|chosen|cut|given|taken|written|built|held|kept|sent)\b)"
+    r"|\b\w+ed again\b",
+    re.IGNORECASE,
+)
+"""The words for what happened and is over ("was down for an hour", "crashed again"); "was set to 5" is a new state."""
+_HOLDS: Final = re.compile(r"\b(?:is|are|has|have|now|since)\b", re.IGNORECASE)
 _LISTS: Final = word_lists("replacement")
 _ASKING: Final = frozenset(map(stem, _LISTS["asking"]))
 """Words of requests, which say nothing about the subject."""
@@ -205,6 +212,11 @@ def read(text: str) -> Read:
         frozenset(forms_of(text)),
         spellings,
     )
+
+
+def tells_what_happened(content: str) -> bool:
+    """True if a text is only about what happened once, and not about a state, which may be replaced."""
+    return bool(_HAPPENED.search(content)) and not _HOLDS.search(content)
 
 
 def forms_of(content: str) -> list[tuple[str, str]]:
@@ -375,13 +387,20 @@ def _two_things(pair: TextPair) -> float:
     return float(len(slots) > 1 or (begins <= NUMBERED and not values.isdisjoint(one[ends:])))
 
 
+class TwoThings(NamedTuple):
+    may_be: bool
+    """Each text has its own number, piece of code or quoted word ("sample 1 was dry", "sample 2 was dry")."""
+    are: bool
+    """They also differ at a second place ("crane 1 lifts 5 t", "crane 2 lifts 10 t"): no change of one thing."""
+
+
 @lru_cache(maxsize=1024)
-def are_two_things(earlier: str, later: str) -> bool:
-    """True if two similar texts are about two things: each has its own number, piece of code or quoted word ("sample 1
-    was dry", "sample 2 was dry"), or `_two_things` says so. Cached, because Review asks for up to 500 pairs each time
+def two_things(earlier: str, later: str) -> TwoThings:
+    """Compare the things that two similar texts are about. Cached, because Review asks for up to 500 pairs each time
     that it is opened."""
     pair = TextPair(read(earlier), read(later), cosine=1.0, apart_s=0.0)
-    return bool(pair.both_have(lambda text: text.literals) or _two_things(pair))
+    are = bool(_two_things(pair))
+    return TwoThings(are or bool(pair.both_have(lambda text: text.literals)), are)
 
 
 def _corrects(pair: TextPair) -> float:
@@ -460,7 +479,7 @@ def probability(pair: TextPair) -> float:
 
 def least_to_ask(pair: TextPair) -> float:
     """The minimum probability for putting a pair into Review."""
-    return POSSIBLE_ON_ONE_DAY if _same_day(pair) else POSSIBLE
+    return POSSIBLE_ON_ONE_DAY if _same_day(pair) and not _two_things(pair) else POSSIBLE
 
 
 def share_of(earlier: Read, later: Read) -> float:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from remembrancer.actors.index_file import FIRST_CHUNK
 from remembrancer.actors.store.records.types import MemoryRecord, Vectors
+from remembrancer.actors.store.replaced_memories import probability_by_words
 from remembrancer.actors.store.retrieval.deduplication import (
     COMPARED_CHARACTERS,
     MOST_NEW,
@@ -323,3 +324,30 @@ def test_a_chunk_of_a_note_adds_nothing_to_a_memory_imported_from_it(
     chunk = dataclasses.replace(chunk, ref=FIRST_CHUNK)
     assert ids(without_imported([memory, chunk], "/src")) == left
     assert ids(without_imported([chunk], "/src")) == ["chunk"], "if it is found alone"
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "fields", "is_replaced"),
+    [
+        ("The tide feed was down", "The tide feed is up", {"type": "episodic"}, False),
+        ("The tide feed was down", "Correction: the tide feed is up", {"type": "episodic"}, True),
+        ("Find out who was down", "The tide feed is up, who was down", {"type": "episodic", "kind": "open_end"}, True),
+        ("The tide feed is down", "The tide feed is up", {"type": "episodic"}, True),
+        ("The tide feed was down for an hour", "The tide feed is up", {"occurred_at": NOW - DAY_S}, False),
+        ("The tide feed was down for an hour", "The tide feed is up", {}, True),
+        ("The tide feed was moved to port 81", "The tide feed is on port 82", {"occurred_at": NOW - DAY_S}, True),
+        ("The tide feed was down and is up", "The tide feed is down", {"occurred_at": NOW - DAY_S}, True),
+    ],
+)
+def test_what_happened_stays_true_unless_it_is_taken_back(
+    earlier: str, later: str, fields: dict[str, Any], is_replaced: bool
+) -> None:
+    old = entry("old", 0.5, content=earlier, space=1, **{"created_at": NOW - DAY_S} | fields).record
+    new = entry("new", 0.5, content=later, space=1, number=2).record
+    assert (probability_by_words(new, old) > 0.0) == is_replaced
+
+
+def test_what_happened_replaces_nothing() -> None:
+    old = entry("old", 0.5, content="The gate jammed", space=1, occurred_at=NOW - DAY_S).record
+    again = entry("new", 0.5, content="The gate jammed again", space=1, number=2, occurred_at=NOW).record
+    assert probability_by_words(again, old) == 0.0

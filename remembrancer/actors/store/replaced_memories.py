@@ -18,7 +18,16 @@ import msgspec
 from remembrancer.actors.store.records.space import NO_SPACE
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import MemoryRecord, NearDuplicate, Outcome, Phrase
-from remembrancer.memory.replacement import LEAST_COSINE, PROBABLE, Read, TextPair, least_to_ask, probability, read
+from remembrancer.memory.replacement import (
+    LEAST_COSINE,
+    PROBABLE,
+    Read,
+    TextPair,
+    least_to_ask,
+    probability,
+    read,
+    tells_what_happened,
+)
 from remembrancer.memory.wording import same_in_words
 from remembrancer.protocol.kinds import OPEN_END, SESSION_KINDS, SESSION_RECORD
 from remembrancer.protocol.writes import Applied, NearMemory, Operation, StoredResult, UpdateMemory, memory_id_of
@@ -27,6 +36,10 @@ MAX_REMEMBERED: Final = 1024
 """The number of memories whose storing session is remembered, and of sessions with pending reports."""
 MAX_PENDING_REPORTS: Final = 3
 """The number of pending reports for one session. Further pairs wait in Review."""
+
+MOST_ASKED: Final = 2
+"""The number of earlier memories for each later one about which Review asks, one after the other, if none of them is
+`PROBABLE`."""
 
 LONGEST_BY_WORDS: Final = 1000
 """The length in characters up to which a text is judged by its words alone."""
@@ -77,12 +90,15 @@ class ReplacedMemories:
         having, memories = _frequencies(records, [text for each, _ in possible for text in (each.earlier, each.later)])
         chances = [probability(replace(compared, having=having, memories=memories)) for compared, _ in possible]
         judged = [each._replace(probability=chance) for (_, each), chance in zip(possible, chances, strict=True)]
-        best = {each.later.number: each for each in sorted(judged, key=lambda each: each.probability)}
-        self._keep(best.values())
+        best: dict[int, list[_Judged]] = {}
+        for each in sorted(judged, key=lambda each: -each.probability):
+            best.setdefault(each.later.number, []).append(each)
+        self._keep(several[0] for several in best.values())
         return [
             NearDuplicate(each.later.number, each.earlier.number, each.probability, each.seen, relation="contradicts")
-            for each in judged
-            if each.probability >= (each.to_ask if best[each.later.number] is each else PROBABLE)
+            for several in best.values()
+            for place, each in enumerate(several)
+            if each.probability >= (each.to_ask if place < MOST_ASKED else PROBABLE)
         ]
 
     def take_pending(self, session_id: str) -> tuple[NearMemory, ...]:
@@ -142,12 +158,17 @@ def _keep_last(kept: OrderedDict[Any, Any], count: int) -> None:
 
 
 def _can_replace(later: MemoryRecord, earlier: MemoryRecord, derived: Container[int]) -> bool:
-    """False if both must hold: a task does not replace a fact, a corrected mistake remains a mistake, another event, or
-    a summary, does not make the earlier one untrue, and neither does another section of the same imported note."""
+    """False if both must hold: a task does not replace a fact, a corrected mistake remains a mistake, what happened
+    stays true unless it is taken back, and replaces nothing, another event, or a summary, does not make a summary
+    untrue, and neither does another section of the same imported note."""
     if earlier.source.file and (earlier.source.file, earlier.created_at) == (later.source.file, later.created_at):
         return False
     is_event, is_summed_up = later.type == "episodic", earlier.status == "consolidated"
     if (is_event and earlier.number in derived) or (is_summed_up and (is_event or later.number in derived)):
+        return False
+    dated = (each for each in (earlier, later) if each.type == "episodic" or each.occurred_at is not None)
+    is_past = any(tells_what_happened(each.content) for each in dated)
+    if is_past and earlier.kind not in (OPEN_END, "error_fix") and not read(later.content).takes_back:
         return False
     is_task = later.kind == OPEN_END and earlier.kind != OPEN_END
     return earlier.scope != "session" and not is_task and (earlier.kind != "error_fix" or later.kind == "error_fix")

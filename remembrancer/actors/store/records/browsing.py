@@ -19,7 +19,7 @@ from remembrancer.actors.store.records.sqlite_file import decode_names
 from remembrancer.actors.store.records.sqlite_records import Reader
 from remembrancer.memory.changes import MOVE_UNDONE, RESTORED, is_visible, standing, undoing
 from remembrancer.memory.decay import DAY_S
-from remembrancer.memory.replacement import PROBABLE, RIVAL, are_two_things
+from remembrancer.memory.replacement import PROBABLE, RIVAL, two_things
 from remembrancer.protocol.browsing import (
     MOST_PAIRS,
     ActivityRead,
@@ -276,26 +276,41 @@ def _undecided(records: Reader, request: FindUndecided) -> Undecided:
     ]
     # "Sample 1 was dry", "sample 2 was dry" and so on are no repetitions, and none of many replaces another, since
     # texts with numbers or names of their own are about several things. A single pair of that kind may be a change.
-    frames = {
-        (each.older.id, each.newer.id): _NUMBER.sub("0", each.older.content)
+    numbered = {
+        (each.older.id, each.newer.id): (
+            _NUMBER.sub("0", each.older.content),
+            things.are or each.relation != "contradicts",
+        )
         for each in waiting
         if (each.relation != "contradicts" or each.strength < PROBABLE)
-        and are_two_things(each.older.content, each.newer.content)
+        and (things := two_things(each.older.content, each.newer.content)).may_be
     }
-    in_series = Counter(name for pair, frame in frames.items() for name in (*pair, frame))
+    likeliest = {each.newer.id: each.older.id for each in reversed(waiting) if each.relation == "contradicts"}
+    in_series = Counter(
+        name
+        for (older, newer), (frame, is_certain) in numbered.items()
+        if is_certain or likeliest[newer] == older
+        for name in (older, newer, frame)
+    )
 
     def is_of_series(pair: Pair) -> bool:
-        if (ids := (pair.older.id, pair.newer.id)) not in frames:
+        if (ids := (pair.older.id, pair.newer.id)) not in numbered:
             return False
+        frame, is_certain = numbered[ids]
         members = in_series[pair.older.id], in_series[pair.newer.id]
-        # One change may follow another, so a chain of three is no series of changes.
-        return (min(members) if pair.relation == "contradicts" else max(*members, in_series[frames[ids]])) > 1
+        # One change may follow another, so a chain of three is no series, unless the texts are certainly about
+        # several things.
+        return (max(*members, in_series[frame]) if is_certain else min(members)) > 1
 
     strongest: dict[tuple[str, str], float] = {}
 
+    # Of the memories that one may replace, the next is asked about once the most probable one is settled.
     def has_rival(pair: Pair) -> bool:
-        places = ("older", pair.older.id), ("newer", pair.newer.id)
-        return any(pair.strength < RIVAL * strongest.setdefault(place, pair.strength) for place in places)
+        older, newer = (
+            strongest.setdefault(place, pair.strength) for place in (("older", pair.older.id), ("newer", pair.newer.id))
+        )
+        is_next = pair.relation == "contradicts" and pair.strength < min(newer, PROBABLE)
+        return is_next or pair.strength < RIVAL * max(older, newer)
 
     pairs = [each for each in waiting if not is_of_series(each) and not has_rival(each)]
     return Undecided(records.proposals(), tuple(pairs[: request.limit]), len(pairs[request.limit :]))
