@@ -16,6 +16,7 @@ from remembrancer.actors.store.records.browsing import BROWSER_READS
 from remembrancer.actors.store.records.memory_rows import read_copies
 from remembrancer.actors.store.records.sqlite_records import Limits
 from remembrancer.actors.store.records.types import Filters, NearDuplicate
+from remembrancer.actors.store.replaced_memories import ReplacedMemories
 from remembrancer.actors.store.retrieval.question import phrases_of
 from remembrancer.actors.store.write_handlers import MAX_COPIES
 from remembrancer.memory.changes import changed_line
@@ -409,6 +410,20 @@ def test_what_no_longer_holds_itself_puts_nothing_in_doubt(rig: RecordsRig, four
     assert (found.pairs, rig.loaded(one).possibly_superseded_by) == ((), ()), "Review and recalls agree"
     rig.do(RestoreMemory(two))
     assert rig.loaded(one).possibly_superseded_by == (two,)
+
+
+def test_the_two_likeliest_of_those_that_a_memory_may_replace_are_kept_for_review(rig: RecordsRig) -> None:
+    earlier = (
+        "the tide feed comes from Orca",
+        "the tide feed comes by mail from Orca",
+        "the feed of tides is from Orca",
+    )
+    olds = [rig.say(text, occurred_at=REQUESTED_AT - 3 * DAY_S) for text in earlier]
+    new = rig.number(rig.say("the tide feed comes from Lynx"))
+    pairs = [NearDuplicate(new, rig.number(old), cosine) for old, cosine in zip(olds, (0.62, 0.61, 0.60), strict=True)]
+    links = ReplacedMemories().judge(rig.records, pairs)
+    assert [(each.later, each.earlier) for each in links] == [(new, rig.number(old)) for old in olds[:2]]
+    assert max(each.cosine for each in links) < PROBABLE
 
 
 def test_the_dates_say_which_of_a_pair_is_the_newer_one_whichever_way_it_is_linked(rig: RecordsRig) -> None:
