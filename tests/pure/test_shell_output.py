@@ -215,7 +215,9 @@ def test_an_overview_has_names_alone(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert capsys.readouterr().out == "No names are known yet\n"
 
 
-@pytest.mark.parametrize(("began", "asked"), [(9.75, "the whole import of 2 memories"), (9.25, "this? stored: zero")])
+@pytest.mark.parametrize(
+    ("began", "asked"), [(9.75, "the whole import of 2 memories"), (9.25, "the last change (stored) of “zero”")]
+)
 def test_of_a_change_and_an_import_in_one_second_the_later_one_is_undone(
     began: float, asked: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
