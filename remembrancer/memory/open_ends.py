@@ -76,13 +76,17 @@ _NEAR: Final = {
     **{"next week": relativedelta(weeks=1), "next month": relativedelta(months=1)},
 }
 _OBLIGATION: Final = re.compile(
-    r"(?!(?:if|when|once|unless|who)\b)(?:(?!\b(?:that|which|what|why|whether|not|each|every|always)\b)[^,;:?!\n])+ (?:"
+    r"(?!(?:if|when|once|unless|who|no|none|nobody|nothing)\b)(?:"
+    r"(?:(?!\b(?:that|which|what|why|whether|not|each|every|always)\b)[^,;:?!\n])+ (?:"
     r"(?:is|are) due(?: by| before)?|(?:must|has to|have to|needs? to) be [^\W\d_]+(?: [^,;:?!\n]+)? (?:by|before))"
-    r"|(?:(?:the|our|my) )?(?:\w+ )?deadline\b.*",
+    r"|(?:(?:the|our|my) )?(?:\w+ )?deadline\b.*(?::| is))",
     re.IGNORECASE,
 )
 """The words before the date of a deadline that does not begin as a task: "The lease must be signed by"."""
-_RECURRING: Final = re.compile(r" (?:each|every)\b", re.IGNORECASE)
+_NO_OBLIGATION: Final = re.compile(
+    r" (?:each|every|was|were|had|(?:has|have)(?! to))\b|(?<! be)(?<! and) (?:met|missed|sent)\b", re.IGNORECASE
+)
+"""The words of a deadline that recurs or is past."""
 
 
 def asks_for_open_ends(query: str) -> bool:
@@ -175,7 +179,7 @@ def is_task_with_date(text: str) -> bool:
     if not is_short or text.endswith("?") or due_in(text, 0.0) is None:
         return False
     dates = (each for each in _DUE.finditer(text) if each["iso"] or each["date"])
-    if any(_OBLIGATION.fullmatch(text, 0, each.end("how")) for each in dates) and not _RECURRING.search(text):
+    if any(_OBLIGATION.fullmatch(text, 0, each.end("how")) for each in dates) and not _NO_OBLIGATION.search(text):
         return True
     if begins is None:
         return False
