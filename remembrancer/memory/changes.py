@@ -286,10 +286,11 @@ def check_remembered(memory_id: str, snapshot: MemoryVersion) -> None:
 
 def _is_given_by_hand(memory: MemoryVersion, earlier: Callable[[], Iterable[MemoryVersion]]) -> bool:
     """True if an open end's due date, or its lack of one, comes from none of its texts."""
-    apart = (-DAY_S, 0.0, DAY_S / 2)  # "tomorrow" was written the day before, perhaps in another time zone
+    # "tomorrow" was written the day before, perhaps in another time zone, "next week" and "next month" still earlier
+    days_before = (0.0, -0.5, 1.0, 7.0, 28.0, 29.0, 30.0, 31.0)
 
     def is_in(version: MemoryVersion) -> bool:  # alike on all machines
-        return memory.due in {due_in(version.content, (memory.due or 0.0) + each, UTC) for each in apart}
+        return memory.due in {due_in(version.content, (memory.due or 0.0) - each * DAY_S, UTC) for each in days_before}
 
     return not (is_in(memory) or (memory.due is not None and any(map(is_in, earlier()))))
 

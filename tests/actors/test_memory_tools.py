@@ -153,10 +153,10 @@ async def test_a_task_that_names_its_due_date_is_an_open_end_and_a_new_text_brin
     assert await due(content="Renew the lease by 2030-06-10") == "2030-07-01", "it was given by hand"
     assert await due(due="") is None
     assert await due(content="Renew the leases by 2030-06-10") is None, "it was removed by hand"
-    end = (await client.store("Pay the berth by tomorrow", kind="fact"))["memory_id"]
-    tomorrow = await due(kind="open_end")
-    assert tomorrow is not None
-    assert await due(content="Pay the berth by 2030-06-10") == "2030-06-10", "tomorrow was of the text"
+    for near in ("tomorrow", "next week", "next month"):
+        end = (await client.store(f"Pay the berth by {near}", kind="fact"))["memory_id"]
+        assert await due(kind="open_end") is not None
+        assert await due(content="Pay the berth by 2030-06-10") == "2030-06-10", "the former date was of the text"
 
 
 async def test_several_memories_are_stored_by_one_call_once_each_with_its_own_fields(client: RawClient) -> None:
