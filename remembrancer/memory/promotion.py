@@ -49,13 +49,16 @@ _WISH: Final = re.compile(
 )
 """The subject of a wish, and the word that says that it is one."""
 _NO_PERSONS: Final = {"user", "users", "everyone", "everybody", "nobody", "someone", "team"}
-_OTHERS_WISH: Final = re.compile(
-    r"""\b(?:they\ (?:\w+ly\ )?(?:want|like|prefer) | (?:the|an?|our|my|his|her|their|this|that)
+_FIRST_WISH: Final = re.compile(
+    r"""(?P<own>(?:^\W*|\b(?:I|we)(?:['’]d)?\ (?:[\w'’]+\ )?)(?:prefer|want|like)s?\b)
+    | \b(?:they\ (?:\w+ly\ )?(?:want|like|prefer)
+    | (?!(?:our|my)\ (?:[\w-]+\ )?(?:style|editor|tool)(?:\ guide)?\ \w+s\b) (?:the|an?|our|my|his|her|their|this|that)
     (?:\ (?!and\b|who\b|team\ (?!wants))[\w-]+){1,4}?
     (?:\ (?:prefers|likes|wants|loves|dislikes|hates)|['’]s\ favou?rite))\b""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""A wish of somebody without a name: "the harbour master wants". What the team prefers, the user does, too."""
+"""A wish of somebody without a name ("the harbour master wants"), or the user's `own`, whichever is first. What the
+team prefers, the user does, too."""
 _USER: Final = re.compile(r"\busers?\b", re.IGNORECASE)
 USED_AMONG: Final = 3
 USED_ABOVE: Final = 0.5
@@ -146,7 +149,8 @@ def wishing_person(content: str) -> str:
 
 def is_others_wish(content: str) -> bool:
     """True if a text states the wish or taste of somebody else than the user."""
-    return bool(wishing_person(content) or (_OTHERS_WISH.search(content) and not _USER.search(content)))
+    first = _FIRST_WISH.search(content)
+    return bool(wishing_person(content) or (first and not first["own"] and not _USER.search(content)))
 
 
 def speaks_of_user(memory: Material) -> bool:
