@@ -17,17 +17,19 @@ PERHAPS: Final = 0.2
 
 
 _WORD: Final = re.compile(r"[^\W\d_]+")
+MOST_OPENING_WORDS: Final = 4
+"""The maximum number of words of an opening in the lists of questions and requests. The longest one decides."""
 
 
 def is_question(query: str) -> bool:
-    """True if a query asks something, by its mark or its first word, and does not ask for work."""
-    words = [each[0].casefold() for each in islice(_WORD.finditer(query), 2)]
-    opening = {*words[:1], "-".join(words)}
-    if any(opening & requests for requests in word_lists("requests").values()):
-        return False
-    return query.rstrip().endswith(("?", "？", "؟")) or any(
-        opening & firsts for firsts in word_lists("questions").values()
-    )
+    """True if a query asks something, by its mark or its first words, and does not ask for work."""
+    words = [each[0].casefold() for each in islice(_WORD.finditer(query), MOST_OPENING_WORDS)]
+    for length in range(len(words), 0, -1):
+        opening = "-".join(words[:length])
+        for module in ("questions", "requests"):
+            if any(opening in openings for openings in word_lists(module).values()):
+                return module == "questions"
+    return query.rstrip().endswith(("?", "？", "؟"))
 
 
 def is_given_whole(memory: RecalledMemory) -> bool:

@@ -492,13 +492,23 @@ def test_a_prompt_gets_near_rules_and_what_probably_replaces_an_answer_is_given_
             ("Add a parser", "How to add a parser", "How about a parser?", "Could you add a parser?", "", "?x", "7"),
         ),
         (False, ("When a file is empty, return {}", "Where possible, replace print", "Wo möglich, Listen nehmen")),
+        (True, ("When did we switch to Postgres", "Where do sessions live", "where's the key", "Wann ist das Release")),
+        (True, ("Wo liegt der Schlüssel", "Dónde está la clave", "où est la clé", "Quand est-ce qu'on livre")),
+        (
+            True,
+            ("Can you tell me which port staging uses?", "Kannst du mir sagen, wo es liegt?", "¿Puedes decirme cuál?"),
+        ),
+        (
+            False,
+            ("Could you tell the parser to skip it?", "Wann immer möglich, kürzen", "Quand c'est vide, renvoyer null"),
+        ),
         (
             False,
             ("Please, is this right?", "Kannst du das umbauen?", "Peux-tu l'ajouter ?", "Como usuario quiero entrar"),
         ),
     ],
 )
-def test_a_query_is_a_question_by_its_mark_or_first_word_unless_it_may_be_a_task(
+def test_a_query_is_a_question_by_its_mark_or_first_words_unless_it_may_be_a_task(
     is_asking: bool, queries: tuple[str, ...]
 ) -> None:
     assert {each: is_question(each) for each in queries} == dict.fromkeys(queries, is_asking)
