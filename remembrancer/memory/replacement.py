@@ -81,11 +81,14 @@ _ENDED: Final = re.compile(
 _TAKING_BACK: Final = re.compile(r"\W*(?:correction|actually|scratch that|sorry|no,)", re.IGNORECASE)
 """Opening words that retract an earlier statement."""
 _HAPPENED: Final = re.compile(
-    r"\b(?:was|were) (?!(?:\w+ly )?(?:\w+ed|made|put|set|chosen|cut|given|taken|written|built|held|kept|sent)\b)"
-    r"|\b\w+ed again\b",
+    r"\b(?:was|were) (?!(?:\w+ly )?(?:\w+ed|made|put|set|chosen|cut|given|taken|written|built|held|kept|sent)\b"
+    r"|\w+ (?:(?!due )\w+ )?to\b)"
+    r"|(?<!was )(?<!were )\b\w+ed again\b",
     re.IGNORECASE,
 )
-"""The words for what happened and is over ("was down for an hour", "crashed again"); "was set to 5" is a new state."""
+"""The words for what happened and is over ("was down for an hour", "crashed again"); "was set to 5" and "was brought
+forward to Thursday" are new states."""
+_FOR_A_TIME: Final = re.compile(r"\bagain\b|\bfor .{1,20}\b(?:minute|hour|day|week)s?\b", re.IGNORECASE)
 _HOLDS: Final = re.compile(r"\b(?:is|are|has|have|now|since)\b", re.IGNORECASE)
 _LISTS: Final = word_lists("replacement")
 _ASKING: Final = frozenset(map(stem, _LISTS["asking"]))
@@ -216,7 +219,12 @@ def read(text: str) -> Read:
 
 def tells_what_happened(content: str) -> bool:
     """True if a text is only about what happened once, and not about a state, which may be replaced."""
-    return bool(_HAPPENED.search(content)) and not _HOLDS.search(content)
+    return bool(_HAPPENED.search(content)) and not (_HOLDS.search(content) or _ENDED.search(content))
+
+
+def tells_what_passed(content: str) -> bool:
+    """True if a text is only about what happened for a time, or again. It changes nothing, unlike "was sold"."""
+    return tells_what_happened(content) and bool(_FOR_A_TIME.search(content))
 
 
 def forms_of(content: str) -> list[tuple[str, str]]:

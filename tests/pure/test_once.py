@@ -337,6 +337,9 @@ def test_a_chunk_of_a_note_adds_nothing_to_a_memory_imported_from_it(
         ("The tide feed was down for an hour", "The tide feed is up", {}, True),
         ("The tide feed was moved to port 81", "The tide feed is on port 82", {"occurred_at": NOW - DAY_S}, True),
         ("The tide feed was down and is up", "The tide feed is down", {"occurred_at": NOW - DAY_S}, True),
+        ("The review was brought forward to Thursday", "The review is on Friday", {"type": "episodic"}, True),
+        ("The feed was shut down", "The feed is up", {"type": "episodic"}, True),
+        ("The feed was down due to a storm", "The feed is up", {"type": "episodic"}, False),
     ],
 )
 def test_what_happened_stays_true_unless_it_is_taken_back(
@@ -347,7 +350,20 @@ def test_what_happened_stays_true_unless_it_is_taken_back(
     assert (probability_by_words(new, old) > 0.0) == is_replaced
 
 
-def test_what_happened_replaces_nothing() -> None:
-    old = entry("old", 0.5, content="The gate jammed", space=1, occurred_at=NOW - DAY_S).record
-    again = entry("new", 0.5, content="The gate jammed again", space=1, number=2, occurred_at=NOW).record
-    assert probability_by_words(again, old) == 0.0
+@pytest.mark.parametrize(
+    ("earlier", "later", "is_replaced"),
+    [
+        ("The gate jammed", "The gate jammed again", False),
+        ("The tide feed runs on port 81", "The tide feed was down for an hour", False),
+        ("The gate is open", "The gate was opened again", True),
+        ("Ana has the Redis account", "The Redis account was shut down", True),
+        ("Backups go to the NAS in the hall", "The NAS in the hall was sold", True),
+        ("Mira has the key of the shed", "The key of the shed was brought to Jonas", True),
+        ("The review is on Friday", "The review was brought forward to Thursday", True),
+    ],
+)
+def test_what_happened_for_a_time_replaces_nothing(earlier: str, later: str, is_replaced: bool) -> None:
+    old = entry("old", 0.5, content=earlier, space=1, occurred_at=NOW - DAY_S).record
+    for fields in ({"occurred_at": NOW}, {"type": "episodic"}):
+        new = entry("new", 0.5, content=later, space=1, number=2, **fields).record
+        assert (probability_by_words(new, old) > 0.0) == is_replaced

@@ -27,6 +27,7 @@ from remembrancer.memory.replacement import (
     probability,
     read,
     tells_what_happened,
+    tells_what_passed,
 )
 from remembrancer.memory.wording import same_in_words
 from remembrancer.protocol.kinds import OPEN_END, SESSION_KINDS, SESSION_RECORD
@@ -159,15 +160,16 @@ def _keep_last(kept: OrderedDict[Any, Any], count: int) -> None:
 
 def _can_replace(later: MemoryRecord, earlier: MemoryRecord, derived: Container[int]) -> bool:
     """False if both must hold: a task does not replace a fact, a corrected mistake remains a mistake, what happened
-    stays true unless it is taken back, and replaces nothing, another event, or a summary, does not make a summary
-    untrue, and neither does another section of the same imported note."""
+    stays true unless it is taken back, what happened for a time replaces nothing, another event, or a summary, does
+    not make a summary untrue, and neither does another section of the same imported note."""
     if earlier.source.file and (earlier.source.file, earlier.created_at) == (later.source.file, later.created_at):
         return False
     is_event, is_summed_up = later.type == "episodic", earlier.status == "consolidated"
     if (is_event and earlier.number in derived) or (is_summed_up and (is_event or later.number in derived)):
         return False
-    dated = (each for each in (earlier, later) if each.type == "episodic" or each.occurred_at is not None)
-    is_past = any(tells_what_happened(each.content) for each in dated)
+    rules = (earlier, tells_what_happened), (later, tells_what_passed)
+    dated = (each for each in rules if each[0].type == "episodic" or each[0].occurred_at is not None)
+    is_past = any(applies(memory.content) for memory, applies in dated)
     if is_past and earlier.kind not in (OPEN_END, "error_fix") and not read(later.content).takes_back:
         return False
     is_task = later.kind == OPEN_END and earlier.kind != OPEN_END
