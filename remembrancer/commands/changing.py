@@ -317,8 +317,12 @@ def _settle(where: Where, memory: str, relation: str, reason: str | None) -> Rep
     from remembrancer.protocol.browsing import MOST_PAIRS, FindUndecided
 
     for place, conversation in where.conversations():
-        review = ask_store(FindUndecided(place.project, where.session or SHELL_SESSION, limit=MOST_PAIRS))
-        pairs = [pair for pair in review.pairs if has_part(pair.older.id, short(memory))]
+        # A search also marks pairs that Review hides.
+        for hidden in (False, True):
+            viewer = place.project, where.session or SHELL_SESSION
+            review = ask_store(FindUndecided(*viewer, MOST_PAIRS, alike=not hidden, with_hidden=hidden))
+            if pairs := [pair for pair in review.pairs if has_part(pair.older.id, short(memory))]:
+                break
         if relation == "supersedes" and len(pairs) > 1:
             newer = ", ".join(f"“{excerpt(pair.newer.content, QUOTED)}” ({short(pair.newer.id)})" for pair in pairs)
             command = f"'remembrancer edit NEWER --supersedes {short(memory)}{where.repeated}'"

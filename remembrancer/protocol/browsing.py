@@ -124,10 +124,12 @@ class Undecided(msgspec.Struct, frozen=True, tag=True):
 
 class FindUndecided(SessionRequest[Undecided], frozen=True):
     """Find what awaits a person's decision: proposals, most certain first; pairs of memories in which one may replace
-    the other, most probable first, followed (with `alike`) by pairs that say nearly the same, most similar first."""
+    the other, most probable first, followed (with `alike`) by pairs that say nearly the same, most similar first.
+    `with_hidden` adds those that Review leaves out: of a series, or after a more probable one."""
 
     limit: int = 20
     alike: bool = True
+    with_hidden: bool = False
 
 
 class ReadGraph(SessionRequest[GraphFound], frozen=True):

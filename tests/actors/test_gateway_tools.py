@@ -15,6 +15,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from remembrancer.actors.bridge.bridge import PREPARED_FILE
 from remembrancer.actors.bridge.replay import HANDSHAKE, PreparedAnswers
 from remembrancer.actors.gateway import conversations, session_registry
+from remembrancer.actors.gateway.elicitation import Asking, Questions
 from remembrancer.commands.setup import PLUGIN
 from remembrancer.config.project import project_of
 from remembrancer.config.settings import Settings
@@ -95,7 +96,11 @@ async def test_what_is_probably_replaced_is_named_with_the_call_that_settles_it(
     assert near["replaced_by"].endswith(answer["memory_id"])
     replaces = "update_memory(replaced_by, supersedes=[id])"
     assert (answer["if_replaced"], answer["if_both_hold"]) == (replaces, "restore_memory(id)")
-    assert near_of([NearMemory("a", "a", "b", is_private=True)], ())["if_replaced"] == "forget_memory(id)"
+    own, shared = NearMemory("a", "a", "b", is_private=True), NearMemory("c", "c", "d")
+    mixed = near_of([own, shared], ())
+    calls = [each.get("if_replaced", mixed["if_replaced"]) for each in mixed["near"]]
+    assert calls == ["forget_memory(id)", replaces]
+    assert near_of([own], ())["if_replaced"] == "forget_memory(id)"
 
 
 async def test_an_answer_says_how_to_take_back_that_a_memory_is_replaced(patient_rig: Rig) -> None:
@@ -177,6 +182,16 @@ async def test_nobody_is_asked_where_the_client_cannot_or_runs_unattended(served
             await client.initialize(**capabilities)
             for number in range(25):
                 assert (await client.store(f"text {number}"))["near"]
+
+
+def test_a_person_is_not_asked_about_a_memory_that_the_sessions_own_cannot_replace() -> None:
+    own, shared = NearMemory("a", "old 1", "b", "new", is_private=True), NearMemory("c", "old 2", "d", "new")
+    for near, asked in (([own], []), ([own, shared], ["old 2"])):
+        sent: list[bytes] = []
+        asking = Asking("key", Questions(stores=9), sent.append, {})
+        asking.note_capabilities({"elicitation": {}})
+        asking.heard("store_memory", {"content": "new"}, {"memory_id": "b"} | near_of(near, ()))
+        assert [old for each in sent for old in ("old 1", "old 2") if old in each.decode()] == asked
 
 
 async def test_recalled_memories_have_the_designs_fields_and_signals_on_demand(served: Rig, client: RawClient) -> None:

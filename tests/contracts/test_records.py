@@ -408,6 +408,7 @@ def test_what_no_longer_holds_itself_puts_nothing_in_doubt(rig: RecordsRig, four
     rig.do(UpdateMemory(last, add_links=(LinkRef("supersedes", two),)))
     found: Any = BROWSER_READS[FindUndecided](rig.records, FindUndecided(PROJECT, SESSION))
     assert (found.pairs, rig.loaded(one).possibly_superseded_by) == ((), ()), "Review and recalls agree"
+    assert not any(each.is_replaced for each in rig.records.materials(ReadMemories(PROJECT)).memories), "and summaries"
     rig.do(RestoreMemory(two))
     assert rig.loaded(one).possibly_superseded_by == (two,)
 

@@ -295,6 +295,11 @@ def test_review_shows_pairs_that_a_person_can_decide_once_each_and_counts_the_re
     rig.records.link_similar([NearDuplicate(number["last"], number["new"], 0.19, relation="contradicts")])
     following = (ids["last"], ids["new"], "contradicts")
     assert following not in found()[0], "one after the other"
+    assert following in found(alike=False, with_hidden=True)[0]
+    rig.records.link_similar([NearDuplicate(number["low"], number["two"], 0.7, relation="contradicts")])
+    assert changed not in found()[0], "another is thrice as probable"
+    assert following in found()[0], "it does not wait for one that is hidden"
+    rig.do(UpdateMemory(ids["low"], add_links=(LinkRef("related_to", ids["two"]),)))
     rig.do(UpdateMemory(ids["last"], add_links=(LinkRef("related_to", ids["two"]),)))
     assert following in found()[0]
     assert changed not in found()[0]

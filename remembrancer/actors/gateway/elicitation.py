@@ -64,7 +64,8 @@ class Asking:
         if tool not in STORES or answer is None or "error" in answer:
             return
         self._questions.stores += 1
-        near = answer.get("near") or ()
+        # A session's own memory, which has a call of its own, cannot replace another.
+        near = [each for each in answer.get("near") or () if "if_replaced" not in each]
         if not near or not self._can_ask or self._pending is not None or not self._questions.is_due:
             return
         old = near[0]

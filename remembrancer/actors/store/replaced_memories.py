@@ -1,8 +1,8 @@
 """Memories that a later one probably replaces. They are judged once the later one has vectors, linked with
 `contradicts`, and reported to the session that stored the later one, in the answer to its next store.
 
-The link's strength is the probability. Every pair waits in Review, and a recall names the later memory in
-`possibly_superseded_by`; so does a list from `REPLACED` up.
+The link's strength is the probability. Review asks about the pairs, the most probable ones first, and a recall names
+the later memory in `possibly_superseded_by`; so does a list from `REPLACED` up.
 """
 
 import threading

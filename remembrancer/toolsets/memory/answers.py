@@ -20,6 +20,7 @@ OLD_CHARACTERS: Final = 1000
 NEWER_CHARACTERS: Final = 120
 """The number of characters shown of the session's own memory that replaces it; enough to recognise it."""
 SETTLED: Final = {"if_replaced": "update_memory(replaced_by, supersedes=[id])", "if_both_hold": "restore_memory(id)"}
+FORGOTTEN: Final = {"if_replaced": "forget_memory(id)"}
 SUPERSEDED: Final = {"if_wrong": "restore_memory(superseded id)"}
 ENDED: Final = ("valid_until", "invalid_reason", "superseded_by", "possibly_superseded_by")
 MOST_LINES, MOST_LINES_IF_LIKELY = 5, 2
@@ -173,7 +174,8 @@ def near_of(found: Sequence[NearMemory], stored: Collection[str]) -> Answer:
     replaced = [
         {"id": each.memory_id, "content": cut_at_word(each.content, OLD_CHARACTERS), "replaced_by": each.replaced_by}
         | non_empty(newer="" if each.replaced_by in stored else cut_at_word(each.newer, NEWER_CHARACTERS))
+        | (FORGOTTEN if each.is_private else {})
         for each in near.values()
     ]
-    settled = SETTLED | ({"if_replaced": "forget_memory(id)"} if any(each.is_private for each in found) else {})
+    settled = SETTLED | (FORGOTTEN if all(each.is_private for each in near.values()) else {})
     return {"note": DATA, "near": replaced, **settled} if replaced else {}

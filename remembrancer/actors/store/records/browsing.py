@@ -306,13 +306,16 @@ def _undecided(records: Reader, request: FindUndecided) -> Undecided:
 
     # Of the memories that one may replace, the next is asked about once the most probable one is settled.
     def has_rival(pair: Pair) -> bool:
-        older, newer = (
-            strongest.setdefault(place, pair.strength) for place in (("older", pair.older.id), ("newer", pair.newer.id))
-        )
+        places = ("older", pair.older.id), ("newer", pair.newer.id)
+        older, newer = (strongest.get(place, 0.0) for place in places)
         is_next = pair.relation == "contradicts" and pair.strength < min(newer, PROBABLE)
-        return is_next or pair.strength < RIVAL * max(older, newer)
+        if is_next or pair.strength < RIVAL * max(older, newer):
+            return True
+        for place in places:  # only a pair that is shown hides others
+            strongest.setdefault(place, pair.strength)
+        return False
 
-    pairs = [each for each in waiting if not is_of_series(each) and not has_rival(each)]
+    pairs = [each for each in waiting if request.with_hidden or not (is_of_series(each) or has_rival(each))]
     return Undecided(records.proposals(), tuple(pairs[: request.limit]), len(pairs[request.limit :]))
 
 
