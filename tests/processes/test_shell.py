@@ -533,6 +533,17 @@ def test_a_memory_that_several_may_replace_is_settled_by_naming_one_or_holds_bes
     assert newer_of_old() == set()
 
 
+def test_a_pair_that_a_search_marks_and_review_leaves_out_can_be_settled(shell: Shell) -> None:
+    texts = "the build takes 10 minutes", "a build of the docs takes 10 minutes on the old machine"
+    asked, hidden = (shell.json("add", text, "--on", "2026-01-02")["memory_id"] for text in texts)
+    new = shell.json("add", "the build takes 20 minutes")["memory_id"]
+    waiting = asyncio.run(until(lambda: shell.json("list", "--review")["contradictions"]))
+    assert [each["older_id"] for each in waiting] == [asked]
+    assert f"({new})?" in shell("search", texts[1]).splitlines()[0]
+    assert f"'remembrancer undo {new}' takes that back" in shell("edit", hidden, "--both")
+    assert f"({new})?" not in shell("search", texts[1]).splitlines()[0]
+
+
 @alone
 def test_an_embedder_that_hangs_is_waited_for_in_silence(shell: Shell) -> None:
     shell("add", "The buoy is red")
