@@ -411,6 +411,9 @@ def test_what_no_longer_holds_itself_puts_nothing_in_doubt(rig: RecordsRig, four
     assert not any(each.is_replaced for each in rig.records.materials(ReadMemories(PROJECT)).memories), "and summaries"
     rig.do(RestoreMemory(two))
     assert rig.loaded(one).possibly_superseded_by == (two,)
+    rig.do(ForgetMemory(two))
+    assert rig.loaded(one).possibly_superseded_by == ()
+    assert not any(each.is_replaced for each in rig.records.materials(ReadMemories(PROJECT)).memories)
 
 
 def test_the_two_likeliest_of_those_that_a_memory_may_replace_are_kept_for_review(rig: RecordsRig) -> None:

@@ -273,7 +273,8 @@ _COLUMNS: Final = {name: f"m.{name}" for name in Material.__struct_fields__ if n
             SELECT source AS other, strength FROM memory_links WHERE target = m.number AND relation = 'contradicts'
             UNION ALL SELECT target, strength FROM memory_links WHERE source = m.number AND relation = 'contradicts')
         JOIN memories AS o ON o.number = other
-        WHERE strength >= {REPLACED} AND o.valid_until IS NULL AND {is_newer("o", "m")})""",  # noqa: S608 - fixed
+        WHERE strength >= {REPLACED} AND o.valid_until IS NULL AND o.forgotten_at IS NULL
+        AND {is_newer("o", "m")})""",  # noqa: S608 - fixed
     "derived_from": """(SELECT json_group_array(id) FROM (SELECT s.id FROM memory_links AS l
         JOIN memories AS s ON s.number = l.target
         WHERE l.source = m.number AND l.relation = 'derived_from' ORDER BY l.target))""",
