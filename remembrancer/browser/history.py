@@ -79,7 +79,7 @@ async def waiting(view: View) -> Response:
 async def review(view: View) -> Response:
     """The items that wait for a person's decision."""
     store = await view.ask(DescribeStore(view.project, view.session))
-    found = await view.ask(FindUndecided(view.project, view.session))
+    found = await view.ask(FindUndecided(view.project, view.session, PAGE))
     stale = await view.ask(ListStale(view.project))
     has_code = bool(await view.ask(DescribeCode(view.project)))
     about_code = stale[:PAGE]

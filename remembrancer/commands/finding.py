@@ -462,7 +462,7 @@ def _stale(where: Where) -> Report:
 def _waiting(where: Where) -> Report:
     """The proposed promotions to the user, and the pairs of memories that wait for a decision."""
     from remembrancer.commands.runtime_client import ask_store
-    from remembrancer.protocol.browsing import FindUndecided
+    from remembrancer.protocol.browsing import MOST_PAIRS, FindUndecided
     from remembrancer.toolsets.memory.answers import iso
 
     where.refuse_user("a project's pairs and proposals are listed together with your own")
@@ -472,7 +472,7 @@ def _waiting(where: Where) -> Report:
         own = {"project": place.name} if place.name else {}
         status = conversation.call("get_memory_status")
         pending = max(pending, status.get("embedding", {}).get("pending", 0))
-        review = ask_store(FindUndecided(place.project, where.session or SHELL_SESSION))
+        review = ask_store(FindUndecided(place.project, where.session or SHELL_SESSION, MOST_PAIRS))
         more += review.more
         listed = [("proposals", proposal) for proposal in status.get("proposals", ())]
         for pair in review.pairs:

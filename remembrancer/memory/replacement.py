@@ -6,7 +6,7 @@ decides. `python -m bench.replaced` fits the weights and reports the contributio
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from functools import cached_property, lru_cache
@@ -47,11 +47,14 @@ NUMBERED: Final = 2
 """The number of words before the number that says which thing of a sort a text is about."""
 LEAST_FRAME: Final = 0.5
 """The minimum similarity of two sequences of words that have a frame in common."""
+LEAST_COUNTED: Final = 4
+"""The minimum number of texts in a series of counted things. Three may be one thing that changed twice."""
 FEW: Final = 60
 """Rarity is computed as if there were at least this many memories."""
 
 _WORD: Final = re.compile(r"[@#]?\w+(?:[.'’/+#:-]+\w+)*[+#]*")
 _QUOTED: Final = re.compile(r"['\"`«“]([^'\"`»”]{1,30})['\"`»”]")
+_NUMBER: Final = re.compile(r"\d{1,9}")
 _LETTERS: Final = re.compile(r"[^\W_]+")
 _SENTENCE_END: Final = re.compile(r"[.!?:]\s*$")
 _CHANGE: Final = re.compile(
@@ -243,14 +246,35 @@ def forms_of(content: str) -> list[tuple[str, str]]:
     return [(part, about) for part in dict.fromkeys(each.lower() for each in _ANY_PART.findall(content))]
 
 
+def counted_among(texts: Iterable[str]) -> frozenset[str]:
+    """The texts of a series whose members are counted: four or more that are the same but for a number, which hardly
+    skips any ("Sprint 3 was late" to "Sprint 6 was late", but not a limit of 30, 60, 90 and 120 seconds)."""
+    frames: dict[str, dict[tuple[int, ...], str]] = {}
+    for text in texts:
+        numbers = tuple(map(int, _NUMBER.findall(text)))
+        frames.setdefault(_NUMBER.sub("0", text), {})[numbers] = text
+
+    def are_counted(members: Collection[tuple[int, ...]]) -> bool:
+        columns = [set(column) for column in zip(*members, strict=True)]
+        several = len(members) >= LEAST_COUNTED
+        return several and any(
+            len(each) == len(members) and max(each) - min(each) < 2 * len(members) for each in columns
+        )
+
+    return frozenset(text for several in frames.values() if are_counted(several) for text in several.values())
+
+
 def replaced_among(memories: Iterable[ListedMemory]) -> frozenset[str]:
     """The ids of the memories that others of these probably replace. An open end counts only once somebody has closed
     it. A rule is replaced only by another rule, since it would be missed, and a rule about the form of names or code
     only once the others together set all its aspects."""
     present = {each.id: each for each in memories}
+    counted = counted_among(each.content for each in present.values())
 
     def is_replaced(memory: ListedMemory) -> bool:
         later = [present[key] for key in memory.possibly_superseded_by if key in present]
+        if memory.content in counted:
+            later = [each for each in later if each.content not in counted]
         if memory.kind in RULES_OF_WORK:
             later = [each for each in later if each.kind in RULES_OF_WORK]
         renewed = {form for each in later for form in forms_of(each.content)}

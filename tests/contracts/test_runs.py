@@ -263,6 +263,8 @@ def test_review_shows_pairs_that_a_person_can_decide_once_each_and_counts_the_re
         "crane 2": "crane 42 lifts 10 tonnes",
         "crane 3": "crane 43 lifts 15 tonnes",
     } | {f"item {n}": f"Item {n} of the list concerns pump {13 * n} on pier {n}" for n in range(1, 5)}
+    texts |= {f"sprint {n}": f"Sprint {n} was finished late" for n in range(3, 7)}
+    texts |= {f"limit {n}": f"The limit is {n} requests a second" for n in (30, 60, 90, 120)}
     ids = {name: memory_id_of(store_operation(name, text)) for name, text in texts.items()}
     rig.records.apply([store_operation(name, text) for name, text in texts.items()])
     rig.carry_out(AddLink(ids["made"], ids["one"], "derived_from"))
@@ -280,6 +282,9 @@ def test_review_shows_pairs_that_a_person_can_decide_once_each_and_counts_the_re
     rig.records.link_similar([NearDuplicate(number["two"], number["one"], 0.04, relation="contradicts")])
     for later, earlier in (("crane 2", "crane 1"), ("crane 3", "crane 2")):
         rig.records.link_similar([NearDuplicate(number[later], number[earlier], 0.1, relation="contradicts")])
+    for n in (4, 5, 6):
+        sprint, before = number[f"sprint {n}"], number[f"sprint {n - 1}"]
+        rig.records.link_similar([NearDuplicate(sprint, before, 0.6, relation="contradicts")])
     assert found() == (alike, 0), "one of a series"
     rig.records.link_similar([NearDuplicate(number["new"], number["old"], 0.4, relation="contradicts")])
     assert found() == ([(ids["new"], ids["old"], "contradicts"), alike[1]], 0)
@@ -305,6 +310,10 @@ def test_review_shows_pairs_that_a_person_can_decide_once_each_and_counts_the_re
     assert changed not in found()[0]
     rig.do(UpdateMemory(ids["old"], kind="open_end", done=True))
     assert found() == ([following, *alike[1:]], 0), "what is done is past"
+    limits = [(f"limit {n}", f"limit {n - 30}") for n in (60, 90, 120)]
+    for later, earlier in limits:
+        rig.records.link_similar([NearDuplicate(number[later], number[earlier], 0.6, relation="contradicts")])
+    assert {(ids[later], ids[earlier], "contradicts") for later, earlier in limits} <= set(found()[0]), "values"
 
 
 # Undoing

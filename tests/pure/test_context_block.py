@@ -270,6 +270,19 @@ def test_all_are_given_where_they_fit_and_one_long_memory_keeps_no_other_away() 
     assert given[0].content.endswith("word…")
 
 
+def test_counted_things_replace_none_of_each_other_and_values_do() -> None:
+    def replaced(text: str, *numbers: int) -> int:
+        several = [
+            recalled(text.format(number), place, possibly_superseded_by=(f"memory:{place + 1}",))
+            for place, number in enumerate(numbers)
+        ]
+        return len(choose(3000, several).replaced)
+
+    assert replaced("Sprint {} was finished late", 3, 4, 5, 6) == 0
+    assert replaced("Sprint {} was finished late", 3, 4, 5) == 2, "one thing may change twice"
+    assert replaced("The limit is {} requests a second", 30, 60, 90, 120) == 3
+
+
 def test_a_rule_about_two_aspects_of_names_is_left_out_once_others_have_set_both() -> None:
     texts = ("Start names of methods with a_ and end method names with _a.", "End method names with _b.")
     rule = recalled(texts[0], 0, possibly_superseded_by=("memory:1", "memory:2"))
@@ -296,7 +309,7 @@ def test_what_holds_for_every_task_comes_first_but_leaves_most_to_the_rest() -> 
 
 def test_standing_memories_are_ordered_by_the_task_then_replacements_then_importance_then_the_last_change() -> None:
     old = numbered(0, possibly_superseded_by=("memory:9",), importance=0.6)
-    gone = numbered(5, possibly_superseded_by=("memory:1",))
+    gone = recalled("The fifth", 5, possibly_superseded_by=("memory:1",))
     found = [
         old,
         numbered(2, importance=0.7),

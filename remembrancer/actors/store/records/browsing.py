@@ -19,7 +19,7 @@ from remembrancer.actors.store.records.sqlite_file import decode_names
 from remembrancer.actors.store.records.sqlite_records import Reader
 from remembrancer.memory.changes import MOVE_UNDONE, RESTORED, is_visible, standing, undoing
 from remembrancer.memory.decay import DAY_S
-from remembrancer.memory.replacement import PROBABLE, RIVAL, two_things
+from remembrancer.memory.replacement import PROBABLE, RIVAL, counted_among, two_things
 from remembrancer.protocol.browsing import (
     MOST_PAIRS,
     ActivityRead,
@@ -293,7 +293,11 @@ def _undecided(records: Reader, request: FindUndecided) -> Undecided:
         for name in (older, newer, frame)
     )
 
+    counted = counted_among(each.content for pair in waiting for each in (pair.older, pair.newer))
+
     def is_of_series(pair: Pair) -> bool:
+        if counted.issuperset((pair.older.content, pair.newer.content)):
+            return True
         if (ids := (pair.older.id, pair.newer.id)) not in numbered:
             return False
         frame, is_certain = numbered[ids]
