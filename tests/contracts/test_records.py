@@ -394,6 +394,10 @@ def test_what_is_probably_replaced_is_marked_until_it_is_settled(rig: RecordsRig
     assert rig.loaded(one).superseded_by == (memory_id_of(said_again),)
     again = rig.shown(memory_id_of(said_again))
     assert (again.importance, "green" in again.tags) == (0.9, True)
+    # It is now the newer one of the pair, which still waits in Review.
+    found: Any = BROWSER_READS[FindUndecided](rig.records, FindUndecided(PROJECT, SESSION))
+    assert [(each.older.id, each.newer.id, each.strength) for each in found.pairs] == [(two, again.id, REPLACED)]
+    assert rig.loaded(two).possibly_superseded_by == (again.id,)
     rig.do(RestoreMemory(one))
     rig.do(UpdateMemory(two, add_links=(LinkRef("related_to", one),)))
     rig.records.link_similar([NearDuplicate(rig.number(two), rig.number(one), 0.9, relation="contradicts")])

@@ -22,7 +22,7 @@ from remembrancer.actors.store.records.moves import (
 from remembrancer.actors.store.records.run_rules import CHANGED_SINCE, apply_run, begin_run, undo_run
 from remembrancer.actors.store.records.sessions import session_record_of
 from remembrancer.actors.store.records.sqlite_edits import SIMILAR, SqliteEdits
-from remembrancer.actors.store.records.types import Memory
+from remembrancer.actors.store.records.types import Link, Memory
 from remembrancer.actors.store.records.writer import Writer, restating
 from remembrancer.memory.changes import (
     RESTORED,
@@ -135,7 +135,8 @@ def _store(writer: Writer, change: StoreMemory) -> Result:
     links = _targets(writer, change.memory_id, wanted, "supersedes", change.scope)
     known = writer.known_as(change)
     restated: Memory | None = None
-    if known is not None and _is_in_doubt(writer, known):
+    doubts = [] if known is None else _doubts_about(writer, known)
+    if known is not None and doubts:
         links.append((LinkRef(SUPERSEDES, known.id), known))
         known, restated = None, known
     if known is None:
@@ -150,6 +151,8 @@ def _store(writer: Writer, change: StoreMemory) -> Result:
             own = {name: getattr(first, name) for name in ("session_id", "occurred_at", "status")}
             first = msgspec.structs.replace(joined(restated.now, change), **own)
         writer.insert(change.memory_id, first)
+        for strength, other in doubts:  # of that pair, the restated text is now the newer one
+            writer.space.put_link(change.memory_id, other.id, CONTRADICTS, strength, writer.at)
         result = StoredResult(change.memory_id, change.scope, len(first.related_entities))
     else:
         result = _store_again(writer, change, known)
@@ -274,10 +277,10 @@ def _restore(writer: Writer, change: RestoreMemory) -> RestoredResult:
     is_whole = not memory.now.forgotten and memory.now.invalid_reason is None
     if change.version is None and is_whole:
         replacing = _replacing(writer, memory)
-        is_replaced = any(relation == SUPERSEDES for relation, _ in replacing)
-        for relation, newer in replacing:
+        is_replaced = any(link.relation == SUPERSEDES for link, _ in replacing)
+        for link, newer in replacing:
             _remove_links(writer, newer, [(LinkRef(SUPERSEDES, memory.id), memory)])
-            if relation == CONTRADICTS and not is_replaced:  # else nobody has decided about that pair
+            if link.relation == CONTRADICTS and not is_replaced:  # else nobody has decided about that pair
                 _add_links(writer, newer, [(LinkRef(RELATED, memory.id), memory)])
         proposed_again = propose_again(writer, memory.id)
         if replacing or proposed_again:
@@ -303,11 +306,11 @@ def _restore(writer: Writer, change: RestoreMemory) -> RestoredResult:
     return RestoredResult(memory.id, made.version, made.fields)
 
 
-def _replacing(writer: Writer, memory: Memory) -> list[tuple[str, Memory]]:
+def _replacing(writer: Writer, memory: Memory) -> list[tuple[Link, Memory]]:
     """The memories that replace this one (`supersedes`), or probably do (`contradicts`), as far as the session may see
     them."""
     return [
-        (link.relation, other)
+        (link, other)
         for link in writer.space.links(memory.id)
         if link.relation == CONTRADICTS or (link.relation == SUPERSEDES and link.target == memory.id)
         if (other := writer.space.memory(link.source if link.target == memory.id else link.target)) is not None
@@ -315,11 +318,15 @@ def _replacing(writer: Writer, memory: Memory) -> list[tuple[str, Memory]]:
     ]
 
 
-def _is_in_doubt(writer: Writer, memory: Memory) -> bool:
-    """True if a later memory that holds may replace this one. In a shared lane, where each host has its own links of
-    this kind, always False."""
-    doubts = (other for relation, other in _replacing(writer, memory) if relation == CONTRADICTS)
-    return writer.member is None and any(not other.now.forgotten and not other.now.valid_until for other in doubts)
+def _doubts_about(writer: Writer, memory: Memory) -> list[tuple[float, Memory]]:
+    """The later memories that hold and may replace this one, each with its probability. In a shared lane, where each
+    host has its own links of this kind, always none."""
+    return [
+        (link.strength, other)
+        for link, other in _replacing(writer, memory)
+        if link.relation == CONTRADICTS and writer.member is None
+        if not other.now.forgotten and not other.now.valid_until
+    ]
 
 
 class NextUndo(NamedTuple):
