@@ -246,13 +246,18 @@ def forms_of(content: str) -> list[tuple[str, str]]:
     return [(part, about) for part in dict.fromkeys(each.lower() for each in _ANY_PART.findall(content))]
 
 
+def frame_of(text: str) -> str:
+    """A text without its numbers, as all texts of a series have it."""
+    return _NUMBER.sub("0", text)
+
+
 def counted_among(texts: Iterable[str]) -> frozenset[str]:
     """The texts of a series whose members are counted: four or more that are the same but for a number, which hardly
     skips any ("Sprint 3 was late" to "Sprint 6 was late", but not a limit of 30, 60, 90 and 120 seconds)."""
     frames: dict[str, dict[tuple[int, ...], str]] = {}
     for text in texts:
         numbers = tuple(map(int, _NUMBER.findall(text)))
-        frames.setdefault(_NUMBER.sub("0", text), {})[numbers] = text
+        frames.setdefault(frame_of(text), {})[numbers] = text
 
     def are_counted(members: Collection[tuple[int, ...]]) -> bool:
         columns = [set(column) for column in zip(*members, strict=True)]
@@ -269,7 +274,8 @@ def replaced_among(memories: Iterable[ListedMemory]) -> frozenset[str]:
     it. A rule is replaced only by another rule, since it would be missed, and a rule about the form of names or code
     only once the others together set all its aspects."""
     present = {each.id: each for each in memories}
-    counted = counted_among(each.content for each in present.values())
+    in_doubt = [each for each in present.values() if not present.keys().isdisjoint(each.possibly_superseded_by)]
+    counted = counted_among(each.content for each in present.values()) if in_doubt else frozenset()
 
     def is_replaced(memory: ListedMemory) -> bool:
         later = [present[key] for key in memory.possibly_superseded_by if key in present]
@@ -280,7 +286,7 @@ def replaced_among(memories: Iterable[ListedMemory]) -> frozenset[str]:
         renewed = {form for each in later for form in forms_of(each.content)}
         return bool(later) and not memory.is_open and renewed.issuperset(forms_of(memory.content))
 
-    return frozenset(key for key, memory in present.items() if is_replaced(memory))
+    return frozenset(each.id for each in in_doubt if is_replaced(each))
 
 
 def _part_of(content: str, named: re.Match[str]) -> str:

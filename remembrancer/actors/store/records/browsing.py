@@ -1,7 +1,6 @@
 """Answers the memory browser as far as the session may see: the timeline, sessions, possible contradictions.
 Every query reads along an index, or a bounded number of rows."""
 
-import re
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ from remembrancer.actors.store.records.sqlite_file import decode_names
 from remembrancer.actors.store.records.sqlite_records import Reader
 from remembrancer.memory.changes import MOVE_UNDONE, RESTORED, is_visible, standing, undoing
 from remembrancer.memory.decay import DAY_S
-from remembrancer.memory.replacement import PROBABLE, RIVAL, counted_among, two_things
+from remembrancer.memory.replacement import PROBABLE, RIVAL, counted_among, frame_of, two_things
 from remembrancer.protocol.browsing import (
     MOST_PAIRS,
     ActivityRead,
@@ -42,7 +41,6 @@ from remembrancer.protocol.session_life import ToolCall, Turn
 from remembrancer.protocol.writes import MENTIONED_WITH, HistoryEntry
 
 LAST: Final = 1e12
-_NUMBER: Final = re.compile(r"\d+")
 LINKS_PER_ENTITY: Final = 2
 UNSEEN: Final = f"""SELECT a.number FROM {APART}
    WHERE a.space = @SPACE AND (a.forgotten_at IS NOT NULL OR a.scope = 'session')
@@ -278,7 +276,7 @@ def _undecided(records: Reader, request: FindUndecided) -> Undecided:
     # texts with numbers or names of their own are about several things. A single pair of that kind may be a change.
     numbered = {
         (each.older.id, each.newer.id): (
-            _NUMBER.sub("0", each.older.content),
+            frame_of(each.older.content),
             things.are or each.relation != "contradicts",
         )
         for each in waiting
