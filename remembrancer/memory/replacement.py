@@ -251,6 +251,10 @@ def frame_of(text: str) -> str:
     return _NUMBER.sub("0", text)
 
 
+def _until_number(text: str) -> str:
+    return _NUMBER.split(text, maxsplit=1)[0]
+
+
 def counted_among(texts: Iterable[str]) -> frozenset[str]:
     """The texts of a series whose members are counted: four or more that are the same but for a number, which hardly
     skips any ("Sprint 3 was late" to "Sprint 6 was late", but not a limit of 30, 60, 90 and 120 seconds)."""
@@ -275,7 +279,11 @@ def replaced_among(memories: Iterable[ListedMemory]) -> frozenset[str]:
     only once the others together set all its aspects."""
     present = {each.id: each for each in memories}
     in_doubt = [each for each in present.values() if not present.keys().isdisjoint(each.possibly_superseded_by)]
-    counted = counted_among(each.content for each in present.values()) if in_doubt else frozenset()
+    if not in_doubt:
+        return frozenset()
+    # The texts of a series begin alike, which is cheaper to compare than their frames.
+    beginnings = {_until_number(each.content) for each in in_doubt}
+    counted = counted_among(each.content for each in present.values() if _until_number(each.content) in beginnings)
 
     def is_replaced(memory: ListedMemory) -> bool:
         later = [present[key] for key in memory.possibly_superseded_by if key in present]
