@@ -63,14 +63,6 @@ FORMER = {
     **{name: f"admin {name}" for name in ("queue", "maintain", "scale", "embedder", "projects", "completion")},
 }
 """The command names of release 0.2.0, accepted for one more release, and their replacements."""
-MEANT = {
-    **{"recall": "search", "find": "search", "query": "search", "ls": "list", "get": "show", "cat": "show"},
-    **{"remember": "add", "store": "add", "update": "edit", "rm": "forget", "remove": "forget", "browser": "ui"},
-    **{"delete": "forget (--for-good deletes)", "done": "edit ID --done", "close": "edit ID --done"},
-    **{"correct": "edit", "change": "edit", "replace": "edit", "due": "list --open", "todo": "list --open"},
-    **{"stop": "down", "start": "up", "settings": "config", "serve": "up", "install": "setup", "upgrade": "doctor"},
-}
-"""The names of other programs' commands, and ours."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -115,17 +107,6 @@ def group() -> click.Group:
     from remembrancer.commands.report import LazyGroup
 
     class Commands(LazyGroup):
-        def resolve_command(
-            self, ctx: click.Context, args: list[str]
-        ) -> tuple[str | None, click.Command | None, list[str]]:
-            if args[0] not in COMMANDS:
-                import difflib
-
-                near = difflib.get_close_matches(args[0], [*COMMANDS, *MEANT], n=1, cutoff=0.75)
-                if near and near[0] in MEANT:
-                    ctx.fail(f"No such command {args[0]!r}. Did you mean {MEANT[near[0]]}?")
-            return super().resolve_command(ctx, args)
-
         def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
             with formatter.section("Exit status"):
                 formatter.write_dl([(str(code), text) for code, text in exit_codes.MEANINGS.items()])

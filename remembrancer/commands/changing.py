@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from itertools import chain
 from operator import itemgetter
 from typing import Any, Final
 
@@ -30,19 +29,16 @@ from remembrancer.commands.selection import (
 from remembrancer.memory.promotion import named_kind
 from remembrancer.memory.sentences import excerpt
 from remembrancer.memory.short_ids import has_part
-from remembrancer.memory.text import count, tags_in
-from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable, NotFound, RemembrancerError
+from remembrancer.memory.text import count
+from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable, NotFound
 from remembrancer.protocol.kinds import KINDS
 from remembrancer.protocol.runs import IMPORTS
 from remembrancer.protocol.session_life import SHELL_SESSION
-from remembrancer.protocol.writes import NearMemory
 
 RUN: Final = "run:"
 """The prefix of a run's id."""
 ERASED: Final = "no memory with the id"
 """Part of the error for the whole id of an erased memory, but not for an unknown short id."""
-COMPARED_WITHIN_S: Final = 1.0
-"""The time that `add` waits to learn which memories the new ones probably replace. Others wait in Review."""
 QUOTED: Final = 80
 """The number of characters of a memory that the message about its change quotes."""
 UNCHANGED: Final = "Nothing was changed: it is already like that."
@@ -77,19 +73,6 @@ def due_date(text: str) -> str:
         f"{text!r} is not a day: use a date such as 2026-02-20 or '4 December', yesterday, today, tomorrow, Friday, "
         "3d, 'in 2 weeks', 'next month' or none"
     )
-
-
-def _check_together(text: Sequence[str], *, is_edit: bool) -> None:
-    """Raises `UsageError` if words of a text may belong to the unquoted value of an option before them."""
-    words = click.get_current_context().meta["arguments"]
-    begins = next((place for place in range(len(words)) if words[place : place + len(text)] == tuple(text)), -1)
-    is_behind_option = any(word.startswith("-") for word in words[max(0, begins - 2) : max(0, begins)])
-    is_quoted = len(text) == 1 and (" " in text[0] or text[0] == "-")
-    if text and (begins < 0 or (is_edit and is_behind_option and not is_quoted)):
-        raise click.UsageError(
-            f"{text[-1]!r} may belong to an option: put texts and values of several words in quotes "
-            '(--due "in 2 weeks", "the new text")'
-        )
 
 
 def past_day(text: str) -> str:
@@ -141,7 +124,6 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
     """Remember something, for this project or (with --user) everywhere."""
     if where.all_projects:
         raise InvalidInput("a memory belongs to one project (--project), or to you in all projects (--user)")
-    _check_together(text, is_edit=False)
     content = " ".join(text)
     if content == "-" or (not content and not sys.stdin.isatty()):
         content = _input_text()
@@ -155,6 +137,7 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
         scope="user" if where.user else None,
         tags=list(tag) or None,
         allow_secrets=allow_secrets or None,
+        wait_for_embedding=conversation.embeds_soon or None,
         **given | {name: given[name] or None for name in ("due", "occurred_at")},
     )
     known = "Already remembered" if answer.get("already_known") else "Remembered"
@@ -164,63 +147,34 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
         owner = f"{where.session} only, until 30 days after its end" if where.session else here
     ids = answer["ids"] if "ids" in answer else [answer["memory_id"]]
     stored = [(_as_stored(where, each, answer) or {"content": content}, short(each)) for each in ids]
-    line = "\n".join(
-        f"{known} for {owner}{_state_of(it)}{_day_of(it)}: {excerpt(it['content'])}  {name}" for it, name in stored
-    )
+    line = "\n".join(f"{known} for {owner}{_state_of(it)}: {excerpt(it['content'])}  {name}" for it, name in stored)
     if answer.get("already_known") and given["kind"] not in (None, stored[0][0].get("kind", given["kind"])):
         line += f" (its kind stays: 'remembrancer edit {stored[0][1]} --kind {given['kind']}' changes it)"
     if given["supersedes"] is not None:
         line += f". It replaces: {_name_of(where, given['supersedes'], answer)}"
-    near = [*answer.get("near", ()), *(_replaceable(where, ids) if conversation.embeds_soon else ())]
-    report = _done(answer | ({"near": near} if near else {}), line)
+    report = _done(answer, line)
     asked = [
         f"Does “{excerpt(each.get('newer', content), QUOTED)}” replace “{excerpt(each['content'], QUOTED)}”? Then run "
         f"'remembrancer edit {short(each['replaced_by'])} --supersedes {short(each['id'])}{where.repeated}'."
-        for each in near
+        for each in answer.get("near", ())
     ]
     return report._replace(notes=(*report.notes, *asked))
 
 
-def _replaceable(where: Where, stored: Sequence[str]) -> list[Answer]:
-    """The memories that those just stored probably replace, as far as that is known within a moment."""
-    from remembrancer.commands.runtime_client import ask_store
-    from remembrancer.protocol.reads import AwaitEmbedding, FindIds
-    from remembrancer.toolsets.memory.answers import near_of
-
-    near: list[NearMemory] = []
-    viewer, until = (where.places[0].project, where.session or SHELL_SESSION), time.monotonic() + COMPARED_WITHIN_S
-    with suppress(RemembrancerError):  # they are stored nevertheless
-        ids = ask_store(FindIds(*viewer, tuple(map(short, stored))), answer_s=COMPARED_WITHIN_S, away_s=0.0)
-        for memory, _ in chain.from_iterable(ids.candidates.values()):
-            if (left_s := until - time.monotonic()) > 0:
-                near += ask_store(AwaitEmbedding(*viewer, memory), answer_s=left_s, away_s=0.0).near
-    replaced: list[Answer] = near_of(near, ()).get("near", [])
-    return replaced
-
-
-def _state_of(memory: Answer, still: str = "") -> str:
-    """A memory's kind, unless it is a fact, and its due date: ", an open end due 2026-12-05"; or that it is done."""
-    if memory.get("done"):
-        return f", {still}done"
-    due = f" {_due_in_words(memory['due'])}" if "due" in memory else ""
-    return "" if memory.get("kind", "fact") == "fact" else f", {still}{named_kind(memory['kind'])}{due}"
-
-
-def _day_of(memory: Answer) -> str:
-    """The day of a memory's event, with its year: the one that was typed may have had none."""
-    return f", on {local_time(memory['occurred_at'])}" if "occurred_at" in memory else ""
-
-
-def _due_in_words(due: str) -> str:
-    """A due date from `due_date`, with a remark if it has passed."""
-    due = local_time(due)
-    return f"due {due}{', which has passed' if due[:10] < f'{datetime.now():%Y-%m-%d}' else ''}"
+def _state_of(memory: Answer) -> str:
+    """A memory's kind, unless it is a fact, its due date and the day of its event: ", an open end due 2026-12-05"; or
+    that it is done."""
+    due, day = local_time(memory.get("due", "")), local_time(memory.get("occurred_at", ""))
+    state = "" if memory.get("kind", "fact") == "fact" else f", {named_kind(memory['kind'])}"
+    state += f" due {due}" if due else ""
+    state += ", which has passed" if due and due[:10] < f"{datetime.now():%Y-%m-%d}" else ""
+    return (", done" if memory.get("done") else state) + (f", on {day}" if day else "")
 
 
 @memory_command(
     ID,
-    argument("text", nargs=-1, metavar="[TEXT]...", help="The new text; - reads the input."),
-    option("--content", metavar="TEXT", help="The new text, as an option."),
+    argument("text", required=False, metavar="[TEXT]", help="The new text, in quotes; - reads the input."),
+    option("--content", metavar="TEXT", help="The new text, also of one word."),
     flag("--done", help="Mark an open end as done."),
     flag("--reopen", help="Reopen an open end."),
     option(
@@ -245,7 +199,7 @@ def _due_in_words(due: str) -> str:
 def edit(
     where: Where,
     memory: str,
-    text: Sequence[str],
+    text: str | None,
     content: str | None,
     done: bool,
     reopen: bool,
@@ -259,8 +213,9 @@ def edit(
     """Change a memory: edit ID "new text"; with neither text nor option, in $EDITOR. Earlier versions are kept."""
     if (done and reopen) or (text and content is not None):
         raise click.UsageError("give one of --done and --reopen, and the new text once")
-    _check_together(text, is_edit=True)
-    content = content if not text else " ".join(text) if text != ("-",) else _input_text()
+    if text and text != "-" and " " not in text:  # an unquoted option's value has two words
+        raise click.UsageError(f"{text!r} may belong to an option: quote values, and give one word with --content")
+    content = _input_text() if text == "-" else text or content
     changes = without_none({"content": content, "done": done if done or reopen else None, **given})
     changes |= {"tags": {"add": list(tags)}} if tags else {}
     if sum((pair is not None, to is not None, bool(changes))) > 1:
@@ -291,24 +246,17 @@ def edit(
         if changed == []:
             return _done(answer, f"It replaces {name} already")
         return _done(answer, f"It replaces {name} now; {where.undo(given['supersedes'])} takes that back")
-    after = _as_stored(where, memory, answer) or without_none(given)
-    states = {
-        "done": "closed" if done else "reopened" if reopen else "no longer done",
-        "due": _due_in_words(after["due"]) if after.get("due") else "due date removed",
-        "occurred_at": f"its day is now {local_time(after['occurred_at'])[:10]}"
-        if after.get("occurred_at")
-        else "day removed",
-    }
-    states |= {"kind": f"now {named_kind(given['kind'])}"} if given["kind"] else {}
-    effects = [states[name] for name in changed if name in states]
-    if others := ", ".join(name for name in changed if name not in (*states, "type")):  # the type follows from the kind
-        effects.append(f"{others} changed")
-    is_still = "done" not in changed if after.get("done") else "due" in after and effects == [f"{others} changed"]
-    outcome = ", ".join(effects) + (_state_of(after, "still ") if is_still else "")
+    state = _state_of(_as_stored(where, memory, answer) or without_none(given))
     # The text as given: another edit may have followed by now.
     name = f"“{excerpt(content, QUOTED)}”" if content and "content" in changed else _name_of(where, memory, answer)
-    line = f"{outcome[:1].upper()}{outcome[1:]}: {name}; {where.undo(memory)} undoes it"
+    line = f"Changed ({_listed(changed)}): {name}{state}; {where.undo(memory)} undoes it"
     return _done(answer, line if changed else UNCHANGED)
+
+
+def _listed(fields: Iterable[str]) -> str:
+    """The names of a memory's changed fields. The type follows from the kind."""
+    names = {"occurred_at": "day", "type": "", "invalid_reason": "", "status": ""}
+    return ", ".join(filter(None, (names.get(name, name.replace("_", " ")) for name in fields)))
 
 
 def _settle(where: Where, memory: str, relation: str, reason: str | None) -> Report:
@@ -368,25 +316,17 @@ def edited(text: str) -> str:
 @memory_command(
     ID,
     argument("tags", nargs=-1, callback=tags_given, metavar="[TAG]...", help="Tags to add; a,b are two."),
-    option("--remove", multiple=True, metavar="TAG", help="A tag to remove."),
+    option("--remove", multiple=True, callback=tags_given, metavar="TAG", help="A tag to remove."),
 )
 def tag(where: Where, memory: str, tags: Sequence[str], remove: Sequence[str]) -> Report:
     """Add tags to a memory, or remove them."""
     if not tags and not remove:
         raise click.UsageError("name the tags to add, or give --remove TAG")
-    had = remove
-    with suppress(MemoryUnavailable):  # it will be queued
-        had = where.ask("get_memory", memory_id=memory).get("tags", ())
-    own = {name.casefold(): name for name in had} | {name: name for name in had}
-    named = [tag for text in remove for tag in ((text,) if text.casefold() in own else tags_in(text))]
-    remove = [own.get(tag) or own.get(tag.casefold(), tag) for tag in named]
     answer = where.ask("tag_memory", memory_id=memory, add=list(tags) or None, remove=list(remove) or None)
-    removed = ", ".join(name for name in remove if name in had)
     tags_now = ", ".join(answer.get("tags", ()))
     if answer.get("updated_fields") == []:
         return _done(answer, f"{UNCHANGED} Tags: {tags_now or 'none'}")
     tagged = f"Tagged {tags_now}" if tags_now else "No tags left"
-    tagged += f", no longer {removed}" if removed and tags_now else ""
     return _done(answer, f"{tagged}: {_name_of(where, memory, answer)}; {where.undo(memory)} undoes it")
 
 
@@ -535,10 +475,14 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
     answer = where.ask("restore_memory", memory_id=change, version=version, undo=True)
     if "undone" not in answer:
         return _done(answer, "")  # it is queued
+    from remembrancer.toolsets.memory.day_log import CHANGE_WORDS
+
     after = where.ask("get_memory", memory_id=answer["memory_id"], detail=True)
     valid_again = [f"{_name_of(where, old, {})} is valid again" for old in answer.get("valid_again", ())]
-    effect = " and ".join([_effect_of(answer, after), *valid_again])
-    return _done(answer, f"Undone, {effect}: {excerpt(after['content'])}  {short(after['id'])}")
+    undone = _listed(answer["restored_fields"]) if answer["undone"] == "updated" else answer["undone"]
+    line = f"Undone ({CHANGE_WORDS.get(undone, undone)}): “{excerpt(after['content'])}”{_state_of(after)}"
+    line += f", which is {after['status']} now" if after["status"] != "active" else ""
+    return _done(answer, "; ".join([f"{line}  {short(after['id'])}", *valid_again]))
 
 
 def undo_run(where: Where, run_id: str) -> Report:
@@ -604,36 +548,6 @@ def _last_change(where: Where, yes: bool) -> tuple[str, int | None]:
     where.close()
     confirm(f"Undo the last change ({did}) of “{excerpt(last['text'])}” ({owner}, {minute(last['at'])})?", yes=yes)
     return last["id"], last["undo_at"]
-
-
-def _effect_of(answer: Answer, after: Answer) -> str:
-    """The effect of undoing a change, by its fields."""
-    if after["status"] == "forgotten" and answer["undone"] != "superseded":
-        return f"it is forgotten ('remembrancer restore {short(after['id'])}' brings it back)"
-    if answer["undone"] == "forgotten":
-        return "it is no longer forgotten"
-    if answer["undone"] == "both hold":
-        return "the pair waits for a decision again"
-    if answer["undone"] == "moved":
-        return f"it is moved back to the {after['scope']}"
-    effects = {
-        "content": "its former text is back",
-        "valid_until": "its former end of validity is back" if after.get("valid_until") else "it is valid again",
-        "done": "it is done again" if after.get("done") else "it is open again",
-        "tags": f"its tags are {', '.join(after['tags'])} again" if after.get("tags") else "it has no tags again",
-        "due": f"it is due {local_time(after['due'])} again" if "due" in after else "it has no due date again",
-        "occurred_at": f"its day is {local_time(after['occurred_at'])[:10]} again"
-        if "occurred_at" in after
-        else "it has no day again",
-        "kind": f"it is {named_kind(after['kind'])} again" if after.get("kind") else "it has no kind again",
-        "importance": f"its importance is {after['importance']} again",
-    }
-    fields = answer["restored_fields"]
-    names = [name.replace("_", " ") for name in fields if name not in (*effects, "type", "invalid_reason", "status")]
-    known = [effects[name] for name in fields if name in effects]
-    others = f"its former {' and '.join(names)} {'is' if len(names) == 1 else 'are'} back"
-    clauses = [*known, others] if names else known or ["it is as it was before"]
-    return ", ".join(clauses).replace(" again, it is ", ", ")  # "it is an open end, due 2026-02-20, done again"
 
 
 def _name_of(where: Where, memory: str, answer: Answer) -> str:

@@ -78,21 +78,6 @@ YES = flag("--yes", help="Do not ask.")
 DRY_RUN = flag("--dry-run", help="Show what would be done without changing anything.")
 
 
-class Command(click.Command):
-    """A command that keeps its whole command line, as `arguments` in the `meta` of the context."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.meta["arguments"] = tuple(args)
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            if all(each.name not in ("text", "query") for each in self.params):
-                raise
-            advice = "put a text with dashes in quotes, and -- before one that begins with a dash"
-            message = f"{error.message.rstrip('.')}: {advice}."
-            raise click.NoSuchOption(error.option_name, message, error.possibilities, ctx) from error
-
-
 def command(*params: click.Parameter, name: str | None = None) -> Callable[[Callable[..., Any]], click.Command]:
     """Declare a command: its function, which may be asynchronous, takes the parameters by name and returns a `Report`,
     or an exit status if it has printed its own output. Its docstring is the help."""
@@ -113,7 +98,7 @@ def command(*params: click.Parameter, name: str | None = None) -> Callable[[Call
                 return exit_codes.OK
 
         named = name or function.__name__.rstrip("_").replace("_", "-")
-        return Command(named, callback=callback, params=[*params, JSON], help=function.__doc__)
+        return click.Command(named, callback=callback, params=[*params, JSON], help=function.__doc__)
 
     return declare
 

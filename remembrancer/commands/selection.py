@@ -332,8 +332,9 @@ def warnings_of(answer: Answer) -> dict[str, str]:
 
 
 def as_notes(warnings: dict[str, str]) -> Sequence[str]:
-    """The warnings as lines, without their codes. A change's report says itself that it is queued."""
-    return [re.sub(r" \(\w+\)$", "", message) for message, code in warnings.items() if code != "queued"]
+    """The warnings as lines, without their codes, and without those that a change's report says or that pass soon."""
+    unsaid = ("queued", "embedding_pending")
+    return [re.sub(r" \(\w+\)$", "", message) for message, code in warnings.items() if code not in unsaid]
 
 
 def with_short_ids(text: str) -> str:

@@ -100,12 +100,12 @@ def test_a_memory_is_stored_found_corrected_and_the_correction_undone(shell: She
     editor.chmod(0o755)
     status, shown = shell.at_a_terminal("edit", memory_id, EDITOR=str(editor), VISUAL="")
     assert status == 0, shown
-    assert f"remembrancer undo {memory_id}" in shown
+    assert f"remembrancer undo {memory_id}" in " ".join(shown.split())
     assert "We deploy on Wednesdays" in shell("show", memory_id)
     assert "Restored: " in shell("restore", memory_id, "--version", "1")
     assert "it is already like that" in shell("restore", memory_id, "--version", "1")
     assert "We deploy on Tuesdays" in shell("show", memory_id)
-    shell("edit", memory_id, "We deploy\n\non", "Mondays")
+    shell("edit", memory_id, "We deploy\n\non Mondays")
     assert "→ We deploy on Mondays" in shell("show", memory_id, "--history")
     shell("undo", memory_id)
     long = " ".join(f"word{number}" for number in range(200))
@@ -120,20 +120,14 @@ def test_a_memory_is_stored_found_corrected_and_the_correction_undone(shell: She
     assert "session:shell" not in shell("show", memory_id)
 
     assert shell.json("tag", memory_id, "weekly", "--remove", "ops")["tags"] == ["weekly"]
-    assert "Tags changed: " in shell("edit", memory_id, "--tag", "tide")
-    assert shell.json("tag", memory_id, "--remove", "tide")["tags"] == ["weekly"]
-    assert "no longer" not in shell("tag", memory_id, "sea", "--remove", "tea")
-    for named in ("add", "search"):
-        assert "put a text with dashes in quotes, and -- before" in shell(
-            named, "grep", "-r", "foo", status=exit_codes.USAGE
-        )
-    assert ", no longer sea:" in shell("tag", memory_id, "--remove", "sea", "--remove", "tea")
+    assert "Changed (tags): " in shell("edit", memory_id, "--tag", "tide")
+    assert shell.json("tag", memory_id, "--remove", "tide", "--remove", "tea")["tags"] == ["weekly"]
     assert shell.json("tag", memory_id, "a,b", "--remove", "weekly")["tags"] == ["a", "b"]
     assert shell.json("tag", memory_id, '"c,d"', "--remove", "a,b")["tags"] == ["c,d"]
     for tags in ("c,d", "a,b"):
         for looks in (("list",), ("search", "boat", "--all")):
             assert shell.run(*looks, "--tag", tags).stdout.count("\n") == (tags == "c,d")
-    assert shell.json("tag", memory_id, "weekly", "--remove", "C,D")["tags"] == ["weekly"]
+    assert shell.json("tag", memory_id, "weekly", "--remove", '"c,d"')["tags"] == ["weekly"]
     assert shell("tag", memory_id, "weekly") == "Nothing was changed: it is already like that. Tags: weekly\n"
     shell("edit", memory_id, "--to", "user")
     assert shell.json("show", memory_id)["scope"] == "user"
@@ -166,19 +160,19 @@ def test_an_undo_says_what_it_undid_and_a_second_one_goes_a_step_further(shell: 
     shell("edit", old, "--to", "user")
     shell("forget", old)
     for effect in (
-        "it is no longer forgotten: We deploy on Fridays",
-        "it is moved back to the project: We deploy on Fridays",
-        "it has no tags again: We deploy on Fridays",
-        "its former text is back: We deploy on Tuesdays",
+        "(forgotten): “We deploy on Fridays”",
+        "(moved): “We deploy on Fridays”",
+        "(tagged): “We deploy on Fridays”",
+        "(content): “We deploy on Tuesdays”",
     ):
-        assert f"Undone, {effect}" in shell("undo", old)
+        assert f"Undone {effect}" in shell("undo", old)
     assert "(--yes agrees)" in (refused := shell("undo", old, status=exit_codes.USAGE))
     assert "This forgets: We deploy on Tuesdays" in refused
-    assert "Undone, it is forgotten" in shell("undo", old, "--yes")
+    assert "“We deploy on Tuesdays”, which is forgotten now" in shell("undo", old, "--yes")
     assert "nothing more to undo" in shell("undo", old, status=exit_codes.USAGE)
     shell("restore", old)
     assert "This forgets: We deploy on Tuesdays" in shell("undo", old, status=exit_codes.USAGE)
-    assert "Undone, it is forgotten" in shell("undo", old, "--yes")
+    assert "“We deploy on Tuesdays”, which is forgotten now" in shell("undo", old, "--yes")
 
 
 @alone
@@ -200,7 +194,7 @@ def test_a_move_to_the_user_is_undone_in_its_own_project_only(shell: Shell) -> N
     assert "came from another project, and only that project can take it back" in refused
     assert "there is nothing left to undo here" in elsewhere("undo", "--yes", status=exit_codes.FAILED), "passed over"
     assert elsewhere.json("show", memory)["scope"] == "user"
-    assert "Undone, it is moved back to the project" in shell("undo", "--yes")
+    assert "Undone (moved): " in shell("undo", "--yes")
     assert "undone: promoted" in shell("log")
 
 
@@ -208,16 +202,16 @@ def test_to_undo_a_replacement_makes_the_old_memory_valid_again_and_to_forget_it
     old, new = (shell.json("add", text)["memory_id"] for text in ("We deploy on Tuesdays", "We deploy on Mondays"))
     shell("edit", new, "--supersedes", old)
     assert "It replaces “We deploy on Tuesdays” already" in shell("edit", new, "--supersedes", old)
-    assert "Undone, it is valid again: We deploy on Tuesdays" in shell("undo", new), "the last change of both"
+    assert "Undone (replaced): “We deploy on Tuesdays”  " in shell("undo", new), "the last change of both"
     shell("edit", new, "--supersedes", old)
     shell("tag", old, "ops")
     assert "which has been changed since: undo that first" in shell("undo", new, status=exit_codes.USAGE)
     shell("undo", old)
-    assert "it is valid again" in shell("undo", new)
+    assert "Undone (replaced): " in shell("undo", new)
     newest = shell.json("add", "We deploy on Sundays", "--supersedes", old)["memory_id"]
     assert "This forgets: We deploy on Sundays" in shell("undo", newest, status=exit_codes.USAGE)
     undone = shell("undo", newest, "--yes")
-    assert ("Undone, it is forgotten" in undone, "and “We deploy on Tuesdays” is valid again" in undone) == (True, True)
+    assert ("Undone (stored): " in undone, "; “We deploy on Tuesdays” is valid again" in undone) == (True, True)
     changes = [line[27:].split("  ")[0] for line in shell("show", old, "--history").splitlines()[2:]]
     assert (changes[1], changes[-1]) == ("replaced", "undone: replaced"), changes
     long = "Sessions live in Redis 7, one instance beside the web servers, without persistence, for an hour"
@@ -250,16 +244,14 @@ def test_an_undo_without_an_id_takes_the_newest_change_even_of_those_of_one_seco
     shell("forget", one, two)
     shell("restore", one, two)
     for effect, text in (
-        ("it is forgotten", "The port"),
-        ("it is forgotten", "We deploy"),
-        ("it is no longer forgotten", "The port"),
-        ("it is no longer forgotten", "We deploy"),
-        ("it is forgotten", "The port"),
-        ("it is forgotten", "We deploy"),
+        ("restored", "The port"),
+        ("restored", "We deploy"),
+        ("forgotten", "The port"),
+        ("forgotten", "We deploy"),
+        ("stored", "The port"),
+        ("stored", "We deploy"),
     ):
-        undone = shell("undo", "--yes")
-        assert f"Undone, {effect}" in undone
-        assert text in undone
+        assert f"Undone ({effect}): “{text}" in shell("undo", "--yes")
     assert "there is nothing left to undo here" in shell("undo", "--yes", status=exit_codes.FAILED)
 
 
@@ -303,7 +295,7 @@ def test_the_log_says_of_an_undo_what_it_undid(shell: Shell) -> None:
     shell("undo", new)
     piped = shell.json("add", "sed 's/a/b/' notes | sort", "--kind", "decision")["memory_id"]
     shell("edit", piped, "--kind", "fact")
-    assert "it is a decision again" in shell("undo", piped)
+    assert "Undone (kind): “sed 's/a/b/' notes | sort”, a decision  " in shell("undo", piped)
     shell("undo", piped, "--yes")
     _, shown = shell.at_a_terminal("log", COLUMNS="200", PAGER="cat")
     assert ("notes | sort" in shown, "undone: decided" in shown, "undone: changed" in shown) == (True, True, True)
@@ -329,24 +321,24 @@ def test_contradicting_options_change_nothing(shell: Shell) -> None:
         assert error in shell(*line.replace("ID", memory_id).split(), status=exit_codes.USAGE), line
     assert shell.json("show", memory_id)["version"] == 1
     assert "Nothing was changed" in shell("edit", memory_id, "--reopen")
-    assert "Closed: " in shell("edit", memory_id, "--done")
+    assert "Changed (done): “Paint the boat”, done; " in shell("edit", memory_id, "--done")
     left = shell("search", "what is left to do?", status=exit_codes.FAILED)
     assert left == "There are no open ends here.\n"
-    assert "Reopened: " in shell("edit", memory_id, "--reopen")
+    assert "Changed (done): “Paint the boat”, an open end; " in shell("edit", memory_id, "--reopen")
     assert shell("search", "what is left to do?").endswith("\topen_end\tPaint the boat\t\n")
     shell("edit", memory_id, "--due", "2020-02-20")
     assert "overdue since 2020-02-20" in shell("list", "--open")
     assert "overdue since 2020-02-20" in shell("show", memory_id)
-    assert "Due date removed: " in shell("edit", memory_id, "--due", "none")
-    assert "Its day is now 2020-02-20: " in shell("edit", memory_id, "--on", "2020-02-20")
+    assert "Changed (due): “Paint the boat”, an open end; " in shell("edit", memory_id, "--due", "none")
+    assert "Changed (day): “Paint the boat”, an open end, on 2020-02-20; " in shell(
+        "edit", memory_id, "--on", "2020-02-20"
+    )
     assert shell.json("show", memory_id)["occurred_at"][:10] == "2020-02-20"
-    assert "Day removed: " in shell("edit", memory_id, "--on", "none")
-    assert "Undone, its day is 2020-02-20 again: " in shell("undo", memory_id)
-    assert "Undone, it has no day again: " in shell("undo", memory_id)
-    assert "Closed, content changed: " in shell("edit", memory_id, "Painted the boat", "--done")
-    assert "Content changed, still done: " in shell("edit", memory_id, "Painted the boat red")
-    assert "Due 2020-02-20, which has passed, still done: " in shell("edit", memory_id, "--due", "2020-02-20")
-    assert "Reopened, content changed: " in shell("edit", memory_id, "Paint the boat", "--reopen")
+    shell("edit", memory_id, "--on", "none")
+    assert "Undone (day): “Paint the boat”, an open end, on 2020-02-20  " in shell("undo", memory_id)
+    assert "Undone (day): “Paint the boat”, an open end  " in shell("undo", memory_id)
+    assert "(content, done): “Painted the boat”, done; " in shell("edit", memory_id, "Painted the boat", "--done")
+    shell("edit", memory_id, "Paint the boat", "--reopen", "--due", "2020-02-20")
     shell("add", "What is left to do with the oars", "--kind", "open_end")
     asked = shell("search", "what is left to do?").splitlines()
     assert [each.split("\t")[4] for each in asked] == ["Paint the boat", "What is left to do with the oars"]
@@ -360,19 +352,19 @@ def test_contradicting_options_change_nothing(shell: Shell) -> None:
     history = " ".join(shell("show", memory_id, "--history").split())
     assert ("due: none → 2020-02-20" in history, "tags: none → boat" in history) == (True, True)
     changed = shell("edit", memory_id, "Paint the boats", "--kind", "fact", "--due", "none", "--done")
-    assert "Now a fact, due date removed, content changed: “Paint the boats”" in changed
-    assert "Undone, its former text is back, it is an open end, due 2020-02-20 again: " in shell("undo", memory_id)
+    assert "Changed (content, kind, due): “Paint the boats”; " in changed
+    assert ": “Paint the boat”, an open end due 2020-02-20, which has passed  " in shell("undo", memory_id)
     shell("edit", memory_id, "--done")
     assert "done: no → yes" in shell("show", memory_id, "--history")
-    assert "Now a fact, due date removed, no longer done: " in shell("edit", memory_id, "--kind", "fact")
+    assert "Changed (kind, due, done): “Paint the boat”; " in shell("edit", memory_id, "--kind", "fact")
     added = shell("add", "TODO: sand the oars by 2030-12-01")
     assert ", an open end due 2030-12-01: sand the oars by 2030-12-01  " in added
     oars = added.split()[-1]
-    assert "Due 2030-12-08, content changed: “sand the oars by 2030-12-08”" in shell(
+    assert "“sand the oars by 2030-12-08”, an open end due 2030-12-08; " in shell(
         "edit", oars, "sand the oars by 2030-12-08"
     )
-    assert "Content changed, still an open end due 2030-12-08: " in shell("edit", oars, "sand all oars by 2030-12-08")
-    assert "it is due 2030-12-01 again" in [shell("undo", oars) for _ in range(2)][1]
+    shell("edit", oars, "sand all oars by 2030-12-08")
+    assert ", an open end due 2030-12-01  " in [shell("undo", oars) for _ in range(2)][1]
     lines = shell("add", "TODO: oil the oars by 2030-12-02; fold the sails").splitlines()
     assert [line.rpartition("  ")[0].partition(", ")[2] for line in lines] == [
         *("an open end due 2030-12-02: oil the oars by 2030-12-02", "an open end: fold the sails")
@@ -552,7 +544,6 @@ def test_an_embedder_that_hangs_is_waited_for_in_silence(shell: Shell) -> None:
     os.kill(pid, signal.SIGSTOP)
     added = shell.run("add", "Next: paint the boat; sand the oars; fold the sails")
     assert (added.returncode, added.stderr, added.stdout.count("Remembered")) == (0, f"{SPLIT}\n", 3)
-    assert shell.json("status")["embedding"]["pending"] == 3, "it did not wait for another embedder"
 
 
 def test_what_is_to_be_copied_is_not_broken_at_the_edge_of_a_terminal(shell: Shell) -> None:
@@ -566,11 +557,11 @@ def test_what_is_to_be_copied_is_not_broken_at_the_edge_of_a_terminal(shell: She
 def test_a_pair_that_was_settled_waits_again_after_an_undo(shell: Shell) -> None:
     old, new = (shell.json("add", f"the lantern listens on port {port}")["memory_id"] for port in ("8080", "9090 now"))
     asyncio.run(until(lambda: shell.json("list", "--review")["contradictions"]))
-    again = "the pair waits for a decision again: the lantern listens on port 9090 now"
+    again = "Undone (kept both): “the lantern listens on port 9090 now”"
     for settled, undo, undone in (
         (("edit", old, "--both"), ("undo", "--yes"), again),
         (("edit", old, "--both"), ("undo", new), again),
-        (("edit", old, "--supersedes", new), ("undo", "--yes"), "it is valid again"),
+        (("edit", old, "--supersedes", new), ("undo", "--yes"), "Undone (replaced): "),
     ):
         assert ("undo " in shell(*settled), "Nothing waits" in shell("list", "--review")) == (True, True)
         assert undone in shell(*undo)
@@ -616,7 +607,6 @@ def test_what_is_erased_is_nowhere_in_the_home_any_more(shell: Shell, home: Path
     status, shown = shell.at_a_terminal(*erase, says="n\n")
     assert status == exit_codes.FAILED
     assert "marigold" in shown, "what is about to go is shown"
-    assert "Did you mean forget (--for-good deletes)?" in shell("delete", memory_id, status=exit_codes.USAGE)
     shell("forget", memory_id)
     assert shell.json("show", memory_id)["status"] == "forgotten"
     assert shell.json(*erase, "--yes")["erased"][0]["status"] == "erased"
@@ -731,7 +721,7 @@ def test_an_undo_at_a_terminal_asks_once_before_it_forgets(shell: Shell) -> None
     assert len(shell("list").splitlines()) == 1
     status, shown = shell.at_a_terminal("undo", says="y\n")
     assert (status, shown.count("[y/N]")) == (exit_codes.OK, 1), shown
-    assert "it is forgotten" in shown
+    assert "which is forgotten now" in " ".join(shown.split())
 
 
 def test_an_undo_without_an_id_says_that_an_assistant_made_the_change(shell: Shell) -> None:
@@ -762,7 +752,7 @@ def test_a_terminal_shows_the_beginning_of_a_long_memory_and_a_pipe_all_of_it(sh
     shell("add", "A storm damaged it. " * 9, "--summary", "The storm", "--on", "2024-02-03")
     assert [line.split("\t")[3] for line in shell("log").splitlines()][1:] == ["The quay wall is straight", "The storm"]
     assert shell("log", "2024-02-03").split("\t")[3] == "The storm"
-    assert shell("undo", wall).startswith("Undone, its former summary is back: The quay")
+    assert shell("undo", wall).startswith("Undone (summary): “The quay")
 
 
 def test_a_terminal_shows_the_text_of_a_note_with_a_long_path(shell: Shell) -> None:
@@ -799,7 +789,7 @@ def test_a_due_date_may_be_a_word_and_so_may_the_day_of_an_event(shell: Shell) -
         memory_id = shell.json("add", f"paint the boat {word}", "--due", word)["memory_id"]
         assert shell.json("show", memory_id)["due"].startswith(f"{today + timedelta(days=days):%Y-%m-%d}")
     assert "such as 2026-02-20 or '4 December'" in shell("edit", memory_id, "--due", "soon", status=exit_codes.USAGE)
-    assert "which has passed: " in shell("edit", memory_id, "--due", "yesterday")
+    assert ", which has passed; " in shell("edit", memory_id, "--due", "yesterday")
     memory_id = shell.json("add", "sand the boat", "--kind", "open_end", "--due", "none")["memory_id"]
     assert "due" not in shell.json("show", memory_id)
     yesterday = f"{datetime.now().astimezone() - timedelta(days=1):%Y-%m-%d}"
@@ -820,8 +810,9 @@ def test_days_and_times_are_those_of_the_zone_here(shell: Shell) -> None:
     assert ", an open end due 2030-12-01 15:30: Paint the boat" in added
     (memory,) = shell.json("list")["memories"]
     assert memory["due"] == f"{datetime(2030, 12, 1, 15, 30) - timedelta(hours=hours):%Y-%m-%dT%H:%M:%SZ}"
-    assert "Due 2030-12-02 00:30: " in shell.at_a_terminal("edit", memory["id"], "--due", "2030-12-02T00:30", **here)[1]
-    assert "it is due 2030-12-01 15:30 again" in shell.at_a_terminal("undo", memory["id"], **here)[1]
+    edited = shell.at_a_terminal("edit", memory["id"], "--due", "2030-12-02T00:30", **here)[1]
+    assert "an open end due 2030-12-02 00:30; " in edited
+    assert "an open end due 2030-12-01 15:30  " in shell.at_a_terminal("undo", memory["id"], **here)[1]
     shell("tag", memory["id"], "sea")
     for looks in (("list",), ("search", "boat"), ("list", "--since", f"{day}T00:00")):
         shown = " ".join(shell.at_a_terminal(*looks, **here)[1].split())

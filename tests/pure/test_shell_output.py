@@ -2,7 +2,6 @@
 
 import io
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
@@ -14,7 +13,7 @@ from rich.table import Table
 
 from remembrancer.actors.gateway.shown_log import ShownLog
 from remembrancer.command_line import main
-from remembrancer.commands import changing, exit_codes, finding, home_reader, maintain, terminal
+from remembrancer.commands import exit_codes, finding, home_reader, maintain, terminal
 from remembrancer.commands.home_reader import KnownProject
 from remembrancer.commands.projects import moved_advice
 from remembrancer.commands.selection import Place, Where
@@ -28,22 +27,6 @@ from tests.patience import PATIENCE_S
 
 HOSTILE = "a\x1b]0;title\x07b\x9b31mc\rd\u202ee\x00"
 STEERS = set("\x1b\x07\x9b\r\u202e\x00")
-DAYS_AS_GIVEN = ("2026-11-28T04:00:00Z", "2026-11-27T00:00:00Z")
-
-
-def test_the_undo_of_a_day_names_it_as_lists_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = {"undone": "updated", "restored_fields": ["occurred_at"]}
-    monkeypatch.setenv("TZ", "America/Los_Angeles")
-    time.tzset()
-    try:
-        effects = [
-            changing._effect_of(answer, {"status": "active", "importance": 0.5, "occurred_at": at})
-            for at in DAYS_AS_GIVEN
-        ]
-    finally:
-        monkeypatch.undo()
-        time.tzset()
-    assert effects == ["its day is 2026-11-27 again"] * 2
 
 
 def test_a_command_that_a_message_repeats_finds_the_memories_of_the_same_session() -> None:
