@@ -19,7 +19,7 @@ from starlette.types import Message, Receive, Scope, Send
 from remembrancer.browser import history, memories, overviews
 from remembrancer.browser.access import HEADERS, PREFIX, Form, VisitorAccess, read_form
 from remembrancer.browser.rendering import HERE, environment
-from remembrancer.browser.view import Handler, Shared, View, message_of, name_of, names_of
+from remembrancer.browser.view import Handler, Shared, View, name_of, names_of
 from remembrancer.config.project import directory_of, project_of
 from remembrancer.config.tokens import Grant, as_granted
 from remembrancer.protocol.consolidation import ReadProjects
@@ -114,7 +114,7 @@ class Browser:
                 status = 404 if isinstance(error, NotFound) else 400 if isinstance(error, InvalidInput) else 503
                 if view is None:
                     return self._sorry(status, error.message)
-                return view.page("sorry_here.html", status, said=message_of(error), back=view.field("back"))
+                return view.page("sorry_here.html", status, said=error.message, back=view.field("back"))
 
         return Route(f"/p/{{project}}{path}", answer, methods=[method])
 

@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
-from remembrancer.browser.memories import MOST_PAST, day_of, float_of, named_done_of, number_of
+from remembrancer.browser.memories import MOST_PAST, day_of, done_of, float_of, number_of
 from remembrancer.browser.rendering import word_diff
 from remembrancer.browser.view import MAX_CHANGES, PEOPLE, Handler, View, who
 from remembrancer.memory.decay import has_ended
@@ -83,7 +83,7 @@ async def review(view: View) -> Response:
     stale = await view.ask(ListStale(view.project))
     has_code = bool(await view.ask(DescribeCode(view.project)))
     about_code = stale[:PAGE]
-    done = await named_done_of(view)
+    done = await done_of(view)
 
     def render() -> Response:
         pairs = [
@@ -162,7 +162,7 @@ async def today(view: View) -> Response:
         earlier=earlier and view.at("/today", day=earlier.isoformat()),
         later=day < current and view.at("/today", day=(day + timedelta(1)).isoformat()),
         more=activity.more,
-        done=await named_done_of(view),
+        done=await done_of(view),
     )
 
 
@@ -321,7 +321,7 @@ async def session(view: View) -> Response:
         asked=queries,
         texts=texts,
         open=[texts[each] for each in opened if each in texts and texts[each].is_open and each not in ended],
-        done=await named_done_of(own),
+        done=await done_of(own),
     )
 
 

@@ -15,21 +15,19 @@ import msgspec
 from markupsafe import Markup, escape
 from starlette.responses import Response
 
-from remembrancer.browser.rendering import SCOPES as SCOPE_NAMES
 from remembrancer.browser.rendering import day, word_diff
-from remembrancer.browser.view import Handler, View, message_of, name_of, who
+from remembrancer.browser.view import Handler, View, name_of, who
 from remembrancer.memory.changes import UNDONE
 from remembrancer.memory.open_ends import asks_for_open_ends
 from remembrancer.memory.promotion import named_kind
 from remembrancer.memory.relevance import PERHAPS
-from remembrancer.memory.replacement import REPLACED
 from remembrancer.memory.sentences import excerpt
 from remembrancer.memory.short_ids import WHOLE
 from remembrancer.memory.text import count, harmless, tags_in, tags_text
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.kinds import KINDS, SCOPES, SESSION_KINDS
-from remembrancer.protocol.reads import Filters, FindIds, GetMemory, LinkedMemory, ListMemories, Order, Recall, age_of
-from remembrancer.protocol.writes import HistoryEntry, MemoryLink, PortableMemory, RecordedFields
+from remembrancer.protocol.reads import Filters, FindIds, GetMemory, LinkedMemory, ListMemories, Order, Recall
+from remembrancer.protocol.writes import HistoryEntry, PortableMemory, RecordedFields
 from remembrancer.toolsets.memory.day_log import CHANGE_WORDS
 
 FOUND: Final = 20
@@ -40,6 +38,8 @@ LEFT_OUT: Final = 8
 VERSIONS_COMPARED: Final = 20
 """The number of latest versions that are compared with their predecessors."""
 EXCERPT_CHARACTERS: Final = 80
+FILTERS: Final = ("scope", "kind", "tag", "since", "until", "source", "order", "forgotten")
+"""The fields of an address that narrow or order a search."""
 SHORT_ID_LENGTH: Final = 4
 NAMES_NO_VALUE: Final = ("updated", "restored", "tagged", UNDONE)
 """The changes whose changed fields are listed, with their values."""
@@ -58,9 +58,7 @@ DONE: Final = {
     **{"tag": "Tags changed.", "done": "Done.", "reopen": "Open again.", "forget": "Forgotten."},
     **{"restore": "Restored.", "user": "Moved.", "project": "Moved.", "refuse": "It stays in its project."},
     **{"invalidate": "Marked as no longer true.", "replace": "Replaced.", "both": "Both hold.", "undo": "Undone."},
-    **{"unmade": "Undone, and so forgotten."},
     **{"nothing": "Nothing was changed."},
-    **{"unnamed": "Nothing was replaced: paste the id of the other memory, or the address of its page."},
     **{"edit": "Saved.", "remember": "Remembered.", "known": "Already remembered.", "erase": "Erased for good."},
     **{"run": "All of it was undone."},
 }
@@ -99,11 +97,12 @@ async def search(view: View, refused: str = "") -> Response:
     question, source, filters = view.asked("q"), view.asked("source"), filters_of(view)
     asks_for_all = asks_for_open_ends(question) and not (filters["kinds"] or source)
     order: Order = "due" if asks_for_all else next((each for each in ORDERS if each == view.asked("order")), "latest")
-    values: dict[str, Any] = {"question": question, "kinds": KINDS, "scopes": SCOPES, "found": None, "more": ""}
-    values |= {"storable": [each for each in KINDS if each not in SESSION_KINDS]}
-    values |= {"order": order, "memories": ()}
-    values |= {"narrowed": _narrowed(view), "best": RESULTS_SHOWN, "answering": PERHAPS}
-    values |= {"named": None, "refused": refused}
+    values: dict[str, Any] = {
+        **{"question": question, "kinds": KINDS, "scopes": SCOPES, "order": order, "refused": refused},
+        **{"found": None, "memories": (), "more": "", "named": None, "best": RESULTS_SHOWN, "answering": PERHAPS},
+        "storable": [each for each in KINDS if each not in SESSION_KINDS],
+        "narrowed": sum(bool(view.asked(name)) for name in FILTERS),
+    }
     if WHOLE.fullmatch(named := await view.whole_id(question)):
         with suppress(NotFound):
             values["named"] = await _now(view, named)
@@ -141,22 +140,7 @@ async def search(view: View, refused: str = "") -> Response:
         lines = b"".join(msgspec.json.encode(each) + b"\n" for each in values["memories"])
         headers = {"Content-Disposition": 'attachment; filename="memories.jsonl"'}
         return Response(lines, media_type="application/jsonl", headers=headers)
-    return view.page("search.html", 400 if refused else 200, **values, done=await named_done_of(view))
-
-
-def _narrowed(view: View) -> str:
-    """A description of the filters in an address; empty if there are none."""
-    fields = {name: view.asked(name) for name in ("kind", "tag", "since", "until")}
-    words = [
-        SCOPE_NAMES.get(view.asked("scope"), ""),
-        fields["kind"].replace("_", " "),
-        fields["tag"] and f"tag {fields['tag']}",
-    ]
-    words += [fields["since"] and f"from {fields['since']}", fields["until"] and f"to {fields['until']}"]
-    words += [{"memory": "only memories", "notes": "only notes"}.get(view.asked("source"), "")]
-    words += [{"important": "the most important first", "due": "open ends"}.get(view.asked("order"), "")]
-    words += ["including forgotten ones" if view.asked("forgotten") else ""]
-    return " · ".join(each for each in words if each)
+    return view.page("search.html", 400 if refused else 200, **values, done=await done_of(view))
 
 
 async def _why_not_weighed(view: View, about: str, filters: dict[str, Any]) -> str:
@@ -187,24 +171,15 @@ async def memory(view: View, unsaved: Mapping[str, Any] | None = None, refused: 
     versions: list[Version] = []
     given = await view.shown(memory_id=answer.memory.id)
     links = (*answer.memory.links, *answer.incoming)
-    texts = await view.texts([*(each.target for each in links), *answer.near_duplicates, *answer.copies])
+    others = (*(each.target for each in links), *answer.near_duplicates, *answer.copies)
+    texts = await view.texts([answer.memory.id, *others])
     settled = {each.target for each in links if answer.memory.valid_until or each.relation == "supersedes"}
     settled |= {each.id for each in texts.values() if each.valid_until}  # an invalid memory replaces nothing
-    ends = [*((each, False) for each in answer.memory.links), *((each, True) for each in answer.incoming)]
-
-    def comes_from_there(link: MemoryLink, is_incoming: bool) -> bool:
-        """True if the other memory is the subject of a link: for `contradicts` the newer one, as in the lists."""
-        if link.relation != "contradicts" or link.target not in texts:
-            return is_incoming
-        ages = [age_of(each.occurred_at, each.created_at) for each in (texts[link.target], answer.memory)]
-        return (ages[0], is_incoming) > (ages[1], not is_incoming)
-
-    incoming = [link for link, is_incoming in ends if comes_from_there(link, is_incoming)]
-    outgoing = [link for link, is_incoming in ends if not comes_from_there(link, is_incoming)]
-    contradicting = [each for each in incoming if each.relation == "contradicts" and each.target not in settled]
+    later = texts[answer.memory.id].possibly_superseded_by if answer.memory.id in texts else ()
     sessions = await view.sessions()
     entities = [each.name for each in answer.memory.related_entities] + list(answer.found_entities)
     ids = await view.ask(FindIds(view.project, view.session, ids=(answer.memory.id,)))
+    done = await done_of(view, with_names=False)
 
     def render() -> Response:
         history = answer.memory.history
@@ -230,13 +205,11 @@ async def memory(view: View, unsaved: Mapping[str, Any] | None = None, refused: 
             versions=versions[::-1],
             change_words=CHANGE_WORDS,
             kinds=KINDS,
-            done=done_of(view),
+            done=done,
             given=given,
             texts=texts,
             settled=settled,
-            outgoing=outgoing,
-            incoming=incoming,
-            later=[each.target for each in contradicting if each.strength >= REPLACED and each.target in texts],
+            later=[each for each in later if each in texts and each not in settled],
             names=list(dict.fromkeys(entities)),
             who=partial(who, sessions=sessions),
             linked=lambda reason: _with_links(view, reason, texts),
@@ -294,24 +267,16 @@ async def edit(view: View) -> Response:
     typed = {**changes, "tags": sorted(tags)}
     for name in {"due", "occurred_at"} & changes.keys():
         typed[name] = day_of(changes[name] and f"{changes[name]}T00:00Z")  # as `day` shows it
-    if not content.strip():
-        return await memory(view, typed, "A memory cannot be empty: forget it instead.")
     if "content" in changes and before.content != now.content:
         kept = [each for each in now.tags if each in tags or each not in before.tags]
         return await memory(view, {**typed, "tags": (*kept, *sorted(tags.difference(before.tags, kept)))})
     if changes:
         allow_secrets = bool(view.field("allow_secrets"))
         try:
-            _check_past(changes.get("occurred_at", ""))
             await view.call("update_memory", memory_id=now.id, allow_secrets=allow_secrets, **changes)
         except InvalidInput as error:  # such as a suspected credential: the user's input is kept
-            return await memory(view, typed, message_of(error))
+            return await memory(view, typed, error.message)
     return _next(view, now.id, "edit", {now.id: await _undo_of(view, now)})
-
-
-def _check_past(happened_on: str) -> None:
-    if (day_of(happened_on) or 0.0) > time.time():
-        raise InvalidInput("“It happened on” takes today or a day in the past.")
 
 
 async def remember(view: View) -> Response:
@@ -323,14 +288,11 @@ async def remember(view: View) -> Response:
     }
     fields |= {"tags": list(tags_in(view.field("tags"))), "allow_secrets": bool(view.field("allow_secrets"))}
     try:
-        if not text.strip():
-            raise InvalidInput("There is nothing to remember: the text is empty.")
-        _check_past(view.field("occurred_at"))
         answer = await view.call("store_memory", content=text, **fields, **({"source": {"file": path}} if path else {}))
     except InvalidInput as error:
         if path:
             raise
-        return await search(view, message_of(error))
+        return await search(view, error.message)
     page = partial(view.go, "/notes/file" if path else "/", path=path)
     if answer.get("already_known"):
         return page(done="known")
@@ -352,27 +314,20 @@ async def change(view: View) -> Response:
     if not chosen:
         raise InvalidInput("Nothing is ticked: tick some memories first.")
     if what == "replace":
-        newer = await view.whole_id(typed := view.field("newer"))
-        if not WHOLE.fullmatch(newer) or not await view.texts((newer,)):
-            return view.go(f"/memory/{chosen[0]}", done="unnamed", newer=typed)
-        what = f"replace/{newer}"
+        what = f"replace/{await view.whole_id(view.field('newer'))}"
     undo: dict[str, str | None] = {}
     failures: list[RemembrancerError] = []
     for memory_id in chosen[:PAGE]:
         try:
             before = await _now(view, memory_id)
             other = await _change(view, before, view.field(memory_id) if what == "undo" else what)
-            if what == "undo":
-                is_forgotten = before.forgotten_at is None and (await _now(view, memory_id)).forgotten_at is not None
-                undo |= {memory_id: "restore"} if is_forgotten else {}
-            else:
+            if what != "undo":
                 undo[memory_id] = other or await _undo_of(view, before)
         except (InvalidInput, NotFound) as error:
             failures.append(error)
     if len(failures) == len(chosen):
         raise failures[0]
-    done = "unmade" if what == "undo" and undo else what.partition("/")[0]
-    return _next(view, chosen[0], done, undo, len(failures))
+    return _next(view, chosen[0], what.partition("/")[0], undo, len(failures))
 
 
 async def _change(view: View, memory: PortableMemory, what: str) -> str:
@@ -423,26 +378,21 @@ async def _now(view: View, memory_id: str) -> PortableMemory:
     return (await view.ask(GetMemory(view.project, view.session, memory_id))).memory
 
 
-def done_of(view: View) -> dict[str, Any]:
-    """The message about the last change, and the undo for each memory id."""
+async def done_of(view: View, *, with_names: bool = True) -> dict[str, Any]:
+    """The message about the last change, and the undo for each memory id; `with_names`, for pages that do not show the
+    changed memories, also the memory's text, or the number of memories."""
     undo = dict(each.rpartition("~")[::2] for each in view.asked("undo").split(",") if "~" in each)
-    said = DONE.get(view.asked("done"), "")
-    return {"said": said, "names": "", "undo": undo, "failed": number_of(view.asked("failed"))}
-
-
-async def named_done_of(view: View) -> dict[str, Any]:
-    """The same for pages that do not show the changed memories: with the memory's text, or the number of memories."""
-    done = done_of(view)
-    if len(done["undo"]) > 1:
-        done["names"] = count(len(done["undo"]), "memory")
-    elif done["undo"] and done["said"]:
+    said, names = DONE.get(view.asked("done"), ""), ""
+    if len(undo) > 1:
+        names = count(len(undo), "memory")
+    elif undo and said and with_names:
         with suppress(NotFound):
-            now = await _now(view, *done["undo"])
-            done["names"] = f"“{excerpt(harmless(now.content), EXCERPT_CHARACTERS)}”"
-            if done["said"] == DONE["remember"] and now.kind not in (None, "fact"):  # it may be a guess
+            now = await _now(view, *undo)
+            names = f"“{excerpt(harmless(now.content), EXCERPT_CHARACTERS)}”"
+            if said == DONE["remember"] and now.kind not in (None, "fact"):  # it may be a guess
                 due = "" if now.due is None else f" due {day(now.due)}"
-                done["said"] = f"Remembered, {named_kind(now.kind)}{due}."
-    return done
+                said = f"Remembered, {named_kind(now.kind)}{due}."
+    return {"said": said, "names": names, "undo": undo, "failed": number_of(view.asked("failed"))}
 
 
 def _next(view: View, memory_id: str, done: str, undo: Mapping[str, str | None], failed: int = 0) -> Response:

@@ -2,8 +2,7 @@
 
 import asyncio
 import hashlib
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -13,9 +12,9 @@ import anyio.to_thread
 import msgspec
 from starlette.responses import Response
 
-from remembrancer.browser.memories import named_done_of
+from remembrancer.browser.memories import done_of
 from remembrancer.browser.rendering import MAX_MARKDOWN, blocks_of, word_diff
-from remembrancer.browser.view import Handler, View, message_of
+from remembrancer.browser.view import Handler, View
 from remembrancer.config.project import is_gone
 from remembrancer.memory.credentials import masked
 from remembrancer.memory.found_names import is_proper
@@ -23,7 +22,7 @@ from remembrancer.protocol.browsing import ReadGraph
 from remembrancer.protocol.code import DescribeCode, ListCodeFiles
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.files import DescribeFiles, Files, ListFiles
-from remembrancer.protocol.reads import DescribeStore, GraphEntity, GraphFound, GraphRelationship, SearchGraph
+from remembrancer.protocol.reads import DescribeStore, GraphFound, SearchGraph
 from remembrancer.protocol.tracing import last_durations_s
 from remembrancer.protocol.writes import MENTIONED_WITH
 from remembrancer.toolsets.files.note_tools import read_note
@@ -47,11 +46,9 @@ async def health(view: View) -> Response:
         view.shared.service.look(None if view.is_owner else view.project),
         view.ask(DescribeStore(view.project, view.session)),
     )
-    lasted = last_durations_s() if view.is_owner else []  # of this gateway
-    latency = [(place, round(each * 1000, 2)) for place, each in enumerate(lasted, 1)]
-    latencies = json.dumps(latency)
+    lasted_ms = [1000 * each for each in last_durations_s()] if view.is_owner else []  # of this gateway
     shown = status if view.is_owner else None
-    return view.page("health.html", status=shown, store=store, problems=problems, latency=latencies, calls=latency)
+    return view.page("health.html", status=shown, store=store, problems=problems, lasted_ms=lasted_ms)
 
 
 async def notes(view: View) -> Response:
@@ -87,11 +84,11 @@ async def _note_page(view: View, path: str, refused: InvalidInput | None = None,
         path=path,
         passages=list(passages(masked(now))),
         text=None if is_secret else now if text is None else text,
-        refused=refused and message_of(refused),
+        refused=refused and refused.message,
         is_outdated=refused is not None and refused.field == "expected",
         diff=word_diff(now, text) if text is not None and not is_secret else "",
         digest=hashlib.sha256(now.encode()).hexdigest(),
-        done=await named_done_of(view),
+        done=await done_of(view),
     )
 
 
@@ -169,26 +166,13 @@ async def _entities(view: View, limit: int) -> tuple[GraphFound, int]:
         return await view.ask(around), 0
     graph = await view.ask(ReadGraph(view.project, view.session, NODES))
     wanted = [each for each in graph.entities if view.asked("all") or is_proper(each.name, each.type)]
-    whole = {} if view.asked("all") else _whole_names(wanted)
-    names = {whole.get(each.name, each.name) for each in wanted}
-    shown = [each for each in graph.entities if each.name in names and each.name not in whole][:MAX_NODES]
-    related: dict[str, dict[GraphRelationship, None]] = {each.name: {} for each in shown}
-    for each in graph.entities:
-        name = whole.get(each.name, each.name)
-        for edge in each.relationships if name in related else ():
-            target = whole.get(edge.target, edge.target)
-            if target in related and target != name:
-                related[name][msgspec.structs.replace(edge, target=target)] = None
-    entities = (msgspec.structs.replace(each, relationships=tuple(related[each.name])) for each in shown)
+    shown = wanted[:MAX_NODES]
+    names = {each.name for each in shown}
+    entities = (
+        msgspec.structs.replace(each, relationships=tuple(edge for edge in each.relationships if edge.target in names))
+        for each in shown
+    )
     return GraphFound(tuple(entities)), len(graph.entities) - len(wanted)
-
-
-def _whole_names(nodes: Sequence[GraphEntity]) -> dict[str, str]:
-    """The full name of what is also named by its last word only: Anna Lindqvist for Lindqvist."""
-    last_names: dict[str, list[str]] = {}
-    for each in (each for each in nodes if " " in each.name):
-        last_names.setdefault(each.name.rpartition(" ")[2], []).append(each.name)
-    return {each.name: last_names[each.name][0] for each in nodes if len(last_names.get(each.name, ())) == 1}
 
 
 PAGES: Final[dict[tuple[str, str], Handler]] = {

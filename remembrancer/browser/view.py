@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-import re
 import sqlite3
 import time
 from collections import Counter
@@ -22,7 +21,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from remembrancer.browser.access import PREFIX, Form, VisitorAccess
 from remembrancer.config.project import directory_of
 from remembrancer.config.tokens import Grant
-from remembrancer.memory.short_ids import WHOLE, part_of_id
+from remembrancer.memory.short_ids import part_of_id
 from remembrancer.memory.text import NAMELESS, session_title
 from remembrancer.protocol import wire
 from remembrancer.protocol.browsing import ListSessions
@@ -40,18 +39,10 @@ MAX_CHANGES: Final = 1000
 """The maximum number of changes read for a day, or for a session."""
 MAX_SESSIONS: Final = 200
 """The number of latest sessions that pages name by their clients: counting each one's records takes time."""
-ONE_TIME_FIELDS: Final = frozenset({"done", "undo", "failed", "newer", "session", "typed"})
+ONE_TIME_FIELDS: Final = frozenset({"done", "undo", "failed", "session", "typed"})
 """Query fields that are dropped when a form leads back to its page."""
 PEOPLE: Final = {BROWSER_SESSION: "You, here", SHELL_SESSION: "You, in the shell", "": "In the background"}
 ELSEWHERE: Final = "A session elsewhere"
-NO_MEMORY: Final = "There is no such memory here; it may be another session's, or erased."
-NAMES_ON_PAGES: Final = {
-    r"^content\b": "the text",
-    r"^(tags\.)?(add|remove|tags)\[\d+\]": "a tag",
-    r"^(tags\.)?(add|remove)\b": "the list of tags",
-    WHOLE.pattern: "this memory",
-}
-"""The words that pages use for names in the error messages of tools, by pattern."""
 
 T = TypeVar("T")
 
@@ -199,16 +190,6 @@ class View:
 
 
 Handler = Callable[[View], Awaitable[Response]]
-
-
-def message_of(error: RemembrancerError) -> str:
-    """The message of an error in the words of pages."""
-    if isinstance(error, NotFound) and error.field == "memory_id":
-        return NO_MEMORY
-    message = error.message
-    for pattern, name in NAMES_ON_PAGES.items():
-        message = re.sub(pattern, name, message)
-    return message
 
 
 def name_of(project: ProjectRef) -> str:

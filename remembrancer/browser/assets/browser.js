@@ -66,16 +66,6 @@ function probe(name) { // what light-dark() comes to
 }
 
 addEventListener("DOMContentLoaded", () => {
-  for (const at of document.querySelectorAll("[data-plot]")) {
-    const points = JSON.parse(at.dataset.points);
-    if (!points.length) continue;
-    const filter = (_, values) => values.map((value) => Number.isInteger(Math.log10(value)) ? value : null);
-    const axis = { stroke: probe("c-quiet"), grid: { stroke: probe("c-line"), filter }, ticks: { show: false } };
-    const series = [{ label: "call" }, { label: "ms", stroke: probe("c-plus"), width: 2, points: { show: points.length < 2 } }];
-    const columns = series.map((_, place) => points.map((point) => point[place]));
-    const plot = new uPlot({ width: at.clientWidth, height: 220, series, legend: { show: false }, axes: [{ ...axis, show: false }, axis], scales: { x: { time: false, range: (_, low, high) => [low, high] }, y: { distr: 3, range: (_, low, high) => [10 ** Math.floor(Math.log10(Math.max(.1, low))), 10 ** Math.ceil(Math.log10(Math.max(1, high)))] } } }, columns, at);
-    new ResizeObserver(() => plot.setSize({ width: at.clientWidth, height: 220 })).observe(at);
-  }
   const graph = document.getElementById("graph");
   if (graph) draw(graph);
 });
