@@ -210,14 +210,12 @@ class Memories(msgspec.Struct, Generic[M], frozen=True, tag=True):
 
 
 class ListMemories(Filters, Request[Memories[ListedMemory]], frozen=True, kw_only=True):
-    """List the memories of `project`, of the user and of the session that pass the filters. `all_or_none`: if more than
-    `limit` pass, list none and set `more`."""
+    """List the memories of `project`, of the user and of the session that pass the filters."""
 
     project: ProjectRef
     order: Order = "latest"
     limit: int = 50
     offset: int = 0
-    all_or_none: bool = False
 
 
 class SessionRequest(Request[T_co], Generic[T_co], frozen=True):
@@ -512,18 +510,14 @@ class ListedSession(SessionEntry, frozen=True, omit_defaults=True):
     memories: int = 0
     turns: int = 0
     tool_calls: int = 0
-    left: tuple[str, ...] = ()
-    """For an ended session: its most important memories that the whole project may see, each as its summary or first
-    words."""
 
 
 class SessionDescription(msgspec.Struct, frozen=True, tag=True):
-    """The memories that a session stored and changed. `topics` are the entities and tags of its last thousand memories,
+    """The memories that a session stored. `topics` are the entities and tags of its last thousand memories,
     the most common first."""
 
     started_at: float | None
     stored_by_type: dict[str, int]
-    changes: dict[str, int]
     topics: tuple[str, ...]
     status: SessionStatus = "active"
     summary: str | None = None
@@ -532,9 +526,6 @@ class SessionDescription(msgspec.Struct, frozen=True, tag=True):
     tool_failures: int = 0
     memories_promoted: int = 0
     memories_consolidated: int = 0
-    average_importance: float | None = None
-    earlier: tuple[ListedSession, ...] = ()
-    """The project's last ended sessions, the latest first."""
 
 
 class DescribeSession(SessionRequest[SessionDescription], frozen=True):

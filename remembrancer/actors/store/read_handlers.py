@@ -276,8 +276,6 @@ def follow_links(request: FollowLinks, view: View) -> Memories[LinkedMemory]:
 
 def list_memories(request: ListMemories, view: View) -> Memories[ListedMemory]:
     """List memories. They are read page by page, so a list may end early."""
-    if request.all_or_none and view.reader.matching(request.filters, request.limit) is None:
-        return Memories((), more=True)
     refs = view.reader.top(request.filters, request.order, request.offset + request.limit)[request.offset :]
     pages = (refs[begin : begin + LOAD_BATCH] for begin in range(0, len(refs), LOAD_BATCH))
     loaded = ((page, view.load(page, request.filters)) for page in pages)

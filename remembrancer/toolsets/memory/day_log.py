@@ -1,6 +1,5 @@
 """The log of a day: what happened, and what was stored, changed, decided and closed, in order."""
 
-import math
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -9,7 +8,6 @@ import msgspec
 
 from remembrancer.memory.changes import UNDONE
 from remembrancer.memory.decay import DAY_S
-from remembrancer.memory.sentences import first_words, without_label
 from remembrancer.memory.text import shown
 from remembrancer.memory.times.phrases import WEEKDAYS
 from remembrancer.memory.times.windows import TimeWindow, read_query, time_windows
@@ -26,9 +24,6 @@ TEXT: Final = 160
 """The number of characters shown of a memory where not all texts fit."""
 WHOLE: Final = 2000
 """The number of characters read of a memory."""
-NAMED_WORDS: Final = 14
-"""The number of words shown of a memory that the session has already, unless all texts fit into `SMALL` tokens."""
-SMALL: Final = 500
 _FIRST: Final = {"decision": "decided", OPEN_END: "opened", SESSION_RECORD: "worked"}
 """The verbs for new memories by kind; for other kinds it is "stored"."""
 FORGOTTEN, PROMOTED, ARCHIVED = "forgotten", "promoted", "archived"
@@ -141,35 +136,30 @@ def _shown_at(change: MemoryChanged) -> float:
 
 async def day_block(call: Call, text: str, max_tokens: int) -> Answer:
     """The log of a day as one block of Markdown within a budget of tokens: a line for each memory, in the order of the
-    first changes; for a longer period, a list per day. Texts are as of the end of that day, and whole if they fit;
-    except on a small day, memories that the session knows are named by their first words."""
+    first changes; for a longer period, a list per day. Texts are as of the end of that day, and whole if all fit."""
     day = day_of(text, call.received_at)
     changes, _ = await read_day(call, day, dates_in_utc(day.start, day.end))
     ids = await short_forms_of(call, dict.fromkeys(each.memory_id for each in changes))
-    lines = [f"## {dates_of(day.start, day.end)}", *([DATA] if call.service.is_first_data_for(call.caller) else []), ""]
-    seen = frozenset(call.session.seen)
+    heading = dates_of(day.start, day.end)
+    lines = [f"## {heading}", *([DATA] if call.service.is_first_data_for(call.caller) else []), ""]
     groups: dict[tuple[str, str], list[MemoryChanged]] = {}
     for each in changes:
         groups.setdefault((date_of(each), each.memory_id), []).append(each)
 
-    def is_known(last: MemoryChanged) -> bool:
-        return last.memory_id in seen and not last.changed_later
-
-    def entries(longest: int, longest_seen: int) -> list[str]:
-        return [
-            _entry(group, ids.get(memory_id, memory_id), longest_seen if is_known(group[-1]) else longest)
-            for (_, memory_id), group in groups.items()
-        ]
+    def entries(longest: int) -> list[str]:
+        return [_entry(group, ids.get(key, key), longest) for (_, key), group in groups.items()]
 
     room = max_tokens - estimate_tokens("\n".join(lines))
-    for longest, longest_seen, most in ((WHOLE, WHOLE, min(SMALL, room)), (WHOLE, 0, room), (TEXT, 0, math.inf)):
-        listed, are_whole = entries(longest, longest_seen), longest == WHOLE
-        if estimate_tokens("\n".join(listed)) <= most:
-            break
-    heading = dates_of(day.start, day.end)  # a single day needs no other
+    listed = entries(WHOLE)
+    if are_whole := estimate_tokens("\n".join(listed)) <= room:
+        last = {each.memory_id: each for each in changes}
+        present = [name for name, each in last.items() if 0 < len(each.begins) < WHOLE and not each.changed_later]
+        call.service.shown(call.caller, present, tool=call.tool)
     by_date: dict[str, list[str]] = {}
-    for place, ((date, _), line) in enumerate(reversed([*zip(groups, listed, strict=True)])):
-        added = [line] if date == heading or date in by_date else [f"### {date}", line]
+    for place, ((date, _), line) in enumerate(
+        reversed([*zip(groups, listed if are_whole else entries(TEXT), strict=True)])
+    ):
+        added = [line] if date == heading or date in by_date else [f"### {date}", line]  # a single day needs no other
         room -= estimate_tokens("\n".join(added)) + 1
         if room < 0:
             call.warn("answer_cut", f"Only the last {place} are shown: a larger max_tokens shows more.")
@@ -177,20 +167,14 @@ async def day_block(call: Call, text: str, max_tokens: int) -> Answer:
         by_date.setdefault(date, []).append(line)
     for date, latest_first in reversed(by_date.items()):
         lines += [*([] if date == heading else [f"### {date}"]), *reversed(latest_first)]
-    lines += [] if changes else ["Nothing was stored or changed."]
-    if are_whole:
-        last = {each.memory_id: each for each in changes}
-        present = [name for name, each in last.items() if 0 < len(each.begins) < WHOLE and not each.changed_later]
-        call.service.shown(call.caller, present, tool=call.tool)
-    return {"context_block": "\n".join(lines)}
+    return {"context_block": "\n".join(lines if changes else [*lines, "Nothing was stored or changed."])}
 
 
 def _entry(changes: Sequence[MemoryChanged], name: str, longest: int) -> str:
-    """The line for the changes of one memory on a day. With `longest` 0, a known text is only named."""
+    """The line for the changes of one memory on a day."""
     last = changes[-1]
-    text = " ".join(last.begins.split())
-    text = text[:longest] if longest else first_words(without_label(text), NAMED_WORDS)
-    later = " | changed later" if last.changed_later and longest else ""
+    text = " ".join(last.begins.split())[:longest]
+    later = " | changed later" if last.changed_later else ""
     return f"- {_verbs_of(changes)} {name}{': ' if text else ''}{text}{later}"
 
 

@@ -80,24 +80,16 @@ def find_prompt(name: str, tools: Tools) -> Prompt:
 
 def check_arguments(name: str, prompt: Prompt, arguments: Mapping[str, str]) -> None:
     """Raises `InvalidInput` if an argument of a prompt is unknown, missing, or has a value that is not allowed."""
-    known = [argument.name for argument in prompt.arguments]
-    for other in arguments:
-        if other not in known:
-            raise InvalidInput(f"{name} has no argument {shown(other)}{nearest(other, known)}", field=other[:100])
-    for argument in prompt.arguments:
-        value = arguments.get(argument.name)
-        if value is not None:
-            check_text(value, field=argument.name, longest_bytes=MAX_ARGUMENT_BYTES)
-        elif argument.required:
-            raise InvalidInput(f"{argument.name} is missing: {argument.description.lower()}", field=argument.name)
-        if value is not None and argument.among and value not in argument.among:
-            allowed = ", ".join(argument.among)
-            raise InvalidInput(f"{argument.name} must be one of {allowed}, not {shown(value)}", field=argument.name)
-    if name == "remember" and "what" not in arguments and arguments.get("scope") == "session":
-        raise InvalidInput("what is missing: this session's memories are kept in the session anyway", field="what")
-    if name == "memory" and ("action" in arguments) != ("about" in arguments):
-        missing, given = ("about", "action") if "action" in arguments else ("action", "about")
-        raise InvalidInput(f"{missing} is missing: {given} needs it", field=missing)
+    known = {each.name: each for each in prompt.arguments}
+    for given, value in arguments.items():
+        if given not in known:
+            raise InvalidInput(f"{name} has no argument {shown(given)}{nearest(given, known)}", field=given[:100])
+        check_text(value, field=given, longest_bytes=MAX_ARGUMENT_BYTES)
+        if (among := known[given].among) and value not in among:
+            raise InvalidInput(f"{given} must be one of {', '.join(among)}, not {shown(value)}", field=given)
+    for each in prompt.arguments:
+        if each.required and each.name not in arguments:
+            raise InvalidInput(f"{each.name} is missing: {each.description.lower()}", field=each.name)
 
 
 def message_of(name: str, arguments: Mapping[str, str], tools: Tools) -> str:

@@ -3,14 +3,13 @@
 Names and contents are untrusted: none of them can start a line of its own and so forge a heading.
 """
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 from urllib.parse import unquote
 
 from remembrancer.memory.limits import moment
-from remembrancer.memory.sentences import excerpt, one_line
+from remembrancer.memory.sentences import one_line
 from remembrancer.memory.short_ids import id_or_part
 from remembrancer.memory.text import count, neutralised, shown
 from remembrancer.protocol.errors import InvalidInput, NotFound
@@ -20,12 +19,10 @@ from remembrancer.protocol.reads import (
     GatherContext,
     GraphEntity,
     GraphFound,
-    ListedSession,
     RecalledMemory,
     SearchGraph,
     SessionDescription,
 )
-from remembrancer.protocol.runs import Topic
 from remembrancer.protocol.wire import Request
 from remembrancer.toolsets.memory.context_block import INDENT, MARK, render
 from remembrancer.toolsets.service import Caller, MemoryService
@@ -64,45 +61,27 @@ def unknown_resource(uri: str) -> str:
 
 RELATIONSHIPS_SHOWN: Final = 5
 """The number of edges that are written out for one entity of the graph."""
-LEFT_SHOWN: Final = 160
-"""The number of characters shown of a memory that another session left."""
-TOPIC_ENTITIES_SHOWN: Final = 8
 KINDS: Final = (("semantic", "Facts and preferences"), ("procedural", "Ways of working"))
 """The types of memory among preferences, and their headings."""
 
 
-def session_summary(
-    session_id: str, started_at: float, story: SessionDescription, served: tuple[int, int], counted_since: float
-) -> str:
-    """The memories that a session stored, changed and was shown. `served` is the number of queries and of distinct
-    memories since `counted_since`, which is mentioned if the session is older."""
-    queries, memories = served
+def session_summary(session_id: str, started_at: float, story: SessionDescription, served: tuple[int, int]) -> str:
+    """The memories that a session stored and was shown. `served` is the number of queries and of distinct memories."""
     ended = "" if story.status == "active" else f" | {story.status}"
-    since = f" (since {_minute(counted_since)})" if counted_since > started_at + 1.0 else ""
     lines = [
         "## Session Memory Summary",
         MARK,
         f"**Session:** {one_line(session_id)} | Started: {_minute(started_at)}{ended}",
         f"**Memories stored:** {_counted(story.stored_by_type)}",
+        f"**Memories recalled:** {count(served[0], 'query')}, {count(served[1], 'unique memory')} served",
     ]
-    if story.changes:
-        lines.append(f"**Changes:** {_listed(story.changes)}")
-    lines.append(f"**Memories recalled:** {count(queries, 'query')}, {count(memories, 'unique memory')} served{since}")
     if story.memories_promoted:
         lines.append(f"**Memories promoted:** {story.memories_promoted}")
     if story.memories_consolidated:
         lines.append(f"**Memories consolidated:** {story.memories_consolidated}")
-    if story.average_importance is not None:
-        lines.append(f"**Average importance:** {story.average_importance:.2f}")
-    if story.turns or story.tool_calls:
-        failed = f" ({story.tool_failures} failed)" if story.tool_failures else ""
-        calls = count(story.tool_calls, "tool call")
-        lines.append(f"**Conversation:** {count(story.turns, 'turn')}, {calls}{failed}")
     lines.append(f"**Key topics:** {', '.join(one_line(topic) for topic in story.topics) or 'none yet'}")
     if story.summary:
         lines.append(f"**Summary:** {one_line(story.summary)}")
-    if story.earlier:
-        lines += ["", "### Earlier Sessions", *(_earlier(session) for session in story.earlier)]
     return "\n".join(lines) + "\n"
 
 
@@ -122,8 +101,6 @@ def knowledge_graph(graph: GraphFound) -> str:
         "### Most Connected Entities",
     ]
     lines += (_entity(entity) for entity in graph.entities)
-    if graph.topics:
-        lines += ["", "### Topics", *(_topic(topic) for topic in graph.topics)]
     return "\n".join(lines) + "\n"
 
 
@@ -139,13 +116,6 @@ def preferences(memories: Sequence[RecalledMemory]) -> str:
             lines += ["", f"### {heading}"]
             lines += [_preference(memory) for memory in sorted(of_kind, key=lambda each: -each.importance)]
     return "\n".join(lines) + "\n"
-
-
-def _earlier(session: ListedSession) -> str:
-    promoted = f", {session.memories_promoted} promoted" if session.memories_promoted else ""
-    texts = "; ".join(excerpt(text, LEFT_SHOWN) for text in session.left)
-    when = f"{_minute(session.started_at)} to {_minute(session.last_active_at)}"
-    return f"- {when}, {session.status}{promoted}: {texts or 'left nothing to the project'}"
 
 
 def _preference(memory: RecalledMemory) -> str:
@@ -170,21 +140,12 @@ def _entity(entity: GraphEntity) -> str:
     return f"- {one_line(entity.name)} ({one_line(entity.type)}, {memories}){edges}"
 
 
-def _topic(topic: Topic) -> str:
-    members = ", ".join(one_line(name) for name in topic.entities[:TOPIC_ENTITIES_SHOWN])
-    more = len(topic.entities) - TOPIC_ENTITIES_SHOWN
-    return f"- {one_line(topic.label)}: {members}" + (f" and {more} more" if more > 0 else "")
-
-
 def _counted(counts: Mapping[str, int], total: int | None = None) -> str:
     """`12 (7 episodic, 4 semantic, 1 procedural)`, the most frequent first."""
     number = sum(counts.values()) if total is None else total
-    return f"{number} ({_listed(counts)})" if counts else str(number)
-
-
-def _listed(counts: Mapping[str, int]) -> str:
     items = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return ", ".join(f"{count} {one_line(name)}" for name, count in items)
+    listed = ", ".join(f"{each} {one_line(name)}" for name, each in items)
+    return f"{number} ({listed})" if counts else str(number)
 
 
 def _minute(seconds: float) -> str:
@@ -228,7 +189,6 @@ class Resources:
     def __init__(self, tools: Mapping[str, Tool[Any]], service: MemoryService) -> None:
         self._tools = tools
         self._service = service
-        self._counted_since = time.time()
 
     async def read(self, caller: Caller, uri: str, received_at: float) -> Content:
         """The content of a resource; while the store is away, the last known one, marked as such. Raises `NotFound`, or
@@ -267,6 +227,4 @@ class Resources:
     def _summary(self, caller: Caller, story: SessionDescription) -> str:
         state = self._service.session(caller)
         started_at = story.started_at or caller.started_at
-        return session_summary(
-            caller.session_id, started_at, story, (state.queries, len(state.served)), self._counted_since
-        )
+        return session_summary(caller.session_id, started_at, story, (state.queries, len(state.served)))

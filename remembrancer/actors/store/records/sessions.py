@@ -1,7 +1,6 @@
 """Sessions as rows: the registry, turns and tool calls, and a space's data about a session."""
 
 from collections import Counter
-from collections.abc import Collection
 from typing import Final
 
 from remembrancer.actors.store.records.memory_rows import read_memory
@@ -10,7 +9,7 @@ from remembrancer.actors.store.records.sqlite_file import Query, as_json, decode
 from remembrancer.actors.store.records.types import Memory
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.kinds import MEMORY_TYPES, SCOPES, SESSION_RECORD
-from remembrancer.protocol.reads import ListedSession, SessionDescription
+from remembrancer.protocol.reads import SessionDescription
 from remembrancer.protocol.runs import Topic
 from remembrancer.protocol.session_life import SessionEntry
 
@@ -60,13 +59,6 @@ TOPICS_OF: Final = 1000
 """The number of a session's last memories from which its topics are taken."""
 CANDIDATES: Final = 100
 """The number of topics before those of the same name are merged."""
-EARLIER: Final = 3
-"""The number of earlier sessions that are described."""
-EARLIER_MEMORIES: Final = 3
-"""The number of memories named for each earlier session."""
-BEGINNING: Final = 400
-"""The number of characters shown of a memory without a summary."""
-
 
 _OF_EACH_TYPE: Final = ", ".join(f"total(type = '{kind}')" for kind in MEMORY_TYPES)
 _LATEST: Final = " UNION ALL ".join(
@@ -78,36 +70,28 @@ _LATEST: Final = " UNION ALL ".join(
 """The last memories of a session in each scope, read along an index in that order."""
 
 
-def describe_session(query: Query, spaces: Spaces, users: Collection[int], session_id: str) -> SessionDescription:
+def describe_session(query: Query, spaces: Spaces, session_id: str) -> SessionDescription:
     """Describe the work of a session, from its memories in all of these spaces, forgotten ones included (but not in its
-    topics). `users` are the spaces with the user's memories. The registry and earlier sessions are read from the
-    project's space, since the user's has those of all projects."""
+    topics)."""
     entries = query(
         spaces.for_each(f"SELECT {_COLUMNS} FROM sessions WHERE space = @SPACE AND session_id = ?1"),  # noqa: S608
         (session_id,),
     )
     known = [SessionEntry(*entry) for entry in entries]
     scopes = query(
-        f"""SELECT {_OF_EACH_TYPE}, count(*) - count(forgotten_at),
-               total(forgotten_at IS NULL AND status = 'consolidated'), total(iif(forgotten_at IS NULL, importance, 0))
+        f"""SELECT {_OF_EACH_TYPE},
+               total(forgotten_at IS NULL AND status = 'consolidated')
            FROM memories WHERE space = @SPACE AND session_id = ? AND kind != ?""",  # noqa: S608 - our names
         (session_id, SESSION_RECORD),
     )
-    *by_type, remembered, consolidated, importance = scopes[0]
-    changes = query(
-        """SELECT change, count(*) FROM history
-           WHERE space = @SPACE AND session_id = ? AND change != 'stored' GROUP BY change""",
-        (session_id,),
-    )
+    *by_type, consolidated = scopes[0]
     ((turns,),) = query("SELECT count(*) FROM turns WHERE space = @SPACE AND session_id = ?", (session_id,))
     ((calls, successes),) = query(
         "SELECT count(*), total(success) FROM tool_calls WHERE space = @SPACE AND session_id = ?", (session_id,)
     )
-    project = Spaces(spaces.file, [number for number in spaces.numbers if number not in users])
     return SessionDescription(
         started_at=min((entry.started_at for entry in known), default=None),
         stored_by_type={kind: int(count) for kind, count in zip(MEMORY_TYPES, by_type, strict=True) if count},
-        changes=dict(changes),
         topics=_topics_of(query, session_id),
         status=known[0].status if known else "active",
         summary=known[0].summary if known else None,
@@ -116,8 +100,6 @@ def describe_session(query: Query, spaces: Spaces, users: Collection[int], sessi
         tool_failures=calls - int(successes),
         memories_promoted=sum(entry.memories_promoted for entry in known),
         memories_consolidated=int(consolidated),
-        average_importance=importance / remembered if remembered else None,
-        earlier=_earlier(query, project, session_id),
     )
 
 
@@ -141,29 +123,6 @@ def _topics_of(query: Query, session_id: str) -> tuple[str, ...]:
         names.setdefault(name_key(name), Counter())[name] += count
     ranked = sorted(names.values(), key=lambda alike: (-alike.total(), min(alike)))
     return tuple(alike.most_common(1)[0][0] for alike in ranked[:TOPICS])
-
-
-def _earlier(query: Query, spaces: Spaces, session_id: str) -> tuple[ListedSession, ...]:
-    """Return the last closed sessions, latest first, with the memories that they left to their project."""
-    sessions = """SELECT * FROM (SELECT session_id, started_at, last_active_at, status, memories_promoted FROM sessions
-        WHERE space = @SPACE AND session_id != ?1 AND status != 'active'
-        ORDER BY last_active_at DESC, session_id LIMIT ?2)"""
-    latest = f"{spaces.for_each(sessions)} ORDER BY last_active_at DESC, session_id LIMIT ?2"
-    return tuple(
-        ListedSession(name, started_at, last_active_at, status, memories_promoted=promoted, left=_left(query, name))
-        for name, started_at, last_active_at, status, promoted in query(latest, (session_id, EARLIER))
-    )
-
-
-def _left(query: Query, session_id: str) -> tuple[str, ...]:
-    rows = query(
-        """SELECT coalesce(summary, substr(content, 1, ?)) FROM memories
-           WHERE space = @SPACE AND session_id = ? AND scope = 'project' AND status = 'active'
-           AND forgotten_at IS NULL AND kind != ?
-           ORDER BY importance DESC, number DESC LIMIT ?""",
-        (BEGINNING, session_id, SESSION_RECORD, EARLIER_MEMORIES),
-    )
-    return tuple(row[0] for row in rows)
 
 
 def read_topics(query: Query) -> tuple[Topic, ...]:

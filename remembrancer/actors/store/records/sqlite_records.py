@@ -56,7 +56,7 @@ class Reader(SqliteSearch, SqliteBackground):
 
     def describe_session(self, session_id: str) -> SessionDescription:
         with self._file.reading() as query:
-            return describe_session(query, self._file, self.users, session_id)
+            return describe_session(query, self._file, session_id)
 
     def portable(self, memory_id: str, session_id: str | None, project_id: str | None = None) -> PortableMemory | None:
         """Return a complete memory, forgotten or not; None if there is none that the session (None: anybody) may see.
