@@ -1,6 +1,5 @@
 """The pages *Search* and *Memory*, and all changes of memories with their undo."""
 
-import math
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -26,7 +25,7 @@ from remembrancer.memory.short_ids import WHOLE
 from remembrancer.memory.text import count, harmless, tags_in, tags_text
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.kinds import KINDS, SCOPES, SESSION_KINDS
-from remembrancer.protocol.reads import Filters, FindIds, GetMemory, LinkedMemory, ListMemories, Order, Recall
+from remembrancer.protocol.reads import FindIds, GetMemory, LinkedMemory, ListMemories, Order, Recall
 from remembrancer.protocol.writes import HistoryEntry, PortableMemory, RecordedFields
 from remembrancer.toolsets.memory.day_log import CHANGE_WORDS
 
@@ -128,7 +127,6 @@ async def search(view: View, refused: str = "") -> Response:
         if about:
             values["about_place"] = answer.index(about) + 1 if about in answer else 0
             values["about_found"] = next((each for each in recalled.left_out if each.id == about), None)
-            values["about_hint"] = await _why_not_weighed(view, about, filters)
     elif source != "notes" and not refused:
         past = min(number_of(view.asked("past")), MOST_PAST)
         listing = ListMemories(project=view.project, order=order, limit=PAGE + 1, offset=past, **filters)
@@ -141,26 +139,6 @@ async def search(view: View, refused: str = "") -> Response:
         headers = {"Content-Disposition": 'attachment; filename="memories.jsonl"'}
         return Response(lines, media_type="application/jsonl", headers=headers)
     return view.page("search.html", 400 if refused else 200, **values, done=await done_of(view))
-
-
-async def _why_not_weighed(view: View, about: str, filters: dict[str, Any]) -> str:
-    """The reason that this search excludes a memory; empty if it does not."""
-    try:
-        answer = await view.ask(GetMemory(view.project, view.session, about))
-    except NotFound:
-        return "There is no memory with that id here."
-    memory = answer.memory
-    if memory.forgotten_at is not None and not filters["include_forgotten"]:
-        return "It is forgotten: tick “forgotten too” to find it."
-    wanted, happened_at = Filters(**filters), memory.created_at if memory.occurred_at is None else memory.occurred_at
-    narrowed = {
-        "the scope": wanted.scopes and memory.scope not in wanted.scopes,
-        "the kind": wanted.kinds and memory.kind not in wanted.kinds,
-        "the tags": not {tag.lower() for tag in wanted.tags} <= {tag.lower() for tag in memory.tags},
-        "the time": not (wanted.after or -math.inf) <= happened_at <= (wanted.before or math.inf),
-    }
-    standing = [name for name, stands in narrowed.items() if stands]
-    return f"The search leaves it out by {' and '.join(standing)}." if standing else ""
 
 
 async def memory(view: View, unsaved: Mapping[str, Any] | None = None, refused: str = "") -> Response:

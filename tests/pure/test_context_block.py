@@ -18,7 +18,6 @@ from remembrancer.memory.tokens import estimate_tokens, whole_characters
 from remembrancer.protocol.kinds import Kind
 from remembrancer.protocol.reads import ContextGathered, Recall, Recalled, RecalledMemory, Scores, Section
 from remembrancer.protocol.writes import SourceRef
-from remembrancer.toolsets.memory import recall_memories
 from remembrancer.toolsets.memory.answers import memory_of
 from remembrancer.toolsets.memory.context_block import (
     ALL,
@@ -222,7 +221,6 @@ def test_an_item_says_where_it_comes_from_and_what_supersedes_it_and_stands_behi
         == "- Fails on CI (from tool Bash, file src/a.py)"
     )
     assert render("a\n```\nb\n```", SourceRef(tool="Bash")) == "- a\n  \\```\n  b\n  \\```\n  (from tool Bash)"
-    assert render("a", SourceRef(file="/" + "d/" * 200 + "name.py")).endswith("d/name.py)")
     assert render("a", SourceRef(conversation_turn=3)) == "- a"
     imported = memory("It runs daily.", source=SourceRef(file="/work/app/MEMORY.md"))
     for root, file in (("/work/app", "MEMORY.md"), ("/work/ap", "/work/app/MEMORY.md"), ("", "/work/app/MEMORY.md")):
@@ -386,7 +384,7 @@ def test_what_does_not_fit_is_cut_or_counted_and_of_warnings_the_code_is_left() 
     assert (found["hint"], found["omitted"]) == (HINT, 1)
     assert 1400 < tokens(found) <= 1500
     found = within_budget(answer_of([SENTENCE, SENTENCE]), 80)
-    assert (found["memories"], found["omitted"], found["hint"]) == ([], 2, recall_memories.NO_ROOM)
+    assert (found["memories"], found["omitted"]) == ([], 2)
     text = "Only words were searched: the model cannot be loaded. " * 5
     answer = answer_of(
         [SENTENCE] * 50,

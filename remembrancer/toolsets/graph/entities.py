@@ -29,10 +29,7 @@ from remembrancer.toolsets.memory.store_memory import project_memory
 from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
 
 MOST_ENTITIES: Final = 100
-_DIRECTIONS: Final[dict[str, Direction]] = {
-    **{"out": "outgoing", "in": "incoming", "both": "both"},
-    **{"outgoing": "outgoing", "incoming": "incoming"},  # as `search_knowledge_graph` has them
-}
+_DIRECTIONS: Final[dict[str, Direction]] = {"out": "outgoing", "in": "incoming", "both": "both"}
 
 
 def title(name: str, kind: str) -> str:
@@ -145,7 +142,7 @@ async def get_related(
     call: Call,
     entity_id: str,
     depth: Annotated[int, Meta(ge=1, le=5)] = 1,
-    direction: Literal["out", "in", "both", "outgoing", "incoming"] = "both",
+    direction: Literal["out", "in", "both"] = "both",
 ) -> Answer:
     """Walk breadth first from the entity. Relations that are no longer valid are marked, and followed last."""
     name, kind = parse_entity_id(entity_id, field="entity_id")

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from remembrancer.memory.sentences import first_words, without_label
+from remembrancer.memory.sentences import first_words, one_line, without_label
 from remembrancer.memory.text import count as counted
 from remembrancer.memory.text import neutralised
 from remembrancer.memory.tokens import Count, beginning_within
@@ -46,7 +46,6 @@ LONG: Final = 1000
 """The number of characters from which a text is represented by its summary, if it was given one."""
 SUMMARY: Final = "(summary: get_memory has the whole text)"
 NO_ROOM: Final = "No memory fits into this budget."
-MAX_SOURCE: Final = 120
 INDENT: Final = "  "
 RULES: Final = "Decisions and conventions"
 HOW: Final = "How to, and fixes"
@@ -221,7 +220,9 @@ def render(content: str, source: SourceRef, remark: str = "", name: str = "") ->
 
 
 def _origin(source: SourceRef) -> str:
-    named = [f"{kind} {_short(name)}" for kind, name in (("tool", source.tool), ("file", source.file)) if name]
+    named = [
+        f"{kind} {one_line(neutralised(name))}" for kind, name in (("tool", source.tool), ("file", source.file)) if name
+    ]
     return f"(from {', '.join(named)})" if named else ""
 
 
@@ -232,12 +233,6 @@ def _within(root: str, memory: RecalledMemory) -> RecalledMemory:
         return memory
     source = msgspec.structs.replace(memory.source, file=file.removeprefix(f"{root}/"))
     return msgspec.structs.replace(memory, source=source)
-
-
-def _short(name: str) -> str:
-    """A name on one line. A long one keeps its end, since that distinguishes paths."""
-    line = " ".join(neutralised(name).split())
-    return line if len(line) <= MAX_SOURCE else f"…{line[-MAX_SOURCE:]}"
 
 
 def _escaped(lines: Sequence[str]) -> Iterator[str]:

@@ -104,10 +104,4 @@ def _figures(store: StoreDescription) -> Answer:
         "embedding": {"engine": embedding.engine, "pending": embedding.pending, "workers": embedding.workers},
     }
     figures["embedding"] |= non_empty(error=embedding.error)
-    for model in embedding.models:
-        if model.role == "next":
-            change = {"model": model.choice.model, "pending": model.pending, "total": model.total}
-            figures["embedding"]["change_to"] = change | non_empty(error=model.error)
-        elif model.error is not None and embedding.error is None:
-            figures["embedding"]["unavailable"] = f"{model.choice.model}: {model.error}"
     return figures

@@ -43,7 +43,6 @@ from remembrancer.toolsets.memory.fields import GivenFilters, given, seconds_of
 from remembrancer.toolsets.tools import DATA, Answer, Call, answer_text, non_empty, tool
 
 HINT: Final = "An excerpt ends early: get_memory shows the full memory."
-NO_ROOM: Final = "max_tokens is too small for any memory."
 DISPENSABLE: Final = ("hint", "profile", "query_time_ms", "strategy_used")
 """The parts of an answer that are dropped before any memory."""
 MEMORY_ONLY: Final = ("type", "kind", "domain", "tags", "min_importance")
@@ -285,10 +284,6 @@ def within_budget(answer: Answer, max_tokens: int) -> Answer:
         if beginning is not None:
             return with_first(number, beginning)
     fitted = with_first(number)
-    if number:
-        return fitted
-    if memories and _fits(fitted | {"hint": NO_ROOM}, max_tokens):
-        fitted["hint"] = NO_ROOM
     if (warnings := fitted.get("warnings")) and not _fits(fitted, max_tokens):
         fitted["warnings"] = [{"code": warnings[0]["code"]}]
     return fitted

@@ -47,23 +47,14 @@ def follow(call: Call, memory_ids: Sequence[str], *, depth: int = 0) -> FollowLi
     return FollowLinks(*call.caller.viewer, tuple(memory_ids), depth, MOST, characters)
 
 
-def known_links(links: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The distinct valid ids, and the invalid ones. Raises `InvalidInput` for too many."""
+def known_links(links: Sequence[str]) -> tuple[str, ...]:
+    """The distinct ids. Raises `InvalidInput` for too many, or for what is no id."""
     check_count(links, field="links", most=MAX_LINKS)
-    ids: dict[str, None] = {}
-    others: dict[str, None] = {}
-    for each in links:
-        try:
-            ids[parse_memory_id(each, field="links")] = None
-        except InvalidInput:
-            others[each[:MAX_NAME]] = None
-    return tuple(ids), tuple(others)
+    return tuple(dict.fromkeys(parse_memory_id(each, field="links") for each in links))
 
 
-async def write_node(
-    call: Call, change: StoreMemory | UpdateMemory, no_ids: Sequence[str], allow_secrets: bool
-) -> Answer:
-    """Write a node, and return it whole, or its id if it cannot be read now. `no_ids` are links that are not ids."""
+async def write_node(call: Call, change: StoreMemory | UpdateMemory, allow_secrets: bool) -> Answer:
+    """Write a node, and return it whole, or its id if it cannot be read now."""
     result = await call.submit(change, allow_secrets=allow_secrets)
     assert isinstance(result, StoredResult | UpdatedResult | None)
     node: Answer = {"id": change.memory_id, "status": "queued"}
@@ -72,8 +63,8 @@ async def write_node(
         with suppress(NotFound, *AWAY):
             asked = await call.service.ask(follow(call, [result.memory_id]), call.received_at)
             node = node if asked.is_old else node_of(asked.reply.memories[0])
-    if missing := (*(result.missing if result else ()), *no_ids):
-        call.warn("unknown_link", f"Not linked, since there is no such node: {', '.join(missing)}.")
+        if result.missing:
+            call.warn("unknown_link", f"Not linked, since there is no such node: {', '.join(result.missing)}.")
     return node | near_of(call.near, [node["id"]])
 
 
@@ -138,10 +129,10 @@ async def remember(
 ) -> Answer:
     """Store a node and return it. The same content is the same node, which gets these tags and links as well."""
     check_text(content, field="content", longest_bytes=call.service.settings.content_limit_bytes)
-    ids, no_ids = known_links(links)
     label = clean_name(source, field="source", longest=MAX_NAME) if source else None
-    change = project_memory(call, content, tags=clean_tags(tags), source=SourceRef(label=label), related=ids)
-    return await write_node(call, change, no_ids, allow_secrets)
+    source_ref, related = SourceRef(label=label), known_links(links)
+    change = project_memory(call, content, tags=clean_tags(tags), source=source_ref, related=related)
+    return await write_node(call, change, allow_secrets)
 
 
 @tool("Replace a node's content, tags or links.", destructive=True)
@@ -157,16 +148,15 @@ async def update(
     node_id = parse_memory_id(node_id, field="node_id")
     if content is not None:
         check_text(content, field="content", longest_bytes=call.service.settings.content_limit_bytes)
-    ids, no_ids = known_links(links or ())
     change = UpdateMemory(
         node_id,
         content=content,
         tags=None if tags is None else clean_tags(tags),
-        related=None if links is None else ids,
+        related=None if links is None else known_links(links),
     )
     if change == UpdateMemory(node_id):
         raise InvalidInput("there is nothing to change: give content, tags or links", field="content")
-    return await write_node(call, change, no_ids, allow_secrets)
+    return await write_node(call, change, allow_secrets)
 
 
 derived_tool(
