@@ -6,12 +6,12 @@ from contextlib import suppress
 from datetime import UTC, datetime, tzinfo
 from typing import Final
 
-from dateutil.relativedelta import relativedelta
+from dateutil.relativedelta import FR, relativedelta
 
 from remembrancer.memory.lexicon import toml_file, word_lists
 from remembrancer.memory.sentences import split_sentences
 from remembrancer.memory.times.period_questions import EMPTY
-from remembrancer.memory.times.phrases import MONTHS, WEEKDAYS
+from remembrancer.memory.times.phrases import COUNTS, MONTHS, WEEKDAYS, counted
 from remembrancer.memory.times.windows import without_times
 
 _HEADING: Final = re.compile(
@@ -58,22 +58,36 @@ _TASK: Final = re.compile(
 )
 """The beginning of a task, but not of a statement such as "Order 4711 was delivered"."""
 _REMINDER: Final = re.compile(r"(?:please )?remind (?:me|us) (?:to|of|about)\b", re.IGNORECASE)
+_HOUR: Final = r"(?:\d{1,2}(?:[:.]\d\d)? ?(?:[ap]\.?m\b\.?)?|noon|midnight)"
+_WEEKDAY: Final = rf"(?:{'|'.join(WEEKDAYS)})"
+_MONTH: Final = rf"(?:{'|'.join(name[:3] for name in MONTHS)})(?:\.|[a-z]*)"
+_LATER: Final = rf"in (?P<count>\d{{1,2}}|{'|'.join(COUNTS)}) (?P<unit>day|week|fortnight|month)s?"
 _WHEN: Final = re.compile(
-    r"\b(?:on |next (?!week|month)|this |(?=tomorrow\b|today\b|next (?:week|month)\b))", re.IGNORECASE
+    rf"\b(?:on |next (?!week|month)|this |(?=(?:tomorrow|today|next (?:week|month)|{_LATER})\b))", re.IGNORECASE
 )
 """The beginning of the last day in a reminder, which is due then: "next Monday", "tomorrow"."""
-_MONTH: Final = rf"(?:{'|'.join(name[:3] for name in MONTHS)})(?:\.|[a-z]*)"
+_LAST: Final = re.compile(
+    rf" (?:at {_HOUR} )?(?=(?:(?:{_HOUR} )?(?:today|tonight|tomorrow)|next (?:week|month|{_WEEKDAY})|this {_WEEKDAY})"
+    rf"(?: morning| afternoon| evening)?(?: at {_HOUR})?[ .!]*$)",
+    re.IGNORECASE,
+)
+"""The beginning of a day in the last words of a task: "Call the bank at 5pm tomorrow"."""
 _DUE: Final = re.compile(
-    r"\b(?P<how>due|by|before|deadline\b[^.:;\n]{0,60}?(?::| is)) (?:on )?(?:the )?"
-    r"(?P<day>(?P<iso>\d{4}-\d\d-\d\d)|(?P<near>today|tomorrow|next week|next month)"
-    rf"|{'|'.join(WEEKDAYS)}"
-    rf"|(?P<date>\d{{1,2}}(?:st|nd|rd|th)? (?:of )?{_MONTH}|{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?)"
-    r"(?P<year>,? \d{4})?)\b",
+    r"\b(?P<how>due|by|before|deadline\b[^.:;\n]{0,60}?(?::| is)) (?:on |at )?"
+    rf"(?:{_HOUR}(?:,? on)? |(?:the )?(?:end|close) of (?:the )?(?:day|business)(?: on)? )?"
+    rf"(?:the )?(?P<end>end of (?:the )?)?(?:this |coming |next (?!week|month))*(?:{_WEEKDAY},? (?:the )?(?=\w* ?\d))?"
+    rf"(?P<day>(?P<iso>\d{{4}}-\d\d-\d\d)|(?P<near>today|tonight|tomorrow|next week|next month)|{_LATER}"
+    rf"|(?P<date>\d{{1,2}}(?:st|nd|rd|th)? (?:of )?{_MONTH}|{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?)(?P<year>,? \d{{4}})?"
+    rf"|{_WEEKDAY}|(?(end)(?P<period>week|month|year|{'|'.join(MONTHS)})|(?!)))\b",
     re.IGNORECASE,
 )
 _NEAR: Final = {
-    **{"today": relativedelta(), "tomorrow": relativedelta(days=1)},
+    **{"today": relativedelta(), "tonight": relativedelta(), "tomorrow": relativedelta(days=1)},
     **{"next week": relativedelta(weeks=1), "next month": relativedelta(months=1)},
+}
+_END: Final = {
+    **{"week": relativedelta(weekday=FR), "month": relativedelta(day=31), "year": relativedelta(month=12, day=31)},
+    **{name: relativedelta(month=1 + number, day=31) for number, name in enumerate(MONTHS)},
 }
 _OBLIGATION: Final = re.compile(
     r"(?!(?:if|when|once|unless|who|no|none|nobody|nothing)\b)(?:"
@@ -143,22 +157,37 @@ def _marked(text: str) -> list[str]:
 
 
 def due_in(text: str, at: float, zone: tzinfo | None = None) -> float | None:
-    """The day in "due 2026-12-20", "before Friday" or "bis zum 20. Dezember", in seconds since the epoch, else None.
-    `at` is the time of the text, in the local time zone unless another is given: a weekday is the next one from then,
-    and a day without a year is the nearest."""
-    if _REMINDER.match(text) and not _DUE.search(text) and (days := list(_WHEN.finditer(text))):
-        text = f"{text[: days[-1].start()]}by {text[days[-1].end() :]}"
+    """The day in "due 2026-12-20", "before Friday", "by the end of the month" or "bis zum 20. Dezember", and of
+    "tomorrow" in the last words, in seconds since the epoch, else None. `at` is the time of the text, in the local time
+    zone unless another is given: a weekday is the next one from then, and a day without a year is the nearest."""
+    if not _DUE.search(text):
+        days = list((_WHEN if _REMINDER.match(text) else _LAST).finditer(text))
+        if days:
+            text = f"{text[: days[-1].start()]} by {text[days[-1].end() :]}"
     for named in _DUE.finditer(_GERMAN_DUE.sub(_due_in_english, text)):
-        from dateutil.parser import parse  # few texts name a day
-
         now = datetime.fromtimestamp(at, zone).replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
         with suppress(ValueError):  # no such day
-            day = now + _NEAR[named["near"].lower()] if named["near"] else parse(named["day"], default=now)
-            if named["date"] and not named["year"]:
-                years = (day + relativedelta(years=each) for each in (-1, 0, 1))
-                day = min(years, key=lambda each: abs(each - now))
-            return day.replace(tzinfo=UTC).timestamp()
+            return _day_of(named, now).replace(tzinfo=UTC).timestamp()
     return None
+
+
+def _day_of(named: re.Match[str], now: datetime) -> datetime:
+    """Raises `ValueError` if there is no such day."""
+    from dateutil.parser import parse  # few texts name a day
+
+    if named["near"]:
+        return now + _NEAR[named["near"].lower()]
+    if named["count"]:
+        count, _, unit = counted(named)
+        return now + relativedelta(**{f"{unit}s": int(count)})  # type: ignore[arg-type]
+    if period := (named["period"] or "").lower():
+        day = now + _END[period]
+        return day if day >= now else day + relativedelta(years=1)
+    day = parse(named["day"], default=now)
+    if named["date"] and not named["year"]:
+        years = (day + relativedelta(years=each) for each in (-1, 0, 1))
+        day = min(years, key=lambda each: abs(each - now))
+    return day
 
 
 def day_named(text: str, at: float) -> float | None:
