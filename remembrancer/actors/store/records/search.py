@@ -1,6 +1,7 @@
 """Searches the memories of spaces: BM25 over full text, ordered lists, neighbours in a session, counts."""
 
 import json
+import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -398,12 +399,13 @@ def condition_of(filters: Filters) -> tuple[str, list[object]]:
     if filters.min_importance > 0:
         clauses.append("m.importance >= ?")
         arguments.append(filters.min_importance)
-    if filters.after is not None:
-        clauses.append("coalesce(m.occurred_at, m.created_at) >= ?")
-        arguments.append(filters.after)
-    if filters.before is not None:
-        clauses.append("coalesce(m.occurred_at, m.created_at) <= ?")
-        arguments.append(filters.before)
+    for sign, at in ((">=", filters.after), ("<=", filters.before)):
+        if at is not None and math.isfinite(
+            at
+        ):  # an event's day begins at midnight in UTC: it is that day in every zone
+            edge = "CASE WHEN m.occurred_at % 86400 = 0 THEN ? ELSE ? END"
+            clauses.append(f"coalesce(m.occurred_at, m.created_at) {sign} {edge}")
+            arguments.extend((at + time.localtime(at).tm_gmtoff, at))
     if filters.valid_at is not None:
         clauses.append(f"{_BEGINS} <= ? AND (m.valid_until IS NULL OR m.valid_until > ?)")
         arguments.extend((filters.valid_at, filters.valid_at))
