@@ -57,6 +57,13 @@ _GROUP_OF: Final[dict[Kind, str]] = {
     "preference": "Preferences",
     "open_end": "Open ends",
 }
+_RELATIVE: Final = re.compile(
+    r"\b(?:today|tonight|tomorrow|yesterday|heute|gestern|morgen"
+    r"|(?:this|next|last) (?:week|weekend|month|quarter|year|spring|summer|autumn|winter|(?:mon|tues|wednes|thurs|fri"
+    r"|satur|sun)day)|\d+ (?:day|week|month)s? ago|in \d+ (?:day|week|month)s)\b",
+    re.IGNORECASE,
+)
+"""A day that means another one when it is read later."""
 
 _BEFORE_HEADING: Final = re.compile(r"\A((?>(?:\s|>|[-+*]\s|\d{1,9}[.)]\s)*))(?=#+(?:\s|$)|[-=*_][-=*_\s]*$|`{3}|~{3})")
 """The marks of quotations and lists before `# a heading`, the line of dashes below one (on its own, a rule), or a
@@ -196,6 +203,8 @@ def item(memory: RecalledMemory, content: str, ids: Mapping[str, str], today: st
     remarks = [f"(possibly superseded{by})"] if later else []
     if memory.occurred_at is not None and (day := iso(memory.occurred_at)[:10]) not in content:
         remarks.append(f"({day})")
+    elif memory.version == 1 and not memory.is_open and _RELATIVE.search(content):
+        remarks.append(f"(stored {iso(memory.created_at)[:10]})")
     if memory.version > 1 and memory.updated_at > memory.created_at:
         day = iso(memory.updated_at)[:10]
         remarks += [f"(done {day})"] if memory.done else [f"(changed {day})"] if day not in content else []
