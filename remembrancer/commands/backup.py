@@ -20,7 +20,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, Final
+from typing import IO, Final, cast
 
 from remembrancer.actors.gateway import write_queue
 from remembrancer.actors.gateway.write_queue import read_queue
@@ -88,7 +88,10 @@ def read_archive(path: Path, target: Path | None = None) -> str:
                 names.add(member.name)
                 made_at = max(made_at, member.mtime)
                 if target is not None:
-                    archive.extract(member, target, filter="data")
+                    place = target / member.name
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    with cast(IO[bytes], archive.extractfile(member)) as source, place.open("wb") as file:
+                        shutil.copyfileobj(source, file, CHUNK_BYTES)
             assert archive.fileobj is not None
             while archive.fileobj.read(CHUNK_BYTES):  # the checksum is at the end
                 pass

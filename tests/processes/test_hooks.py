@@ -295,10 +295,10 @@ RULE = "For sums, function names never start with get_."
 
 def test_a_convention_is_told_once_in_a_session_before_an_edit_on_which_it_bears(home: Path, project: Path) -> None:
     start(home)
-    add(project, RULE, "--kind", "convention")
+    add(project, RULE, "--kind", "convention", "--on", "2026-02-20")
     told = edit(project)
     assert told["hookEventName"] == "PreToolUse"
-    assert RULE in told["additionalContext"]
+    assert f"{RULE} (agreed 2026-02-20)" in told["additionalContext"]
     assert edit(project) == {}
     assert RULE in edit(project, "another")["additionalContext"]
     assert edit(project, "third", "gemini") == {}, "it takes no context before a tool"

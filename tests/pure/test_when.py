@@ -25,9 +25,10 @@ from remembrancer.memory.times.period_questions import _PAST, KINDS_NAMED, LONGE
 from remembrancer.memory.times.windows import TimeWindow, nearness, time_windows
 from remembrancer.protocol.browsing import ActivityRead, MemoryChanged
 from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.kinds import Kind
 from remembrancer.protocol.reads import Recall
 from remembrancer.protocol.writes import MemoryVersion, UpdateMemory
-from remembrancer.toolsets.memory.day_log import date_of, dates_in_utc, day_of, happened_in
+from remembrancer.toolsets.memory.day_log import date_of, dates_in_utc, day_of, happened_in, verb_of
 from tests.cases import cases
 from tests.operations import PROJECT, SESSION
 
@@ -309,6 +310,15 @@ def test_a_sentence_that_begins_as_a_task_and_names_its_due_date_is_one(text: st
 @example("", "_ (")
 def test_any_text_is_a_task_or_not(text: str, before: str) -> None:
     assert is_task_with_date(f"{before}{text} by 5 December") in (True, False)
+
+
+def test_the_log_says_what_was_decided_and_opened_on_a_day_that_was_given() -> None:
+    kinds: tuple[Kind, ...] = ("decision", "open_end", "observation")
+    assert [verb_of(MemoryChanged("1", "happened", 0.0, kind=kind)) for kind in kinds] == [
+        "decided",
+        "opened",
+        "happened",
+    ]
 
 
 @pytest.mark.parametrize(("query", "asks"), cases("open_ends", "questions"))

@@ -15,6 +15,7 @@ import msgspec
 from remembrancer.memory.sentences import first_words, one_line, without_label
 from remembrancer.memory.text import count as counted
 from remembrancer.memory.text import neutralised
+from remembrancer.memory.times.phrases import WEEKDAYS
 from remembrancer.memory.tokens import Count, beginning_within
 from remembrancer.protocol.ids import MEMORY_PREFIX
 from remembrancer.protocol.kinds import Kind
@@ -59,11 +60,11 @@ _GROUP_OF: Final[dict[Kind, str]] = {
 }
 _RELATIVE: Final = re.compile(
     r"\b(?:today|tonight|tomorrow|yesterday|heute|gestern|morgen"
-    r"|(?:this|next|last) (?:week|weekend|month|quarter|year|spring|summer|autumn|winter|(?:mon|tues|wednes|thurs|fri"
-    r"|satur|sun)day)|\d+ (?:day|week|month)s? ago|in \d+ (?:day|week|month)s)\b",
+    rf"|(?:this|next|last) (?:week|weekend|month|quarter|year|spring|summer|autumn|winter|{'|'.join(WEEKDAYS)})"
+    rf"|\d+ (?:day|week|month)s? ago|in \d+ (?:day|week|month)s|(?P<weekday>on (?:{'|'.join(WEEKDAYS)})))\b",
     re.IGNORECASE,
 )
-"""A day that means another one when it is read later."""
+"""A day that means another one when it is read later; a weekday only in a text that is no rule."""
 
 _BEFORE_HEADING: Final = re.compile(r"\A((?>(?:\s|>|[-+*]\s|\d{1,9}[.)]\s)*))(?=#+(?:\s|$)|[-=*_][-=*_\s]*$|`{3}|~{3})")
 """The marks of quotations and lists before `# a heading`, the line of dashes below one (on its own, a rule), or a
@@ -203,7 +204,7 @@ def item(memory: RecalledMemory, content: str, ids: Mapping[str, str], today: st
     remarks = [f"(possibly superseded{by})"] if later else []
     if memory.occurred_at is not None and (day := iso(memory.occurred_at)[:10]) not in content:
         remarks.append(f"({day})")
-    elif memory.version == 1 and not memory.is_open and _RELATIVE.search(content):
+    elif memory.version == 1 and not memory.is_open and _names_relative_day(content, group_of(memory)):
         remarks.append(f"(stored {iso(memory.created_at)[:10]})")
     if memory.version > 1 and memory.updated_at > memory.created_at:
         day = iso(memory.updated_at)[:10]
@@ -214,6 +215,11 @@ def item(memory: RecalledMemory, content: str, ids: Mapping[str, str], today: st
         day = iso(memory.due)[:10] if memory.due is not None else ""
         due = f"{'overdue' if day < today else 'due'} {day}: " if day else ""
     return render(f"{due}{content}", memory.source, " ".join(remarks), _id_of(memory.id, ids))
+
+
+def _names_relative_day(content: str, group: str) -> bool:
+    named = _RELATIVE.search(content)
+    return named is not None and (named["weekday"] is None or group == FACTS)
 
 
 def render(content: str, source: SourceRef, remark: str = "", name: str = "") -> str:

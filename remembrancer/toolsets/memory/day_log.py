@@ -25,7 +25,7 @@ TEXT: Final = 160
 WHOLE: Final = 2000
 """The number of characters read of a memory."""
 _FIRST: Final = {"decision": "decided", OPEN_END: "opened", SESSION_RECORD: "worked"}
-"""The verbs for new memories by kind; for other kinds it is "stored"."""
+"""The verbs for new memories and events by kind; for other kinds it is "stored" or "happened"."""
 FORGOTTEN, PROMOTED, ARCHIVED = "forgotten", "promoted", "archived"
 IMPORT_UNDONE: Final = "undone: imported"
 CHANGE_WORDS: Final = {
@@ -108,8 +108,8 @@ def verb_of(change: MemoryChanged) -> str:
         before = msgspec.structs.replace(change, change=change.undid, undid="", done=not change.done)
         is_the_newer = change.undid == "superseded" and not change.fields
         return f"undone: {'replaced another' if is_the_newer else verb_of(before)}"
-    if change.change == "stored":
-        return _FIRST.get(change.kind, "stored")
+    if change.change in ("stored", "happened"):
+        return _FIRST.get(change.kind, change.change)
     if "done" in change.fields and "kind" not in change.fields:
         return "closed" if change.done else "reopened"
     if change.change in ("updated", "tagged", "stored again"):

@@ -166,4 +166,5 @@ async def action_block(call: Call, action: Action, known: Sequence[str]) -> Answ
 
 def _since(memory: RecalledMemory) -> str:
     verb = _VERBS.get(memory.kind, "since") if memory.kind is not None else "since"
-    return f"({verb} {moment(max(memory.happened_at, memory.updated_at)):%Y-%m-%d})"
+    day = memory.updated_at if memory.occurred_at is None else memory.occurred_at
+    return f"({verb} {moment(day):%Y-%m-%d})"
