@@ -37,8 +37,6 @@ RIVAL: Final = 1 / 3
 """A pair stays out of Review while another of the same earlier or later memory is more than three times as likely."""
 LEAST_COSINE: Final = 0.4
 """Texts with a lower cosine are not compared."""
-NOTHING_SHARED, ALL_SHARED, MOST_BY_WORDS = 0.19, 1.13, 0.8
-"""The estimate of a cosine by words: its value without common words, the gain if all are shared, and its maximum."""
 COMPARED_CHARACTERS: Final = 2000
 SAME_DAY_S: Final = 12 * 3600.0
 HEAD: Final = 4
@@ -329,13 +327,6 @@ class TextPair:
     apart_s: float
     having: Mapping[str, int] = field(default_factory=dict)
     memories: int = 0
-
-    @classmethod
-    def by_words(cls, earlier: Read, later: Read, apart_s: float) -> "TextPair":
-        """A pair without vectors. The cosine is estimated by the share of common words (the Dice coefficient), so that
-        `PROBABLE` means about the same."""
-        share = 2 * len(earlier.keys & later.keys) / max(1, len(earlier.keys) + len(later.keys))
-        return cls(earlier, later, min(MOST_BY_WORDS, NOTHING_SHARED + ALL_SHARED * share), apart_s)
 
     @cached_property
     def shared(self) -> frozenset[str]:

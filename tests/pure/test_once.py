@@ -12,15 +12,12 @@ from msgspec.structs import replace
 
 from remembrancer.actors.index_file import FIRST_CHUNK
 from remembrancer.actors.store.records.types import MemoryRecord, Vectors
-from remembrancer.actors.store.replaced_memories import probability_by_words
+from remembrancer.actors.store.replaced_memories import can_replace
 from remembrancer.actors.store.retrieval.deduplication import (
     COMPARED_CHARACTERS,
-    MOST_NEW,
-    NEW_S,
     SAME_COSINE,
     Entry,
     each_once,
-    replaced_by_new,
     replaced_last,
     without_imported,
 )
@@ -160,35 +157,6 @@ def test_what_was_replaced_stands_right_behind_what_replaced_it_also_in_a_chain_
     assert [each.scores.final for each in replaced_last(chain)] == [0.9, 0.9, 0.9]
     circle = [entry("a", 0.9, superseded_by=("b",)), entry("b", 0.8, superseded_by=("a",))]
     assert sorted(ids(replaced_last(circle))) == ["a", "b"]
-
-
-def test_what_a_new_memory_without_a_vector_replaces_by_its_words_is_marked_and_comes_after_it() -> None:
-    past: dict[str, Any] = {"space": 1, "created_at": NOW - 3 * DAY_S}
-    old = entry("old", 0.9, content="The staging database is Postgres 14.", vector=EAST, **past)
-    other = entry("other", 0.8, content="The staging database is restarted every night.", vector=NORTH, **past)
-    text = "The staging database is Postgres 16 since Monday."
-    new = entry("new", 0.6, content=text, space=1, number=2)
-    found = replaced_last(replaced_by_new([old, other, new], NOW))
-    assert [(each.record.id, each.record.possibly_superseded_by) for each in found] == [
-        ("new", ()),
-        ("old", ("new",)),
-        ("other", ()),
-    ]
-    ended = dataclasses.replace(old, record=replace(old.record, superseded_by=("new",)), is_current=False)
-    assert replaced_by_new([ended, new], NOW)[0].record == ended.record, "it is known to be replaced"
-    has_links = dataclasses.replace(new, vector=EAST)
-    elsewhere = dataclasses.replace(new, record=replace(new.record, space=2))
-    document = dataclasses.replace(new, record=replace(new.record, content=text + " It is fast." * 100))
-    for now, unlike in ((NOW + 2 * NEW_S, new), (NOW, has_links), (NOW, elsewhere), (NOW, document)):
-        assert replaced_by_new([old, unlike], now)[0].record == old.record
-    note = {"source": SourceRef(file="MEMORY.md"), "created_at": NOW}
-    item = dataclasses.replace(new, record=replace(new.record, **note))
-    for file, marks in (("MEMORY.md", ()), ("OTHER.md", ("new",))):
-        section = replace(old.record, source=SourceRef(file=file), created_at=NOW, occurred_at=NOW - 3 * DAY_S)
-        found = replaced_by_new([dataclasses.replace(old, record=section), item], NOW)
-        assert found[0].record.possibly_superseded_by == marks, "one note holds as a whole"
-    imported = [entry(f"i{number}", 0.6, content=f"Note {number} of the house.", space=1) for number in range(MOST_NEW)]
-    assert replaced_by_new([old, *imported, new], NOW)[0].record == old.record, "after an import, few are compared"
 
 
 @given(st.lists(st.lists(st.integers(0, 7), max_size=3), max_size=8))
@@ -347,7 +315,7 @@ def test_what_happened_stays_true_unless_it_is_taken_back(
 ) -> None:
     old = entry("old", 0.5, content=earlier, space=1, **{"created_at": NOW - DAY_S} | fields).record
     new = entry("new", 0.5, content=later, space=1, number=2).record
-    assert (probability_by_words(new, old) > 0.0) == is_replaced
+    assert can_replace(new, old, ()) == is_replaced
 
 
 @pytest.mark.parametrize(
@@ -366,4 +334,4 @@ def test_what_happened_for_a_time_replaces_nothing(earlier: str, later: str, is_
     old = entry("old", 0.5, content=earlier, space=1, occurred_at=NOW - DAY_S).record
     for fields in ({"occurred_at": NOW}, {"type": "episodic"}):
         new = entry("new", 0.5, content=later, space=1, number=2, **fields).record
-        assert (probability_by_words(new, old) > 0.0) == is_replaced
+        assert can_replace(new, old, ()) == is_replaced

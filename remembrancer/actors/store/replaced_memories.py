@@ -15,7 +15,6 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from remembrancer.actors.store.records.space import NO_SPACE
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import MemoryRecord, NearDuplicate, Outcome, Phrase
 from remembrancer.memory.replacement import (
@@ -41,9 +40,6 @@ MAX_PENDING_REPORTS: Final = 3
 MOST_ASKED: Final = 2
 """The number of earlier memories for each later one about which Review asks, one after the other, if none of them is
 `PROBABLE`."""
-
-LONGEST_BY_WORDS: Final = 1000
-"""The length in characters up to which a text is judged by its words alone."""
 
 
 class _Judged(NamedTuple):
@@ -81,7 +77,7 @@ class ReplacedMemories:
             if one not in loaded or other not in loaded:
                 continue
             earlier, later = sorted((loaded[one], loaded[other]), key=lambda each: each.age_key)
-            if not _can_replace(later, earlier, derived):
+            if not can_replace(later, earlier, derived):
                 continue
             apart_s = max(0.0, later.happened_at - earlier.happened_at)
             compared = TextPair(text_of(earlier.number), text_of(later.number), found.cosine, apart_s)
@@ -141,24 +137,12 @@ class ReplacedMemories:
             _keep_last(self._pending, MAX_REMEMBERED)
 
 
-def probability_by_words(later: MemoryRecord, earlier: MemoryRecord) -> float:
-    """The probability that a memory replaces an earlier one of its space, judged only by words. 0 for parts of
-    notes, and for long texts: it takes milliseconds for those."""
-    if max(len(later.content), len(earlier.content)) > LONGEST_BY_WORDS:
-        return 0.0
-    apart_s = max(0.0, later.happened_at - earlier.happened_at)
-    are_comparable = later.space == earlier.space != NO_SPACE and len(_comparable((earlier, later))) == 2
-    if later.age_key <= earlier.age_key or not (are_comparable and _can_replace(later, earlier, ())):
-        return 0.0
-    return probability(TextPair.by_words(read(earlier.content), read(later.content), apart_s))
-
-
 def _keep_last(kept: OrderedDict[Any, Any], count: int) -> None:
     while len(kept) > count:
         kept.popitem(last=False)
 
 
-def _can_replace(later: MemoryRecord, earlier: MemoryRecord, derived: Container[int]) -> bool:
+def can_replace(later: MemoryRecord, earlier: MemoryRecord, derived: Container[int]) -> bool:
     """False if both must hold: a task does not replace a fact, a corrected mistake remains a mistake, what happened
     stays true unless it is taken back, what happened for a time replaces nothing, another event, or a summary, does
     not make a summary untrue, and neither does another section of the same imported note."""

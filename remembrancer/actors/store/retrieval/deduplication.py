@@ -11,11 +11,10 @@ import msgspec
 import numpy as np
 
 from remembrancer.actors.store.records.types import Filters, MemoryRecord, Vectors, is_memory
-from remembrancer.actors.store.replaced_memories import probability_by_words
 from remembrancer.actors.store.retrieval.view import Ref, View
 from remembrancer.memory.changes import SAME_EVENT_S
 from remembrancer.memory.decay import has_ended, strength_of
-from remembrancer.memory.replacement import PROBABLE, REPLACED
+from remembrancer.memory.replacement import REPLACED
 from remembrancer.memory.wording import normalised, same_in_words
 from remembrancer.protocol.kinds import SCOPES, Scope
 from remembrancer.protocol.reads import Recall, Recalled, RecalledMemory, Scores, Strategy
@@ -34,10 +33,6 @@ UNRANKED: Final = Scores(0.0, 0.0)
 """The scores of a memory that is shown because it probably replaces a result, and not because it was found."""
 COMPARED_CHARACTERS: Final = 2000
 """The maximum length of a text that may duplicate a different one: a longer text says more than one thing."""
-NEW_S: Final = 60.0
-"""The age up to which a memory without a vector is compared by its words with those that it may replace."""
-MOST_NEW: Final = 5
-"""The maximum number of them: after an import, all memories are new."""
 CLOSE: Final = 0.5
 """A later memory that probably replaces an earlier one precedes it if it has at least this share of its score;
 otherwise the question is about something that only the earlier one covers. The score that a later memory loses by being
@@ -92,9 +87,7 @@ def show(request: Recall, view: View, ranking: Ranking, filters: Filters, now: f
             loaded += load(_replacing(view, loaded, ranked))
         kept = without_imported(each_once(loaded), request.root)
     left_out = len({ref for ref, _ in ranked[:taken]} | {entry.ref for entry in loaded}) - len(kept)
-    # Without any vectors, as in a keyword recall, it is unknown which memories have none.
-    marked = replaced_by_new(kept, now) if ranking.vectors and not request.is_task else kept
-    entries = (kept if of_a_time else replaced_last(marked))[:limit]
+    entries = (kept if of_a_time else replaced_last(kept))[:limit]
     asked_at = now if request.reference_time is None else request.reference_time
     return Recalled(
         memories=tuple(
@@ -135,20 +128,6 @@ def _ids_in(entries: Sequence[Entry]) -> set[str]:
     memories = [each for each in entries if is_memory(each.ref)]
     linked = {memory_id for each in memories for name in fields for memory_id in getattr(each.record, name)}
     return linked | {memory_id for each in memories for memory_id in (each.record.id, *each.stands_for)}
-
-
-def replaced_by_new(entries: Sequence[Entry], now: float) -> list[Entry]:
-    """Mark the entry that a new one without a vector most probably replaces: the links are only made with the vectors,
-    but a session that has just stored a memory may look for it at once."""
-    marked = list(entries)
-    fresh = [each.record for each in entries if each.vector is None and now - each.record.created_at < NEW_S]
-    for new in fresh[:MOST_NEW]:
-        chances = [probability_by_words(new, each.record) if each.is_current else 0.0 for each in marked]
-        if (chance := max(chances)) >= PROBABLE:
-            old = marked[place := chances.index(chance)]
-            newer = tuple(dict.fromkeys((*old.record.possibly_superseded_by, new.id)))
-            marked[place] = replace(old, record=msgspec.structs.replace(old.record, possibly_superseded_by=newer))
-    return marked
 
 
 def replaced_last(entries: Sequence[Entry]) -> list[Entry]:
