@@ -21,7 +21,7 @@ from tests.contracts.records_rig import RecordsRig, entities
 from tests.operations import OTHER_SESSION, REQUESTED_AT, SESSION, store_operation
 
 THEIRS: dict[str, Any] = {"scope": "session", "session_id": OTHER_SESSION}
-Edges = set[tuple[str, str, str, int, int]]
+Edges = set[tuple[str, str, str, int]]
 """The names of their ends, with how many memories say them and how many said them."""
 
 
@@ -46,8 +46,8 @@ def edges(rig: RecordsRig, name: str, session_id: str = SESSION, relationships: 
     found = graph.edges(nodes(graph, name), relationships=relationships)
     assert not found.cut
     return {
-        (graph.name(edge.subject), graph.relationship(edge.relationship), graph.name(edge.target), live, forgotten)
-        for _, edge, live, forgotten in found.sightings
+        (graph.name(edge.subject), graph.relationship(edge.relationship), graph.name(edge.target), live)
+        for _, edge, live in found.sightings
     }
 
 
@@ -77,7 +77,7 @@ def test_memories_entities_and_links_are_one_undirected_graph_of_what_the_sessio
 def test_edges_are_chosen_by_the_key_of_their_relationship(rig: RecordsRig) -> None:
     rig.say("one", "A", "B::depends_on", "C::Depends-On", "D::uses")
     depends = frozenset({"dependson"})
-    assert {target for _, _, target, _, _ in edges(rig, "A", relationships=depends)} == {"B", "C"}
+    assert {target for _, _, target, _ in edges(rig, "A", relationships=depends)} == {"B", "C"}
     assert edges(rig, "D", relationships=depends) == set()
     assert summary_of(rig, frozenset({"uses"})).relationship_types == {"uses": 1}
 
@@ -146,7 +146,7 @@ said = st.lists(st.tuples(st.lists(relations, max_size=4, unique=True), whose, s
 def test_edges_are_what_visible_memories_say(
     tmp_path: Path, memories: list[tuple[list[tuple[str, str]], str, bool]]
 ) -> None:
-    expected: dict[tuple[str, str, str], Counter[str]] = {}
+    expected: Counter[tuple[str, str, str]] = Counter()
     counts: dict[str, set[int]] = {}
     with RecordsRig(Path(tempfile.mkdtemp(dir=tmp_path)) / "memory.db") as rig:
         for place, (names, whose, is_forgotten) in enumerate(memories):
@@ -160,17 +160,16 @@ def test_edges_are_what_visible_memories_say(
                 if not is_forgotten:
                     counts.setdefault(name, set()).add(place)
                 if name != names[0][0]:
-                    edge = expected.setdefault((names[0][0], relationship, name), Counter())
-                    edge["forgotten" if is_forgotten else "live"] += 1
+                    expected[names[0][0], relationship, name] += not is_forgotten
         graph = graph_of(rig)
         known = nodes(graph, "a", "b", "c")
         for direction in get_args(Direction):
             found = graph.edges(known, direction=direction)
             assert not found.cut
             assert {
-                (":".join(edge.subject), edge.relationship, ":".join(edge.target)): (live, forgotten)
-                for _, edge, live, forgotten in found.sightings
-            } == {edge: (each["live"], each["forgotten"]) for edge, each in expected.items()}
+                (":".join(edge.subject), edge.relationship, ":".join(edge.target)): live
+                for _, edge, live in found.sightings
+            } == dict(expected)
         counted = {":".join(node): count for node, count in graph.memory_counts(known).items()}
         assert counted == {name: len(counts.get(name, ())) for name in counted}
         assert sum(summary_of(rig, limit=99).relationship_types.values()) == len(expected)

@@ -1,6 +1,7 @@
 """Walks through the graph against a plain model of one, and the names that texts hold."""
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -39,15 +40,14 @@ class SmallGraph:
 
     def expand(self, nodes: Sequence[Node]) -> Expansion:
         self.asked.append(list(nodes))
-        rows: dict[Edge, list[int]] = {}
+        rows: Counter[Edge] = Counter()
         for each in self.said:
             leads_on = (each.subject in nodes and self.direction != "incoming") or (
                 each.target in nodes and self.direction != "outgoing"
             )
             if leads_on:
-                counts = rows.setdefault(Edge(each.subject, each.relationship, each.target), [0, 0])
-                counts[each.forgotten] += 1
-        return Expansion([Sighting(edge, edge, live, forgotten) for edge, (live, forgotten) in rows.items()])
+                rows[Edge(each.subject, each.relationship, each.target)] += not each.forgotten
+        return Expansion([Sighting(edge, edge, live) for edge, live in rows.items()])
 
 
 def distances(said: Sequence[Said], starts: set[Node], depth: int, direction: Direction) -> dict[Node, int]:
@@ -74,24 +74,20 @@ def test_a_walk_reaches_what_every_path_does(
     expected = distances(said, starts, depth, direction)
     assert {node: reached.distance for node, reached in walked.reached.items()} == expected
     assert not walked.cut
-    order = [(reached.distance, reached.stale, -reached.weight) for reached in walked.reached.values()]
-    assert order == sorted(order), "the nearest first, then the fresh, then the well connected"
+    order = [(reached.distance, -reached.weight) for reached in walked.reached.values()]
+    assert order == sorted(order), "the nearest first, then the well connected"
 
 
 @given(sayings, nodes, st.integers(1, 3))
 def test_a_walk_finds_every_edge_with_all_that_say_it(said: list[Said], start: Node, depth: int) -> None:
     walked = walk([start], SmallGraph(said).expand, depth, EVERY)
     inner = {node for node, reached in walked.reached.items() if reached.distance < depth}
-    expected: dict[Edge, list[int]] = {}
+    expected: Counter[Edge] = Counter()
     for each in said:
         if each.subject != each.target and inner & {each.subject, each.target}:
-            expected.setdefault(Edge(each.subject, each.relationship, each.target), [0, 0])[each.forgotten] += 1
-    assert {edge: [support.live, support.forgotten] for edge, support in walked.edges.items()} == expected
-    lives = [support.live for support in walked.edges.values()]
-    assert lives == sorted(lives, reverse=True)
-    by_memory = distances([each for each in said if not each.forgotten], {start}, depth, "both")
-    for node, reached in walked.reached.items():
-        assert reached.stale == (by_memory.get(node, depth + 1) > reached.distance)
+            expected[Edge(each.subject, each.relationship, each.target)] += not each.forgotten
+    assert walked.edges == dict(expected)
+    assert list(walked.edges.values()) == sorted(walked.edges.values(), reverse=True)
 
 
 def test_a_hub_leads_on_only_to_its_best_connected_and_the_walk_says_so() -> None:
@@ -107,7 +103,7 @@ def test_a_hub_leads_on_only_to_its_best_connected_and_the_walk_says_so() -> Non
 
 
 @given(
-    st.lists(st.builds(Reached, st.integers(0, 4), st.integers(0, 5), st.booleans()), max_size=8),
+    st.lists(st.builds(Reached, st.integers(0, 4), st.integers(0, 5)), max_size=8),
     *(st.integers(0, 3), st.integers(1, 6), st.integers(1, 6)),
 )
 def test_nearness_makes_a_memory_worth_0_to_1(entities: list[Reached], distance: int, few: int, many: int) -> None:
@@ -118,7 +114,6 @@ def test_nearness_makes_a_memory_worth_0_to_1(entities: list[Reached], distance:
     assert connection([near] * few) >= connection([far] * many)
     assert connection([near] * (few + 1)) > connection([near] * few), "several that are as near count for more"
     assert connection([near, far]) == connection([near])
-    assert connection([Reached(distance, stale=True)]) < connection([near])
 
 
 # Names in texts

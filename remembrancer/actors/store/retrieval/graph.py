@@ -71,12 +71,12 @@ class Edge(NamedTuple):
 
 
 class Sighting(NamedTuple):
-    """A row of a graph that states an edge, with the number of memories. The same row may be seen from both ends."""
+    """A row of a graph that states an edge, with the number of its memories that are neither forgotten nor expired. The
+    same row may be seen from both ends."""
 
     row: Hashable
     edge: Edge
     live: int
-    forgotten: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +241,7 @@ class Graph:
         self, numbers: Sequence[int], relationships: Collection[str] | None, *, outgoing: bool
     ) -> tuple[list[Any], bool]:
         """Return the edges that memories state, from (`outgoing`) or to these entities, and whether there are
-        more. A row is the subject, the relationship in one spelling, the target, and the numbers of memories."""
+        more. A row is the subject, the relationship in one spelling, the target, and the number of live memories."""
         here, order = ("subject", "entity DESC, memory DESC") if outgoing else ("entity", "memory DESC")
         spellings = self._spellings(here, "edge", numbers, relationships)
         most = _share(len(numbers))
@@ -259,8 +259,8 @@ class Graph:
                 (self._now, number, spellings, self._session_id, most),
             )
             cut = cut or sum(stated for *_, stated in of_one) >= most
-            rows += ((*edge, live, stated - live) for *edge, live, stated in of_one)
-        rows.sort(key=lambda row: (-row[3], -row[4], row[:3]))
+            rows += (row[:4] for row in of_one)
+        rows.sort(key=lambda row: (-row[3], row[:3]))
         return rows[:MAX_EDGES], cut or len(rows) > MAX_EDGES
 
     def _edge(self, subject: int, relationship: str, target: int) -> Edge:

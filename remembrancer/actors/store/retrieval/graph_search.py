@@ -27,35 +27,25 @@ WIDEST: Final = 50
 """The number of entities of one level, best connected first, from which a walk continues."""
 CONNECTED: Final = 100
 """The number of connected memories that are examined: the most important and the latest of the nearest."""
-STALE_WORTH: Final = 0.5
-"""The fraction of an entity's nearness that remains if only forgotten memories connect it."""
 LONE_WORTH: Final = 0.8
 """The worth of a memory with a single nearest entity, as a fraction of that with many."""
 
 
 class Reached(NamedTuple):
-    """A node reached by a walk: its hops, the memories that connect it to nearer nodes, and whether all are
-    forgotten."""
+    """A node reached by a walk: its hops, and the number of memories that connect it to nearer nodes (0: all are
+    forgotten)."""
 
     distance: int
     weight: int = 0
-    stale: bool = False
-
-
-class Support(NamedTuple):
-    """The number of memories that state an edge."""
-
-    live: int
-    forgotten: int
 
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """The result of a walk. `reached` is ordered by distance, then current before stale, then by connections. `edges`
-    are those of every node nearer than the walk's depth. `cut`: the walk was incomplete."""
+    """The result of a walk. `reached` is ordered by distance, then by connections. `edges` are those of every node
+    nearer than the walk's depth, with the number of memories that state each. `cut`: the walk was incomplete."""
 
     reached: dict[Node, Reached]
-    edges: dict[Edge, Support]
+    edges: dict[Edge, int]
     cut: bool
 
 
@@ -73,9 +63,7 @@ def walk(starts: Iterable[Node], expand: Callable[[Sequence[Node]], Expansion], 
         expansion = expand(leading)
         cut = cut or expansion.cut or len(leading) < len(frontier)
         for sighting in expansion.sightings:
-            known = rows.get(sighting.row)
-            if known is None or known.live + known.forgotten < sighting.live + sighting.forgotten:
-                rows[sighting.row] = sighting
+            rows[sighting.row] = max(rows.get(sighting.row, sighting), sighting, key=lambda each: each.live)
         found = _next_level(expansion.sightings, set(leading), reached, distance)
         reached.update(found)
         frontier = list(found)
@@ -87,38 +75,33 @@ def _next_level(
 ) -> dict[Node, Reached]:
     """Return the nodes that edges from `leading` reach for the first time, best connected first."""
     weights: dict[Node, int] = {}
-    fresh: set[Node] = set()
     for sighting in sightings:
         subject, _, target = sighting.edge
         for here, there in ((subject, target), (target, subject)):
             if here in leading and there not in reached:
                 weights[there] = weights.get(there, 0) + sighting.live
-                if sighting.live and not reached[here].stale:
-                    fresh.add(there)
-    found = [(node, Reached(distance, weight, node not in fresh)) for node, weight in weights.items()]
-    found.sort(key=lambda each: (each[1].stale, -each[1].weight, each[0]))
-    return dict(found)
+    best = sorted(weights, key=lambda node: (-weights[node], node))
+    return {node: Reached(distance, weights[node]) for node in best}
 
 
-def _supports(sightings: Iterable[Sighting]) -> dict[Edge, Support]:
+def _supports(sightings: Iterable[Sighting]) -> dict[Edge, int]:
     """Return the edges that the rows state, best supported first. Edges between spellings of one name are dropped."""
-    found: dict[Edge, Support] = {}
-    for _, edge, live, forgotten in sightings:
+    found: Counter[Edge] = Counter()
+    for _, edge, live in sightings:
         if edge.subject != edge.target:
-            known = found.get(edge, Support(0, 0))
-            found[edge] = Support(known.live + live, known.forgotten + forgotten)
-    return dict(sorted(found.items(), key=lambda item: (-item[1].live, -item[1].forgotten, item[0])))
+            found[edge] += live
+    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
 
 def connection(entities: Iterable[Reached]) -> float:
     """Return the worth of a memory by its entities, in [0, 1]: the nearest one counts, and the number of equally near
     ones. A requested entity is worth 1, and others less with each hop. Up to three hops, a memory with a nearer entity
     is never worth less than one with farther ones."""
-    worths = [(STALE_WORTH if each.stale else 1.0) / (1 + each.distance) for each in entities]
-    if not worths:
+    distances = [each.distance for each in entities]
+    if not distances:
         return 0.0
-    best = max(worths)
-    return best * (1.0 - (1.0 - LONE_WORTH) / worths.count(best))
+    nearest = min(distances)
+    return (1.0 - (1.0 - LONE_WORTH) / distances.count(nearest)) / (1 + nearest)
 
 
 def connections(
@@ -189,9 +172,9 @@ def search_graph(request: SearchGraph, view: View, now: float) -> GraphFound:
         view.notices.append(Notice("graph_cut", text))
     counts = graph.memory_counts(list(walked.reached)[: request.limit + COUNTED])
 
-    def rank(node: Node) -> tuple[int, bool, int, int, Node]:
-        reached = walked.reached[node]  # nearest first, then current ones, then those named by most memories
-        return reached.distance, reached.stale, -counts[node], -reached.weight, node
+    def rank(node: Node) -> tuple[int, int, int, Node]:
+        reached = walked.reached[node]  # nearest first, then those named by most memories
+        return reached.distance, -counts[node], -reached.weight, node
 
     chosen = {node: walked.reached[node] for node in sorted(counts, key=rank)[: request.limit]}
     types = Counter(graph.relationship(edge.relationship) for edge in walked.edges)
@@ -243,7 +226,7 @@ def _entities(
     shown = [edge for edge in walked.edges if edge.subject in chosen or edge.target in chosen]
     facts = graph.facts(dict.fromkeys(shown[: RELATIONSHIPS * len(chosen)]))
     descriptions = graph.descriptions(list(chosen))
-    for edge, support in walked.edges.items():
+    for edge, count in walked.edges.items():
         ends: tuple[tuple[Node, Node, Literal["outgoing", "incoming"]], ...] = (
             (edge.subject, edge.target, "outgoing"),
             (edge.target, edge.subject, "incoming"),
@@ -255,8 +238,8 @@ def _entities(
                         type=graph.relationship(edge.relationship),
                         target=graph.name(there),
                         direction=direction,
-                        memories=support.live,
-                        stale=support.live == 0,
+                        memories=count,
+                        stale=count == 0,
                         target_type=there.type,
                         facts=tuple(facts.get(edge, ())[:FACTS]),
                     )
