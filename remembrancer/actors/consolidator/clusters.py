@@ -98,19 +98,14 @@ def average_link(similarities: Similarities, threshold: float, max_size: int) ->
     symmetric; its diagonal is not read. The means after a merge follow from those before it (Lance and Williams,
     1967)."""
     count = len(similarities)
-    if count < 2 or max_size < 2:
-        return []
     table = np.array(similarities, dtype=np.float64)
     np.fill_diagonal(table, _NEVER)
     members: list[list[int]] = [[place] for place in range(count)]
     sizes = np.ones(count)
-    nearest = table.argmax(axis=1)
-    best = table[np.arange(count), nearest]
-    while True:
-        first = int(best.argmax())
-        if best[first] < threshold:
+    while count > 1:
+        one, two = sorted(divmod(int(table.argmax()), count))
+        if table[one, two] < threshold:
             break
-        one, two = sorted((first, int(nearest[first])))
         row = (sizes[one] * table[one] + sizes[two] * table[two]) / (sizes[one] + sizes[two])
         sizes[one] += sizes[two]
         members[one] += members[two]
@@ -119,13 +114,6 @@ def average_link(similarities: Similarities, threshold: float, max_size: int) ->
         row[[one, two]] = _NEVER
         table[one], table[:, one] = row, row
         table[two], table[:, two] = _NEVER, _NEVER
-        best[two] = _NEVER
-        closer = (row > best) | ((row == best) & (one < nearest) & (row > _NEVER))
-        nearest[closer], best[closer] = one, row[closer]
-        lost = np.flatnonzero(((nearest == one) & ~closer & (best > _NEVER)) | (nearest == two))
-        lost = np.union1d(lost, [one])
-        nearest[lost] = table[lost].argmax(axis=1)
-        best[lost] = table[lost, nearest[lost]]
     return sorted(sorted(member) for member in members if len(member) > 1)
 
 
