@@ -4,12 +4,10 @@ A passage ends at the end of a sentence, if there is one in the second half of t
 within a word only if that is long (base64, or a script without spaces).
 """
 
-import math
 import re
-from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
-from itertools import chain, islice, pairwise
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from typing import Final, NamedTuple, Protocol
 
 from remembrancer.memory.sentences import SENTENCE_END
@@ -53,16 +51,14 @@ def split_passages(text: str, tokenizer: TokenCounter, budget: int) -> list[Meas
         (tokens,) = tokenizer.count_tokens([whole])
         if tokens <= budget:
             return [MeasuredPassage(begin, begin + len(whole), tokens)]
-    starts, before = array("q"), array("q", [0])  # 8 bytes per word: a text may have millions
-    for start, tokens in _words_of(text, tokenizer, budget):
-        starts.append(start)
-        before.append(before[-1] + tokens)
-    if not starts:
+    ends_of_sentences = [match.end() for match in SENTENCE_END.finditer(text)]
+    words = _measured_words(text, [0, *ends_of_sentences, len(text)], tokenizer, budget * LONG_WORD)
+    if not words:
         return [MeasuredPassage(0, len(text), 0)]
-    number = len(starts)
-    starts.append(len(text))
-    ends_of_sentences = (match.end() for match in SENTENCE_END.finditer(text))
-    sentences = array("q", chain([0], (bisect_left(starts, end) for end in ends_of_sentences)))
+    number = len(words)
+    starts = [*(start for start, _ in words), len(text)]
+    before = list(accumulate((tokens for _, tokens in words), initial=0))
+    sentences = [0, *(bisect_left(starts, end) for end in ends_of_sentences)]
     passages: list[MeasuredPassage] = []
     first = reached = 0
     while reached < number:
@@ -86,31 +82,16 @@ def split_passages(text: str, tokenizer: TokenCounter, budget: int) -> list[Meas
     return passages
 
 
-def _words_of(text: str, tokenizer: TokenCounter, budget: int) -> Iterator[tuple[int, int]]:
-    """The start of each word, or part of a long word, and its number of tokens."""
-    sentences = pairwise(chain([0], (match.end() for match in SENTENCE_END.finditer(text)), [len(text)]))
-    words = (match.span(1) for begin, end in sentences for match in _WORD.finditer(text, begin, end))
-    while some := list(islice(words, WORDS_AT_ONCE)):
-        yield from _measured(text, some, tokenizer, budget)
-
-
-def _measured(
-    text: str, words: Sequence[tuple[int, int]], tokenizer: TokenCounter, budget: int
-) -> list[tuple[int, int]]:
-    """The words in parts of at most `LONG_WORD`, made by repeated halving."""
-    most = budget * LONG_WORD
-    parts: list[tuple[int, int]] = []
+def _measured_words(text: str, bounds: Sequence[int], tokenizer: TokenCounter, most: float) -> list[tuple[int, int]]:
+    """The start of each word between the bounds, and its number of tokens. Words with more than `most` are halved."""
+    words = [match.span(1) for begin, end in pairwise(bounds) for match in _WORD.finditer(text, begin, end)]
+    measured: list[tuple[int, int]] = []
     while words:
-        counts = tokenizer.count_tokens([text[start:end] for start, end in words])
-        long: list[tuple[int, int]] = []
-        for (start, end), tokens in zip(words, counts, strict=True):
+        some, words = words[-WORDS_AT_ONCE:], words[:-WORDS_AT_ONCE]
+        counts = tokenizer.count_tokens([text[start:end] for start, end in some])
+        for (start, end), tokens in zip(some, counts, strict=True):
             if tokens <= most or end - start == 1:
-                parts.append((start, tokens))
-                continue
-            halves = [(start, end)]
-            for _ in range(max(1, int(math.log2(tokens / most)))):  # until they may be short enough
-                middles = ((begin, (begin + stop) // 2, stop) for begin, stop in halves)
-                halves = [half for begin, middle, stop in middles for half in ((begin, middle), (middle, stop))]
-            long += (half for half in halves if half[0] < half[1])
-        words = long
-    return sorted(parts)
+                measured.append((start, tokens))
+            else:
+                words += [(start, middle := (start + end) // 2), (middle, end)]
+    return sorted(measured)
