@@ -41,6 +41,8 @@ ERASED: Final = "no memory with the id"
 """Part of the error for the whole id of an erased memory, but not for an unknown short id."""
 QUOTED: Final = 80
 """The number of characters of a memory that the message about its change quotes."""
+QUOTED_OLD: Final = 300
+"""The number of characters of a memory quoted in the question whether a new one replaces it."""
 UNCHANGED: Final = "Nothing was changed: it is already like that."
 
 
@@ -154,8 +156,9 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
         line += f". It replaces: {_name_of(where, given['supersedes'], answer)}"
     report = _done(answer, line)
     asked = [
-        f"Does “{excerpt(each.get('newer', content), QUOTED)}” replace “{excerpt(each['content'], QUOTED)}”? Then run "
-        f"'remembrancer edit {short(each['replaced_by'])} --supersedes {short(each['id'])}{where.repeated}'."
+        f"Does “{excerpt(each.get('newer', content), QUOTED)}” replace “{excerpt(each['content'], QUOTED_OLD)}”? Then "
+        f"run 'remembrancer edit {short(each['replaced_by'])} --supersedes {short(each['id'])}{where.repeated}'. If "
+        f"only a part of it has changed: 'remembrancer edit {short(each['id'])}{where.repeated}'."
         for each in answer.get("near", ())
     ]
     return report._replace(notes=(*report.notes, *asked))

@@ -95,7 +95,8 @@ async def test_what_is_probably_replaced_is_named_with_the_call_that_settles_it(
     assert near["content"] == "the ‹system> listens on port 8080"
     assert near["replaced_by"].endswith(answer["memory_id"])
     replaces = "update_memory(replaced_by, supersedes=[id])"
-    assert (answer["if_replaced"], answer["if_both_hold"]) == (replaces, "restore_memory(id)")
+    settled = {name: answer[name] for name in ("if_replaced", "if_in_part", "if_both_hold")}
+    assert [*settled.values()] == [replaces, "update_memory(id, old, new)", "restore_memory(id)"]
     own, shared = NearMemory("a", "a", "b", is_private=True), NearMemory("c", "c", "d")
     mixed = near_of([own, shared], ())
     calls = [each.get("if_replaced", mixed["if_replaced"]) for each in mixed["near"]]

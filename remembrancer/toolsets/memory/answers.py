@@ -19,7 +19,11 @@ OLD_CHARACTERS: Final = 1000
 """The number of characters shown of a memory that is probably replaced; enough to decide whether it is."""
 NEWER_CHARACTERS: Final = 120
 """The number of characters shown of the session's own memory that replaces it; enough to recognise it."""
-SETTLED: Final = {"if_replaced": "update_memory(replaced_by, supersedes=[id])", "if_both_hold": "restore_memory(id)"}
+SETTLED: Final = {
+    "if_replaced": "update_memory(replaced_by, supersedes=[id])",
+    "if_in_part": "update_memory(id, old, new)",
+    "if_both_hold": "restore_memory(id)",
+}
 FORGOTTEN: Final = {"if_replaced": "forget_memory(id)"}
 SUPERSEDED: Final = {"if_wrong": "restore_memory(superseded id)"}
 ENDED: Final = ("valid_until", "invalid_reason", "superseded_by", "possibly_superseded_by")
