@@ -190,11 +190,7 @@ class GatewayActor(Actor):
     async def drain(self, reason: str) -> None:
         """Finish the requests in progress, and announce the orderly stop to the bridges, so that they start no new
         runtime."""
-        try:
-            if self._http is not None:
-                self._http.stop()
-            await self._listener.drain(reason)
-            await self._registry.drain()
-        finally:
-            if self._http is not None:
-                await self._http.end()
+        if self._http is not None:
+            self._http.stop()
+        await self._listener.drain(reason)
+        await self._registry.drain()

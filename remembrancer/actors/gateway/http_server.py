@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import hashlib
 import logging
-import math
 import re
 import socket
 import time
@@ -30,7 +29,7 @@ from mcp_types import DEFAULT_NEGOTIATED_VERSION, INTERNAL_ERROR, INVALID_REQUES
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
-from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Mount, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -61,10 +60,6 @@ STOPPED: Final = (
     "the memory service is stopping or restarting; try again in a moment, with the same id (a write may have been "
     "stored nevertheless)"
 )
-NOT_KNOWN: Final = (
-    "This server is not known as {}. 'remembrancer ui' opens the memory browser by a name that works. To let this name "
-    "in, add it to the setting http_hosts, and run 'remembrancer down'."
-)
 CHECK_S: Final = 0.5
 """The time between two checks of an open stream's token."""
 SESSION: Final = "mcp-session-id"
@@ -82,8 +77,6 @@ MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 MAX_HEADER_BYTES: Final = 32 * 1024
 MAX_CONNECTIONS: Final = 1024
 MAX_SESSIONS: Final = 512
-MAX_SESSIONS_OF_ONE: Final = 256
-"""The maximum number of sessions of one token: a client that never ends its sessions must not lock out the others."""
 
 logger = logging.getLogger(__name__)
 
@@ -225,7 +218,6 @@ class HttpServer:
         self._alone = StreamableHTTPSessionManager(service.server(), stateless=True)
         """Answers requests that need no session."""
         self._server: uvicorn.Server | None = None
-        self._has_ended = False
 
     @property
     def sessions(self) -> int:
@@ -283,25 +275,22 @@ class HttpServer:
                 try:
                     await self._server.serve([listener])
                 finally:
-                    await self.end()
+                    await self._end(self._server)
                 tasks.cancel_scope.cancel()
 
     def stop(self) -> None:
         if self._server is not None:
             self._server.should_exit = True
 
-    async def end(self) -> None:
-        """Tell clients that are still waiting to retry, while everything that a request needs still exists. May be
-        called twice."""
-        self._has_ended = True
-        if self._server is None or not self._server.started:
+    async def _end(self, server: uvicorn.Server) -> None:
+        """Tell clients that are still waiting to retry."""
+        if not server.started:
             return
-        for listening in self._server.servers:
+        for listening in server.servers:
             listening.close()
-        state = self._server.server_state
-        for connection in tuple(state.connections):
+        for connection in tuple(server.server_state.connections):
             connection.shutdown()
-        waiting = set(state.tasks)
+        waiting = set(server.server_state.tasks)
         for task in waiting:
             task.cancel()
         if waiting:
@@ -336,23 +325,19 @@ class HttpServer:
             await (self._cors if scope["path"] == PATH else self._answer_always)(scope, receive, send)
         else:
             refused = HttpRefusal(400, f"this server is not known as {shown(host)}: see the setting http_hosts")
-            answer: Response = JSONResponse(refused.body(None), refused.status)
-            if "text/html" in Headers(scope=scope).get("accept", ""):  # a person's browser
-                answer = PlainTextResponse(NOT_KNOWN.format(shown(host)), refused.status)
-            await answer(scope, receive, send)
+            await JSONResponse(refused.body(None), refused.status)(scope, receive, send)
 
     async def _answer_always(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer in JSON even if a request raises: uvicorn would answer in plain text."""
         exchange, refused = Exchange(scope, receive, send), None
         try:
-            if not self._has_ended:
-                await self._serve_request(exchange)
+            await self._serve_request(exchange)
         except HttpRefusal as error:
             refused = error
-        except anyio.get_cancelled_exc_class():  # cancelled by `end`, or by uvicorn after `STOP_S`
+        except anyio.get_cancelled_exc_class():  # cancelled by `_end`, or by uvicorn after `STOP_S`
             if exchange.has_begun:
                 raise
-            refused = _stopped()
+            refused = HttpRefusal(503, STOPPED, {"Retry-After": "1", "Connection": "close"}, INTERNAL_ERROR, retry=True)
         except Exception:
             if exchange.has_begun:
                 raise
@@ -360,7 +345,7 @@ class HttpServer:
         if exchange.has_begun:
             return
         if refused is None:
-            refused = _stopped() if self._has_ended else HttpRefusal(500, FAILED, code=INTERNAL_ERROR)
+            refused = HttpRefusal(500, FAILED, code=INTERNAL_ERROR)
         await JSONResponse(refused.body(exchange.id), refused.status, headers=refused.headers)(scope, receive, send)
 
     async def _serve_request(self, exchange: Exchange) -> None:
@@ -416,8 +401,6 @@ class HttpServer:
             key = headers.get(RETRY) or new_ulid()
             session = f"session:{key}" if begins else _shared_session(grant)
             visitor = await self._visitor(key, session, exchange, grant, client_name(head.params))
-            if begins:
-                await self._sessions.make_room_for(visitor)
         elif (known := self._sessions.visitors.get(session_id)) is not None and known.owner == _whose(grant):
             visitor = known
         else:
@@ -507,18 +490,6 @@ class Sessions(StreamableHTTPSessionManager):
             until = anyio.current_time() + DEFAULT_SESSION_IDLE_TIMEOUT
             transport.idle_scope.deadline = max(transport.idle_scope.deadline, until)
 
-    async def make_room_for(self, visitor: Visitor) -> None:
-        """If the owner has the maximum number of sessions, end the longest idle one. A session with an open request is
-        not idle."""
-        own = [each for each, other in self.visitors.items() if other.owner == visitor.owner]
-        if len(own) < MAX_SESSIONS_OF_ONE:
-            return
-        scopes = {each: self._server_instances[each].idle_scope for each in own}
-        deadlines = {each: scope.deadline for each, scope in scopes.items() if scope is not None}
-        idlest = min(deadlines, key=deadlines.__getitem__, default=None)
-        if idlest is not None and deadlines[idlest] < math.inf:
-            await self._discard_session(idlest, self._server_instances[idlest])
-
     async def _discard_session(self, session_id: str, transport: StreamableHTTPServerTransport) -> None:
         visitor = self.visitors.pop(session_id, None)
         if visitor is not None:
@@ -534,10 +505,6 @@ def _place(directory: Path, grant: Grant | None) -> tuple[ProjectRef, str]:
     if grant is not None and not has_all and project.id not in {project_of(Path(each)).id for each in grant.projects}:
         raise HttpRefusal(403, "this token is not for that project")
     return as_granted(project, grant, tree), str(tree)
-
-
-def _stopped() -> HttpRefusal:
-    return HttpRefusal(503, STOPPED, {"Retry-After": "1", "Connection": "close"}, INTERNAL_ERROR, retry=True)
 
 
 def _whose(grant: Grant | None) -> str:
