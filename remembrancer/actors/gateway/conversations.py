@@ -59,9 +59,6 @@ if TYPE_CHECKING:
 
 MAX_IN_FLIGHT: Final = 512
 """The most concurrent requests of a session; further ones wait in its connection."""
-MAX_VALUES: Final = 300_000
-"""The maximum number of values in a message, counted by separators: parsing more would block all sessions for
-seconds."""
 HIGH_WATER_BYTES: Final = 1024 * 1024
 """While more bytes than this are unsent, no lines are read, and the SDK's server waits."""
 MAX_UNREAD_BYTES: Final = MAX_LINE_BYTES + MAX_STAMP_BYTES
@@ -355,9 +352,6 @@ class Session(ClientConversation):
             sent_ms, text = split_stamp(line)
         except ValueError:
             logger.warning("a line without a stamp was dropped")
-            return
-        if text.count(b",") + text.count(b"[") + text.count(b"{") > MAX_VALUES:
-            self._refuse(text, INVALID_REQUEST, f"a message may have at most {MAX_VALUES} values")
             return
         # For a plain tool call, the SDK's server would double its time.
         if self._has_plain_calls and (call := plain_call_in(text)) is not None:
