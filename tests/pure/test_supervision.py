@@ -461,17 +461,14 @@ def test_a_plan_leads_to_the_wanted_number_of_the_first_model_and_one_of_each_ot
 
 
 # --- The time at which a runtime that a session started goes down by itself.
-def test_nothing_ends_for_idleness_before_it_was_ready_and_then_after_the_last_session_without_suspensions() -> None:
+def test_nothing_ends_for_idleness_before_it_was_ready_and_then_after_the_last_session() -> None:
     idle = IdleWatch(300.0)
-    idle.excuse(2.0)
     assert idle.ends_at == math.inf
     idle.ready(now=100.0)
     assert idle.ends_at == 400.0, "where no session comes"
     idle.note_use(now=2900.0)
     idle.ready(now=3000.0)
     assert idle.ends_at == 3200.0
-    idle.excuse(1000.0)
-    assert idle.ends_at == 4200.0
     soon = IdleWatch(5.0)
     soon.ready(now=100.0)
     assert soon.ends_at == 100.0 + FIRST_SESSION_S, "the session that started it has time to come"
@@ -548,15 +545,10 @@ def test_what_is_never_ready_is_killed_and_tried_rarely() -> None:
     assert len(world.started) == tries + 1
 
 
-def test_a_process_that_hangs_is_killed_and_replaced_and_a_launcher_that_was_suspended_kills_nobody(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_process_that_hangs_is_killed_and_replaced(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     world = begun()
     world.run_for(10.0)
-    world.now += 3600.0
-    world.apply(world.core.tick(world.now))
-    assert world.signals == []
     before = world.running["store"]
     world.run_for(Settings().stall_timeout_s - 1, answering=False)
     assert world.signals == []
@@ -566,18 +558,13 @@ def test_a_process_that_hangs_is_killed_and_replaced_and_a_launcher_that_was_sus
     assert "process unresponsive" in caplog.messages
 
 
-@pytest.mark.parametrize("suspended", [False, True])
-def test_a_stop_climbs_from_asking_to_killing_also_after_a_suspension(suspended: bool) -> None:
+def test_a_stop_climbs_from_asking_to_killing() -> None:
     world = begun(Settings(embedders=0))
     world.stop()
     assert isinstance(world.told[-1][1], Stop)
-    if suspended:
-        world.now += 3600.0
-        world.apply(world.core.tick(world.now))
-    else:
-        world.run_for(ASK_S - 0.01)
-        assert world.signals == []
-        world.run_for(0.01)
+    world.run_for(ASK_S - 0.01)
+    assert world.signals == []
+    world.run_for(0.01)
     assert world.signals == [("gateway", "TERM")]
     world.run_for(TERM_S - 0.01)
     assert world.signals == [("gateway", "TERM")]

@@ -121,16 +121,14 @@ class Lifecycle:
         self._enter("stopping", now)
         return [Tell(self.name, self.incarnation, Stop(reason, GRACE_S)), *self.tick(now)]
 
-    def beat(self, now: float, late_s: float) -> list[Instruction]:
-        """Send a ping and check the earlier answers. Silence counts from the first unanswered ping, but not while the
-        launcher itself was not running: the time by which its timer was late (`late_s`) is excused, since answers may
-        be waiting unread."""
+    def beat(self, now: float) -> list[Instruction]:
+        """Send a ping and check the earlier answers. Silence counts from the first unanswered ping."""
         if not self.alive or self.retiring:
             return []
         ping = Tell(self.name, self.incarnation, Ping())
         if self._ready_at is None:
             return [ping]  # its answer replaces a first report that was lost; silence does not count yet
-        self._unanswered_since = now if self._unanswered_since is None else self._unanswered_since + max(0.0, late_s)
+        self._unanswered_since = now if self._unanswered_since is None else self._unanswered_since
         if self._cause is None and now - self._unanswered_since > self._stall_timeout_s:
             self._cause = f"it did not answer for {self._stall_timeout_s:g} s and was killed"
             self._enter("unresponsive", now)
@@ -156,12 +154,10 @@ class Lifecycle:
         return self._kill_at if self._restart_at is None else self._restart_at
 
     def _proceed(self, steps: list[tuple[float, Step]], now: float) -> list[Instruction]:
-        """Take the due step of a stop. If it is late, because the launcher was suspended or starved, later steps are
-        postponed: the process may have had no processor time either."""
+        """Take the due step of a stop."""
         if not steps or steps[0][0] > now:
             return []
-        at, step = steps[0]
-        self._stop_steps = [(later + now - at, each) for later, each in steps[1:]]
+        _, step = steps.pop(0)
         match step:
             case "terminate":
                 return [Signal(self.name, "TERM")]

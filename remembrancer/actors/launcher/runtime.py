@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
-from urllib.parse import urlsplit
 
 import anyio
 import anyio.abc
@@ -39,7 +38,6 @@ from remembrancer.protocol.control import (
     AskScale,
     AskStatus,
     EmbedderHealth,
-    GatewayHealth,
     Ping,
     ProcessStatus,
     RuntimeStatus,
@@ -234,10 +232,6 @@ class Supervisor:
         settings = self._settings
         if order.model is not None:
             settings = msgspec.structs.replace(settings, engine=order.model.engine, model=order.model.model)
-        last = self._core.reports.get(order.name)
-        if isinstance(last, GatewayHealth) and last.http and not settings.http_port:  # for the memory browser
-            served = urlsplit(last.http)
-            settings = msgspec.structs.replace(settings, http_host=served.hostname, http_port=served.port)
         home, no_token = str(self._paths.home), self._runtime.no_token
         spec = LaunchSpec(order.role, order.name, order.incarnation, home, settings, order.threads, no_token)
         wanted = secret_variables(self._settings, settings.engine) if order.role == "embedder" else ()

@@ -172,11 +172,8 @@ class Supervision:
         return done
 
     def _beat(self, now: float) -> list[Instruction]:
-        late_s = now - self._next_beat
         self._next_beat = now + HEARTBEAT_S
-        self._idle.excuse(late_s)
-        self._rest.excuse(late_s)
-        return [instruction for process in self.processes for instruction in process.beat(now, late_s)]
+        return [instruction for process in self.processes for instruction in process.beat(now)]
 
     def _arrange_embedders(self, now: float) -> list[Instruction]:
         if _is_beginning(self._gateway) or _is_beginning(self._store):
@@ -252,10 +249,6 @@ class IdleWatch:
 
     def note_use(self, now: float) -> None:
         self._idle_since = now
-
-    def excuse(self, late_s: float) -> None:
-        """Excuse the time by which the launcher's own timer was late, since reports may be waiting unread."""
-        self._idle_since += max(0.0, late_s)
 
     @property
     def ends_at(self) -> float:
