@@ -19,7 +19,6 @@ from remembrancer.actors.bridge.bridge import PREPARED_FILE, Bridge, _options, m
 from remembrancer.actors.bridge.places import Places, hello_line, named_project, session_id
 from remembrancer.actors.bridge.replay import (
     LONG_BUDGET_S,
-    MAX_OPEN_REQUESTS,
     PREPARED_AFTER_S,
     Conversation,
     LineBuffer,
@@ -241,18 +240,11 @@ def test_what_is_no_message_is_answered_under_its_id_if_readable(data: bytes, co
     assert (refusal["error"]["code"], refusal["id"]) == (code, request_id or None)
 
 
-def test_while_there_is_no_gateway_requests_are_kept_and_so_many_at_most() -> None:
+def test_while_there_is_no_gateway_requests_are_kept() -> None:
     client = Client(connected=False)
     client.request(1)
     client.say(line(method="notifications/progress", params={}))
     assert [message["id"] for _, message in client.reconnect()] == [1]
-    client = Client(connected=False)
-    for number in range(MAX_OPEN_REQUESTS):
-        assert not client.conversation.is_full
-        client.request(number)
-    assert client.conversation.is_full
-    client.conversation.fail_all("gone")
-    assert not client.conversation.is_full
 
 
 @pytest.mark.parametrize("data", [b"", b"Traceback", b"3", b'{"jsonrpc":"2.0","id":'])

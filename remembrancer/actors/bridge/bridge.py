@@ -114,8 +114,6 @@ class Bridge:
         self._dormant = False
         """True if the runtime was stopped in good order or refuses this bridge: the bridge reconnects only when the
         client sends a request."""
-        self._fruitless = 0
-        """The number of connections in a row that ended without a welcome: the pauses after them grow."""
         self._next_attempt = 0.0
         self._ended = False
         self._end_announced = False
@@ -175,8 +173,7 @@ class Bridge:
         wanted: dict[int, int] = {}
         client_is_behind = len(self._to_client) >= HIGH_WATER_BYTES
         if not self._ended:
-            full = len(self._to_gateway) >= HIGH_WATER_BYTES or self._conversation.is_full or client_is_behind
-            if not full:
+            if len(self._to_gateway) < HIGH_WATER_BYTES and not client_is_behind:
                 wanted[self._client_in] = select.POLLIN
             elif self._leave_at == math.inf:
                 wanted[self._client_in] = _GONE
@@ -306,7 +303,6 @@ class Bridge:
         if line.startswith(WELCOME):
             self._welcomed = True
             self._conversation.welcome(time.monotonic())
-            self._fruitless = 0
             self._starter.connected()
         elif line.startswith((INVALID, REFUSED)):
             reason = line.partition(b" ")[2].decode("utf-8", "replace")
@@ -323,13 +319,9 @@ class Bridge:
         gateway.close()
         self._to_gateway.clear()
         self._conversation.disconnect(time.monotonic())
-        self._starter.reap()
-        self._next_attempt = time.monotonic()
+        self._next_attempt = time.monotonic() + (0.0 if self._welcomed else RETRY_S)
         if self._conversation.has_open:
             self._dormant = False
-        if not self._welcomed:
-            self._next_attempt += RETRY_S * 2**self._fruitless
-            self._fruitless = min(self._fruitless + 1, 5)
 
 
 def _budget(environ: Mapping[str, str]) -> float:

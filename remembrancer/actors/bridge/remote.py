@@ -13,7 +13,6 @@ import socket
 import ssl
 import threading
 import time
-from base64 import b64encode
 from urllib.parse import quote, urlsplit
 
 from remembrancer import __version__
@@ -110,7 +109,7 @@ class RemoteGateway:
     def _ignore(self, *_: object) -> None:
         """There is no runtime to start, and no child process."""
 
-    tend = connected = refused = reap = _ignore
+    tend = connected = refused = _ignore
 
     def finish(self) -> None:
         if self.session:
@@ -209,10 +208,10 @@ class _Way:
         meta = parameter(message, "_meta")
         version = meta.get(VERSION_KEY) if isinstance(meta, dict) else None
         if not self._remote.session and isinstance(version, str) and message.get("method"):
-            headers |= {"MCP-Protocol-Version": _header(version), "Mcp-Method": _header(message["method"])}
+            headers |= {"MCP-Protocol-Version": version, "Mcp-Method": str(message["method"])}
             name = parameter(message, HEADER_ARGUMENTS.get(message["method"], ""))
             if isinstance(name, str):
-                headers["Mcp-Name"] = _header(name)
+                headers["Mcp-Name"] = name
         return headers
 
     def _take(self, line: http.client.HTTPConnection, message: dict[str, Any]) -> None:
@@ -300,12 +299,6 @@ def _events(response: http.client.HTTPResponse) -> Iterator[bytes]:
             if any(data):  # skips the first event of a stream, which has only an id
                 yield b" ".join(data)
             data = []
-
-
-def _header(value: str) -> str:
-    if value.isascii() and value.isprintable() and value.strip() == value and not value.startswith("=?"):
-        return value
-    return f"=?base64?{b64encode(value.encode('utf-8', 'replace')).decode()}?="
 
 
 def _sentence(text: object) -> bytes:

@@ -33,8 +33,6 @@ LONG_TOOLS = ("reflect_and_consolidate", "memory_sync")
 """Slow tools, which report a timeout themselves."""
 LONG_BUDGET_S = 130.0
 """The time limit of these tools while there is a gateway: longer than the gateway's own limit in its settings."""
-MAX_OPEN_REQUESTS = 1024
-MAX_OPEN_BYTES = 32 * 1024 * 1024
 PREPARED_AFTER_S = 0.4
 """The time that a request with the same answer for every session waits for the gateway, before the bridge gives its
 prepared answer: a runtime may need many seconds to start, and clients list the tools only once."""
@@ -89,7 +87,6 @@ class Conversation:
         self._start_s = max(start_s, budget_s)
         self._prepared = prepared
         self._open: dict[RequestId, OpenRequest] = {}
-        self._open_bytes = 0
         self._initialize: dict[str, Any] | None = None
         self._initialized: bytes | None = None
         self._subscriptions: dict[str, dict[str, Any]] = {}
@@ -108,10 +105,6 @@ class Conversation:
     @property
     def has_open_call(self) -> bool:
         return any(request.message["method"] == "tools/call" for request in self._open.values())
-
-    @property
-    def is_full(self) -> bool:
-        return len(self._open) >= MAX_OPEN_REQUESTS or self._open_bytes >= MAX_OPEN_BYTES
 
     def from_client(self, line: bytes, now: float, stamp_ms: int) -> tuple[bytes | None, bytes | None]:
         """Process a client's line. Returns the line for the gateway, if there is one (`connect` repeats what the next
@@ -153,7 +146,6 @@ class Conversation:
             longest = now + (LONG_BUDGET_S if is_long else self._budget_s)
         request = self._open[request_id] = OpenRequest(message, line, longest, patient)
         request.expires = longest if self._served else patient
-        self._open_bytes += len(line)
         return line, None
 
     def _is_prepared(self, message: dict[str, Any]) -> bool:
@@ -174,7 +166,7 @@ class Conversation:
             if isinstance(cancelled, int | str) and not isinstance(cancelled, bool):
                 request = self._open.get(cancelled)
                 if request is not None and request.message["method"] != HANDSHAKE:
-                    self._close(cancelled)
+                    del self._open[cancelled]
         return line
 
     def _answer_of_client(self, message: dict[str, Any], line: bytes) -> bytes | None:
@@ -202,7 +194,7 @@ class Conversation:
         request = self._open.get(answered)
         if request is None:
             return None
-        self._close(answered)
+        del self._open[answered]
         if "result" in message:
             self._remember(request.message)
         return line
@@ -255,7 +247,7 @@ class Conversation:
         dropped."""
         answers = []
         for key, request in [item for item in self._open.items() if item[1].expires <= now]:
-            self._close(key)
+            del self._open[key]
             if self._prepared is not None and self._is_prepared(request.message):
                 self._remember(request.message)
                 self._unserved = not self._served
@@ -268,13 +260,8 @@ class Conversation:
 
     def fail_all(self, reason: str, *, retry: bool = True, code: int = UNAVAILABLE) -> list[bytes]:
         """Error answers for all open requests; `retry` says whether the same request may succeed later."""
-        failed, self._open, self._open_bytes = self._open, {}, 0
+        failed, self._open = self._open, {}
         return [error_line(key, code, reason, retry=retry) for key in failed]
-
-    def _close(self, key: RequestId) -> None:
-        request = self._open.pop(key, None)
-        if request is not None:
-            self._open_bytes -= len(request.line)
 
 
 def parameter(message: dict[str, Any], name: str) -> Any:

@@ -196,11 +196,6 @@ class Starter:
         if output is not None:
             output.close()
 
-    def reap(self) -> None:
-        """Reap our runtime if it has ended since it was reached, so that no zombie is left."""
-        if self._child is not None and self._child.poll() is not None:
-            self._child = None
-
     def finish(self) -> None:
         """Release the start lock, if held: a runtime is running, none can be started, or the client has gone."""
         lock, self._lock = self._lock, None
