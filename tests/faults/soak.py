@@ -2,11 +2,10 @@
 
 Sessions call all tools at random, through real bridges, of which each third one comes over HTTP, and write down what
 was acknowledged, while every process (store, gateway, embedders, consolidator, indexer, launcher, bridges) is killed
-with SIGKILL at random moments. Beside memories they write Markdown notes, with the tool or as an editor does, and have
-them read and searched. At the end each acknowledged memory has to be there exactly once, as its last acknowledged
-change left it, with each of its changes in the history once; what was forgotten stays forgotten; each note has what was
-acknowledged once, and is found, and what was taken away is not; nothing is queued; no process and no file is left. The
-exit status is 1 when anything of that is not so.
+with SIGKILL at random moments. Beside memories they write Markdown notes. At the end each acknowledged memory has to be
+there exactly once, as its last acknowledged change left it, with each of its changes in the history once; what was
+forgotten stays forgotten; each note has what was acknowledged once; nothing is queued; no process and no file is left.
+The exit status is 1 when anything of that is not so.
 
 What a session does and when something is killed follows from the seed; how that falls together does not.
 
@@ -52,7 +51,6 @@ SETTLE_S: Final = 180.0
 MOST_KILLS, KILLS_S = 9, 60.0
 """The most kills of one role within that time: more would end its quick restarts."""
 LEAVE_S: Final = 15.0
-MOST_SHOWN: Final = 20
 TEXT_CHARACTERS: Final = 240
 BREADTH: Final = ("session", "project", "user")
 TOOLSETS: Final = "memory,files"
@@ -119,60 +117,10 @@ class Soak(Figures):
     acknowledged: int = 0
     unknown: int = 0
     memories: int = 0
-    notes: int = 0
     queued: int = 0
     lost: int = 0
     doubled: int = 0
     longest_outage_s: float = 0.0
-
-
-class Notes:
-    """The notes of a session: a file that the tool appends to, and files that are written by hand."""
-
-    def __init__(self, number: int, workspace: Path) -> None:
-        self.workspace = workspace
-        self.path = f"memory/soak-{number}.md"
-        self.appended: dict[str, bool] = {}
-        """By the word that only an appended text has: true if it was acknowledged."""
-        self.by_hand: dict[str, str] = {}
-        """The files that are there: the word that only it has, by its path."""
-        self.gone: set[str] = set()
-        self._number, self._made = number, 0
-
-    def new_word(self) -> str:
-        self._made += 1
-        return f"soaknote{self._number}x{self._made}"
-
-    def write(self, word: str, text: str) -> str:
-        """Save a new file, as an editor does. Its path."""
-        path = f"memory/hand-{word}.md"
-        (self.workspace / "memory").mkdir(exist_ok=True)
-        (self.workspace / path).write_text(f"# About {word}\n\n{text}\n")
-        self.by_hand[path] = word
-        return path
-
-    def remove(self, path: str) -> str:
-        """Take a file away. The word that only it had."""
-        (self.workspace / path).unlink()
-        word = self.by_hand.pop(path)
-        self.gone.add(word)
-        return word
-
-    def places(self) -> Iterator[tuple[str, str]]:
-        """Each word that a search has to find, and the file that it is in."""
-        yield from ((word, path) for path, word in self.by_hand.items())
-        yield from ((word, self.path) for word, is_acknowledged in self.appended.items() if is_acknowledged)
-
-    def compare(self, soak: Soak) -> None:
-        path = self.workspace / self.path
-        words = Counter(path.read_text().split()) if path.exists() else Counter()
-        for word, is_acknowledged in self.appended.items():
-            if words[word] > 1:
-                soak.doubled += 1
-                soak.wrong.append(f"{word} is {words[word]} times in {self.path}")
-            elif is_acknowledged and not words[word]:
-                soak.lost += 1
-                soak.wrong.append(f"{word} is not in {self.path}")
 
 
 class Session:
@@ -192,12 +140,15 @@ class Session:
     ) -> None:
         self.number, self._home, self._soak, self._texts, self._dice = number, home, soak, texts, dice
         self._environ = {**environ, "REMEMBRANCER_SESSION_ID": f"soak-{number}"}
-        self.notes = Notes(number, workspace)
+        self._workspace = workspace
+        self.noted: dict[str, bool] = {}
+        """By the word that only a text in its note has: true if it was acknowledged."""
         self.over_http = over_http
         self.expected: dict[str, Expected] = {}
         self.unsure: set[str] = set()
         """Texts whose storing was not answered: each may be there, once."""
         self.client: StdioClient
+        self._note = f"memory/soak-{number}.md"
         self._runs: list[str] = []
         self._made = 0
         self._good_at = 0.0
@@ -206,7 +157,7 @@ class Session:
         """Start a bridge, as a client does whose server has gone; the session is the same one."""
         while True:
             client = tests.runtime.Session(
-                self._home, cwd=self.notes.workspace, environ=self._environ, arguments=self.over_http
+                self._home, cwd=self._workspace, environ=self._environ, arguments=self.over_http
             )
             await client.start()
             self.client = client  # once it has a process that can be killed
@@ -380,44 +331,27 @@ class Session:
         )
         await self._call(tool, **arguments)
 
-    def _of_a_note(self) -> str:
-        return next(text for text in self._texts if find_credential(text) is None)[:TEXT_CHARACTERS]
-
     async def append_note(self) -> None:
-        word = self.notes.new_word()
-        self.notes.appended[word] = False
-        content = f"- {word} {self._of_a_note()}"
-        answer = await self._call("memory_store", content=content, path=self.notes.path, mode="append")
+        word = f"soaknote{self.number}x{len(self.noted)}"
+        self.noted[word] = False
+        text = next(text for text in self._texts if find_credential(text) is None)[:TEXT_CHARACTERS]
+        answer = await self._call("memory_store", content=f"- {word} {text}", path=self._note, mode="append")
         if answer is None:
             self._soak.unknown += 1
         else:
             self._soak.acknowledged += 1
-            self.notes.appended[word] = True
+            self.noted[word] = True
 
-    async def write_note(self) -> None:
-        word = self.notes.new_word()
-        path = self.notes.write(word, self._of_a_note())
-        if await self._call("memory_sync") is not None and path not in await self._found(word, {path}):
-            self._soak.wrong.append(f"{path} was read, and is not found")
-
-    async def remove_note(self) -> None:
-        if self.notes.by_hand:
-            path = self._dice.choice(list(self.notes.by_hand))
-            word = self.notes.remove(path)
-            if await self._call("memory_sync") is not None and path in await self._found(word, set()):
-                self._soak.wrong.append(f"{path} is gone, and is found")
-
-    async def search_note(self) -> None:
-        if words := [*self.notes.by_hand.values(), *self.notes.appended]:
-            await self._found(self._dice.choice(words), set())
-
-    async def _found(self, word: str, otherwise: set[str]) -> set[str]:
-        """The files in which a search finds a word; `otherwise` where it was not searched for as it should be."""
-        answer = await self._call("memory_search", query=word, maxResults=MOST_SHOWN)
-        return otherwise if answer is None or answer.get("degraded") else _places_of(word, answer)
-
-    async def find(self, word: str) -> set[str]:
-        return _places_of(word, await self.client.call("memory_search", query=word, maxResults=MOST_SHOWN))
+    def compare_note(self) -> None:
+        path = self._workspace / self._note
+        words = Counter(path.read_text().split()) if path.exists() else Counter()
+        for word, is_acknowledged in self.noted.items():
+            if words[word] > 1:
+                self._soak.doubled += 1
+                self._soak.wrong.append(f"{word} is {words[word]} times in {path}")
+            elif is_acknowledged and not words[word]:
+                self._soak.lost += 1
+                self._soak.wrong.append(f"{word} is not in {path}")
 
     async def reflect(self) -> None:
         if self._runs and self._dice.random() < 0.5:
@@ -428,15 +362,11 @@ class Session:
                 self._runs.append(answer["run_id"])
 
 
-def _places_of(word: str, found: Json) -> set[str]:
-    return {each["path"] for each in found["results"] if word in each["snippet"].split()}
-
-
 DEEDS: Final = {
     **{Session.store: 26, Session.update: 11, Session.tag: 7, Session.forget: 7, Session.restore: 4},
     Session.undo: 5,
     **{Session.promote: 6, Session.get: 7, Session.recall: 12, Session.look_around: 8, Session.reflect: 1},
-    **{Session.append_note: 4, Session.write_note: 3, Session.remove_note: 2, Session.search_note: 2},
+    Session.append_note: 11,
 }
 """The actions of a session, and how many of a hundred each is."""
 
@@ -556,30 +486,6 @@ def is_as(found: State, expected: State) -> bool:
     return found.scope in wider and found._replace(scope=expected.scope) == expected
 
 
-async def check_notes(sessions: list[Session], soak: Soak) -> None:
-    """The notes while the runtime is up: read once more, each acknowledged one is found, and what is gone is not."""
-    for session in sessions:
-        session.notes.compare(soak)
-    workspace = sessions[0].notes.workspace
-    expected = {path for session in sessions for path in (session.notes.path, *session.notes.by_hand)}
-    there = {str(path.relative_to(workspace)) for path in workspace.rglob("*") if path.is_file()}
-    if strange := there - expected:
-        soak.wrong.append(f"files are among the notes: {sorted(strange)[:MOST_SHOWN]}")
-    asking = sessions[0]
-    await asking.connect()
-    await asking.client.call("memory_sync")
-    for session in sessions:
-        for word, path in session.notes.places():
-            soak.notes += 1
-            if path not in (found := await asking.find(word)):
-                soak.lost += 1
-                soak.wrong.append(f"{word} is in {path}, and is found in {found}")
-        for word in session.notes.gone:
-            if found := await asking.find(word):
-                soak.wrong.append(f"{word} is gone, and is found in {found}")
-    await asking.client.aclose()
-
-
 async def check_what_is_left(home: Path, soak: Soak) -> None:
     """After the runtime was stopped: its processes and files."""
 
@@ -651,8 +557,9 @@ async def run(
             await until(runtime.is_drained, timeout_s=SETTLE_S)
         except TimeoutError:
             soak.wrong.append(f"not drained after {SETTLE_S:g} s: {await runtime.status()}")
-        await check_notes(crew, soak)
         await runtime.down()
+        for session in crew:
+            session.compare_note()
         await check_what_is_left(runtime.home, soak)
         soak.memories = sum(len(session.expected) for session in crew)
         compare(crew, runtime.home, soak)
