@@ -476,18 +476,6 @@ async def test_what_a_cancelled_call_writes_is_kept(quick_rig: Rig) -> None:
         await until(lambda: quick_rig.contents == ["it is kept"])
 
 
-async def test_so_many_calls_are_read(patient_rig: Rig, client: RawClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remembrancer.actors.gateway.conversations.MAX_IN_FLIGHT", 3)
-    async with patient_rig.hanging_store(client):
-        asked = len(patient_rig.asked)
-        for number in range(8):
-            await client.send(id=number + 100, **call("recall_memories", query=f"question {number}"))
-        await until(lambda: len(patient_rig.asked) == asked + 3)
-        await anyio.sleep(0.2)
-        assert len(patient_rig.asked) == asked + 3
-    assert {(await client.hear())["id"] for _ in range(8)} == set(range(100, 108))
-
-
 CLIENT: dict[str, Any] = {"capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
 LATEST = HANDSHAKE_PROTOCOL_VERSIONS[-1]
 

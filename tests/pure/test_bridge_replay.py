@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import socket
 import time
 from contextlib import closing
@@ -14,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ulid import ULID
 
-from remembrancer.actors.bridge import bridge
-from remembrancer.actors.bridge.bridge import PREPARED_FILE, Bridge, _options, main, with_settings
+from remembrancer.actors.bridge.bridge import PREPARED_FILE, _options, main, with_settings
 from remembrancer.actors.bridge.places import Places, hello_line, named_project, session_id
 from remembrancer.actors.bridge.replay import (
     LONG_BUDGET_S,
+    MAX_OPEN_REQUESTS,
     PREPARED_AFTER_S,
     Conversation,
     LineBuffer,
@@ -247,6 +246,18 @@ def test_while_there_is_no_gateway_requests_are_kept() -> None:
     assert [message["id"] for _, message in client.reconnect()] == [1]
 
 
+def test_so_many_requests_are_open_at_most() -> None:
+    client = Client()
+    for number in range(MAX_OPEN_REQUESTS):
+        client.request(number)
+    to_gateway, refusal = client.say(line(id="more", method="tools/call"))
+    assert to_gateway is None
+    assert refusal is not None
+    assert refusal["error"]["data"]["retry_possible"] is True
+    assert client.hears(answer(0))
+    assert client.request("more") is not None
+
+
 @pytest.mark.parametrize("data", [b"", b"Traceback", b"3", b'{"jsonrpc":"2.0","id":'])
 def test_what_is_no_message_never_reaches_the_client(data: bytes) -> None:
     assert Client().conversation.from_gateway(data) is None
@@ -331,34 +342,6 @@ def test_the_project_is_named_by_the_option_our_variable_or_claude_code_in_turn(
     assert named_project(None, {"CLAUDE_PROJECT_DIR": str(tmp_path / "gone")}) is None
     with pytest.raises(ValueError, match="is not a directory"):
         named_project(str(tmp_path / "gone"), claude)
-
-
-class NothingToReach:
-    """In place of a `Starter`: nothing listens, and it counts the attempts to change that."""
-
-    failure = None
-    starts = 0
-
-    def dial(self) -> None:
-        return None
-
-    def tend(self, _: float) -> None:
-        self.starts += 1
-
-    def finish(self) -> None:
-        return
-
-
-@pytest.mark.parametrize(("method", "starts"), [("initialize", False), ("tools/call", True)])
-def test_a_runtime_is_started_only_for_a_tool_call(monkeypatch: pytest.MonkeyPatch, method: str, starts: bool) -> None:
-    monkeypatch.setattr(bridge, "LEAVE_S", 0.1)
-    source, client = os.pipe()
-    os.write(client, line(id=1, method=method, params={}) + b"\n")
-    os.close(client)
-    starter: Any = NothingToReach()
-    with os.fdopen(source) as client_in, Path(os.devnull).open("w") as client_out:
-        assert Bridge(b"", starter, {}, None, client_in.fileno(), client_out.fileno()).run() == 0
-    assert bool(starter.starts) == starts
 
 
 # --- The conversation of a command or a hook with the gateway.

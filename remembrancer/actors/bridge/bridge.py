@@ -243,10 +243,7 @@ class Bridge:
         if self._connect():
             return
         self._next_attempt = now + RETRY_S
-        is_wanted = self._starter.failure is None or self._conversation.has_open
-        if self._leave_at < math.inf:  # the client has gone, and the runtime may just have been stopped
-            is_wanted = self._conversation.has_open_call
-        if is_wanted:
+        if self._starter.failure is None or self._conversation.has_open:
             self._starter.tend(now)
         if self._starter.failure is not None:
             self._tell_client(self._conversation.fail_all(self._starter.failure, retry=not self._starter.is_lasting))

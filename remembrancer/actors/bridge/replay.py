@@ -31,6 +31,7 @@ STREAMS = frozenset({"subscriptions/listen"})
 """Requests that stay open as long as the client wants: they have no budget."""
 LONG_TOOLS = ("reflect_and_consolidate", "memory_sync")
 """Slow tools, which report a timeout themselves."""
+MAX_OPEN_REQUESTS = 512
 LONG_BUDGET_S = 130.0
 """The time limit of these tools while there is a gateway: longer than the gateway's own limit in its settings."""
 PREPARED_AFTER_S = 0.4
@@ -102,10 +103,6 @@ class Conversation:
         """True if the client waits for an answer other than an event stream, which never ends by itself."""
         return any(request.message["method"] not in STREAMS for request in self._open.values())
 
-    @property
-    def has_open_call(self) -> bool:
-        return any(request.message["method"] == "tools/call" for request in self._open.values())
-
     def from_client(self, line: bytes, now: float, stamp_ms: int) -> tuple[bytes | None, bytes | None]:
         """Process a client's line. Returns the line for the gateway, if there is one (`connect` repeats what the next
         one needs), and the line for the client."""
@@ -133,6 +130,9 @@ class Conversation:
         if request_id in self._open:
             text = f"the id {json.dumps(request_id)} belongs to a request that has no answer yet"
             return None, error_line(None, INVALID_REQUEST, text)
+        if len(self._open) >= MAX_OPEN_REQUESTS:
+            text = f"{MAX_OPEN_REQUESTS} requests have no answer yet: wait for one"
+            return None, error_line(request_id, UNAVAILABLE, text, retry=True)
         method = message["method"]
         patient = now + self._start_s
         if method in STREAMS:

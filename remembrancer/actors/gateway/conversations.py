@@ -57,13 +57,9 @@ from remembrancer.toolsets.tools import Call, CallResult, Tool, answer_text, cho
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
 
-MAX_IN_FLIGHT: Final = 512
-"""The most concurrent requests of a session; further ones wait in its connection."""
 HIGH_WATER_BYTES: Final = 1024 * 1024
 """While more bytes than this are unsent, no lines are read, and the SDK's server waits."""
 MAX_UNREAD_BYTES: Final = MAX_LINE_BYTES + MAX_STAMP_BYTES
-PAUSE_S: Final = 0.01
-"""The pause before a session that is at its limits checks for its next line."""
 HELLO_WAIT_S: Final = 5.0
 BACKLOG: Final = 256
 MAX_SESSIONS: Final = 512
@@ -331,17 +327,11 @@ class Session(ClientConversation):
         try:
             while (line := await self._reader.readline()).endswith(b"\n"):
                 self.take_line(line)
-                while self._is_full:  # noqa: ASYNC110 - rare, and many events end it
-                    await asyncio.sleep(PAUSE_S)
                 await self._writer.drain()
         except (OSError, ValueError) as error:  # it is lost, or a line is too long
             logger.warning("a connection has ended", extra={"reason": str(error)})
         finally:
             self._open.clear()
-
-    @property
-    def _is_full(self) -> bool:
-        return len(self._open) >= MAX_IN_FLIGHT
 
     def take_line(self, line: bytes) -> None:
         """Begin to serve a line: a message with a timestamp, or a control line."""
