@@ -64,7 +64,7 @@ def loaded_by(*modules: str) -> set[str]:
         (HOOK, "pathlib asyncio subprocess argparse hashlib typing dataclasses"),
         (("remembrancer.command_line",), "argparse msgspec zmq"),
         (PROCESSES, "nats remembrancer.journal ulid"),  # who shares nothing pays nothing
-        (SERVED, "jinja2 remembrancer.browser mcp.client mcp.server.mcpserver numpy"),
+        (SERVED, "jinja2 remembrancer.browser numpy"),
     ],
 )
 def test_a_process_does_not_load_what_it_does_not_always_need(modules: tuple[str, ...], left_out: str) -> None:
