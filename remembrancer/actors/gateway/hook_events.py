@@ -221,6 +221,8 @@ class HookIntake:
             event, operation = await anyio.to_thread.run_sync(_read, path)
             with anyio.CancelScope(shield=True):  # a write must not be cancelled half-way; it has its own time limit
                 await self._apply(operation, self._clock())
+            if event.event == CONTEXT_GIVEN:
+                self._shown(operation, *_given_in(event.given))
         except FileNotFoundError:
             return
         except OSError:
@@ -232,8 +234,6 @@ class HookIntake:
         except Exception:
             logger.exception("a hook's event could not be recorded", extra={"file": name})
         else:
-            if event.event == CONTEXT_GIVEN:
-                self._shown(operation, *_given_in(event))
             key = (operation.project.id, operation.session_id)
             if isinstance(operation.change, EndSession):
                 self._last_events.pop(key, None)
@@ -254,10 +254,7 @@ def _read(path: Path) -> tuple[HookEvent, Operation]:
     return event, to_operation(path.name, event)
 
 
-def _given_in(event: HookEvent) -> tuple[list[str], str, bool]:
-    """The memories that were given, the prompt or action, and True if these are all memories."""
-    metadata, question = event.given.get("metadata"), event.given.get("question")
-    about = metadata if isinstance(metadata, dict) else {}
-    memories = about.get("memories")
-    ids = [each for each in memories if isinstance(each, str)] if isinstance(memories, list) else []
-    return ids, question if isinstance(question, str) else "", about.get("is_all") is True
+def _given_in(given: dict[str, Any]) -> tuple[list[str], str, bool]:
+    """The memories that our hook has given, the prompt or action, and True if these are all memories."""
+    about = given["metadata"]
+    return about["memories"], given.get("question", ""), about.get("is_all", False)

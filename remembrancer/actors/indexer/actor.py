@@ -61,7 +61,7 @@ class IndexerActor(Actor):
         return IndexerHealth(
             workspaces=len(notes),
             files=sum(indexer.files for indexer in notes),
-            watching=all(indexer.is_watching or indexer.is_gone for indexer in notes),
+            watching=all(indexer.is_watching for indexer in notes),
             error=next((indexer.error for indexer in notes if indexer.error), None),
             code_trees=len(code),
             code_files=sum(indexer.files for indexer in code),

@@ -97,8 +97,6 @@ class Indexer:
         self._files = files
         self._tell = tell
         self.is_watching = tree.watch
-        self.is_gone = False
-        """True if it is not watched because its root is gone."""
         self._asked: dict[int, ToRead] = {}
         self._wake = anyio.Event()
         self._scope = anyio.CancelScope()
@@ -223,7 +221,6 @@ class Indexer:
                         "changes are not reported", extra={"root": str(self._files.root), "reason": repr(errors)}
                     )
                 self.is_watching = False
-                self.is_gone = not await anyio.Path(self._files.root).is_dir()
                 pause_s = UNWATCHED_LOOK_S
             self._wake.set()
             await anyio.sleep(pause_s)
