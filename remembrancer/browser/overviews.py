@@ -2,10 +2,11 @@
 
 import asyncio
 import hashlib
+import math
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import anyio
 import anyio.to_thread
@@ -48,7 +49,15 @@ async def health(view: View) -> Response:
     )
     lasted_ms = [1000 * each for each in last_durations_s()] if view.is_owner else []  # of this gateway
     shown = status if view.is_owner else None
-    return view.page("health.html", status=shown, store=store, problems=problems, lasted_ms=lasted_ms)
+    heights = [math.log1p(each) / math.log1p(max(lasted_ms)) for each in lasted_ms]  # one slow start flattens no other
+    values: dict[str, Any] = {
+        "status": shown,
+        "store": store,
+        "problems": problems,
+        "lasted_ms": lasted_ms,
+        "heights": heights,
+    }
+    return view.page("health.html", **values)
 
 
 async def notes(view: View) -> Response:
