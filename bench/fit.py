@@ -14,9 +14,7 @@ It prints each set with the weights of all sets, and with those of all others (l
 of each feature: the NDCG@10 lost on each set if the weights are fitted without it.
 """
 
-import hashlib
 import math
-import pickle
 import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -113,14 +111,10 @@ def judged(asking: Asking, question: Question, *, by_words: bool) -> Judged:
     )
 
 
-def read(sets: Sets, kept: Path, *, by_words: bool) -> dict[str, list[Judged]]:
-    """Read the questions of all sets, at most `MOST` of each, always the same ones. Features are cached in a file."""
+def read(sets: Sets, *, by_words: bool) -> dict[str, list[Judged]]:
+    """Read the questions of all sets, at most `MOST` of each, always the same ones."""
     found: dict[str, list[Judged]] = {}
     for name in sets:
-        file = kept / f"{name}-{'words' if by_words else 'meaning'}-{_digest(sets.model)}.features"
-        if file.exists():
-            found[name] = pickle.loads(file.read_bytes())
-            continue
         asked = []
         for asking in sets.of(name):
             questions = list(asking.haystack.questions)
@@ -130,15 +124,7 @@ def read(sets: Sets, kept: Path, *, by_words: bool) -> dict[str, list[Judged]]:
             chosen = random.Random(0).sample(questions, max(1, round(share * len(questions))))
             asked += [judged(asking, question, by_words=by_words) for question in chosen]
         found[name] = asked
-        file.write_bytes(pickle.dumps(asked))
     return found
-
-
-def _digest(model: str) -> str:
-    """Return a digest of everything that determines a question's features with this model."""
-    source = Path(__file__).parent.parent / "remembrancer"
-    files = [*sorted((source / "memory").rglob("*.py")), *sorted((source / "actors/store/retrieval").glob("*.py"))]
-    return hashlib.sha256(b"".join((model.encode(), *(file.read_bytes() for file in files)))).hexdigest()[:12]
 
 
 def fit(sets: Iterable[Sequence[Judged]], without: Collection[str] = (), ridge: float = RIDGE) -> Array:
@@ -285,9 +271,9 @@ def main() -> None:
         more |= {f"{name} {ACROSS}": its for name, each in read_files.items() if (its := across(each))}
     sets = Sets(given.files, given.kept, own=True, haystacks=more, engine=engine)
     models: dict[str, dict[By, Fitted]] = dict(weights_file())
-    fitted: dict[By, Fitted] = {"meaning": report(read(sets, given.kept, by_words=False), drop=given.drop)}
+    fitted: dict[By, Fitted] = {"meaning": report(read(sets, by_words=False), drop=given.drop)}
     if is_default:
-        by_words = report(read(sets, given.kept, by_words=True), drop=False)
+        by_words = report(read(sets, by_words=True), drop=False)
         least = min(by_words.least_probability, LEAST_BY_WORDS)
         fitted["words"] = msgspec.structs.replace(by_words, least_probability=least)
     models[DEFAULT_MODEL if is_default else engine.identity.key] = fitted

@@ -1,16 +1,15 @@
 """The store's own search over whole data sets, in one process: `python -m bench.in_process --kept DIRECTORY FILE …`.
 
-FILE has data in any format of `bench/datasets.py`. Records and vectors are made once and kept
-in DIRECTORY; then a set takes seconds, which makes it suitable for tuning the ranking. It prints the figures of each
-set, with `--baselines` also those of plain words and plain vectors. The official figures are measured through the
-public tools (`bench.retrieval`).
+FILE has data in any format of `bench/datasets.py`. Records with their vectors are made once and kept in DIRECTORY; then
+a set takes seconds, which makes it suitable for tuning the ranking. It prints the figures of each set, with
+`--baselines` also those of plain words and plain vectors. The official figures are measured through the public tools
+(`bench.retrieval`).
 """
 
 import argparse
 import asyncio
 import functools
 import hashlib
-import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -172,38 +171,6 @@ class Asking:
         return not self.haystack.before or self.haystack.items[place].occurred_at <= question.asked_at
 
 
-class KeptVectors(Engine):
-    """An engine that caches vectors of passages in a file, by the digest of their text, so that they are made only
-    once, however often the records are rebuilt."""
-
-    def __init__(self, engine: Engine, directory: Path) -> None:
-        self._engine = engine
-        self.identity, self.tokenizer, self.passage_budget = engine.identity, engine.tokenizer, engine.passage_budget
-        self.passage_tokens, self.batch_tokens = engine.passage_tokens, engine.batch_tokens
-        key = hashlib.sha256(engine.identity.key.encode()).hexdigest()[:12]
-        self._kept = sqlite3.connect(directory / f"{key}.vectors", check_same_thread=False, isolation_level=None)
-        self._kept.execute("CREATE TABLE IF NOT EXISTS vectors (digest BLOB PRIMARY KEY, vector BLOB) WITHOUT ROWID")
-
-    def embed_questions(self, texts: Sequence[str]) -> Vectors:
-        """See `Engine`."""
-        return self._engine.embed_questions(texts)
-
-    def embed_passages(self, texts: Sequence[str]) -> Vectors:
-        """See `Engine`."""
-        digests = [hashlib.sha256(text.encode("utf-8", "replace")).digest() for text in texts]
-        known: dict[bytes, bytes] = {}
-        for digest in digests:
-            known.update(self._kept.execute("SELECT * FROM vectors WHERE digest = ?", (digest,)))
-        new = [place for place, digest in enumerate(digests) if digest not in known]
-        if new:
-            made = self._engine.embed_passages([texts[place] for place in new]).astype("<f4")
-            rows = [(digests[place], vector.tobytes()) for place, vector in zip(new, made, strict=True)]
-            with self._kept:
-                self._kept.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?)", rows)
-            known.update(rows)
-        return np.stack([np.frombuffer(known[digest], dtype="<f4") for digest in digests])
-
-
 class Sets:
     """The sets of these files, those given by name, and with `own` those that come with the benchmark: `everyday`,
     `notes` and `advice`."""
@@ -223,16 +190,11 @@ class Sets:
         self._haystacks |= {name: tuple(each) for name, each in haystacks.items()}
         self._kept = kept
         kept.mkdir(parents=True, exist_ok=True)
-        self._engine: Engine = KeptVectors(engine or load_engine(Settings(), 2), kept)
+        self._engine = engine or load_engine(Settings(), 2)
         self._threads = ThreadPoolExecutor(2)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._haystacks)
-
-    @property
-    def model(self) -> str:
-        """The identity of the engine's vectors."""
-        return self._engine.identity.key
 
     def questions(self, name: str) -> int:
         """Return the number of questions of a set."""
