@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import chain, groupby
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from remembrancer.code.languages import parser_of
@@ -24,13 +24,13 @@ _FUNCTION: Final = "function"
 _KINDS: Final = {
     _FUNCTION: """function_definition function_declaration function_item function generator_function_declaration
         local_function_statement function_signature function_signature_item macro_definition preproc_function_def
-        protocol_function_declaration abstract_function_declaration decl_def test_declaration""",
+        protocol_function_declaration abstract_function_declaration""",
     "method": """method_definition method_declaration method singleton_method constructor_declaration init_declaration
         deinit_declaration destructor_declaration operator_declaration property_declaration method_signature
         abstract_method_signature secondary_constructor compact_constructor_declaration indexer_declaration
         subscript_declaration method_elem""",
     "class": "class_definition class_declaration class abstract_class_declaration class_specifier object_declaration "
-    "object_definition record_declaration instance companion_object",
+    "object_definition record_declaration companion_object",
     "struct": "struct_specifier struct_item struct_declaration union_specifier union_item",
     "enum": "enum_specifier enum_item enum_declaration enum_definition",
     "interface": "interface_declaration trait_item trait_definition trait_declaration protocol_declaration "
@@ -39,7 +39,7 @@ _KINDS: Final = {
     "module": "module mod_item namespace_definition namespace_declaration internal_module package_object "
     "file_scoped_namespace_declaration",
     "type": "type_alias_declaration type_item type_definition type_spec alias_declaration delegate_declaration "
-    "data_type newtype type_synomym type_alias typealias_declaration",
+    "type_alias typealias_declaration",
     "constant": "const_item static_item",
 }
 _KIND_OF: Final = {name: kind for kind, names in _KINDS.items() for name in names.split()}
@@ -48,27 +48,18 @@ OPEN: Final = frozenset({"class", "struct", "enum", "interface", "impl", "module
 _AROUND: Final = """
     export_statement decorated_definition template_declaration linkage_specification preproc_ifdef preproc_if
     preproc_else declaration_list block statement_block class_body expression_statement ambient_declaration body
-    body_statement field_declaration_list enum_body interface_body object_type ERROR declarations template_body
-    enum_class_body protocol_body do_block stab_clause program source_file class_declarations if_statement
-    try_statement type_declaration singleton_class
+    body_statement field_declaration_list enum_body interface_body object_type ERROR template_body enum_class_body
+    protocol_body program source_file if_statement try_statement type_declaration singleton_class
 """
 _THROUGH: Final = frozenset(_AROUND.split())
 """Nodes that may contain definitions."""
 _BODIES: Final = frozenset({"class_body", "enum_class_body", "function_body", "field_declaration_list"})
 """Bodies that the grammar does not mark with the field `body`."""
 _TYPES: Final = {"struct_type": "struct", "interface_type": "interface"}
-_MULTI_CLAUSE: Final = frozenset({"haskell", "elixir"})
-"""Languages in which a function may have several consecutive definitions."""
 _VALUES: Final = re.compile(
     r"arrow_function|function|class|lambda|closure|struct|object|call_expression|new_expression"
 )
-_COMMENT: Final = re.compile(r"comment|attribute_item|decorator|annotation|haddock|pragma|^signature$")
-_DOC_ATTRIBUTE: Final = re.compile(rb"@(?:doc|typedoc|spec|impl|deprecated)\b")
-_MACROS: Final = {
-    **dict.fromkeys(("defmodule", "defprotocol", "defimpl"), "module"),
-    **dict.fromkeys(("def", "defp", "defmacro", "defmacrop", "defguard", "defdelegate"), _FUNCTION),
-}
-"""Elixir's definitions are calls of macros."""
+_COMMENT: Final = re.compile(r"comment|attribute_item|decorator|annotation")
 _LINE_DEFINES: Final = re.compile(
     r"""^\s*(?:(?:export|default|public|private|protected|internal|static|final|abstract|async|pub(?:\([^)]*\))?|open|
     override|inline|unsafe|extern|virtual|sealed|data|case|local|mutable|partial|external)\s+)*
@@ -111,15 +102,14 @@ def chunks_of(text: str, language: str, *, is_plain: bool = False) -> list[Chunk
 def parsed(text: str, language: str) -> Source | None:
     """A file with its syntax tree; None without a grammar."""
     parser = parser_of(language)
-    return None if parser is None else Source(text, language, parser)
+    return None if parser is None else Source(text, parser)
 
 
 class Source:
     """One file with its syntax tree: `data` is its text, `root` the tree."""
 
-    def __init__(self, text: str, language: str, parser: tree_sitter.Parser) -> None:
+    def __init__(self, text: str, parser: tree_sitter.Parser) -> None:
         self.data = text.encode("utf-8", "replace")
-        self.language = language
         self.root = parser.parse(self.data).root_node
         self._lines = text.split("\n")
 
@@ -136,7 +126,7 @@ class Source:
                 found.append(definition)
             elif child.type in _THROUGH and depth < MAX_DEPTH:
                 inner = self.definitions(child, depth + 1)
-                if len(inner) == 1 and child.type not in ("ERROR", "block", "declaration_list", "do_block"):
+                if len(inner) == 1 and child.type not in ("ERROR", "block", "declaration_list"):
                     inner = [inner[0]._replace(node=child)]
                 found += inner
         return found
@@ -151,8 +141,6 @@ class Source:
                 kind = _TYPES.get(type_.type, kind)
                 inner = type_ if kind in OPEN else inner
             return Definition(node, inner, kind, name)
-        if inner.type == "variable_declaration" and (kind := _KIND_OF.get(inner.named_children[-1].type)) in OPEN:
-            return Definition(node, inner.named_children[-1], kind, self._text(inner.named_children[0]))  # Zig
         if inner.type in ("public_field_definition", "field_definition"):
             value = inner.child_by_field_name("value")
             if value is None or "function" not in value.type:
@@ -178,11 +166,6 @@ class Source:
                     if name == "module.exports":
                         name = self._name(right) or name
                     return Definition(node, right, _FUNCTION, name)
-        if inner.type == "call" and (target := inner.child_by_field_name("target")) is not None:
-            kind = _MACROS.get(self._text(target))
-            if kind is not None:
-                arguments = inner.named_children[1] if inner.named_child_count > 1 else target
-                return Definition(node, inner, kind, re.split(r"[\s(,]", self._text(arguments), maxsplit=1)[0])
         return None
 
     def _region(
@@ -190,9 +173,8 @@ class Source:
     ) -> Iterator[Chunk]:
         """The chunks of a range of lines: of the given definitions, and of the lines between them."""
         at = first
-        for _, parts in groupby(definitions, self._identity):
-            definition, *others = parts
-            node, until = definition.node, (others or [definition])[-1].node.end_point
+        for definition in definitions:
+            node, until = definition.node, definition.node.end_point
             start, end = self._with_comments(node, at), min(last, until.row - (until.column == 0))
             if end < at:  # on the same line as the previous one
                 continue
@@ -204,11 +186,6 @@ class Source:
             at = end + 1
         if at <= last:
             yield from self._between(at, last, above)
-
-    def _identity(self, definition: Definition) -> str | int:
-        """A key that all parts of one function share."""
-        in_parts = self.language in _MULTI_CLAUSE and definition.kind == _FUNCTION
-        return definition.name if in_parts else definition.node.id
 
     def _defined(self, definition: Definition, start: int, end: int, name: str, depth: int) -> Iterator[Chunk]:
         kind = "method" if definition.kind == _FUNCTION and "." in name else definition.kind
@@ -232,10 +209,9 @@ class Source:
         while end >= start and not self._lines[end].strip():
             end -= 1
         lines = [line for line in self._lines[start : end + 1] if line.strip() != "end"]
-        if not any(map(str.isalnum, chain.from_iterable(lines))):
-            return
-        for at, until in _portions(self._lines, start, end):
-            yield self._chunk(at, until, "block", above, "")
+        if any(map(str.isalnum, chain.from_iterable(lines))):
+            for at, until in _portions(self._lines, start, end):
+                yield self._chunk(at, until, "block", above, "")
 
     def _chunk(self, start: int, end: int, kind: str, name: str, head: str) -> Chunk:
         return Chunk(start + 1, end + 1, kind, name, head, "\n".join(self._lines[start : end + 1]))
@@ -247,7 +223,7 @@ class Source:
         while before is None and node.parent is not None and node.parent.start_byte == node.start_byte:
             node = node.parent  # the first in its body: its comment precedes the body
             before = node.prev_named_sibling
-        while before is not None and self._is_comment(before) and before.start_point.row >= first:
+        while before is not None and _COMMENT.search(before.type) and before.start_point.row >= first:
             most_between = 1 + self._lines[before.start_point.row].lstrip().startswith("/**")
             if before.end_point.row < start - most_between - (before.end_point.column == 0):
                 break
@@ -256,11 +232,6 @@ class Source:
             start = before.start_point.row
             before = before.prev_named_sibling
         return max(first, start)
-
-    def _is_comment(self, node: tree_sitter.Node) -> bool:
-        if _COMMENT.search(node.type):
-            return True
-        return node.type == "unary_operator" and _DOC_ATTRIBUTE.match(self.data, node.start_byte) is not None
 
     def _head(self, definition: Definition, start: int) -> tuple[str, str]:
         """The signature on one line; and the comment above, the signature and the docstring together."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     import tree_sitter
 
-_ENDINGS: Final = {
+_PARSED: Final = {
     "python": "py pyi pyx pxd",
     "javascript": "js jsx mjs cjs",
     "typescript": "ts mts cts",
@@ -27,10 +27,12 @@ _ENDINGS: Final = {
     "kotlin": "kt kts",
     "swift": "swift",
     "lua": "lua",
+}
+"""The languages whose grammars may be installed, with the ends of their files' names."""
+_ENDINGS: Final = _PARSED | {
     "haskell": "hs",
     "elixir": "ex exs",
     "zig": "zig",
-    # Without a grammar: cut at blank lines.
     "clojure": "clj cljs cljc",
     "crystal": "cr",
     "dart": "dart",
@@ -76,6 +78,8 @@ def language_of(path: str) -> str | None:
 @cache
 def parser_of(language: str) -> tree_sitter.Parser | None:
     """The parser of a language; None if its grammar is not installed, or is incompatible with the installed library."""
+    if language not in _PARSED:
+        return None
     package, function = _FUNCTIONS.get(language, (f"tree_sitter_{language}", "language"))
     try:
         import tree_sitter  # the extra `code` brings it, with the grammars

@@ -35,10 +35,10 @@ from tests.spaces import has_space
 
 DEATH = "reading a file has ended its process"
 FATAL = {
-    "zig": "import ctypes\n\ndef language():\n    ctypes.string_at(0)\n",  # a segmentation fault
+    "kotlin": "import ctypes\n\ndef language():\n    ctypes.string_at(0)\n",  # a segmentation fault
     "lua": "import os\n\ndef language():\n    os.abort()\n",
-    "haskell": "def language():\n    while True:\n        pass\n",
-    "elixir": "def language():\n    return bytes(1 << 40)\n",  # more memory than there is
+    "swift": "def language():\n    while True:\n        pass\n",
+    "scala": "def language():\n    return bytes(1 << 40)\n",  # more memory than there is
 }
 """Grammars, by their languages, that end or hold up whoever loads them."""
 
@@ -97,7 +97,7 @@ async def test_a_file_on_which_a_grammar_crashes_is_cut_without_it(
     tree: IndexedTree, grammars: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     files = {}
-    for ending, language in {"zig": "zig", "lua": "lua", "hs": "haskell", "ex": "elixir"}.items():
+    for ending, language in {"kt": "kotlin", "lua": "lua", "swift": "swift", "sc": "scala"}.items():
         (grammars / f"tree_sitter_{language}.py").write_text(FATAL[language])
         write(tree, f"fatal.{ending}", "fn open_valve\n")
         files[f"fatal.{ending}"] = "open_valve"
