@@ -60,9 +60,11 @@ def day(of: datetime) -> Span:
     return Span(start, start + DAY)
 
 
-def part_of_day(of: datetime, part: str) -> Span:
-    """The morning, afternoon, evening or night of that day."""
-    begins, ends = PARTS_OF_DAY[part]
+def part_of_day(of: datetime, part: str | None) -> Span:
+    """The morning, afternoon, evening or night of that day, or all of it."""
+    if part is None:
+        return day(of)
+    begins, ends = PARTS_OF_DAY[part.lower()]
     start = day(of).start
     return Span(start + timedelta(hours=begins), start + timedelta(hours=ends), timedelta(hours=6))
 

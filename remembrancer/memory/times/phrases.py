@@ -49,12 +49,7 @@ def _near_day(match: Match, now: datetime) -> Span:
     if "other" in words:
         return spans.ago(now, 2, "day", 6)
     of = now - DAY * (2 if "before" in words else words.startswith(("yesterday", "last")))
-    part = match["of_day"] or ("night" if "night" in words else "")
-    return spans.part_of_day(of, part.lower()) if part else spans.day(of)
-
-
-def _period(match: Match, now: datetime) -> Span:
-    return spans.period(now, match["period"].lower(), match["which"].lower() == "last")
+    return spans.part_of_day(of, match["of_day"] or ("night" if "night" in words else None))
 
 
 def _weekend(match: Match, now: datetime) -> Span:
@@ -65,8 +60,7 @@ def _weekend(match: Match, now: datetime) -> Span:
 def _weekday(match: Match, now: datetime) -> Span:
     """The latest such weekday before today, since today's would be called "today"."""
     index = [name[:3] for name in WEEKDAYS].index(match["weekday"].lower()[:3])
-    of = now - DAY * ((now.weekday() - index - 1) % 7 + 1)
-    return spans.part_of_day(of, match["of_day"].lower()) if match["of_day"] else spans.day(of)
+    return spans.part_of_day(now - DAY * ((now.weekday() - index - 1) % 7 + 1), match["of_day"])
 
 
 def _in_year(match: Match, now: datetime, span_of: Callable[[int], Span]) -> Span:
@@ -86,10 +80,6 @@ def _month(match: Match, now: datetime) -> Span:
     return _in_year(match, now, lambda year: spans.period(datetime(year, number, 1), "month"))
 
 
-def _month_of_last_year(match: Match, now: datetime) -> Span:
-    return spans.period(datetime(now.year - 1, _month_number(match), 1), "month")
-
-
 def _date(match: Match, now: datetime) -> Span:
     month, number = _month_number(match), int(match["day"])
     return _in_year(match, now, lambda year: spans.day(datetime(year, month, number)))
@@ -103,11 +93,6 @@ def _days(match: Match, now: datetime) -> Span:
     return Span(first.start, last.end)
 
 
-def _recently(match: Match, now: datetime) -> Span:
-    """The last month, and with less certainty the time before it."""
-    return Span(now - 30 * DAY, now, 30 * DAY)
-
-
 def _season(match: Match, now: datetime) -> Span:
     name = match["season"].lower()
     season = _in_year(match, now, lambda year: spans.season(year, name))
@@ -116,24 +101,21 @@ def _season(match: Match, now: datetime) -> Span:
     return season
 
 
-def _year(match: Match, now: datetime) -> Span:
-    return spans.period(datetime(int(match["year"]), 1, 1), "year")
-
-
 _RESOLVERS: Final[Mapping[str, Callable[[Match, datetime], Span]]] = {
     "ago": _ago,
     "rolling": _rolling,
     "near_day": _near_day,
-    "month_of_last_year": _month_of_last_year,
-    "period": _period,
+    "month_of_last_year": lambda match, now: spans.period(datetime(now.year - 1, _month_number(match), 1), "month"),
+    "period": lambda match, now: spans.period(now, match["period"].lower(), match["which"].lower() == "last"),
     "weekend": _weekend,
     "weekday": _weekday,
     "days": _days,
     "date": _date,
     "month": _month,
-    "recently": _recently,
+    # The last month, and with less certainty the time before it.
+    "recently": lambda _, now: Span(now - 30 * DAY, now, 30 * DAY),
     "season": _season,
-    "year": _year,
+    "year": lambda match, _: spans.period(datetime(int(match["year"]), 1, 1), "year"),
 }
 """The spans that phrases name at the local time of a query, by the names of their rules. They may raise ValueError or
 OverflowError."""

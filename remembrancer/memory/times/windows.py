@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from typing import Final
 
-from remembrancer.memory.times import calendar_spans as spans
 from remembrancer.memory.times.calendar_spans import Span
 from remembrancer.memory.times.languages import in_english
-from remembrancer.memory.times.phrases import LOOK_BACK, Phrase, counted, pattern_of, phrases
+from remembrancer.memory.times.phrases import LOOK_BACK, Phrase, pattern_of, phrases
 
 MAX_CHARACTERS: Final = 1000
 """The number of characters of a query that are read: a longer text is a document."""
@@ -26,7 +25,6 @@ _PLAIN: Final = str.maketrans(
     {"\u2019": "'", "\u017f": "s", "\u0131": "i", "\u0130": "I", "\u212a": "K", "\u2013": "-"}
 )
 """Letters that patterns fold into others when ignoring case, unlike tables of words."""
-_WEEK_OF = pattern_of(r"\bweek (?:of|beginning|starting) (?:on )?(?:the )?$")
 _RELATIONS: Final[Mapping[str, Callable[[Span, datetime], Span]]] = {
     "since": lambda span, now: Span(span.start, now, span.fade),
     "after": lambda span, now: Span(min(span.end, now), now, span.fade),
@@ -36,7 +34,6 @@ _RELATIONS: Final[Mapping[str, Callable[[Span, datetime], Span]]] = {
 }
 """The spans that words before a phrase make of its span."""
 _RELATION = re.compile(rf"\b(?P<word>{'|'.join(_RELATIONS)})\s+(?:(?<!about\s)on\s+)?(?:the\s+)?$", re.I)
-_DISTANCE = pattern_of("<count> <unit> (?P<word>before|after) (?:the )?$")
 _RANGE_BEGINS = re.compile(r"\b(?:between|from)\s+(?:on\s+)?(?:the\s+)?$", re.I)
 _RANGE_GOES_ON = re.compile(r"\s+(?:and|to|until|till|through)\s+(?:on\s+)?(?:the\s+)?", re.I)
 _AHEAD = re.compile(
@@ -140,24 +137,9 @@ def _between(first: Phrase, second: Phrase, now: datetime) -> Span:
 
 
 def _related(span: Span, before: str, now: datetime) -> Span:
-    """The span that "since", "before", "two weeks after" … make of a span."""
-    distance = _DISTANCE.search(before)
-    if distance:
-        return _away(span, distance, now)
-    if span.end - span.start <= spans.DAY and _WEEK_OF.search(before):
-        return spans.period(span.start, "week")
+    """The span that "since", "before" … make of a span."""
     relation = _RELATION.search(before)
     return _RELATIONS[relation["word"].lower()](span, now) if relation else span
-
-
-def _away(span: Span, distance: re.Match[str], now: datetime) -> Span:
-    """The span a distance before or after another, and until it or from it: an event dated relative to a day is
-    often mentioned on that day."""
-    least, most, unit = counted(distance)
-    count = most or least
-    if distance["word"].lower() == "before":
-        return Span(spans.back(span.start, count, unit), span.end, span.slack)
-    return Span(span.start, max(span.end, min(now, spans.back(span.end, -count, unit))), span.slack)
 
 
 def _window(span: Span, zone: tzinfo | None) -> TimeWindow | None:
