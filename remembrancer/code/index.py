@@ -6,7 +6,6 @@ import sqlite3
 import zlib
 from typing import Final, NamedTuple
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -32,12 +31,10 @@ class CodeSearch:
         defining = {place for name in names_in(question) for place in _definitions(connection, name, loaded)}
         scores = rank(loaded.corpus, postings, defining, asked)
         best = _best_of_files(scores, loaded.corpus.files, limit)
-        first = f"{_SHOWN} c.number IN (SELECT value FROM json_each(?)) ORDER BY start_line LIMIT 1"  # noqa: S608
-        numbers = [msgspec.json.encode(loaded.numbers[places].tolist()).decode() for places in best]
-        rows = [connection.execute(first, (alike,)).fetchall()[0] for alike in numbers]
+        rows = [connection.execute(_SHOWN, (int(loaded.numbers[place]),)).fetchall()[0] for place in best]
         return [
-            CodeChunk(*(tree_id, *row, zlib.decompress(text).decode("utf-8", "replace"), scores[at].item()))
-            for (at, *_), (*row, text) in zip(best, rows, strict=True)
+            CodeChunk(*(tree_id, *row, zlib.decompress(text).decode("utf-8", "replace"), scores[place].item()))
+            for place, (*row, text) in zip(best, rows, strict=True)
         ]
 
 
@@ -71,7 +68,7 @@ _OF_TERM: Final = """SELECT doc, CAST(substr(term, length(?1) + 2) AS INTEGER) F
     WHERE term >= ?1 || '^' AND term < ?1 || '_'"""
 _SHOWN: Final = """
     SELECT f.path, c.start_line, c.end_line, f.kind, c.kind, c.name, c.text
-    FROM code AS c JOIN files AS f ON f.number = c.file WHERE
+    FROM code AS c JOIN files AS f ON f.number = c.file WHERE c.number = ?
 """
 
 
@@ -91,8 +88,8 @@ def _loaded(connection: sqlite3.Connection, before: _Loaded) -> _Loaded:
     return _Loaded(changes, table[:, 0], corpus)
 
 
-def _best_of_files(scores: NDArray[np.float64], files: NDArray[np.int64], limit: int) -> list[NDArray[np.int64]]:
-    """The places of the best chunks of the best files, best first; several of a file if they tie."""
+def _best_of_files(scores: NDArray[np.float64], files: NDArray[np.int64], limit: int) -> list[int]:
+    """The places of the best chunk of each of the best files, best first."""
     places = np.flatnonzero(scores > 0)
     best = np.zeros(int(files.max(initial=-1)) + 1)
     np.maximum.at(best, files[places], scores[places])
@@ -100,4 +97,4 @@ def _best_of_files(scores: NDArray[np.float64], files: NDArray[np.int64], limit:
     chosen = np.argpartition(-best, depth - 1)[:depth] if depth else np.zeros(0, np.int64)
     chosen = chosen[np.lexsort((chosen, -best[chosen]))]
     own = (places[files[places] == file] for file in chosen.tolist() if best[file] > 0)
-    return [each[scores[each] == scores[each].max()] for each in own]
+    return [int(each[scores[each].argmax()]) for each in own]

@@ -3,6 +3,7 @@ written."""
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC
+from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -12,7 +13,7 @@ from remembrancer.memory.fields import FIELDS, Field, encode_object
 from remembrancer.memory.limits import MAX_ENTITIES, MAX_TAGS
 from remembrancer.memory.names import name_key
 from remembrancer.memory.open_ends import due_in
-from remembrancer.memory.sentences import cut_at_word
+from remembrancer.memory.sentences import cut_at_word, excerpt
 from remembrancer.memory.text import MAX_OBJECT_BYTES, shown
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.kinds import OPEN_END, SESSION_KINDS, Kind, kind_of_type, type_of_kind
@@ -316,23 +317,16 @@ def _with_passage(text: str, change: TextEdit) -> str:
 
 
 AROUND: Final = 40
-"""The number of characters that are shown on each side of the ends of a new passage."""
+"""The number of characters that are shown on each side of a new passage."""
 
 
 def changed_line(before: str, passage: TextEdit) -> str:
-    """The new passage with the rest of its line; of a long passage, both ends."""
+    """The beginning of the new passage, with the rest of its line."""
     above, below = before.split(passage.old)
     start, end = above.rpartition("\n")[2], below.partition("\n")[0]
-    left = start if len(start) <= AROUND else f"…{_last_words(start)}"
+    left = start if len(start) <= AROUND else f"…{cut_at_word(start[::-1], AROUND)[::-1]}"
     right = end if len(end) <= AROUND else f"{cut_at_word(end, AROUND)}…"
-    new = passage.new
-    if len(new) > 3 * AROUND:
-        new = f"{cut_at_word(new, AROUND)}…{_last_words(new)}"
-    return f"{left}{new}{right}"
-
-
-def _last_words(text: str) -> str:
-    return cut_at_word(text[::-1], AROUND)[::-1]
+    return f"{left}{excerpt(passage.new, 3 * AROUND)}{right}"
 
 
 def _merged(present: dict[str, Any], changes: dict[str, Any], name: str) -> dict[str, Any]:
@@ -370,13 +364,8 @@ def with_subjects(entities: tuple[EntityRef, ...]) -> tuple[EntityRef, ...]:
 
 def spans_of(versions: Iterable[int]) -> str:
     """Versions in ascending order as a readable text: `1 to 4, 7`."""
-    spans: list[list[int]] = []
-    for version in versions:
-        if spans and spans[-1][1] == version - 1:
-            spans[-1][1] = version
-        else:
-            spans.append([version, version])
-    return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in spans)
+    runs = ([each for _, each in run] for _, run in groupby(enumerate(versions), lambda item: item[1] - item[0]))
+    return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 
 
 def texts_of(now: RecordedFields, history: Iterable[HistoryEntry]) -> tuple[str, ...]:

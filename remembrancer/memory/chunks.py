@@ -130,25 +130,10 @@ class _Cutter:
         )
 
     def _pieces(self) -> Iterator[_Piece]:
-        """The pieces to pack. A heading stays with the text after it if both fit into a chunk."""
-        waiting: _Piece | None = None
+        """The pieces to pack."""
         for block in _filled(self._blocks, 0, len(self._blank)):
-            opens = block.level > 0
-            for each in self._cut(block):
-                piece = each._replace(opens_section=opens, heading=block.path)
-                if waiting is not None:
-                    tokens = waiting.tokens + estimate_tokens(self._text[waiting.end : piece.start]) + piece.tokens
-                    if tokens <= self._limit:
-                        piece = _Piece(waiting.start, piece.end, tokens, True, block.path)
-                    else:
-                        yield waiting
-                    waiting = None
-                if opens:
-                    waiting = piece
-                else:
-                    yield piece
-        if waiting is not None:
-            yield waiting
+            for piece in self._cut(block):
+                yield piece._replace(opens_section=block.level > 0, heading=block.path)
 
     def _cut(self, block: Block) -> Iterator[_Piece]:
         """A block in pieces that fit: the whole block, or its lines, or parts of a line."""

@@ -248,17 +248,12 @@ def _outlook(memory: PortableMemory, proposal: Proposal | None) -> Iterator[str]
         reason = f" ({memory.forgotten_reason})" if memory.forgotten_reason else ""
         yield f"Forgotten on {_day(memory.forgotten_at)}{reason}: recall leaves it out, and it can be restored."
     elif memory.status == "active" and memory.scope == "project" and proposal is not None:
-        yield _to_user(memory, proposal)
-
-
-def _to_user(memory: PortableMemory, proposal: Proposal) -> str:
-    if proposal.refused_at is None:
-        reason = proposal.reason.rstrip(".")
-        return f"Proposed to the user on {_day(proposal.proposed_at)}: {reason}. promote_memory accepts or refuses it."
-    for entry in memory.history:
-        if entry.change == "taken back" and entry.changed_at >= proposal.refused_at:
-            return f"Taken back from the user on {_day(entry.changed_at)}, and not proposed again."
-    return f"No longer proposed to the user: that was refused on {_day(proposal.refused_at)}."
+        on, reason = _day(proposal.proposed_at), proposal.reason.rstrip(".")
+        yield (
+            f"Proposed to the user on {on}: {reason}. promote_memory accepts or refuses it."
+            if proposal.refused_at is None
+            else f"No longer proposed to the user since {_day(proposal.refused_at)}."
+        )
 
 
 def _day(seconds: float) -> str:

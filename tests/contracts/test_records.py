@@ -299,7 +299,7 @@ LAMPS = "Lamps:\n- the oil of the first lantern lasts until six in the morning, 
         ("six", "seven", "…oil of the first lantern lasts until seven in the morning, and then it is dark"),
         ("first", "new", "- the oil of the new lantern lasts until six in the morning,…"),
         ("oil of the", "oil of our", "- the oil of our first lantern lasts until six in the…"),
-        ("wicks", "a " * 60 + "b", f"- {'a ' * 19}a…{'a ' * 19}b"),
+        ("wicks", "a " * 60 + "b", f"- {'a ' * 59}a …"),
         ("Lamps", "x " * 35 + "Lamps", f"{'x ' * 35}Lamps:"),
     ],
 )

@@ -62,7 +62,7 @@ def test_what_does_not_hold_or_is_no_rule_is_not_told() -> None:
         assert told(NPM, memory("pnpm", PNPM.content, **fields)) == []
 
 
-def test_a_word_of_most_actions_says_nothing_and_those_of_earlier_ones_fade() -> None:
+def test_a_word_of_most_actions_says_nothing() -> None:
     rule = memory("rule", "The crate ember holds the maths.", cosine=0.45)
     action = Action(path="crates/ember/lib.rs", new="width: 1600")
     past = PastActions()
@@ -74,11 +74,6 @@ def test_a_word_of_most_actions_says_nothing_and_those_of_earlier_ones_fade() ->
     past.add(NPM.terms)
     past.add(NPM.terms)
     assert told(NPM, PNPM, past=past) == ["pnpm"]
-    past = PastActions()
-    for _ in range(1200):
-        past.add(["ember"])
-    assert past.number < 500
-    assert past.novelty("ember") < 0.01 < 0.9 < past.novelty("redis")
 
 
 FUNCTION = Action(path="sums.py", new="def total(values):\n    return sum(values)\n")
