@@ -22,7 +22,7 @@ from remembrancer.actors.migrations import Schema, Step
 from remembrancer.code.words import last_part
 from remembrancer.memory.subword_tokens import subword_tokens
 from remembrancer.protocol.errors import RecordsUnusable, SchemaTooNew, SchemaTooOld
-from remembrancer.protocol.paths import database_files, delete_database, problem_of
+from remembrancer.protocol.paths import delete_database, problem_of
 
 if TYPE_CHECKING:
     from remembrancer.code.reader import ReadFile
@@ -156,8 +156,8 @@ SCHEMA: Final = Schema(
 )
 """The tables. An index of another version is rebuilt, so any change to how code is cut or counted is a new step."""
 BUSY_S: Final = 5.0
-MOST_LOG_BYTES: Final = 32 * 1024 * 1024
-"""A longer write-ahead log is checkpointed in the middle of the work."""
+LOG_LIMIT_BYTES: Final = 32 * 1024 * 1024
+"""The size to which the write-ahead log is truncated after a checkpoint."""
 
 logger = logging.getLogger(__name__)
 
@@ -225,6 +225,7 @@ class IndexWriter(ABC):
         try:
             for pragma in ("journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = ON", "secure_delete = ON"):
                 connection.execute(f"PRAGMA {pragma}")  # files lost in a power failure are read again
+            connection.execute(f"PRAGMA journal_size_limit = {LOG_LIMIT_BYTES}")
             SCHEMA.migrate(connection, self._path)
         except BaseException:
             connection.close()
@@ -287,9 +288,6 @@ class IndexWriter(ABC):
             )
             change = "INSERT INTO about VALUES ('', 'changes', 1) ON CONFLICT DO UPDATE SET value = value + 1"
             connection.execute(change)
-        if database_files(self._path)[1].stat().st_size > MOST_LOG_BYTES:
-            # While a reader is always open, SQLite does not truncate the log by itself.
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         return counts
 
     @abstractmethod

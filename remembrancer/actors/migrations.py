@@ -7,11 +7,10 @@ of the step in that release, as decimal digits (0.2.0 has 2 00 00; the first ste
 
 import contextlib
 import errno
-import mmap
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -118,13 +117,11 @@ class Schema:
         """
         if _version(connection) == self.latest:
             return
-        ((enforced,),) = connection.execute("PRAGMA foreign_keys").fetchall()
-        connection.execute("PRAGMA foreign_keys = OFF")  # a step may rebuild a table that others refer to
         try:
             connection.execute("BEGIN IMMEDIATE")
             found = _version(connection)  # read again, now that nobody else writes
             if found < self.latest:
-                self.refuse(path or Path(), found or _unnamed(connection))
+                self.refuse(path or Path(), found)
                 if path is not None and found:
                     no_room = f"there is no room to copy {path} before this release changes it"
                     write_checked_copy(path, copy_of(path, release_of(found)), no_room)
@@ -134,23 +131,21 @@ class Schema:
             if connection.in_transaction:  # a full disk ends the transaction
                 connection.execute("ROLLBACK")
             raise
-        finally:
-            connection.execute(f"PRAGMA foreign_keys = {enforced}")
 
     def _take_steps(self, connection: sqlite3.Connection, path: Path, found: int) -> None:
-        dangling = len(connection.execute("PRAGMA foreign_key_check").fetchall()) if found else 0
         for version, step in zip(self.versions, self.steps, strict=True):
-            if version <= found:
-                continue
-            try:
-                for statement in statements_of(step.statements):
+            for statement in statements_of(step.statements) if version > found else ():
+                try:
                     connection.execute(statement)
-            except (sqlite3.OperationalError, sqlite3.IntegrityError) as error:
-                if found and error.sqlite_errorcode & PRIMARY_CODE in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT):
-                    raise _not_migrated(path, found, str(error)) from error
-                raise
-        if found and len(connection.execute("PRAGMA foreign_key_check").fetchall()) > dangling:
-            raise _not_migrated(path, found, "rows would refer to missing rows")
+                except (sqlite3.OperationalError, sqlite3.IntegrityError) as error:
+                    code = error.sqlite_errorcode & PRIMARY_CODE
+                    if found and code in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT):
+                        release = release_of(found)
+                        raise RecordsUnusable(
+                            f"{path} cannot be upgraded from release {release} to {__version__} ({error}) and is "
+                            f"unchanged: release {release} reads it; please report this"
+                        ) from error
+                    raise
         connection.execute(f"PRAGMA user_version = {self.latest}")
 
 
@@ -246,40 +241,28 @@ def note_made(path: Path) -> None:
     (path.parent / BACKUPS).mkdir(mode=0o700, exist_ok=True)
 
 
-def drop_copies(path: Path, *words: str) -> None:
-    """Delete the copies of a file that contain one of these words; all copies if no word is given. Raises
-    `FileUnusable` if one cannot be read or deleted."""
+def drop_copies(path: Path) -> None:
+    """Delete all copies of a file. Raises `FileUnusable` if one cannot be deleted."""
     daily = (path.parent / BACKUPS).glob(f"{path.name}.*")  # includes unfinished ones
-    for copy in (*path.parent.glob(f"{path.name}.{COPY}-*"), *daily):
-        _drop([copy], words)
+    _delete((*path.parent.glob(f"{path.name}.{COPY}-*"), *daily))
 
 
-def drop_old_files(home: Path, *words: str) -> None:
-    """Delete the files of release 0.2.0, with their logs and copies: those that contain one of these words, or all if
-    no word is given. Raises as `drop_copies`."""
+def drop_old_files(home: Path) -> None:
+    """Delete the files of release 0.2.0, with their logs and copies. Raises as `drop_copies`."""
     for path in [path for pattern in (*OLD_FILES, *OLD_CATALOGUE) for path in home.glob(pattern)]:
-        _drop([*path.parent.glob(f"{path.name}*"), *(path.parent / BACKUPS).glob(f"{path.name}.*")], words)
+        _delete((*path.parent.glob(f"{path.name}*"), *(path.parent / BACKUPS).glob(f"{path.name}.*")))
 
 
-def _drop(paths: Sequence[Path], words: Sequence[str]) -> None:
-    """Delete files if one of them contains one of these words, or if there is no word."""
-    try:
-        if not words or any(_has(each, words) for each in paths):
-            for each in paths:
-                each.unlink(missing_ok=True)
-                sync_directory(each.parent)
-    except OSError as error:
-        why = error.strerror or error
-        raise FileUnusable(
-            f"{paths[0]} may still have what was erased, and cannot be deleted ({why}): delete it"
-        ) from error
-
-
-def _has(path: Path, words: Sequence[str]) -> bool:
-    if not path.stat().st_size:  # an empty file cannot be mapped
-        return False
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        return any(content.find(word.encode()) >= 0 for word in words)
+def _delete(paths: Iterable[Path]) -> None:
+    for each in paths:
+        try:
+            each.unlink(missing_ok=True)
+            sync_directory(each.parent)
+        except OSError as error:
+            why = error.strerror or error
+            raise FileUnusable(
+                f"{each} may still have what was erased, and cannot be deleted ({why}): delete it"
+            ) from error
 
 
 def write_copy(source: sqlite3.Connection, target: Path) -> None:
@@ -316,18 +299,6 @@ def damage_in(connection: sqlite3.Connection) -> str | None:
         if connection.execute(f"SELECT 1 FROM {table} WHERE instr({ends}, char(0)) LIMIT 1").fetchone():  # noqa: S608
             return f"a page of {table} is empty"
     return None
-
-
-def _unnamed(connection: sqlite3.Connection) -> int:
-    """The version of a database without a number, for refusing it: if it has content, it is older than all releases."""
-    return -1 if connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone() else 0
-
-
-def _not_migrated(path: Path, found: int, reason: str) -> RecordsUnusable:
-    return RecordsUnusable(
-        f"{path} cannot be upgraded from release {release_of(found)} to {__version__} ({reason}) and is unchanged: "
-        f"release {release_of(found)} reads it; please report this"
-    )
 
 
 def _version(connection: sqlite3.Connection) -> int:

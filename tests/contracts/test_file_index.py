@@ -4,12 +4,9 @@ import hashlib
 import logging
 import os
 import random
-import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -422,34 +419,6 @@ def test_a_zeroed_page_of_an_index_of_code_is_damage_wherever_it_is(tmp_path: Pa
         except RecordsUnusable:
             errors += 1
     assert errors > (len(whole) - empty) // 4096 // 2
-
-
-def test_the_log_is_cut_among_readers(
-    code_index: CodeOfTree, tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log, most = tmp_path / "code.db-wal", 200_000
-    monkeypatch.setattr("remembrancer.actors.index_file.MOST_LOG_BYTES", most)
-    is_over = threading.Event()
-
-    def ask() -> None:
-        reader = CodeIndex(tmp_path / "code.db")
-        while not is_over.is_set():
-            assert len(reader.listed(tree.root, "", 9)) == len(FILES)
-        reader.close()
-
-    lengths = []
-    with ThreadPoolExecutor(2) as threads:
-        asking = [threads.submit(ask) for _ in range(2)]
-        try:
-            for _ in range(60):
-                code_index.take(*FILES)
-                lengths.append(log.stat().st_size)
-        finally:
-            is_over.set()
-        for each in asking:
-            each.result()
-    grown = sum(later - earlier for earlier, later in pairwise(lengths) if later > earlier)
-    assert max(lengths) <= most < grown
 
 
 def answers(code_index: CodeOfTree) -> list[list[CodeChunk]]:

@@ -63,7 +63,7 @@ def test_a_session_stores_no_more_than_it_may(path: Path) -> None:
     assert "max_memories_per_session" in str(refused)
 
 
-def test_what_a_session_did_is_its_own_and_one_in_two_spaces_as_are_topics_that_mean_the_same(rig: RecordsRig) -> None:
+def test_what_a_session_did_is_its_own_and_one_in_two_spaces(rig: RecordsRig) -> None:
     user = rig.beside(USER)
     user.do(StartSession(SESSION), at=10.0)
     rig.do(StartSession(SESSION), at=20.0)
@@ -73,7 +73,7 @@ def test_what_a_session_did_is_its_own_and_one_in_two_spaces_as_are_topics_that_
     rig.say("theirs", session_id=OTHER_SESSION, tags=("secret",))
     alone = rig.records.describe_session(SESSION)
     assert alone.started_at == 20.0
-    user.say("a text", scope="user", tags=("auth-service", "tabs"))
+    user.say("a text", scope="user", tags=("AuthService", "tabs"))
     both = Reader.of([rig.records, user.records])
     described = both.describe_session(SESSION)
     assert (described.started_at, described.stored_by_type) == (10.0, {"semantic": 3, "episodic": 1})

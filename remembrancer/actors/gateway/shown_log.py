@@ -117,7 +117,7 @@ class ShownLog:
                     beginnings = {(project, quote[:QUOTED]) for quote in quotes}  # a long question was cut
                     forget = "UPDATE shown SET question = '' WHERE project = ? AND instr(question, ?)"
                     connection.executemany(forget, beginnings)
-            drop_copies(self._path, *memory_ids, *(quote[:QUOTED] for quote in quotes))
+            drop_copies(self._path)
 
     def move(self, old: str, new: str) -> None:
         """Move the entries of a project to another one, from any process. Raises `MemoryUnavailable`."""

@@ -152,7 +152,7 @@ class QueueFile:
                 raise MemoryUnavailable(
                     f"another program is reading {self._path}, whose log may still contain the memory"
                 )
-        drop_copies(self._path, memory_id)
+        drop_copies(self._path)
 
     def waiting(self) -> tuple[list[tuple[str, str, str]], int]:
         """The lanes, ids and memories of the queued operations, oldest first, and the number of rejected ones."""

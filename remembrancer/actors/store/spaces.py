@@ -323,4 +323,4 @@ def scrub_spaces(database: SqliteFile, now: float, memory_ids: Sequence[str], te
             if any(was_erased):
                 for table in (f"words_{number}", f"names_{number}"):  # words stay there until segments are merged
                     edits.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")  # noqa: S608 - our names
-    database.leave_nothing(memory_ids, texts)
+    database.leave_nothing(texts)

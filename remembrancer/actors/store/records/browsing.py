@@ -16,7 +16,7 @@ from remembrancer.actors.store.records.space import APART, shown_to
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
 from remembrancer.actors.store.records.sqlite_file import decode_names
 from remembrancer.actors.store.records.sqlite_records import Reader
-from remembrancer.memory.changes import MOVE_UNDONE, RESTORED, is_visible, standing, undoing
+from remembrancer.memory.changes import MOVE_UNDONE, RESTORED, undoing
 from remembrancer.memory.decay import DAY_S
 from remembrancer.memory.replacement import PROBABLE, RIVAL, counted_among, frame_of, two_things
 from remembrancer.protocol.browsing import (
@@ -38,7 +38,7 @@ from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.reads import Filters, GraphEntity, GraphFound, GraphRelationship, ListedMemory, ListedSession
 from remembrancer.protocol.runs import IMPORT, IMPORT_UNDONE
 from remembrancer.protocol.session_life import ToolCall, Turn
-from remembrancer.protocol.writes import MENTIONED_WITH, HistoryEntry
+from remembrancer.protocol.writes import MENTIONED_WITH
 
 LAST: Final = 1e12
 LINKS_PER_ENTITY: Final = 2
@@ -105,7 +105,7 @@ def _activity(records: Reader, request: ReadActivity) -> ActivityRead:
     if request.with_undo:
         of_spaces = tuple((row[0], change) for row, change in zip(rows, changes, strict=False))
         with spaces.file.reading() as connection:
-            changes = _with_undo(connection, of_spaces, request)
+            changes = _with_undo(connection, of_spaces)
     done = [(*row[:-2], row[-2] in records.users, bool(row[-1])) for row in runs if row[4]]
     happened = _happened(records, request, before)
     more = max(len(rows), len(happened)) > limit
@@ -138,21 +138,20 @@ def _happened(records: Reader, request: ReadActivity, before: float) -> tuple[Me
 
 
 def _with_undo(
-    connection: sqlite3.Connection, changes: Sequence[tuple[int, MemoryChanged]], request: ReadActivity
+    connection: sqlite3.Connection, changes: Sequence[tuple[int, MemoryChanged]]
 ) -> tuple[MemoryChanged, ...]:
-    """Add to changes, each paired with its memory's space, whether they are undone and what undoes them."""
+    """Add to changes, each paired with its memory's space, whether they are undone, and the version at which an undo
+    of the memory takes back its last one, unless that is refused."""
     undone = dict[tuple[int, str], set[int]]()
     undo = dict[tuple[int, str, int], int]()
     for space, memory_id in dict.fromkeys((space, each.memory_id) for space, each in changes):
-        edits = SqliteEdits(connection, space, 0.0)
-        history = edits.history(memory_id)
+        history = SqliteEdits(connection, space, 0.0).history(memory_id)
         known = undoing(history)
         undone[space, memory_id] = known.undone
         imported = max((each.version for each in history if "imported" in each.details), default=0)
-        if not any(each.version > imported for each in known.standing):
-            continue  # an import is undone as a whole
-        last, version = _last_undoable(edits, memory_id, history, request)
-        undo[space, memory_id, last] = version
+        for last in known.standing[-1:]:  # an import is undone as a whole, and no memory returns to its session
+            if last.version > imported and last.details.get("previous_scope") != "session":
+                undo[space, memory_id, last.version] = history[-1].version
     return tuple(
         msgspec.structs.replace(
             each,
@@ -161,29 +160,6 @@ def _with_undo(
         )
         for space, each in changes
     )
-
-
-def _last_undoable(
-    space: SqliteEdits, memory_id: str, history: Sequence[HistoryEntry], viewer: ReadActivity
-) -> tuple[int, int]:
-    """The version that an undo of a memory would take back, and the current version. Both are 0 if that would undo a
-    change of another memory, or is refused in this project."""
-    memory = space.memory(memory_id)
-    try:
-        found = None if memory is None else next_undo(space, memory, history, viewer.session_id)
-    except InvalidInput:
-        return 0, 0
-    if found is None or found.last is None or found.memory.id != memory_id:
-        return 0, 0
-    last, now = found.last, found.memory.now
-    by = space.memory(last.details["by"]) if last.details.get("by") else None
-    if by is not None and is_visible(by.now, viewer.session_id):
-        changes = standing(space.history(by.id))
-        if changes and changes[-1].operation_id == last.operation_id:
-            return 0, 0
-    scope = last.details.get("previous_scope", found.after.scope)
-    can_move = scope in (now.scope, "user") or (scope == "project" and found.memory.source_project == viewer.project.id)
-    return (last.version, found.memory.version) if can_move else (0, 0)
 
 
 def undo_forgets(space: SqliteEdits, memory_id: str, session_id: str) -> bool:

@@ -1,13 +1,11 @@
 """Sessions as rows: the registry, turns and tool calls, and a space's data about a session."""
 
-from collections import Counter
 from typing import Final
 
 from remembrancer.actors.store.records.memory_rows import read_memory
 from remembrancer.actors.store.records.space import Spaces
 from remembrancer.actors.store.records.sqlite_file import Query, as_json, decode_names
 from remembrancer.actors.store.records.types import Memory
-from remembrancer.memory.names import name_key
 from remembrancer.protocol.kinds import MEMORY_TYPES, SCOPES, SESSION_RECORD
 from remembrancer.protocol.reads import SessionDescription
 from remembrancer.protocol.runs import Topic
@@ -57,8 +55,6 @@ def open_sessions(query: Query) -> list[SessionEntry]:
 TOPICS: Final = 10
 TOPICS_OF: Final = 1000
 """The number of a session's last memories from which its topics are taken."""
-CANDIDATES: Final = 100
-"""The number of topics before those of the same name are merged."""
 
 _OF_EACH_TYPE: Final = ", ".join(f"total(type = '{kind}')" for kind in MEMORY_TYPES)
 _LATEST: Final = " UNION ALL ".join(
@@ -104,25 +100,20 @@ def describe_session(query: Query, spaces: Spaces, session_id: str) -> SessionDe
 
 
 def _topics_of(query: Query, session_id: str) -> tuple[str, ...]:
-    """Return the topics of a session's last memories, the most common first. Topics of the same name count together,
-    under the most used spelling."""
+    """Return the topics of a session's last memories, the most common first."""
     topics = query(
         f"""WITH latest AS MATERIALIZED (
                SELECT number FROM ({_LATEST}) ORDER BY number DESC LIMIT ?2)
-           SELECT topic, count(DISTINCT number) AS memories FROM (
+           SELECT topic FROM (
                SELECT m.number, e.name AS topic FROM latest AS m
                JOIN memory_entities AS link ON link.memory = m.number JOIN entities AS e ON e.number = link.entity
                WHERE NOT link.found
                UNION ALL SELECT m.number, t.value FROM latest
                JOIN memories AS m ON m.number = latest.number JOIN json_each(m.tags) AS t)
-           GROUP BY topic ORDER BY memories DESC, topic LIMIT ?3""",  # noqa: S608 - our names
-        (session_id, TOPICS_OF, CANDIDATES),
+           GROUP BY topic ORDER BY count(DISTINCT number) DESC, topic LIMIT ?3""",  # noqa: S608 - our names
+        (session_id, TOPICS_OF, TOPICS),
     )
-    names: dict[str, Counter[str]] = {}
-    for name, count in topics:
-        names.setdefault(name_key(name), Counter())[name] += count
-    ranked = sorted(names.values(), key=lambda alike: (-alike.total(), min(alike)))
-    return tuple(alike.most_common(1)[0][0] for alike in ranked[:TOPICS])
+    return tuple(topic for (topic,) in topics)
 
 
 def read_topics(query: Query) -> tuple[Topic, ...]:

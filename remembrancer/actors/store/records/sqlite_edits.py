@@ -126,16 +126,8 @@ class SqliteEdits(SpaceConnection):
         )
 
     def rename_project(self, old: str, new: str) -> None:
-        """Rename a project where memories came from it or were observed in it."""
+        """Rename the project that memories came from."""
         self.execute("UPDATE memories SET source_project = ? WHERE space = @SPACE AND source_project = ?", (new, old))
-        self.execute(
-            """UPDATE cross_project_patterns AS p SET source_projects = (
-                   SELECT json_group_array(project) FROM (
-                       SELECT iif(value = ?2, ?1, value) AS project FROM json_each(p.source_projects)
-                       GROUP BY project ORDER BY min(key)))
-               WHERE space = @SPACE AND instr(source_projects, ?2)""",
-            (new, old),
-        )
 
     # Queries of rules.
 

@@ -28,7 +28,6 @@ from remembrancer.protocol.errors import (
 )
 from remembrancer.protocol.paths import problem_of
 
-READ_BYTES: Final = 1024 * 1024
 LOG_LIMIT_BYTES: Final = 4 * 1024 * 1024
 """The size to which the write-ahead log is truncated after a checkpoint."""
 BUSY_TIMEOUT_S: Final = 0.2
@@ -98,9 +97,6 @@ class SqliteFile:
         self._in_use = 0
         """The number of reading connections in use."""
         self._closed = False
-        self._bytes: int | None = None
-        """A descriptor of the file, once its bytes were looked at. It stays open as long as the connections: to close
-        one drops all locks that the process has on the file, and then another program would remove the log."""
         self.writing = threading.RLock()
         """Held during a transaction: shared lanes are written by their own threads."""
         self._synchronous = synchronous
@@ -137,9 +133,9 @@ class SqliteFile:
             ((is_busy, _, _),) = self.writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         return not is_busy
 
-    def leave_nothing(self, ids: Sequence[str] = (), texts: Sequence[str] = ()) -> None:
-        """Remove deleted content from the log, and delete the copies of former releases: all copies of the database,
-        and those files of release 0.2.0 that contain one of these ids or texts. The database is rewritten if it still
+    def leave_nothing(self, texts: Sequence[str] = ()) -> None:
+        """Remove deleted content from the log, and delete all copies of the database and the files of release 0.2.0.
+        The database is rewritten if it still
         contains one of the texts, or if these are unknown: when SQLite moves rows between pages, it leaves
         their bytes in unused space, which `secure_delete` does not reach.
 
@@ -152,8 +148,7 @@ class SqliteFile:
             with self.writing:
                 self.writer.execute("VACUUM")
             self._empty_whole_log()
-        if words := (*ids, *texts):
-            drop_old_files(self.path.parent, *words)
+        drop_old_files(self.path.parent)
         drop_copies(self.path)
 
     def _empty_whole_log(self) -> None:
@@ -164,14 +159,10 @@ class SqliteFile:
             )
 
     def _has_any(self, texts: Sequence[str]) -> bool:
-        words = [text.encode() for text in texts]
-        if self._bytes is None:
-            self._bytes = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        step, overlap = max(READ_BYTES, 2 * max(map(len, words))), max(map(len, words))
-        starts = range(0, os.fstat(self._bytes).st_size, step - overlap)
-        return any(
-            word in content for start in starts for content in [os.pread(self._bytes, step, start)] for word in words
-        )
+        """True if the bytes of the database contain one of these texts, also in unused space."""
+        with self.writing:
+            content = self.writer.serialize()
+        return any(text.encode() in content for text in texts)
 
     def close(self) -> None:
         """Close all connections once the running queries have finished. May be called twice."""
@@ -182,9 +173,6 @@ class SqliteFile:
                 self._idle.pop().close()
         with self.writing:
             self.writer.close()
-        if self._bytes is not None:
-            os.close(self._bytes)
-            self._bytes = None
 
     def read(self, query: str, arguments: Sequence[object] | Mapping[str, object] = ()) -> list[Any]:
         """Return all rows of a query, as of the last commit. From any thread."""
