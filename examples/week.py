@@ -134,18 +134,14 @@ class Week:
             if other is not None:
                 await other
 
-        def ended() -> list[sqlite3.Row]:
-            query = """SELECT memories_promoted FROM sessions JOIN spaces ON spaces.number = space
-                       WHERE session_id = ? AND status != 'active' AND spaces.name != 'user'"""
-            return self._rows(query, session_id)
+        query = """SELECT 1 FROM sessions JOIN spaces ON spaces.number = space
+                   WHERE session_id = ? AND status != 'active' AND spaces.name != 'user'"""
 
         async def is_over() -> bool:
-            return bool(ended())
+            return bool(self._rows(query, session_id))
 
         await wait_until(is_over, WAIT_S)
-        promoted = sum(row["memories_promoted"] for row in ended())
-        about = f"[cyan]{session['project']}[/], {session['about']}"
-        self._console.print(f"  {number:>2} {about}: {promoted} promoted", soft_wrap=True)
+        self._console.print(f"  {number:>2} [cyan]{session['project']}[/], {session['about']}", soft_wrap=True)
 
     async def _step(self, client: StdioClient, number: int, step: Json) -> set[str]:
         """Do a step of a session, and return the memories that were read in full."""

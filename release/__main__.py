@@ -1,5 +1,4 @@
-"""Builds the published files into `dist/` and checks them: the wheel, the bundle for desktop clients, and
-`server.json`.
+"""Builds the published files into `dist/`: the wheel, the bundle for desktop clients, and `server.json`.
 
 Sources: the schema of the MCP registry of 2025-12-11 (https://static.modelcontextprotocol.io) and version 0.3 of the
 manifest of MCP bundles (https://github.com/modelcontextprotocol/mcpb).
@@ -31,25 +30,13 @@ PLACEHOLDERS: Final = (
 holds the copyright. Remove each here when its name is final."""
 DESCRIPTION: Final = "Long-term memory on your own machine: found by meaning and words, durable, undoable."
 SCHEMA: Final = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
-IN_THE_WHEEL: Final = (
-    "remembrancer/py.typed",
-    "remembrancer/commands/clients.toml",
-    "remembrancer/claude_plugin/.claude-plugin/marketplace.json",
-    "remembrancer/claude_plugin/.mcp.json",
-    "remembrancer/claude_plugin/hooks/hooks.json",
-)
-WITH_VERSION: Final = (
-    "remembrancer/claude_plugin/.claude-plugin/plugin.json",
-    "remembrancer/actors/bridge/prepared_answers.json",
-)
-"""The files of the wheel that repeat the version, whose single source is `remembrancer/__init__.py`."""
 LONG_AGO: Final = (1980, 1, 1, 0, 0, 0)
 """The time of every file in the bundle, so that the same wheel always gives the same bundle."""
 
 
 def main(argv: list[str]) -> int:
-    """Build and check everything; with `check` also that it can be published, with no placeholder in it. `home`
-    makes the home of this release for the tests of later ones. Returns the exit status."""
+    """Build everything; with `check` only if it can be published, with no placeholder in it. `home` makes the home of
+    this release for the tests of later ones. Returns the exit status."""
     if argv == ["home"]:
         from release.home import make_homes  # it needs the packages of the tests
 
@@ -67,10 +54,8 @@ def main(argv: list[str]) -> int:
     bundle = build_bundle(wheel, out / f"remembrancer-{__version__}.mcpb")
     server = out / "server.json"
     server.write_bytes(msgspec.json.format(msgspec.json.encode(make_server(bundle)), indent=2) + b"\n")
-    faults = check(wheel)
-    for line in faults or [str(path) for path in (wheel, bundle, server)]:
-        print(line)
-    return 1 if faults else 0
+    print(wheel, bundle, server, sep="\n")
+    return 0
 
 
 def build_wheel(out: Path) -> Path:
@@ -145,20 +130,6 @@ def make_server(bundle: Path) -> dict[str, Any]:
             },
         ],
     }
-
-
-def check(wheel: Path) -> list[str]:
-    """Return the faults of a wheel and of what is published with it, one line each."""
-    faults: list[str] = []
-    if f"mcp-name: {SERVER_NAME}" not in (ROOT / "README.md").read_text(encoding="utf-8"):
-        faults.append(f"README.md does not say 'mcp-name: {SERVER_NAME}', by which the registry knows the package")
-    with zipfile.ZipFile(wheel) as packed:
-        names = set(packed.namelist())
-        faults += [f"{wheel.name} lacks {name}" for name in (*IN_THE_WHEEL, *WITH_VERSION) if name not in names]
-        for name in names.intersection(WITH_VERSION):
-            if f'"version": "{__version__}"' not in packed.read(name).decode():
-                faults.append(f"{name} in {wheel.name} does not say that it is of {__version__}")
-    return faults
 
 
 if __name__ == "__main__":

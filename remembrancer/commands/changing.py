@@ -15,9 +15,7 @@ import click
 from remembrancer.commands.finding import author_of_change, clients_of, local_time, log_of, minute, tags_given
 from remembrancer.commands.report import YES, Report, argument, confirm, flag, option
 from remembrancer.commands.selection import (
-    WHERE_TO,
     Answer,
-    KindChoice,
     Where,
     as_notes,
     memory_command,
@@ -106,7 +104,7 @@ FIELDS: Final = (
         metavar="DAY",
         help="The day it happened: yesterday, Tuesday, 2026-02-20; none removes it.",
     ),
-    option("--kind", type=KindChoice(KINDS, case_sensitive=False), metavar="KIND", help=", ".join(KINDS)),
+    option("--kind", type=click.Choice(KINDS, case_sensitive=False), metavar="KIND", help=", ".join(KINDS)),
     option("--importance", type=click.FloatRange(0, 1), metavar="0-1", help="The memory's importance."),
     option("--summary", metavar="TEXT", help="A one-line summary of a long text."),
     flag("--allow-secrets", help="Allow text that looks like a credential."),
@@ -120,7 +118,6 @@ FIELDS: Final = (
     option("--tag", multiple=True, callback=tags_given, metavar="TAG", help="May be given several times; a,b are two."),
     option("--supersedes", type=memory_id, metavar="ID", help="The memory that this one replaces."),
     *FIELDS,
-    where_options=WHERE_TO,
 )
 def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bool, **given: Any) -> Report:
     """Remember something, for this project or (with --user) everywhere."""
@@ -150,8 +147,6 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
     ids = answer["ids"] if "ids" in answer else [answer["memory_id"]]
     stored = [(_as_stored(where, each, answer) or {"content": content}, short(each)) for each in ids]
     line = "\n".join(f"{known} for {owner}{_state_of(it)}: {excerpt(it['content'])}  {name}" for it, name in stored)
-    if answer.get("already_known") and given["kind"] not in (None, stored[0][0].get("kind", given["kind"])):
-        line += f" (its kind stays: 'remembrancer edit {stored[0][1]} --kind {given['kind']}' changes it)"
     if given["supersedes"] is not None:
         line += f". It replaces: {_name_of(where, given['supersedes'], answer)}"
     report = _done(answer, line)
@@ -268,12 +263,9 @@ def _settle(where: Where, memory: str, relation: str, reason: str | None) -> Rep
     from remembrancer.protocol.browsing import MOST_PAIRS, FindUndecided
 
     for place, conversation in where.conversations():
-        # A search also marks pairs that Review hides.
-        for hidden in (False, True):
-            viewer = place.project, where.session or SHELL_SESSION
-            review = ask_store(FindUndecided(*viewer, MOST_PAIRS, alike=not hidden, with_hidden=hidden))
-            if pairs := [pair for pair in review.pairs if has_part(pair.older.id, short(memory))]:
-                break
+        viewer = place.project, where.session or SHELL_SESSION
+        review = ask_store(FindUndecided(*viewer, MOST_PAIRS, with_hidden=True))  # a search also marks hidden ones
+        pairs = [pair for pair in review.pairs if has_part(pair.older.id, short(memory))]
         if relation == "supersedes" and len(pairs) > 1:
             newer = ", ".join(f"“{excerpt(pair.newer.content, QUOTED)}” ({short(pair.newer.id)})" for pair in pairs)
             command = f"'remembrancer edit NEWER --supersedes {short(memory)}{where.repeated}'"

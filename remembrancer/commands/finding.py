@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from itertools import groupby, takewhile
+from itertools import groupby
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, Final
@@ -25,7 +25,6 @@ from remembrancer.commands.report import Line, Report, Rows, argument, flag, opt
 from remembrancer.commands.selection import (
     Answer,
     GatewayConnection,
-    KindChoice,
     Where,
     as_notes,
     memory_command,
@@ -34,7 +33,7 @@ from remembrancer.commands.selection import (
     warnings_of,
     with_short_ids,
 )
-from remembrancer.commands.terminal import Terminal, notice_when_slow, table
+from remembrancer.commands.terminal import notice_when_slow, styled
 from remembrancer.memory.open_ends import asks_for_open_ends
 from remembrancer.memory.sentences import excerpt, one_line, without_marks
 from remembrancer.memory.text import NAMELESS, count, tags_in
@@ -45,18 +44,12 @@ from remembrancer.protocol.session_life import SHELL_SESSION, author_of
 
 MEANING_S: Final = 3.0
 """The time that a search waits for a model to load; then it searches by words only, and says so."""
-NARROW: Final = 110
-"""The terminal width, in columns, below which a memory in a list gets lines of its own."""
 BEST: Final = 5
 """The number of search results shown by default."""
 QUOTED_CHARACTERS: Final = 60
 """The number of characters that a "replaced by" mark quotes of the newer memory."""
 LONGEST: Final = 500
 """The number of characters of a memory that a list shows at a terminal; `show` shows all, and so does a pipe."""
-LEAD: Final = 40
-"""The number of characters that a history at a terminal shows of a long text before its first difference."""
-LONGEST_PLACE: Final = 30
-"""The longest id or path, in characters, that a list shows in a column beside the texts."""
 MOST_LISTED: Final = 1000
 """The maximum number of memories that `list_memories` lists."""
 NAMED_SESSIONS: Final = 200
@@ -74,11 +67,6 @@ INCOMING: Final = {"supersedes": "replaced by", "related_to": "related to", "con
 def tags_given(_: click.Context, __: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
     """The tags of a repeated option or argument, each of which may have several, separated by commas."""
     return tuple(dict.fromkeys(tag for value in values for tag in tags_in(value) or (value,)))
-
-
-def _tags_sought(_: click.Context, __: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
-    """The same for a filter, which also finds a tag with a comma, as earlier releases stored them."""
-    return tuple(dict.fromkeys(tag for value in values for tag in (value, *tags_in(value))))
 
 
 def since(text: str) -> str:
@@ -120,14 +108,14 @@ LISTED: Final = (*KINDS, SESSION_RECORD)
 FILTERS: Final = (
     NUMBER,
     option(
-        "--kind", multiple=True, type=KindChoice(LISTED, case_sensitive=False), metavar="KIND", help=", ".join(LISTED)
+        "--kind", multiple=True, type=click.Choice(LISTED, case_sensitive=False), metavar="KIND", help=", ".join(LISTED)
     ),
     option("--type", multiple=True, type=click.Choice(MEMORY_TYPES), metavar="TYPE", help=", ".join(MEMORY_TYPES)),
     option(
         "--tag",
         "tags",
         multiple=True,
-        callback=_tags_sought,
+        callback=tags_given,
         metavar="TAG",
         help="Only memories with one of these tags (a,b are two).",
     ),
@@ -263,11 +251,9 @@ def _in_order(
     else:
         latest = itemgetter("forgotten_at") if given["only_forgotten"] else _happened
         memories.sort(key=itemgetter("importance") if order else latest, reverse=True)
-    is_filtered = any(value for name, value in given.items() if name != "number")
-    none_fits = "No memory here fits these options." if is_filtered else "There are no memories here."
-    none_fits = "There are no open ends here." if order == "due" else none_fits
-    if order != "due" and not given["only_forgotten"]:
-        none_fits += " --only-forgotten lists the forgotten ones."
+    is_restricted = order == "due" or given["only_forgotten"]
+    none_fits = f"No {'open end' if order == 'due' else 'memory'} here fits."
+    none_fits += "" if is_restricted else " --only-forgotten lists the forgotten ones."
     note = heading if memories else _nothing(where, none_fits)
     return _listing(
         memories[:most], warnings, note=note, more=more, status=exit_codes.OK if memories else status_of_none
@@ -280,21 +266,7 @@ def _nothing(where: Where, otherwise: str) -> str:
     if anything:
         return otherwise
     elsewhere = "" if where.all_projects else "; --all-projects looks in all projects"
-    parent = "" if where.user else _parent(where)
-    return f"Nothing is remembered here yet: 'remembrancer add TEXT' adds a memory{elsewhere}.{parent}"
-
-
-def _parent(where: Where) -> str:
-    """The sentence that a directory above this one, outside of a repository, has memories; empty if none has."""
-    from remembrancer.commands.home_reader import known_projects
-    from remembrancer.commands.runtime_client import paths_here
-
-    with suppress(RemembrancerError):  # it is only a hint
-        owners = {project.path for project in known_projects(paths_here()) if project.memories}
-        for parent in map(str, Path(where.places[0].directory).resolve().parents):
-            if parent in owners:
-                return f" {parent} has memories: outside of a git repository, each directory is a project of its own."
-    return ""
+    return f"Nothing is remembered here yet: 'remembrancer add TEXT' adds a memory{elsewhere}."
 
 
 def _read_notes(where: Where) -> tuple[bool, dict[str, str]]:
@@ -374,13 +346,8 @@ def _listing(
     notes = [*as_notes(warnings), *filter(None, (note, "" if at_terminal else more))]
     if not memories:
         return Report(facts, (), status, notes)
-    is_narrow = Terminal().width < NARROW or any(len(_place(memory)) > LONGEST_PLACE for memory in memories[:most])
-    listed = table()
-    listed.show_header = not is_narrow
-    listed.add_column("memory", ratio=1, overflow="fold")
-    for column in () if is_narrow else ("when", "scope", "kind", "id"):
-        listed.add_column(column, no_wrap=True)
     words = {memory["id"]: memory["content"] for memory in memories if "id" in memory}
+    listed: list[Line] = []
     piped, has_projects = [], any("project" in memory for memory in memories)
     for memory in memories[:most]:
         day, scope, place, marks = _day(memory), memory["scope"], _place(memory), _marks(memory, words)
@@ -392,12 +359,9 @@ def _listing(
         text = memory.get("summary") or memory["content"]
         text = escape(text if len(text) <= LONGEST else excerpt(text, LONGEST))
         about = (day, f"{scope} {memory['project_name']}" if "project" in memory else scope, kind, place)
-        if is_narrow:
-            coloured.append(f"[dim]{escape(' · '.join(filter(None, about)))}[/dim]")
-            listed.add_row(f"{text}\n  {' · '.join(coloured)}")
-        else:
-            listed.add_row(" ".join([text, *coloured]), *about)
-    return Report(facts, [listed, more] if more and at_terminal else listed, notes=notes, piped=piped)
+        coloured.append(f"[dim]{escape(' · '.join(filter(None, about)))}[/dim]")
+        listed.append(styled(f"{text}\n  {' · '.join(coloured)}"))
+    return Report(facts, [*listed, more] if more and at_terminal else listed, notes=notes, piped=piped)
 
 
 def _place(memory: Answer) -> str:
@@ -596,15 +560,9 @@ def _details(where: Where, answer: Answer, clients: Mapping[str, str]) -> list[L
     projects = [place.project.id for place in where.places] if links else []
     words = first_words(paths_here(), projects, [other for _, other in links])
     lines += [f"{relation}: {words.get(other, 'not here')}  {short(other)}" for relation, other in links]
-    session = f"session {answer['session_id']}"
-    for why in answer.get("why", ()):
-        if why.startswith("Stored for"):
-            continue  # shown above
-        reason = why.replace(session, author_of_change(answer, clients))
-        reason = reason.replace("promote_memory", "'remembrancer edit ID --to'")
-        for other, text in words.items():
-            reason = reason.replace(other, f"“{text}” ({short(other)})")
-        lines.append(f"- {reason}")
+    stored, session = "Stored for", f"session {answer['session_id']}"  # shown above
+    whys = (why.replace(session, author) for why in answer.get("why", ()) if not why.startswith(stored))
+    lines += [f"- {with_short_ids(why).replace('promote_memory', 'edit ID --to')}" for why in whys]
     return [*lines, short(answer["id"])]
 
 
@@ -624,7 +582,7 @@ def _changes(where: Where, answer: Answer, clients: Mapping[str, str]) -> tuple[
         for name in entry.get("fields", ()):
             if name != "status":
                 values = [one_line(_plain(state.get(name, "none"))) for state in (before, after) if state]
-                changes.append(f"{name}: {' → '.join(_changed(*values) if before else values)}")
+                changes.append(f"{name}: {' → '.join(values)}")
         changes += [f"{name}: {with_short_ids(str(entry[name]))}" for name in ("by", "reason") if name in entry]
         name, author = entry.get("undid") or entry["change"], author_of_change(entry, clients)
         change = ("undone: " if "undid" in entry else "") + CHANGE_WORDS.get(name, name)
@@ -632,20 +590,10 @@ def _changes(where: Where, answer: Answer, clients: Mapping[str, str]) -> tuple[
     return facts, [excerpt(answer["content"], LONGEST), Rows(("version", "when", "change", "by", "what"), rows)]
 
 
-def _changed(before: str, after: str) -> tuple[str, str]:
-    """Two values; at a terminal, long texts begin shortly before their first difference."""
-    if not sys.stdout.isatty() or max(len(before), len(after)) <= LONGEST:
-        return before, after
-    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False)))
-    begins = before[: max(0, same - LEAD)].rfind(" ") + 1
-    one, other = (f"{'… ' if begins else ''}{excerpt(text[begins:])}" for text in (before, after))
-    return one, other
-
-
 def _showings(where: Where, ids: Sequence[str], number: int) -> Report:
     """The answers in which memories were shown to sessions, according to the log."""
     from remembrancer.actors.gateway.shown_log import ShownLog
-    from remembrancer.commands.home_reader import first_words_then
+    from remembrancer.commands.home_reader import first_words
     from remembrancer.commands.runtime_client import paths_here
 
     log = ShownLog(paths_here().home, kept_s=0.0)
@@ -654,8 +602,8 @@ def _showings(where: Where, ids: Sequence[str], number: int) -> Report:
     latest = [log.read(memory_id=name, **filters) for name in ids or ("",)]
     entries = [row for rows in latest for row in rows[:number]]
     clients = clients_of(where) if entries else {}
-    named = {(entry.memory_id, entry.at) for entry in entries if entry.memory_id}
-    words = first_words_then(paths_here(), {entry.project for entry in entries}, named) if named else {}
+    ids_shown = {entry.memory_id for entry in entries if entry.memory_id}
+    words = first_words(paths_here(), {entry.project for entry in entries}, ids_shown) if entries else {}
     lines = []
     for (at, session, tool, question), rows in groupby(entries, attrgetter("at", "session_id", "tool", "question")):
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
@@ -663,7 +611,7 @@ def _showings(where: Where, ids: Sequence[str], number: int) -> Report:
         asked = f": {one_line(question)}" if question else ""
         lines.append(f"{when}  {author}, {tool.replace('_', ' ')}{asked}")
         for row in rows:
-            text = words.get((row.memory_id, at), "not here")
+            text = words.get(row.memory_id, "not here")
             without_id = f"  {row.place}  a part of a file" if row.place else "  nothing was found"
             lines.append(f"  {row.place}  {text}  {short(row.memory_id)}" if row.memory_id else without_id)
     nothing = f"{'None of these' if ids else 'No memory'} has been shown to a session here yet."
@@ -681,23 +629,15 @@ def _graph(where: Where, entity: str, relation: str | None, depth: int | None, n
     arguments = {"entity": entity or None, "depth": depth, "relationship_type": relation}
     limit = max(number, MOST_ENTITIES) if is_overview else number
     answer = where.first().call("search_knowledge_graph", limit=limit, **arguments)
-    notes, hidden = [*as_notes(warnings_of(answer))], 0
+    notes = [*as_notes(warnings_of(answer))]
     if is_overview:
         proper = [entity for entity in answer["entities"] if is_proper(entity["name"], entity["type"])]
-        hidden = len(answer["entities"]) - len(proper)
-        if hidden:
+        if hidden := len(answer["entities"]) - len(proper):
             notes.append(f"Not listed: {count(hidden, 'identifier')}. 'remembrancer show --graph NAME' shows one.")
         answer["entities"] = proper[:number]
-    is_known = bool(answer["entities"])
-    if relation and (is_known or not entity) and not any(entity["relationships"] for entity in answer["entities"]):
-        nothing = f"{entity} has no relation {relation!r}" if entity else f"No entity has a relation {relation!r}"
-        return Report(answer, nothing, notes=notes)
-    if not is_known:
-        nothing = (
-            f"No entity {entity!r} is known" if entity else f"No {'names' if hidden else 'entities'} are known yet"
-        )
+    if not any(item["relationships"] or not relation for item in answer["entities"]):
         near = ", ".join(answer.get("suggestions", ()))
-        return Report(answer, f"{nothing}: did you mean {near}?" if near else nothing, notes=notes)
+        return Report(answer, f"No entity fits: did you mean {near}?" if near else "No entity fits.", notes=notes)
     rows = []
     for item in answer["entities"]:
         kind = "" if item["type"] == "custom" else item["type"]

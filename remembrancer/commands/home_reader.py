@@ -53,9 +53,6 @@ PROJECTS: Final = f"""
         LEFT JOIN spaces AS lane ON lane.name = shares.lane
         LEFT JOIN tallies ON space IN (own.number, lane.number)
     GROUP BY own.number ORDER BY coalesce(last_used_at, 0) DESC, own.name"""  # noqa: S608 - fixed
-CLIENTS: Final = """
-    SELECT client, max(last_active_at) AS at FROM sessions
-    WHERE client IS NOT NULL AND client NOT LIKE 'remembrancer%' GROUP BY client ORDER BY at DESC"""
 SPACES: Final = """
     SELECT own.name, path, own.number, lane.number
     FROM spaces AS own LEFT JOIN projects ON id = own.name LEFT JOIN shares USING (name)
@@ -70,10 +67,6 @@ OF_PROJECTS: Final = """
 FIND: Final = f"""
     SELECT own.name, id, content, iif(forgotten_at IS NULL, NULL, coalesce(forgotten_reason, '')),
         CASE WHEN json_valid(source) THEN json_extract(source, '$.file') END AS file {OF_PROJECTS}"""
-THEN: Final = f"""
-    SELECT coalesce((SELECT json_extract(record, '$.content') FROM history AS h WHERE h.space = part.number
-        AND memory_id = id AND changed_at <= ? ORDER BY version DESC LIMIT 1), content) {OF_PROJECTS} AND id = ?"""  # noqa: S608 - fixed
-"""The text of a memory at a time."""
 RESTORE: Final = "'remembrancer down', then 'remembrancer doctor --repair'; or restore a backup"
 
 
@@ -159,12 +152,6 @@ def known_projects(paths: RuntimePaths) -> list[KnownProject]:
     ]
 
 
-def recent_clients(paths: RuntimePaths) -> dict[str, float]:
-    """The assistants that have used this memory, the most recent first, with the time of the last use."""
-    with _records(paths, leaves_no_log=True) as file:
-        return {} if file is None else dict(file.rows(CLIENTS))
-
-
 def find_memories(
     paths: RuntimePaths, projects: Iterable[str], values: Iterable[str], by: Literal["id", "file"] = "id"
 ) -> list[FoundMemory]:
@@ -182,18 +169,6 @@ def find_memories(
 def first_words(paths: RuntimePaths, projects: Iterable[str], memory_ids: Iterable[str]) -> dict[str, str]:
     """The first words of the memories that `find_memories` finds, by their ids."""
     return {memory.id: excerpt(memory.content, WORDS) for memory in find_memories(paths, projects, memory_ids)}
-
-
-def first_words_then(
-    paths: RuntimePaths, projects: Iterable[str], shown: Collection[tuple[str, float]]
-) -> dict[tuple[str, float], str]:
-    """The first words of memories at the times when they were shown, of those that `find_memories` finds."""
-    words, seen = {}, json.dumps([USER, *projects])
-    with _records(paths) as file:
-        for memory_id, at in shown:
-            for (content,) in [] if file is None else file.rows(THEN, (at, seen, memory_id)):
-                words[memory_id, at] = excerpt(content, WORDS)
-    return words
 
 
 # --- file states ---

@@ -83,17 +83,14 @@ EVENTS_BY_NAME = {
 `PreCompress` is left out, because it fires on every turn, whether or not anything is compressed."""
 USAGE = f"""usage: remembrancer hook <event> [<client>]
 
-Record an event of an assistant's session, a JSON object on standard input;
-'remembrancer setup CLIENT --hooks' has a client report them. Print memories for
-the assistant: at the first prompt those for the task, later new ones that
-probably answer, and before a command or an edit those about it.
+Record an event of an assistant's session, a JSON object on standard input, and
+print memories for it; 'remembrancer setup CLIENT --hooks' sets this up.
 
 events: {", ".join(HOOK_EVENTS[:4])},
 {", ".join(HOOK_EVENTS[4:])};
 those of Gemini CLI and Cursor by their own names
 
-exit status: always 0, so that no session fails because of its memory; errors go
-to standard error
+exit status: always 0, so that no session fails because of its memory
 """
 
 

@@ -329,19 +329,13 @@ def _summary_lines(facts: Mapping[str, Any], *, is_elsewhere: bool) -> list[str]
         line += f"; {count(facts['ticked'], 'ticked item')} left out, as done"
     everywhere = " --all-projects" if is_elsewhere else ""
     lines = [f"{line}."]
-    if forgotten := facts["forgotten"]:
-        named = _named(forgotten)
-        are, them = ("is", "it") if len(forgotten) == 1 else ("are", "them")
-        restore = f"'remembrancer restore {named}{everywhere}'"
-        lines.append(f"Of these, {len(forgotten):,} {are} forgotten: {restore} brings {them} back.")
-    if differing := facts["differing"]:
-        have, stay = ("has another text", "stays") if len(differing) == 1 else ("have other texts", "stay")
-        line = f"Of these, {len(differing):,} {have} here, which {stay}: {_named(differing)}"
-        lines.append(f"{line} ('remembrancer edit ID{everywhere}' changes a text).")
-    if gone := facts["gone"]:
-        line = f"Imported earlier, but no longer in the file: {count(len(gone), 'memory')}"
-        them = "it" if len(gone) == 1 else "them"
-        lines.append(f"{line} ('remembrancer forget {_named(gone)}{everywhere}' forgets {them}).")
+    for what, name, verb in (
+        ("Of these, forgotten here", "forgotten", "restore"),
+        ("Of these, with another text here, which stays", "differing", "edit"),
+        ("Imported earlier, but no longer in the file", "gone", "forget"),
+    ):
+        if ids := facts[name]:
+            lines.append(f"{what}: {count(len(ids), 'memory')} ('remembrancer {verb} {_named(ids)}{everywhere}').")
     if coming := facts.get("memories"):
         lines += [f"  {excerpt(memory['content'])}" for memory in coming[:MOST_NAMED]]
         lines += [f"  … and {len(coming) - MOST_NAMED:,} more"] if len(coming) > MOST_NAMED else []

@@ -13,7 +13,7 @@ from remembrancer.commands.selection import WHERE, Where, short
 from remembrancer.commands.terminal import tracked
 from remembrancer.config.project import directory_of
 from remembrancer.protocol.consolidation import Maintain, Maintained, Upkeep
-from remembrancer.protocol.errors import ConsolidatorUnavailable, DeadlineExceeded, InvalidInput, RemembrancerError
+from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.writes import ProjectRef
 
 ANSWER_S: Final = 900.0
@@ -45,24 +45,19 @@ def maintain(project: str | None, user: bool, everywhere: bool, dry_run: bool) -
     and clean up loose ends. This also happens automatically in the background. 'remembrancer undo' reverses a run
     within 90 days, except for deletions. docs/memory-model.md has the rules."""
     visits: list[Visit] = []
-    refusals: list[RemembrancerError] = []
+    status, notes = exit_codes.OK, []
     parts = parts_of(Where(project, user, everywhere))
     for place, part in tracked(parts, "Looking through the memories", len(parts)):
         try:
             outcome = ask_store(Maintain(part, dry_run), answer_s=ANSWER_S, slow="")
-            visits.append(Visit(place, part != place, outcome))
         except RemembrancerError as error:
-            refusals.append(error)
-            if not isinstance(error, ConsolidatorUnavailable | DeadlineExceeded):  # another machine is at work
-                break
-    lines = _lines(visits, dry_run=dry_run, is_whole=not refusals)
-    status = max(
-        (exit_codes.OF_ERRORS.get(refusal.code, exit_codes.REFUSED) for refusal in refusals), default=exit_codes.OK
+            status = exit_codes.OF_ERRORS.get(error.code, exit_codes.REFUSED)
+            notes.append(f"remembrancer admin maintain: {error.message}")
+            break
+        visits.append(Visit(place, part != place, outcome))
+    return Report(
+        {"dry_run": dry_run, "places": visits}, _lines(visits, dry_run=dry_run, is_whole=not notes), status, notes
     )
-    notes = [
-        f"remembrancer admin maintain: {message}" for message in dict.fromkeys(refusal.message for refusal in refusals)
-    ]
-    return Report({"dry_run": dry_run, "places": visits}, lines, status, notes)
 
 
 def parts_of(where: Where) -> list[OwnedPart]:

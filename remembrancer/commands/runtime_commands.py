@@ -144,15 +144,13 @@ def _prepare_tokens(home: Home, host: str, token: str | None, *, is_none_needed:
 def _say_how_to_connect(home: Home, address: tuple[str, int] | None) -> None:
     """Print how clients connect, which they can from now on. `address` is the requested HTTP address."""
     is_named = home.named_by in HOME_VARIABLES
-    beside = f" and REMEMBRANCER_HOME={home.on_disk} in its environment" if is_named else ""
     setting = f"-e REMEMBRANCER_HOME={home.on_disk} " if is_named else ""
     where = "" if address is None else f"{address[0]}:{address[1]}"
     http = f"HTTP at {where}: /mcp for clients, /browser for you (sign in with 'remembrancer ui').\n" if where else ""
     with contextlib.suppress(OSError):  # a closed terminal must not stop the runtime
         print(
             f"Remembrancer {__version__} runs, home {home.on_disk}\n{http}"
-            f"Connect a client with the command 'remembrancer mcp'{beside}, for example:\n"
-            f"  claude mcp add remembrancer {setting}-- remembrancer mcp\n"
+            f"Connect a client, for example: claude mcp add remembrancer {setting}-- remembrancer mcp\n"
             "'remembrancer status' shows its state; Ctrl-C stops it.",
             flush=True,
         )

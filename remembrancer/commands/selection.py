@@ -8,7 +8,6 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from pathlib import Path
@@ -233,8 +232,7 @@ class GatewayConnection:
         except OSError as error:
             raise MemoryUnavailable(f"the memory service does not answer: {error}") from error
         if "error" in answer:
-            message = shell_message(answer) + _hint_of_release(answer["error"])
-            raise from_failure(Failure(answer["error"], message, answer["retry_possible"]))
+            raise from_failure(Failure(answer["error"], shell_message(answer), answer["retry_possible"]))
         return answer
 
 
@@ -245,21 +243,6 @@ def shell_message(failure: Answer) -> str:
     message = message.replace(argument, own, 1) if own else message
     message += f" ({REMEDIES.get(remedy.partition(':')[0], remedy)})" if remedy else ""
     return with_short_ids(message)
-
-
-def _hint_of_release(code: str) -> str:
-    """A hint for an error that the running release may have caused, because it is older than this one."""
-    import psutil
-
-    from remembrancer.actors.launcher.home import read_record
-    from remembrancer.commands.runtime_client import paths_here
-    from remembrancer.protocol.problems import ANEW, OLDER, is_older
-
-    pid = read_record(paths_here()) if code in ("invalid_input", "internal_error") else None
-    with suppress(psutil.Error):
-        if pid is not None and is_older(psutil.Process(pid).create_time()):
-            return f" ({OLDER}: {ANEW})"
-    return ""
 
 
 # --- the command line ---
@@ -273,16 +256,9 @@ def memory_id(text: str) -> str:
         raise click.BadParameter(f"{text[:60]!r} is not a memory's id: 'list' and 'search' show the ids") from None
 
 
-class KindChoice(click.Choice[str]):
-    """The name of a kind, also as it is spoken: "open end"."""
-
-    def normalize_choice(self, choice: object, ctx: click.Context | None) -> str:
-        return super().normalize_choice(re.sub("[ -]", "_", str(choice)), ctx)
-
-
 WHERE: Final = (
     option("--project", metavar="DIR", help="The directory, id or name of a project (default: the working directory)."),
-    flag("--user", help="Only the user's own memories."),
+    flag("--user", help="Only the user's own memories, which belong to all projects."),
     flag("--all-projects", help="The memories of all projects and of the user."),
     option(
         "--session",
@@ -290,18 +266,9 @@ WHERE: Final = (
         help="Include this session's private memories ('show ID --json' and the Sessions page show the ids).",
     ),
 )
-WHERE_TO: Final = (
-    WHERE[0],
-    flag("--user", help="For all of your projects, not only this one."),
-    flag("--all-projects", help="Refused: a memory belongs to one project, or to all.", hidden=True),
-    WHERE[3],
-)
-"""The same options for a command that stores a memory."""
 
 
-def memory_command(
-    *params: click.Parameter, where_options: Sequence[click.Parameter] = WHERE
-) -> Callable[[Callable[..., Report]], click.Command]:
+def memory_command(*params: click.Parameter) -> Callable[[Callable[..., Report]], click.Command]:
     """Declare a command that works on the memories of a place, which is its function's first argument."""
 
     def declare(function: Callable[..., Report]) -> click.Command:
@@ -314,7 +281,7 @@ def memory_command(
             finally:
                 where.close()
 
-        return command(*params, *where_options)(placed)
+        return command(*params, *WHERE)(placed)
 
     return declare
 

@@ -10,9 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
-from itertools import takewhile
 from pathlib import Path
 from threading import Timer
 from typing import Any, Final, Literal, NamedTuple
@@ -124,11 +122,19 @@ def setup(
     if remove:
         outcomes = [outcome for outcome in outcomes if outcome.action != "nothing"]
     works = not remove and any(outcome.action != "refuse" for outcome in outcomes)
-    probed = probe(line) if works and not no_check else None
-    status = exit_codes.FAILED if probed is not None and probed.error else exit_codes.OK
+    took_s, fault = probe(line) if works and not no_check else (0.0, "")
+    status = exit_codes.FAILED if fault else exit_codes.OK
     if any(outcome.action == "refuse" for outcome in outcomes):
         status = exit_codes.REFUSED
-    lines = _lines_of(outcomes, probed, line, scope, with_hooks=extras["hooks"])
+    lines = _lines_of(outcomes)
+    command_line = escape(shlex.join(line))
+    if fault:
+        lines.append(styled(f"[red]![/red] {command_line} does not work: {escape(fault)}"))
+        lines.append("  run 'remembrancer doctor' to find the reason")
+    elif took_s:
+        lines.append(styled(f"[green]✓[/green] tested: {command_line} answers after {took_s:.1f} s"))
+    if works and not fault:
+        lines += _next_steps(outcomes, scope, with_hooks=extras["hooks"])
     if works:  # the command was tested in a home of its own
         problems = read_configuration(os.environ, locate(os.environ).file).problems
         notes += [f"remembrancer setup: no runtime can start until this is fixed: {problem}" for problem in problems]
@@ -137,7 +143,8 @@ def setup(
         lines.append("Your memories are kept." if outcomes else "Its files have no entry for Remembrancer.")
     if works and (offer := _offer_native_memories()):
         lines.append(offer)
-    return Report({"command": line, "clients": outcomes, "check": probed}, lines, status, notes)
+    facts = {"command": line, "clients": outcomes, "answered_after_s": took_s or None, "error": fault or None}
+    return Report(facts, lines, status, notes)
 
 
 class SetupOutcome(msgspec.Struct, frozen=True):
@@ -191,19 +198,9 @@ def _carry_out(edit: FileEdit, action: Literal["add", "remove"]) -> SetupOutcome
         if after == before:
             return SetupOutcome(*about, "nothing", f"{what}: nothing to do")
         write_text(place, after)
-        if not after:
-            _remove_empty(place.path)
     except FileRefused as error:
         return SetupOutcome(*about, "refuse", f"unchanged: {error}", edit.document if action == "add" else "")
     return SetupOutcome(*about, action, f"{what} {'added' if action == 'add' else 'removed'}")
-
-
-def _remove_empty(file: Path) -> None:
-    """Remove the now empty parents of a deleted file, below the project's or the user's directory."""
-    own = (Path().absolute(), Path.home())
-    with suppress(OSError):  # the first one that is not empty
-        for directory in takewhile(lambda parent: parent not in own, file.parents):
-            directory.rmdir()
 
 
 def _overview(around: ClientEnvironment, scope: ClientScope, line: tuple[str, ...]) -> Report:
@@ -227,15 +224,8 @@ def _overview(around: ClientEnvironment, scope: ClientScope, line: tuple[str, ..
     return Report({"command": line, "clients": rows}, lines)
 
 
-def _lines_of(
-    outcomes: Sequence[SetupOutcome],
-    probed: Probed | None,
-    line: tuple[str, ...],
-    scope: ClientScope,
-    *,
-    with_hooks: bool,
-) -> list[Line]:
-    """The changes, whether the command works, and the next steps."""
+def _lines_of(outcomes: Sequence[SetupOutcome]) -> list[Line]:
+    """The changes."""
     lines: list[Line] = []
     for outcome in outcomes:
         mark = "[yellow]![/]" if outcome.action == "refuse" else "[green]✓[/]"
@@ -243,24 +233,20 @@ def _lines_of(
         lines.append(styled(f"{mark} {escape(change)}"))
         if outcome.paste:
             lines.append(f"  Add this by hand:\n{outcome.paste}")
-    started = shlex.join(line)
-    if probed is not None and probed.error:
-        lines.append(styled(f"[red]![/red] {escape(f'{started} does not work: {probed.error}')}"))
-        lines.append("  run 'remembrancer doctor' to find the reason")
-    elif probed is not None:
-        times = f"after {probed.tools_ms:.0f} ms, and answers calls after {probed.ready_ms:.0f} ms"
-        lines.append(styled(f"[green]✓[/green] tested: {escape(started)} lists {probed.tools} tools {times}"))
-    done = dict.fromkeys(outcome.client for outcome in outcomes if outcome.action == "add")
-    if done and not (probed and probed.error):
-        lines.append("Next:")
-        lines += [f"  {client.title}: {client.restart}" for client in map(client_named, done)]
-        if hooked := [client for client in done if scope in client_named(client).hooks and not with_hooks]:
-            again = f"remembrancer setup {hooked[0]} --hooks{' --project' if scope == 'project' else ''}"
-            lines.append(f"  to get memories with the first prompt: {again} (docs/hooks.md)")
-        if scope == "project":
-            lines.append("  The client may ask whether to trust this project: approve remembrancer there")
-        lines.append("  then tell the assistant: remember that I prefer short answers")
     return lines
+
+
+def _next_steps(outcomes: Sequence[SetupOutcome], scope: ClientScope, *, with_hooks: bool) -> list[Line]:
+    done = [client_named(name) for name in dict.fromkeys(each.client for each in outcomes if each.action == "add")]
+    if not done:
+        return []
+    lines: list[Line] = ["Next:", *(f"  {client.title}: {client.restart}" for client in done)]
+    if hooked := [client.name for client in done if scope in client.hooks and not with_hooks]:
+        again = f"remembrancer setup {hooked[0]} --hooks{' --project' if scope == 'project' else ''}"
+        lines.append(f"  to get memories with the first prompt: {again} (docs/hooks.md)")
+    if scope == "project":
+        lines.append("  The client may ask whether to trust this project: approve remembrancer there")
+    return [*lines, "  then tell the assistant: remember that I prefer short answers"]
 
 
 def _offer_native_memories() -> str:
@@ -279,19 +265,9 @@ def _offer_native_memories() -> str:
 # --- checking the command ---
 
 
-class Probed(msgspec.Struct, frozen=True):
-    """The outcome of trying the command. `tools_ms` (until it lists its tools) and `ready_ms` (until a tool answers)
-    count from its start; `error` says why it did not work."""
-
-    ok: bool
-    tools_ms: float | None = None
-    ready_ms: float | None = None
-    tools: int | None = None
-    error: str | None = None
-
-
-def probe(command: tuple[str, ...]) -> Probed:
-    """Start `command` as a client would, in a scratch home and without a model; list its tools and call one."""
+def probe(command: tuple[str, ...]) -> tuple[float, str]:
+    """Start `command` as a client would, in a scratch home and without a model, and call a tool. Returns the time until
+    its answer in seconds, and the reason if there was none."""
     home = Path(tempfile.mkdtemp(prefix="rmb-setup-", dir="/tmp"))
     scratch = {"REMEMBRANCER_EMBEDDERS": "0", "REMEMBRANCER_IDLE_TIMEOUT_S": "30", "REMEMBRANCER_HOME": str(home)}
     scratch["REMEMBRANCER_BRIDGE_BUDGET_S"] = str(ANSWER_S)  # the bridge waits for the runtime
@@ -312,20 +288,16 @@ def probe(command: tuple[str, ...]) -> Probed:
             watchdog.start()
             try:
                 ask_process(process, 1, "initialize", initialize)
-                tools = ask_process(process, 2, "tools/list", {})["tools"]
-                listed = time.perf_counter()
-                ask_process(process, 3, "tools/call", {"name": "get_memory_status", "arguments": {}})
-                answered = time.perf_counter()
-                tools_ms, ready_ms = (round((moment - began) * 1000, 1) for moment in (listed, answered))
-                return Probed(True, tools_ms, ready_ms, len(tools))
+                ask_process(process, 2, "tools/call", {"name": "get_memory_status", "arguments": {}})
+                return time.perf_counter() - began, ""
             except (OSError, ValueError, KeyError, TypeError) as error:
                 process.kill()
                 stderr = process.communicate()[1].decode(errors="replace").strip()[-300:]
-                return Probed(False, error=f"{error or type(error).__name__}{f' ({stderr})' if stderr else ''}")
+                return 0.0, f"{error or type(error).__name__}{f' ({stderr})' if stderr else ''}"
             finally:
                 watchdog.cancel()
     except OSError as error:
-        return Probed(False, error=f"{command[0]} cannot be started: {error.strerror or error}")
+        return 0.0, f"{command[0]} cannot be started: {error.strerror or error}"
     finally:
         end_runtime(RuntimePaths(home), STOP_S)
         shutil.rmtree(home, ignore_errors=True)

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 from remembrancer.commands import exit_codes
 from remembrancer.commands.output_files import new_file
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
 MAX_INVITATION_BYTES: Final = 64 * 1024
 PASTED: Final = "- (and paste it)"
+HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:]+)\]|([A-Za-z0-9.-]+))(?::(\d{1,5}))?")
 SHARE_S: Final = 3600.0
 """The time limit for moving all memories of a project."""
 
@@ -57,16 +57,11 @@ def server_config(host: Sequence[str], out: Path) -> Report:
 
     addresses = []
     for named in host or ["127.0.0.1"]:
-        parts = urlsplit(f"//{named}")
-        try:
-            name, port = parts.hostname, parts.port or PORT
-        except ValueError:
-            name, port = None, PORT
-        if not name or parts.path or not re.fullmatch(r"[A-Za-z0-9.:-]+", name):
+        if not (matched := HOST.fullmatch(named)):
             raise InvalidInput(
                 f"--host needs a name or an address like home.lan or 192.168.1.7:4222, not {named[:80]!r}"
             )
-        addresses.append(Address(name, port))
+        addresses.append(Address(matched[1] or matched[2], int(matched[3] or PORT)))
     if out.exists():
         raise InvalidInput(f"{out} exists already: delete it if no server uses it, or name a new directory with --out")
     out.mkdir(mode=0o700)

@@ -31,7 +31,6 @@ from remembrancer.commands.home_reader import (
     copy_records,
     find_memories,
     first_words,
-    first_words_then,
     known_projects,
 )
 from remembrancer.protocol.errors import (
@@ -44,7 +43,7 @@ from remembrancer.protocol.errors import (
     StorageFull,
 )
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.writes import Applied, EraseMemory, UpdateMemory
+from remembrancer.protocol.writes import Applied, EraseMemory
 from tests.contracts.dying_process import write_for_ever
 from tests.contracts.records_rig import RecordsRig, check_derived, leave_half_made, leave_in_log, pending, scrub
 from tests.forked import ForkedProcess
@@ -470,15 +469,6 @@ def test_nothing_outside_what_is_asked_for_is_looked_into(paths: RuntimePaths) -
     users = FoundMemory("user", MOVED, "I prefer tabs.", None)
     assert find_memories(paths, [], ids) == find_memories(paths, [OTHER_PROJECT.id], ids) == [users]
     assert set(first_words(paths, [PROJECT.id], ids)) == {MOVED, OTHER}
-
-
-def test_what_a_memory_said_at_a_time_is_read_from_its_history(paths: RuntimePaths) -> None:
-    with closing(SqliteFile(paths.database)) as database:
-        project, text = Records(database, PROJECT.id, lambda: REQUESTED_AT + 60), "It is cut on Mondays."
-        project.apply([change_operation("edit", UpdateMemory(OTHER, content=text), requested_at=REQUESTED_AT + 60)])
-    then, now, unknown = ((name, REQUESTED_AT + at) for name, at in ((OTHER, 59.5), (OTHER, 60.5), ("unknown", 60.5)))
-    shown = {then: "The release is cut on Thursdays.", now: text}
-    assert first_words_then(paths, [PROJECT.id], [then, now, unknown]) == shown
 
 
 IS_LOCKED = """

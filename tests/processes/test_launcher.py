@@ -181,17 +181,6 @@ def test_a_deep_home_has_its_sockets_elsewhere_and_private(home: Path) -> None:
     assert not paths.run.exists()
 
 
-def test_a_link_in_the_place_of_the_directory_for_sockets_is_refused(home: Path) -> None:
-    paths = RuntimePaths(home / ("d" * 120))
-    claim_home(paths, in_memory=False)
-    paths.run.symlink_to(home)
-    try:
-        with pytest.raises(HomeUnusable, match="other users can access it"):
-            prepare_home(paths)
-    finally:
-        paths.run.unlink()
-
-
 MODE = {"REMEMBRANCER_DEPLOYMENT_MODE": "embedded-memory"}
 
 

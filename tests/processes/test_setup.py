@@ -182,15 +182,6 @@ def test_hooks_are_written_beside_the_entry_and_removed_with_it(machine: Path) -
     assert names(settings.parent) == ["settings.json"]
 
 
-def test_an_empty_directory_is_removed_with_the_file_that_setup_made_in_it(machine: Path) -> None:
-    assert setup("vscode", "--project").returncode == setup("kiro", "--project").returncode == exit_codes.OK
-    assert setup("codex").returncode == exit_codes.OK
-    (machine / "app/.kiro/own.md").touch()
-    for client in ("vscode", "kiro", "codex"):
-        assert setup(client, "--remove").returncode == exit_codes.OK
-    assert (names(machine), names(machine / "app"), names(machine / "app/.kiro")) == (["app"], [".kiro"], ["own.md"])
-
-
 def test_a_broken_command_is_seen(
     machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -108,12 +108,6 @@ def test_a_memory_is_stored_found_corrected_and_the_correction_undone(shell: She
     shell("edit", memory_id, "We deploy\n\non Mondays")
     assert "→ We deploy on Mondays" in shell("show", memory_id, "--history")
     shell("undo", memory_id)
-    long = " ".join(f"word{number}" for number in range(200))
-    shell("edit", memory_id, f"{long} on Mondays")
-    shell("edit", memory_id, f"{long} on Fridays")
-    _, history = shell.at_a_terminal("show", memory_id, "--history", COLUMNS="300", PAGER="cat")
-    assert "word199 on Mondays → … word" in history
-    assert f"{long} on Fridays" in " ".join(shell("show", memory_id, "--history").split()), "a pipe gets all"
     shell("restore", memory_id, "--version", "1")
     assert shell("show", memory_id).startswith("We deploy on Tuesdays\n"), "the text comes first"
     assert "by you, in the shell" in shell("show", memory_id)
@@ -124,9 +118,9 @@ def test_a_memory_is_stored_found_corrected_and_the_correction_undone(shell: She
     assert shell.json("tag", memory_id, "--remove", "tide", "--remove", "tea")["tags"] == ["weekly"]
     assert shell.json("tag", memory_id, "a,b", "--remove", "weekly")["tags"] == ["a", "b"]
     assert shell.json("tag", memory_id, '"c,d"', "--remove", "a,b")["tags"] == ["c,d"]
-    for tags in ("c,d", "a,b"):
+    for tags in ('"c,d"', "a,b"):
         for looks in (("list",), ("search", "boat", "--all")):
-            assert shell.run(*looks, "--tag", tags).stdout.count("\n") == (tags == "c,d")
+            assert shell.run(*looks, "--tag", tags).stdout.count("\n") == (tags != "a,b")
     assert shell.json("tag", memory_id, "weekly", "--remove", '"c,d"')["tags"] == ["weekly"]
     assert shell("tag", memory_id, "weekly") == "Nothing was changed: it is already like that. Tags: weekly\n"
     shell("edit", memory_id, "--to", "user")
@@ -225,16 +219,10 @@ def test_to_undo_a_replacement_makes_the_old_memory_valid_again_and_to_forget_it
     assert "without …”, which stays expired" in shell("forget", new)
     assert shell("restore", old).endswith(". It is valid again\n")
     assert "is neither forgotten nor replaced" in shell("restore", old, status=exit_codes.USAGE)
-    assert "It replaced" not in shell("forget", old)
-    shell("restore", old)
     new = shell.json("add", "Sessions live in Valkey 9", "--supersedes", old)["memory_id"]
     assert shell("restore", old, "--version", "1").endswith(". It is valid again\n")
     shell("undo", old)
-    newer = shell.json("add", "Sessions live in Dragonfly", "--supersedes", old)["memory_id"]
-    assert "without …”, which stays expired" in shell("forget", newer, new, "--for-good", "--yes")
-    assert "no memory replaces it: undo its last change" in shell("restore", old, status=exit_codes.USAGE)
-    shell("undo", old)
-    assert "valid_until" not in shell.json("show", old)
+    assert "without …”, which stays expired" in shell("forget", new, "--for-good", "--yes")
     newest = shell.json("add", "Sessions live in Garnet", "--supersedes", old)["memory_id"]
     assert "It replaced" not in shell("forget", newest, old, "--for-good", "--yes"), "it is gone, too"
 
@@ -271,7 +259,7 @@ def test_what_is_moved_to_the_user_is_merged_with_what_he_has_or_can_be_replaced
     assert "replaced by" in shell("show", old)
 
 
-def test_the_log_marks_what_was_undone(shell: Shell) -> None:
+def test_the_log_marks_what_was_undone_and_says_of_an_undo_what_it_undid(shell: Shell) -> None:
     end = shell.json("add", "paint the boat", "--kind", "open_end")["memory_id"]
     shell("edit", end, "--done")
     shell("undo", end)
@@ -285,26 +273,17 @@ def test_the_log_marks_what_was_undone(shell: Shell) -> None:
     assert shell("log").splitlines()[0].endswith("undone")
     shell("restore", end)
     assert not shell("log").splitlines()[0].endswith("undone"), "it is there again"
-
-
-def test_the_log_says_of_an_undo_what_it_undid(shell: Shell) -> None:
     old, new = (shell.json("add", text)["memory_id"] for text in ("We deploy on Tuesdays", "We deploy on Mondays"))
-    shell("tag", new, "ops")
-    shell("undo", new)
     shell("edit", new, "--supersedes", old)
     shell("undo", new)
     piped = shell.json("add", "sed 's/a/b/' notes | sort", "--kind", "decision")["memory_id"]
     shell("edit", piped, "--kind", "fact")
     assert "Undone (kind): “sed 's/a/b/' notes | sort”, a decision  " in shell("undo", piped)
-    shell("undo", piped, "--yes")
     _, shown = shell.at_a_terminal("log", COLUMNS="200", PAGER="cat")
-    assert ("notes | sort" in shown, "undone: decided" in shown, "undone: changed" in shown) == (True, True, True)
-    did = [line.split("\t")[2:4] for line in shell("log").splitlines() if "sed" not in line]
-    assert did[2:4] == [["changed (tags)", "We deploy on Mondays"], ["undone: changed (tags)", "We deploy on Mondays"]]
-    assert sorted(did[5:]) == [
-        ["undone: replaced", "We deploy on Tuesdays"],
-        ["undone: replaced another", "We deploy on Mondays"],
-    ]
+    assert ("notes | sort" in shown, "undone: changed" in shown) == (True, True)
+    did = [line.split("\t")[2:4] for line in shell("log").splitlines()]
+    assert ["undone: replaced", "We deploy on Tuesdays"] in did
+    assert ["undone: replaced another", "We deploy on Mondays"] in did
 
 
 def test_a_program_gets_an_error_as_an_object(shell: Shell) -> None:
@@ -316,14 +295,14 @@ def test_a_program_gets_an_error_as_an_object(shell: Shell) -> None:
 
 
 def test_contradicting_options_change_nothing(shell: Shell) -> None:
-    memory_id = shell.json("add", "Paint the boat", "--kind", "Open end")["memory_id"]
+    memory_id = shell.json("add", "Paint the boat", "--kind", "open_end")["memory_id"]
     for line, error in cases("shell", "refused"):
         assert error in shell(*line.replace("ID", memory_id).split(), status=exit_codes.USAGE), line
     assert shell.json("show", memory_id)["version"] == 1
     assert "Nothing was changed" in shell("edit", memory_id, "--reopen")
     assert "Changed (done): “Paint the boat”, done; " in shell("edit", memory_id, "--done")
     left = shell("search", "what is left to do?", status=exit_codes.FAILED)
-    assert left == "There are no open ends here.\n"
+    assert left == "No open end here fits.\n"
     assert "Changed (done): “Paint the boat”, an open end; " in shell("edit", memory_id, "--reopen")
     assert shell("search", "what is left to do?").endswith("\topen_end\tPaint the boat\t\n")
     shell("edit", memory_id, "--due", "2020-02-20")
@@ -370,8 +349,6 @@ def test_contradicting_options_change_nothing(shell: Shell) -> None:
         *("an open end due 2030-12-02: oil the oars by 2030-12-02", "an open end: fold the sails")
     ]
     assert ", a decision: We decided" in shell("add", "We decided on teak")
-    assert "--kind fact' changes it)" in shell("add", "We decided on teak", "--kind", "fact")
-    assert "its kind stays" not in shell("add", "We decided on teak", "--kind", "decision")
     assert "Forgotten" in shell("forget", memory_id)
     assert "“Paint the boat” was forgotten before: " in shell("forget", memory_id)
 
@@ -380,14 +357,10 @@ def test_an_empty_memory_says_how_to_add_to_it_and_a_full_one_that_nothing_fits(
     for looks in (("search", "zebra"), ("list",), ("list", "--open")):
         assert "Nothing is remembered here yet: 'remembrancer add TEXT'" in shell.run(*looks).stderr
     memory_id = shell.json("add", "We deploy on Tuesdays")["memory_id"]
-    below = shell.directory / "src"
-    below.mkdir()
-    assert f"{shell.directory} has memories: outside" in Shell(shell.home, below).run("search", "deploy").stderr
     assert "Nothing was found" in shell("search", "deploy", "--tag", "x", status=exit_codes.FAILED)
     shell("forget", memory_id)
-    for options, says in (((), "There are no memories here"), (("--tag", "x"), "No memory here fits these options")):
-        assert f"{says}. --only-forgotten lists the forgotten ones." in shell.run("list", *options).stderr
-    assert "There are no open ends here" in shell.run("list", "--open").stderr
+    assert "No memory here fits. --only-forgotten lists" in shell.run("list", "--tag", "x").stderr
+    assert "No open end here fits.\n" in shell.run("list", "--open").stderr
 
 
 @alone
@@ -661,28 +634,19 @@ def test_projects_are_apart_unless_all_are_asked(shell: Shell, tmp_path: Path, m
 
 
 @alone
-def test_a_submodule_and_a_directory_that_is_gone_are_no_part_of_the_repository_around_them(
-    shell: Shell, tmp_path: Path
-) -> None:
-    library, gone = tmp_path / "library", shell.directory / "gone"
-    for repository in (library, gone, shell.directory):
+def test_a_directory_that_is_gone_is_no_part_of_the_repository_around_it(shell: Shell) -> None:
+    gone = shell.directory / "gone"
+    for repository in (gone, shell.directory):
         repository.mkdir(exist_ok=True)
         git("init", at=repository)
-    git("commit", "--allow-empty", "-m", "one", at=library)
-    git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(library), "part", at=shell.directory)
     around = shell.json("add", "the port is 5433")["memory_id"]
-    inner = shell.json("add", "the port is 6000", "--project", str(shell.directory / "part"))["memory_id"]
     lost = shell.json("add", "the port is 7000", "--project", str(gone))["memory_id"]
     shutil.rmtree(gone)
     memories = shell.json("list", "--all-projects")["memories"]
     projects = {memory["id"]: memory["project"] for memory in memories}
-    assert projects.keys() == {around, inner, lost}
-    assert len(set(projects.values())) == 3
+    assert projects.keys() == {around, lost}
     for memory_id, project in projects.items():
         assert [each["id"] for each in shell.json("list", "--project", project)["memories"]] == [memory_id]
-        assert shell.json("search", "port", "--project", project)["memories"][0]["id"] == memory_id
-    listed = shell.json("admin", "projects")["projects"]
-    assert str(shell.directory / "part") in [each["directory"] for each in listed], "not in .git/modules"
     shell("add", "the host is blue", "--project", projects[lost])
     assert len(shell.json("list", "--project", projects[lost])["memories"]) == 2
 
@@ -701,16 +665,11 @@ def test_a_change_that_is_queued_is_said_to_be_so(shell: Shell) -> None:
 def test_no_memory_steers_a_terminal_and_colours_are_for_terminals_alone(shell: Shell) -> None:
     hostile = "danger \x1b]0;title\x07 \x1b[31m red [bold]markup[/bold]"
     memory_id = shell.json("add", "-", stdin=hostile)["memory_id"]
-    for shows in (("list",), ("search", "danger"), ("show", memory_id), ("show", "--history", memory_id)):
-        shell(*shows)
-        status, shown = shell.at_a_terminal(*shows, PAGER="cat", LINES="5")
-        assert status == 0
-        assert "\x1b]" not in shown
-        assert "\x07" not in shown
-        assert "\x1b[31m red" not in shown
     assert "[bold]markup[/bold]" in shell("list")
-    _, shown = shell.at_a_terminal("list")
-    assert "\x1b[" in shown, "our own colours are there"
+    for shows in (("list",), ("show", memory_id), ("show", "--history", memory_id)):
+        shown = shell.at_a_terminal(*shows, PAGER="cat", LINES="5")[1]
+        assert not [each for each in ("\x1b]", "\x07", "\x1b[31m red") if each in shown]
+    assert "\x1b[" in shell.at_a_terminal("list")[1], "our own colours are there"
 
 
 def test_an_undo_at_a_terminal_asks_once_before_it_forgets(shell: Shell) -> None:
@@ -753,15 +712,6 @@ def test_a_terminal_shows_the_beginning_of_a_long_memory_and_a_pipe_all_of_it(sh
     assert [line.split("\t")[3] for line in shell("log").splitlines()][1:] == ["The quay wall is straight", "The storm"]
     assert shell("log", "2024-02-03").split("\t")[3] == "The storm"
     assert shell("undo", wall).startswith("Undone (summary): “The quay")
-
-
-def test_a_terminal_shows_the_text_of_a_note_with_a_long_path(shell: Shell) -> None:
-    note = shell.directory / "memory" / ("deep" * 30) / "ovens.md"
-    note.parent.mkdir(parents=True)
-    note.write_text("The third oven is called Brunhilde.\n")
-    _, shown = shell.at_a_terminal("search", "Brunhilde")
-    assert "The third oven is called Brunhilde." in shown
-    assert "ovens.md:1" in re.sub(r"\s", "", shown)
 
 
 def test_a_search_at_a_terminal_shows_the_best_five_and_how_many_are_weaker(shell: Shell) -> None:
@@ -847,8 +797,6 @@ def test_help_knows_every_command_in_its_group_and_breaks_no_word(shell: Shell) 
     assert words <= set(told.split())
     assert max(map(len, told.splitlines())) <= 80
     assert "--all-projects" in shell("help", "search")
-    told = shell("help", "add")
-    assert [each in told for each in ("For all of your projects", "tomorrow", "--all-projects")] == [True, True, False]
 
 
 def test_bash_completes_commands_options_and_choices(shell: Shell) -> None:
