@@ -43,7 +43,6 @@ FEW: Final = 20
 """The number of queries shown for a session, and of memories shown for each query."""
 PULSE_S: Final = 10.0
 """Something is sent at least this often, so that a dead gateway or a revoked token is noticed."""
-MOST_VERBS: Final = 3
 OTHER_PROJECTS: Final = "others"
 """The session id under which all sessions of other projects are grouped."""
 TOGETHER_S: Final = 0.3
@@ -204,7 +203,7 @@ def lines_of(changes: Sequence[MemoryChanged]) -> list[Line]:
             undo = "restore" if last.change == FORGOTTEN else ""
         named = list(filter(stands, several)) or [each for each in several if each.is_undone] or several
         verbs = list(dict.fromkeys(map(verb_of, reversed(named))))
-        did = ", ".join(verbs if len(verbs) <= MOST_VERBS else [verbs[0], "…", *verbs[-2:]])
+        did = ", ".join(verbs)
         did += " (undone)" if any(each.is_undone for each in named) else ""
         did += f" by {last.member}" if last.member else ""
         button = "restore" if undo == "restore" else f"undo: {verb_of(undone)}" if len(verbs) > 1 else "undo"

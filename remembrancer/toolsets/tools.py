@@ -227,13 +227,12 @@ class Tool(Generic[T]):
 def _as_listed(schema: Mapping[str, Any]) -> dict[str, Any]:
     """A schema without bounds, which errors state, with only its `listed` values, and without the fields of objects in
     lists, whose description refers to other fields."""
-    nested = {"properties": {name: _as_listed(each) for name, each in schema.get("properties", {}).items()}}
     left_out = ("enum", "minimum", "maximum", "minItems", "maxItems", "format", LISTED)
     listed = {name: value for name, value in schema.items() if name not in left_out}
     listed |= non_empty(enum=schema.get(LISTED, schema.get("enum")))
     if listed.get("items", {}).get("type") == "object":
         listed["items"] = {"type": "object"}
-    return listed | (nested if nested["properties"] else {})
+    return listed
 
 
 async def _with_whole_ids(call: Call, arguments: T) -> T:

@@ -106,7 +106,7 @@ async def test_bad_input_is_refused_in_a_sentence(client: RawClient) -> None:
         (command("view"), "path is required for this command"),
         (command("create", "/memories/x.md", file_text=" "), "file_text must not be empty"),
         (command("insert", "/memories/own.md", insert_text="x"), "insert_line is required"),
-        (command("str_replace", "/memories/own.md", old_str="Own."), "would be empty: delete it"),
+        (command("str_replace", "/memories/own.md", old_str="Own."), "new_str must not be empty"),
         (command("create", "/memories", file_text="x"), "File /memories already exists"),
         (command("create", "/memories/b.md", file_text="Own."), "File /memories/own.md has the same text"),
         (command("create", "/memories/own.md/x.md", file_text="x"), "own.md is not a directory."),

@@ -212,10 +212,8 @@ def inserted(text: str, line: int, new: str) -> str:
 
 
 def changes(file: File, after: str) -> list[TextChange]:
-    """The memory changes that turn the content of a file into `after`. Raises `InvalidInput` if nothing remains."""
+    """The memory changes that turn the content of a file into `after`."""
     if not file.is_group:
-        if not after.strip():
-            raise InvalidInput(f"{file.place.path} would be empty: delete it instead", field="new_str")
         return [(file.memories[0], after)]
     before, wanted = [_normal(memory.content) for memory in file.memories], _items(after)
     made: list[TextChange] = []

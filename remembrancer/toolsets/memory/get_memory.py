@@ -11,7 +11,7 @@ from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.reads import GetMemory, MemoryShown
 from remembrancer.protocol.runs import ChainLink, LoggedPromotion
-from remembrancer.protocol.writes import HistoryEntry, MemoryLink, MemoryVersion, PortableMemory
+from remembrancer.protocol.writes import HistoryEntry, MemoryLink, PortableMemory
 from remembrancer.toolsets.memory.answers import copies_of, fields_of, iso, set_fields, state_of
 from remembrancer.toolsets.memory.fields import Version
 from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
@@ -75,76 +75,61 @@ def short(details: Answer) -> Answer:
 def shown(reply: MemoryShown, version: int | None = None) -> Answer:
     """One memory in full; with `version`, as it was then. Raises `InvalidInput`, which names the existing ones."""
     memory = reply.memory
-    if version is None:
-        answer = _all_fields(memory) | {"embedded": reply.embedded}
-        if reply.strength is not None:
-            answer |= {"strength": round(reply.strength, 3), "is_stale": reply.is_stale}
-        answer |= non_empty(why=list(reply.reasons))
-    else:
-        answer = _as_of(memory, version)
-    listed = memory.history[-MAX_HISTORY:]
-    return (
-        answer
-        | non_empty(
-            links=[_link(link, "target") for link in memory.links],
-            incoming_links=[_link(link, "source") for link in reply.incoming],
-            undo_forgets=reply.undo_forgets,
-            near_duplicates=list(reply.near_duplicates),
-            copies=copies_of(reply),
-            access_count=memory.access_count,
-            last_accessed=None if memory.last_accessed_at is None else iso(memory.last_accessed_at),
-            # How the memory came to its scope, and where else it has been useful.
-            promotion_chain=[_promotion(each) for each in memory.promotion_chain],
-            promotions=[_promotion(promotion) for promotion in reply.promotions],
-            source_project=memory.source_project,
-            sessions_used=len(memory.accessed_in) or None,
-            observed_in_projects=list(reply.observed_in),
-            found_entities=list(reply.found_entities),
-            history_omitted=len(memory.history) - len(listed) or None,
-        )
-        | {"history": [_history(each) for each in listed]}
-    )
-
-
-def _all_fields(memory: PortableMemory) -> Answer:
-    is_forgotten = memory.forgotten_at is not None
-    answer = {"id": memory.id, **_recorded(memory, forgotten=is_forgotten)}
+    entry = None if version is None else _entry_of(memory, version)
+    record = memory if entry is None else entry.record
+    is_forgotten = memory.forgotten_at is not None if entry is None else entry.record.forgotten
     changed_at = max((memory.updated_at, *(each.changed_at for each in memory.history)))  # not the forgetting
-    answer |= fields_of(memory, "created_at") | {"updated_at": iso(changed_at)} | fields_of(memory, "version")
-    return answer | fields_of(memory, "forgotten_at", "forgotten_reason") if is_forgotten else answer
-
-
-def _as_of(memory: PortableMemory, version: int) -> Answer:
-    """A memory as of a version; `current_version` says that it may have changed since."""
-    entry = next((each for each in memory.history if each.version == version), None)
-    if entry is None:
-        known = spans_of(each.version for each in memory.history)
-        raise InvalidInput(f"{memory.id} has no version {version}, only {known}", field="version")
-    record = entry.record
-    answer = {
+    answer: Answer = {
         "id": memory.id,
-        **_recorded(record, forgotten=record.forgotten),
-        "created_at": iso(memory.created_at),
-        "updated_at": iso(entry.changed_at),
-        "version": entry.version,
-        "current_version": memory.version,
-    }
-    return answer | fields_of(record, "forgotten_reason") if record.forgotten else answer
-
-
-def _recorded(record: PortableMemory | MemoryVersion, *, forgotten: bool) -> Answer:
-    """A memory as it is now, or as it was in a version."""
-    return {
         **fields_of(record, *IDENTITY, "metadata"),
         "related_entities": [
-            {"name": entity.name, "type": entity.type, "relationship": entity.relationship, "stale": forgotten}
+            {"name": entity.name, "type": entity.type, "relationship": entity.relationship, "stale": is_forgotten}
             for entity in record.related_entities
         ],
         **fields_of(record, "session_id", "confidence"),
         **set_fields(record, *DETAILS),
         **state_of(record),
-        "status": "forgotten" if forgotten else record.status,
+        "status": "forgotten" if is_forgotten else record.status,
+        "created_at": iso(memory.created_at),
+        "updated_at": iso(changed_at if entry is None else entry.changed_at),
+        "version": memory.version if entry is None else entry.version,
     }
+    if is_forgotten:
+        answer |= fields_of(record, "forgotten_reason")
+    if entry is not None:
+        answer["current_version"] = memory.version
+    else:
+        answer |= {"embedded": reply.embedded} | (fields_of(memory, "forgotten_at") if is_forgotten else {})
+        if reply.strength is not None:
+            answer |= {"strength": round(reply.strength, 3), "is_stale": reply.is_stale}
+        answer |= non_empty(why=list(reply.reasons))
+    listed = memory.history[-MAX_HISTORY:]
+    answer |= non_empty(
+        links=[_link(link, "target") for link in memory.links],
+        incoming_links=[_link(link, "source") for link in reply.incoming],
+        undo_forgets=reply.undo_forgets,
+        near_duplicates=list(reply.near_duplicates),
+        copies=copies_of(reply),
+        access_count=memory.access_count,
+        last_accessed=None if memory.last_accessed_at is None else iso(memory.last_accessed_at),
+        # How the memory came to its scope, and where else it has been useful.
+        promotion_chain=[_promotion(each) for each in memory.promotion_chain],
+        promotions=[_promotion(promotion) for promotion in reply.promotions],
+        source_project=memory.source_project,
+        sessions_used=len(memory.accessed_in) or None,
+        observed_in_projects=list(reply.observed_in),
+        found_entities=list(reply.found_entities),
+        history_omitted=len(memory.history) - len(listed) or None,
+    )
+    return answer | {"history": [_history(each) for each in listed]}
+
+
+def _entry_of(memory: PortableMemory, version: int) -> HistoryEntry:
+    for entry in memory.history:
+        if entry.version == version:
+            return entry
+    known = spans_of(each.version for each in memory.history)
+    raise InvalidInput(f"{memory.id} has no version {version}, only {known}", field="version")
 
 
 def _is_doubtful(link: dict[str, Any]) -> bool:

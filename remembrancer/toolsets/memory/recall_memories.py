@@ -126,15 +126,12 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
         has_room = given(arguments.limit, LEAST_ROOM) >= LEAST_ROOM  # a caller that asks for a few gets no more
         if has_room and not (is_answered or is_narrowed or is_question(request.query)):
             standing = {each.id: each for each in await _standing(recalled.memories, call) if each.id not in full}
-    ranked = {each.id for each in memories}
-    unranked = [each for key, each in standing.items() if key not in ranked]
+    memories = [each for each in memories if each.id not in standing]
 
     def entry_of(memory: RecalledMemory) -> Answer:
         if memory.id in full:
             # Each open end is an answer to a question for all of them, whatever it says.
             return memory_of(memory, detail=detail, is_judged=not is_unjudged and memory.id not in open_ends)
-        if memory.id in standing:
-            return standing_line(memory)
         return line_of(memory, terms) | ({"answers": "hardly"} if standing else {})
 
     hint = None
@@ -145,8 +142,8 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
     elif none_answers and not (is_unjudged or places):
         hint = NEAREST if memories else hint_for(request, recalled)
     answer: Answer = {
-        "memories": [*map(entry_of, memories), *map(standing_line, unranked)],
-        "total_matched": max(total, len(memories) + len(unranked)),
+        "memories": [*map(entry_of, memories), *map(standing_line, standing.values())],
+        "total_matched": max(total, len(memories) + len(standing)),
     }
     answer |= non_empty(
         code=places,
