@@ -1,6 +1,5 @@
 """The pages *Search* and *Memory*, and all changes of memories with their undo."""
 
-import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -11,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import anyio
 import anyio.to_thread
 import msgspec
-from markupsafe import Markup, escape
+from markupsafe import Markup
 from starlette.responses import Response
 
 from remembrancer.browser.rendering import day, word_diff
@@ -25,7 +24,7 @@ from remembrancer.memory.short_ids import WHOLE
 from remembrancer.memory.text import count, harmless, tags_in, tags_text
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.kinds import KINDS, SCOPES, SESSION_KINDS
-from remembrancer.protocol.reads import FindIds, GetMemory, LinkedMemory, ListMemories, Order, Recall
+from remembrancer.protocol.reads import FindIds, GetMemory, ListMemories, Order, Recall
 from remembrancer.protocol.writes import HistoryEntry, PortableMemory, RecordedFields
 from remembrancer.toolsets.memory.day_log import CHANGE_WORDS
 
@@ -190,7 +189,7 @@ async def memory(view: View, unsaved: Mapping[str, Any] | None = None, refused: 
             later=[each for each in later if each in texts and each not in settled],
             names=list(dict.fromkeys(entities)),
             who=partial(who, sessions=sessions),
-            linked=lambda reason: _with_links(view, reason, texts),
+            linked=lambda reason: WHOLE.sub(lambda named: named[0][-SHORT_ID_LENGTH:], reason),
             project_name=next(
                 (name_of(each) for each in view.projects if each.id == answer.memory.source_project), "another"
             ),
@@ -206,18 +205,6 @@ def _changed(field: str, before: RecordedFields, after: RecordedFields) -> str:
         return name
     values = (FORMATTERS[field](getattr(each, field)) or "none" for each in (before, after))
     return f"{name} {' → '.join(values)}"
-
-
-def _with_links(view: View, reason: str, texts: Mapping[str, LinkedMemory]) -> Markup:
-    """A sentence in which the ids of memories are replaced by links with the text and the end of the id."""
-    link = Markup('<a dir="auto" href="{}">“{}”</a> ({})')
-    parts = [
-        link.format(view.at(f"/memory/{part}"), excerpt(harmless(texts[part].content), 120), part[-SHORT_ID_LENGTH:])
-        if part in texts
-        else escape(harmless(part))
-        for part in re.split(f"({WHOLE.pattern})", reason)
-    ]
-    return Markup("").join(parts)
 
 
 async def edit(view: View) -> Response:

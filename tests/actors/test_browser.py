@@ -1,7 +1,6 @@
 """Pages that are open in a browser: whom its cookies let in, news of writes."""
 
 import socket
-import time
 from collections.abc import AsyncIterator
 from datetime import datetime
 from pathlib import Path
@@ -12,10 +11,6 @@ import anyio
 import httpx
 import msgspec
 import pytest
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
-from starlette.types import Receive, Scope, Send
 
 from remembrancer.actors.gateway import actor
 from remembrancer.actors.gateway.shown_log import Shown
@@ -23,7 +18,6 @@ from remembrancer.actors.gateway.store_access import WriteNews
 from remembrancer.browser.access import VisitorAccess
 from remembrancer.browser.history import AnsweredQuery, asked_of, lines_of, live, parts_of, totals_of
 from remembrancer.browser.view import View, who
-from remembrancer.config.tokens import Tokens
 from remembrancer.protocol.browsing import ActivityRead, MemoryChanged
 from remembrancer.protocol.errors import MemoryUnavailable
 from remembrancer.protocol.reads import ListedSession
@@ -63,43 +57,9 @@ async def test_an_open_page_hears_of_a_write_that_follows_its_first_event_at_onc
         writes.note(store_operation("gate", "The gate opens at seven"))
 
 
-class Doorway:
-    """A home, whose door lets in by a link, says who may look, and lets out again."""
-
-    def __init__(self, home: Path) -> None:
-        home.mkdir()
-        self.tokens = Tokens(home)
-        self._door = VisitorAccess(home, no_token=False)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
-        answer: Response = PlainTextResponse("in")
-        if link := request.query_params.get("link"):
-            self._door.enter(request, answer, link=link)
-        else:
-            try:
-                grant = self._door.grant(request)
-                if request.url.path.endswith("/leave"):
-                    self._door.leave(request, answer, grant)
-            except HTTPException as turned:
-                answer = PlainTextResponse("out", turned.status_code)
-        await answer(scope, receive, send)
-
-
-async def test_homes_on_one_machine_do_not_sign_each_other_s_visitors_out(tmp_path: Path) -> None:
-    first, second = (Doorway(tmp_path / name) for name in ("first", "second"))
-    ports = {"8080": first, "8081": second, "8082": first}  # the first one has found its port taken, and has another
-    mounts = {f"http://127.0.0.1:{port}": httpx.ASGITransport(way) for port, way in ports.items()}
-    async with httpx.AsyncClient(mounts=mounts) as browser:
-
-        async def look(port: str, path: str = "/", **query: str) -> str:
-            return (await browser.get(f"http://127.0.0.1:{port}/browser{path}", params=query)).text
-
-        for port in ("8080", "8081"):
-            await look(port, link=ports[port].tokens.link("/work", time.time()))
-        assert [await look(port) for port in ports] == ["in", "in", "in"]
-        await look("8081", "/leave")
-        assert [await look(port) for port in ports] == ["in", "out", "in"]
+def test_each_home_of_a_machine_has_a_cookie_of_its_own_on_any_port(tmp_path: Path) -> None:
+    first, second, again = (VisitorAccess(tmp_path / name, no_token=False) for name in ("first", "second", "first"))
+    assert first._cookie == again._cookie != second._cookie, "or they would sign each other's visitors out"
 
 
 @pytest.mark.parametrize(

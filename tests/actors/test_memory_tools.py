@@ -4,7 +4,7 @@ import re
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from datetime import datetime, timedelta
@@ -23,7 +23,7 @@ from remembrancer.protocol.writes import HistoryEntry, MemoryLink, MemoryVersion
 from remembrancer.toolsets.memory.get_memory import FORMER_TEXTS, short, shown
 from remembrancer.toolsets.tools import DATA
 from tests.actors.gateway_rig import RawClient, Rig
-from tests.actors.store_process import store_rig
+from tests.actors.store_process import StoreRig, store_rig
 from tests.patience import PATIENCE_S, until
 from tests.spaces import connect_space, locked, write_rows
 
@@ -339,6 +339,8 @@ async def test_a_memory_is_shown_whole_with_its_history(client: RawClient) -> No
 def test_a_memory_is_explained() -> None:
     at, at_s = "2023-11-14T22:13:20Z", 1_700_000_000.0
     version = MemoryVersion(content="Java 21", type="semantic", scope="project", session_id="session:test")
+    as_it_is: dict[str, Any] = {"kind": "decision", "summary": "Java", "structured": {"version": 21}, "domain": "build"}
+    as_it_is |= {"status": "consolidated", "source_project": "p_0123456789ab"}
     memory = PortableMemory(
         id="memory:m",
         content="Java 21",
@@ -347,14 +349,8 @@ def test_a_memory_is_explained() -> None:
         session_id="session:test",
         created_at=at_s,
         updated_at=at_s,
-        kind="decision",
-        summary="Java",
-        structured={"version": 21},
-        domain="build",
         valid_until=at_s,
-        status="consolidated",
         promotion_chain=(ChainLink("session", "memory:m", at_s, score=0.71234, reason="of use"),),
-        source_project="p_0123456789ab",
         accessed_in=("session:a", "session:b"),
         links=(MemoryLink(NEAR, "similar_to", 0.97654321, at_s), MemoryLink("memory:p", "contradicts", 0.2, at_s)),
         last_accessed_at=at_s,
@@ -362,42 +358,35 @@ def test_a_memory_is_explained() -> None:
             HistoryEntry(number, change, at_s + late_s, "session:test", "op", version)
             for number, change, late_s in ((1, "stored", 0.0), (2, "restored", 60.0))
         ),
+        **as_it_is,
     )
-    log_entry = LoggedPromotion(
-        memory.id, "decision", "session", "project", "importance", "s", 0.7, NEAR, promoted_at=at_s
-    )
+    entry = LoggedPromotion(memory.id, "decision", "session", "project", "importance", "s", 0.7, NEAR, promoted_at=at_s)
+    incoming = [
+        MemoryLink(f"memory:{name}", "contradicts", strength, 1.0) for name, strength in (("n", 0.3), ("q", 0.24))
+    ]
     reply = MemoryShown(
         memory=memory,
         embedded=True,
         near_duplicates=(NEAR,),
         strength=0.41,
         is_stale=True,
-        incoming=(MemoryLink("memory:n", "contradicts", 0.3, 1.0), MemoryLink("memory:q", "contradicts", 0.24, 1.0)),
-        promotions=(log_entry,),
+        incoming=tuple(incoming),
+        promotions=(entry,),
         observed_in=("p_0123456789ab",),
         reasons=("Stored by session s.",),
     )
     answer, then = shown(reply), shown(reply, 1)
-    expected = {
-        "updated_at": "2023-11-14T22:14:20Z",
-        "kind": "decision",
-        "summary": "Java",
-        "structured": {"version": 21},
-        "domain": "build",
-        "valid_until": at,
-        "status": "consolidated",
-        "strength": 0.41,
-        "is_stale": True,
+    expected = as_it_is | {
+        **{"updated_at": "2023-11-14T22:14:20Z", "valid_until": at, "last_accessed": at},
+        **{"strength": 0.41, "is_stale": True, "sessions_used": 2, "why": ["Stored by session s."]},
         "links": [
             {"target": NEAR, "relation": "similar_to", "strength": 0.9765},
             {"target": "memory:p", "relation": "contradicts", "strength": 0.2},
         ],
         "near_duplicates": [NEAR],
         "incoming_links": [
-            {"source": "memory:n", "relation": "contradicts", "strength": 0.3},
-            {"source": "memory:q", "relation": "contradicts", "strength": 0.24},
+            {"source": each.target, "relation": "contradicts", "strength": each.strength} for each in incoming
         ],
-        "last_accessed": at,
         "promotion_chain": [
             {"action": "promoted", "from_scope": "session", "memory_id": "memory:m", "at": at}
             | {"score": 0.712, "reason": "of use"}
@@ -406,10 +395,7 @@ def test_a_memory_is_explained() -> None:
             {"memory_id": "memory:m", "from_scope": "session", "to_scope": "project", "at": at}
             | {"reason": "importance", "score": 0.7, "source_session": "s", "merged_into": NEAR}
         ],
-        "source_project": "p_0123456789ab",
-        "sessions_used": 2,
         "observed_in_projects": ["p_0123456789ab"],
-        "why": ["Stored by session s."],
     }
     assert {name: answer[name] for name in expected} == expected
     assert not {"why", "strength", "is_stale"} & set(then), "what is true now is not said of what was then"
@@ -501,6 +487,25 @@ def places(home: Path, tmp_path: Path) -> tuple[Path, Path]:
     return found
 
 
+@pytest.fixture
+async def both(quick_rig: Rig, places: tuple[Path, Path]) -> AsyncIterator[tuple[StoreRig, RawClient, RawClient]]:
+    """A store, and sessions of two projects whose databases are there."""
+    async with (
+        store_rig(quick_rig.paths.home) as store,
+        quick_rig.running(),
+        quick_rig.session(directory=str(places[0]), **ADMIN) as us,
+        quick_rig.session(directory=str(places[1]), bridge="11" * 16, session="session:theirs", **ADMIN) as them,
+    ):
+        for client in (us, them):
+            await client.store("this makes the file")
+        await drained(quick_rig)
+        yield store, us, them
+
+
+async def drained(rig: Rig) -> None:
+    await until(lambda: rig.gateway.health().queue_depth == 0)
+
+
 @contextmanager
 def read(path: Path) -> Iterator[None]:
     """Another program reads a database, as of now."""
@@ -544,30 +549,24 @@ async def test_the_status_of_damaged_memories_says_how_to_repair_them(quick_rig:
     assert (status["error"], "doctor --repair" in status["message"]) == ("records_unusable", True)
 
 
-async def test_what_another_project_queued_stays_one_s_own_goes(quick_rig: Rig, places: tuple[Path, Path]) -> None:
-    async with (
-        store_rig(quick_rig.paths.home),
-        quick_rig.running() as gateway,
-        quick_rig.session(directory=str(places[0]), **ADMIN) as us,
-        quick_rig.session(directory=str(places[1]), bridge="11" * 16, session="session:theirs", **ADMIN) as them,
-    ):
-        for client in (us, them):
-            await client.store("this makes the file")
-        await until(lambda: gateway.health().queue_depth == 0)
-        with locked(quick_rig.paths.database):
-            queued = await them.store("Theirs waits")
-            assert queued["warnings"][0]["code"] == "queued"
-            assert (await us.call("erase_memory", memory_id=queued["memory_id"]))["retry_possible"]
-        await until(lambda: gateway.health().queue_depth == 0)
-        assert (await them.call("get_memory", memory_id=queued["memory_id"]))["content"] == "Theirs waits"
+async def test_what_another_project_queued_stays_one_s_own_goes(
+    quick_rig: Rig, both: tuple[StoreRig, RawClient, RawClient]
+) -> None:
+    _, us, them = both
+    with locked(quick_rig.paths.database):
+        queued = await them.store("Theirs waits")
+        assert queued["warnings"][0]["code"] == "queued"
+        assert (await us.call("erase_memory", memory_id=queued["memory_id"]))["retry_possible"]
+    await drained(quick_rig)
+    assert (await them.call("get_memory", memory_id=queued["memory_id"]))["content"] == "Theirs waits"
 
-        with locked(quick_rig.paths.database):
-            queued = await us.store(SECRET)
-            refused = await us.call("erase_memory", memory_id=queued["memory_id"])
-            assert (refused["error"], refused["retry_possible"]) == ("memory_unavailable", True)
-        await until(lambda: gateway.health().queue_depth == 0)
-        assert (await us.call("erase_memory", memory_id=queued["memory_id"]))["status"] == "erased"
-        assert (await us.call("get_memory", memory_id=queued["memory_id"]))["error"] == "not_found"
+    with locked(quick_rig.paths.database):
+        queued = await us.store(SECRET)
+        refused = await us.call("erase_memory", memory_id=queued["memory_id"])
+        assert (refused["error"], refused["retry_possible"]) == ("memory_unavailable", True)
+    await drained(quick_rig)
+    assert (await us.call("erase_memory", memory_id=queued["memory_id"]))["status"] == "erased"
+    assert (await us.call("get_memory", memory_id=queued["memory_id"]))["error"] == "not_found"
 
 
 @pytest.mark.parametrize(
@@ -576,8 +575,15 @@ async def test_what_another_project_queued_stays_one_s_own_goes(quick_rig: Rig, 
     ids=["a sentence", "a word"],
 )
 async def test_an_erasing_that_is_held_up_has_deleted_nothing_and_takes_the_quotes_in_its_project_when_it_is_repeated(
-    quick_rig: Rig, places: tuple[Path, Path], content: str, said: str, *, left: bool
+    quick_rig: Rig,
+    places: tuple[Path, Path],
+    both: tuple[StoreRig, RawClient, RawClient],
+    content: str,
+    said: str,
+    *,
+    left: bool,
 ) -> None:
+    store, us, _ = both
     projects = [project_of(each) for each in places]
 
     def turns() -> list[list[str]]:
@@ -587,25 +593,17 @@ async def test_an_erasing_that_is_held_up_has_deleted_nothing_and_takes_the_quot
                 found.append([text for (text,) in connection.execute("SELECT content FROM turns")])
         return found
 
-    async with (
-        store_rig(quick_rig.paths.home) as store,
-        quick_rig.running() as gateway,
-        quick_rig.session(directory=str(places[0]), **ADMIN) as us,
-        quick_rig.session(directory=str(places[1]), bridge="11" * 16, session="session:theirs", **ADMIN) as them,
-    ):
-        for client in (us, them):
-            await client.store("this makes the file")
-        memory_id = (await us.store(content, scope="user"))["memory_id"]
-        await until(lambda: gateway.health().queue_depth == 0)
-        for project in projects:
-            events = RecordEvents("session:any", turns=(Turn("user", said, 1.0),))
-            await store.gateway.submit(Operation(f"events of {project.id}", project, "session:any", 1.0, events))
-        with locked(quick_rig.paths.database):
-            assert (await us.call("erase_memory", memory_id=memory_id))["retry_possible"]
-            assert turns() == [[said], [said]]
-        assert (await us.call("erase_memory", memory_id=memory_id))["status"] == "erased"
-        assert (await us.call("get_memory", memory_id=memory_id))["error"] == "not_found"
-        assert turns() == [[said] if left else [], [said]]
+    memory_id = (await us.store(content, scope="user"))["memory_id"]
+    await drained(quick_rig)
+    for project in projects:
+        events = RecordEvents("session:any", turns=(Turn("user", said, 1.0),))
+        await store.gateway.submit(Operation(f"events of {project.id}", project, "session:any", 1.0, events))
+    with locked(quick_rig.paths.database):
+        assert (await us.call("erase_memory", memory_id=memory_id))["retry_possible"]
+        assert turns() == [[said], [said]]
+    assert (await us.call("erase_memory", memory_id=memory_id))["status"] == "erased"
+    assert (await us.call("get_memory", memory_id=memory_id))["error"] == "not_found"
+    assert turns() == [[said] if left else [], [said]]
 
 
 def test_what_is_on_its_way_to_the_log_of_the_shown_is_erased(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

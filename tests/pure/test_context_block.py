@@ -400,19 +400,17 @@ def test_what_does_not_fit_is_cut_or_counted_and_of_warnings_the_code_is_left() 
     assert (found["warnings"], found["degraded"], found["omitted"]) == ([{"code": "embedding_failed"}], True, 50)
 
 
-@pytest.mark.parametrize("max_tokens", range(65, 260, 15))
-def test_what_is_left_out_of_a_degraded_answer_is_not_put_back_when_it_is_sent(max_tokens: int) -> None:
-    text = "Only words were searched, not meaning: no embedding worker has a model loaded. (keyword_only)"
-    warnings = [{"code": "embedding_failed", "message": text}]
-    answer = answer_of([SENTENCE] * 50, profile="default", degraded=True, warnings=warnings)
-    assert tokens(within_budget(answer, max_tokens)) <= max_tokens
+WARNED = {
+    "degraded": True,
+    "warnings": [{"code": "embedding_failed", "message": "Only words were searched: no embedding worker has a model."}],
+}
 
 
-@given(st.lists(texts() | texts().map(lambda text: text * 20), max_size=6), st.integers(64, 1500))
+@given(st.lists(texts() | texts().map(lambda text: text * 20), max_size=6), st.integers(64, 1500), st.booleans())
 def test_no_answer_is_ever_longer_than_promised_and_an_excerpt_takes_no_character_apart(
-    contents: list[str], max_tokens: int
+    contents: list[str], max_tokens: int, is_degraded: bool
 ) -> None:
-    answer = answer_of(contents)
+    answer = answer_of(contents, **(WARNED if is_degraded else {}))
     result = within_budget(answer, max_tokens)
     assert tokens(result) <= max_tokens
     assert len(result["memories"]) + result.get("omitted", 0) == len(contents)
@@ -447,24 +445,18 @@ def test_the_hint_says_whether_filters_narrowed_the_question() -> None:
         assert hint_for(question, Recalled((), 0, below, "hybrid")) == hint
 
 
-@pytest.mark.parametrize(("text", "words", "line"), cases("context_block", "first_words"))
-def test_the_first_words_of_a_text_are_on_one_line(text: str, words: int, line: str) -> None:
-    assert first_words(text, words) == line
+def test_a_text_is_cut_to_its_first_words_or_best_sentence_and_rid_of_marks_and_labels() -> None:
+    def on_green(text: str) -> str:
+        return from_best_sentence(text, lambda each: "green" in each.lower())
 
-
-@pytest.mark.parametrize(("text", "rest"), cases("context_block", "labels"))
-def test_a_text_without_its_label_keeps_a_date_in_it(text: str, rest: str) -> None:
-    assert without_label(text) == rest
-
-
-@pytest.mark.parametrize(("text", "words", "line"), cases("context_block", "best_sentences"))
-def test_the_first_words_are_those_of_the_sentence_that_matches_best(text: str, words: int, line: str) -> None:
-    assert first_words(from_best_sentence(text, lambda each: "green" in each.lower()), words) == line
-
-
-@pytest.mark.parametrize(("text", "line"), cases("context_block", "lines"))
-def test_a_markdown_text_is_one_line_without_marks_and_no_other_text_is_changed(text: str, line: str) -> None:
-    assert without_marks(text) == (line or text)
+    for text, words, line in cases("context_block", "first_words"):
+        assert first_words(text, words) == line
+    for text, words, line in cases("context_block", "best_sentences"):
+        assert first_words(on_green(text), words) == line
+    for text, rest in cases("context_block", "labels"):
+        assert without_label(text) == rest
+    for text, line in cases("context_block", "lines"):
+        assert without_marks(text) == (line or text)
 
 
 def test_a_prompt_gets_near_rules_and_what_probably_replaces_an_answer_is_given_whole_like_it() -> None:
@@ -484,45 +476,8 @@ def test_a_prompt_gets_near_rules_and_what_probably_replaces_an_answer_is_given_
     assert given_whole([new, other], with_nearest=False) == set()
 
 
-@pytest.mark.parametrize(
-    ("is_asking", "queries"),
-    [
-        (
-            True,
-            ("Which database do we use", "was ist zu tun", "Cuales son los puertos", "Que faire", "Do we use Redis?"),
-        ),
-        (
-            True,
-            (
-                "Where is the key?",
-                "データベースは何ですか？",
-                "كيف نضيف اختبارا؟",
-                "Can we drop Python 3.9?",
-                "Did it end",
-            ),
-        ),
-        (
-            False,
-            ("Add a parser", "How to add a parser", "How about a parser?", "Could you add a parser?", "", "?x", "7"),
-        ),
-        (False, ("When a file is empty, return {}", "Where possible, replace print", "Wo möglich, Listen nehmen")),
-        (True, ("When did we switch to Postgres", "Where do sessions live", "where's the key", "Wann ist das Release")),
-        (True, ("Wo liegt der Schlüssel", "Dónde está la clave", "où est la clé", "Quand est-ce qu'on livre")),
-        (
-            True,
-            ("Can you tell me which port staging uses?", "Kannst du mir sagen, wo es liegt?", "¿Puedes decirme cuál?"),
-        ),
-        (
-            False,
-            ("Could you tell the parser to skip it?", "Wann immer möglich, kürzen", "Quand c'est vide, renvoyer null"),
-        ),
-        (
-            False,
-            ("Please, is this right?", "Kannst du das umbauen?", "Peux-tu l'ajouter ?", "Como usuario quiero entrar"),
-        ),
-    ],
-)
+@pytest.mark.parametrize(("is_asking", "queries"), cases("context_block", "questions"))
 def test_a_query_is_a_question_by_its_mark_or_first_words_unless_it_may_be_a_task(
-    is_asking: bool, queries: tuple[str, ...]
+    is_asking: bool, queries: list[str]
 ) -> None:
     assert {each: is_question(each) for each in queries} == dict.fromkeys(queries, is_asking)
