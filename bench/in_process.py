@@ -44,6 +44,7 @@ from remembrancer.protocol.kinds import kind_of_type, type_of_kind
 from remembrancer.protocol.reads import Recall
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import EntityRef, Operation, ProjectRef, StoreMemory
+from tests.contracts.records_rig import apply
 
 PROJECT: Final = ProjectRef("p_000000000000", "/project")
 SESSION: Final = "s"
@@ -103,7 +104,7 @@ class Asking:
             for memory_id, item in zip(ids, items, strict=True)
         ]
         made = []
-        self.records.apply([Operation(change.memory_id, PROJECT, SESSION, self.now, change) for change in changes])
+        apply(self.records, [Operation(change.memory_id, PROJECT, SESSION, self.now, change) for change in changes])
         for memory_id, item in zip(ids, items, strict=True):
             number = self.records.number_of(memory_id)
             assert number is not None

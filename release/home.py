@@ -36,6 +36,7 @@ from remembrancer.protocol.writes import (
     UpdateMemory,
     memory_id_of,
 )
+from tests.contracts.records_rig import apply
 from tests.in_process_journal import InProcessJournal, InProcessServer
 
 HOMES: Final = Path(__file__).parents[1] / "tests" / "homes"
@@ -234,6 +235,7 @@ def _stored(name: str, content: str, now: float) -> Operation:
 
 
 def _applied(records: Records, *operations: Operation) -> None:
-    for outcome in records.apply(operations):
+    outcomes = records.apply(operations) if isinstance(records, SharedLane) else apply(records, operations)
+    for outcome in outcomes:
         if not isinstance(outcome, Applied):
             raise outcome

@@ -32,6 +32,7 @@ from remembrancer.protocol.writes import (
     UpdateMemory,
 )
 from tests.actors.store_process import Gateway, StoreRig
+from tests.contracts.records_rig import apply
 from tests.operations import (
     OTHER_PROJECT,
     OTHER_SESSION,
@@ -257,7 +258,7 @@ class WatchedRecords(Records):
         self.groups.append([operation.operation_id for operation in operations])
         if self.fault is not None:
             raise self.fault
-        return super().apply(operations)
+        return apply(self, operations)
 
 
 @asynccontextmanager

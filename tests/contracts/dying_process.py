@@ -17,6 +17,7 @@ from remembrancer.commands.backup import put_back
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.writes import Applied, Operation, WriteNote
+from tests.contracts.records_rig import apply
 from tests.operations import PROJECT, REQUESTED_AT, change_operation, store_operation
 
 NOTE = "memory/log.md"
@@ -29,7 +30,7 @@ def write_for_ever(path: Path, first: int) -> None:
         operations = [
             store_operation(f"op{n}", f"lantern number {n} " + "x" * (n % 500)) for n in range(start, start + 4)
         ]
-        for operation, outcome in zip(operations, records.apply(operations), strict=True):
+        for operation, outcome in zip(operations, apply(records, operations), strict=True):
             assert isinstance(outcome, Applied)
             print(operation.operation_id, flush=True)
 

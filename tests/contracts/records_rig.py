@@ -16,13 +16,13 @@ from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
 from remembrancer.actors.store.records.sqlite_file import SqliteFile, json_list
 from remembrancer.actors.store.records.sqlite_records import NO_LIMITS, Limits, Records
-from remembrancer.actors.store.records.types import EmbeddedMemory, Filters, MemoryRecord, WaitingWork
+from remembrancer.actors.store.records.types import EmbeddedMemory, Filters, MemoryRecord, Outcome, WaitingWork
 from remembrancer.actors.store.retrieval.question import phrases_of
 from remembrancer.actors.store.spaces import HomeSpaces, Lanes, scrub_spaces
 from remembrancer.actors.store.write_handlers import MemoryWriter
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.work import Passage
-from remembrancer.protocol.writes import Applied, Change, EntityRef, PortableMemory
+from remembrancer.protocol.writes import Applied, Change, EntityRef, Operation, PortableMemory
 from tests.operations import PROJECT, REQUESTED_AT, SESSION, change_operation, memory_id_of, store_operation
 
 MODEL = "small.int8.0123456789ab.4"
@@ -75,7 +75,7 @@ class RecordsRig:
         self._made += 1
         given = {"requested_at": self.clock.now, "related_entities": entities(*names), **fields}
         operation = store_operation(f"say {self._made}", content, **given)
-        (outcome,) = self.records.apply([operation])
+        (outcome,) = apply(self.records, [operation])
         assert isinstance(outcome, Applied), outcome
         return memory_id_of(operation)
 
@@ -83,7 +83,7 @@ class RecordsRig:
         self._made += 1
         asked_at = self.clock.now if at is None else at
         operation = change_operation(f"change {self._made}", change, session_id=session, requested_at=asked_at)
-        reply = self.records.apply([operation])[0]
+        reply = apply(self.records, [operation])[0]
         return reply.result if isinstance(reply, Applied) else reply
 
     def do(self, change: Change, **options: Any) -> Any:
@@ -164,6 +164,15 @@ def writer_of(project: Records, user: Records) -> MemoryWriter:
     """The writer of the memories of a project and the user, which are in one database."""
     lanes: Lanes = {"session": project, "project": project, "user": user}
     return lanes_writer(project._file.file, lanes)
+
+
+def apply(records: Records, operations: Sequence[Operation]) -> list[Outcome]:
+    """Apply operations as the store does, where these records have the memories of all scopes."""
+    lanes: Lanes = {"session": records, "project": records, "user": records}
+    try:
+        return lanes_writer(records._file.file, lanes).apply(operations)
+    except RemembrancerError as error:
+        return [error for _ in operations]
 
 
 def lanes_writer(file: SqliteFile, lanes: Lanes) -> MemoryWriter:

@@ -22,7 +22,7 @@ from remembrancer.protocol.runs import (
     UndoRun,
 )
 from remembrancer.protocol.writes import Applied, Operation
-from tests.contracts.records_rig import RecordsRig, work_of
+from tests.contracts.records_rig import RecordsRig, apply, work_of
 from tests.operations import PROJECT, REQUESTED_AT, SESSION, store_operation
 
 ONE, TWO, THREE, FOUR = "mem_one", "mem_two", "mem_three", "mem_four"
@@ -83,7 +83,7 @@ class RunsRig(RecordsRig):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self.records.apply(stored())
+        apply(self.records, stored())
 
     def carry_out(self, *edits: Edit, **fields: Any) -> RunResult:
         return carry_out(self.records, *edits, **fields)
@@ -99,7 +99,7 @@ class RunsRig(RecordsRig):
 
 def carry_out(records: Records, *edits: Edit, **fields: Any) -> RunResult:
     name = fields.pop("name", f"apply {fields.get('run_id', 'run')} {fields.pop('part', 0)}")
-    reply = records.apply([run_operation(name, *edits, **fields)])[0]
+    reply = apply(records, [run_operation(name, *edits, **fields)])[0]
     assert isinstance(reply, Applied), reply
     assert isinstance(reply.result, RunResult)
     return reply.result

@@ -17,7 +17,7 @@ from remembrancer.actors.store.retrieval.graph import MAX_ROWS, Expansion, Graph
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.reads import Direction
 from remembrancer.protocol.writes import EraseMemory, ForgetMemory, LinkRef, UpdateMemory
-from tests.contracts.records_rig import RecordsRig, entities
+from tests.contracts.records_rig import RecordsRig, apply, entities
 from tests.operations import OTHER_SESSION, REQUESTED_AT, SESSION, store_operation
 
 THEIRS: dict[str, Any] = {"scope": "session", "session_id": OTHER_SESSION}
@@ -104,7 +104,7 @@ def test_tags_and_names_are_counted_with_how_often_they_are_used(rig: RecordsRig
 def say_many(rig: RecordsRig, named: Iterable[tuple[str, ...]], **fields: Any) -> None:
     """Store a memory for each of these groups of entities, all at once."""
     groups = [{"related_entities": entities(*each), **fields} for each in named]
-    rig.records.apply([store_operation(f"op{n}", f"text {n}", **each) for n, each in enumerate(groups)])
+    apply(rig.records, [store_operation(f"op{n}", f"text {n}", **each) for n, each in enumerate(groups)])
 
 
 def test_a_hubs_edges_are_bounded_and_it_says_so(rig: RecordsRig) -> None:

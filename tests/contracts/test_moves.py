@@ -37,6 +37,7 @@ from tests.contracts.dying_process import dies_of, kill_after
 from tests.contracts.records_rig import (
     MODEL,
     RecordsRig,
+    apply,
     check_derived,
     embedded,
     lanes_writer,
@@ -92,7 +93,7 @@ class Spaces:
 def spaces(tmp_path: Path) -> Iterator[Spaces]:
     """With two memories in the project's, one of which was changed, embedded and accessed."""
     made = Spaces(tmp_path / "memory.db")
-    made.project.records.apply([STAYS, MOVES])
+    apply(made.project.records, [STAYS, MOVES])
     made.project.do(UpdateMemory(ID, metadata={"a": 1}))
     for each in (memory_id_of(STAYS), ID):
         made.project.embed(each)
@@ -179,7 +180,7 @@ def test_a_move_that_was_killed_is_done_or_not_begun_and_never_done_twice(spaces
         assert isinstance(reply, Applied)
         assert reply.replayed == is_replay
     for records in (again.project.records, again.user.records):
-        assert records.apply([PROMOTE])[0] == reply, "it is answered alike by both"
+        assert apply(records, [PROMOTE])[0] == reply, "it is answered alike by both"
     check_moved(again, before)
     check_derived(again.project.path)
     again.project.close()
@@ -303,7 +304,7 @@ def test_nothing_brings_it_back_and_a_second_call_says_that_it_was_erased(rig: R
     secret = rig.say(SECRET, memory_id="mem_secret")
     portable = rig.shown(secret)
     erase = change_operation("erase", EraseMemory(secret))
-    first, replay = rig.records.apply([erase, erase])
+    first, replay = apply(rig.records, [erase, erase])
     assert (first.result, replay.result, replay.replayed) == (ErasedResult(secret),) * 2 + (True,)  # type: ignore[union-attr]
     assert rig.do(EraseMemory(secret)).already
     again = store_operation("another operation", SECRET, memory_id=secret)

@@ -51,7 +51,7 @@ from remembrancer.protocol.writes import (
     UpdatedResult,
     UpdateMemory,
 )
-from tests.contracts.records_rig import MODEL, RecordsRig, embedded, near_duplicates, pending, texts_of
+from tests.contracts.records_rig import MODEL, RecordsRig, apply, embedded, near_duplicates, pending, texts_of
 from tests.contracts.runs_rig import carry_out
 from tests.operations import (
     OTHER_SESSION,
@@ -84,7 +84,6 @@ BAD: dict[str, dict[str, Any]] = {
     "a memory id that is taken": {"memory_id": memory_id_of(store_operation("before", "x"))},
     "importance out of bounds": {"importance": 1.5},
     "importance that is no number": {"importance": float("nan")},
-    "an unknown scope": {"scope": "galaxy"},
     "an unknown type": {"type": "vague", "kind": "fact"},
     "text that is no UTF-8": {"content": "\ud800"},
     "a tag that is no UTF-8": {"tags": ("fine", "\udfff")},
@@ -96,13 +95,13 @@ BAD: dict[str, dict[str, Any]] = {
 def test_what_cannot_be_applied_changes_nothing_and_hurts_no_other(rig: RecordsRig, bad: dict[str, Any]) -> None:
     given = {"content": "never kept", "tags": ("t",), "related_entities": (NEW,), "session_id": OTHER_SESSION}
     before, after = store_operation("before", "one"), store_operation("after", "two")
-    outcomes = rig.records.apply([before, store_operation("bad", **{**given, **bad}), after])
+    outcomes = apply(rig.records, [before, store_operation("bad", **{**given, **bad}), after])
     assert [type(outcome) for outcome in outcomes] == [Applied, InvalidInput, Applied]
     assert rig.records.counts(None) == Counts(2, {"project": 2}, {"semantic": 2}, 0, 0, 0)
     assert rig.records.session_start(OTHER_SESSION) == (None, 0)
     assert len(pending(rig.records)) == 2
     assert rig.found("never kept") == []
-    (good,) = rig.records.apply([store_operation("bad", "kept now")])
+    (good,) = apply(rig.records, [store_operation("bad", "kept now")])
     assert isinstance(good, Applied)
     assert not good.replayed, "its id has not been used up"
 
@@ -110,18 +109,18 @@ def test_what_cannot_be_applied_changes_nothing_and_hurts_no_other(rig: RecordsR
 def test_a_file_at_its_limit_refuses_what_is_new_still_answers_what_it_has_and_forgets(path: Path) -> None:
     first = store_operation("first", "kept")
     with RecordsRig(path) as rig:
-        rig.records.apply([first])
+        apply(rig.records, [first])
     forget = change_operation("forget", ForgetMemory(memory_id_of(first)))
     update = change_operation("update", UpdateMemory(memory_id_of(first), importance=0.1))
     unknown = change_operation("none", ForgetMemory("memory:none"))
     with RecordsRig(path, limits=Limits(1)) as full:
-        replies = full.records.apply([store_operation("second", "x"), first, update])
+        replies = apply(full.records, [store_operation("second", "x"), first, update])
         assert [type(each) for each in replies] == [StorageFull, Applied, StorageFull]
         assert isinstance(replies[0], StorageFull)
         assert "raise database_limit_bytes" in replies[0].message
         assert "forget" not in replies[0].message, "which makes no room"
         assert full.found("kept")
-        replies = full.records.apply([forget, forget, unknown])
+        replies = apply(full.records, [forget, forget, unknown])
         assert [type(each) for each in replies] == [Applied, Applied, NotFound]
         assert (full.records.counts(None).total, full.records.counts(None).forgotten) == (0, 1)
     with RecordsRig(path, limits=Limits(10_000_000)) as roomy:
@@ -134,7 +133,7 @@ def test_what_is_stored_again_grows_no_further_than_an_import_takes(rig: Records
         tags = tuple(f"{name} {number}" for number in range(60))
         return store_operation(name, "the very same", metadata=notes, structured=notes, tags=tags)
 
-    rig.records.apply([stored("first"), stored("second")])
+    apply(rig.records, [stored("first"), stored("second")])
     memory = rig.shown(memory_id_of(stored("first")))
     assert (memory.version, memory.access_count) == (2, 1), "to say it again is a use of it"
     check_memory(memory, content_limit_bytes=1000)
@@ -175,7 +174,7 @@ def test_the_same_words_are_another_memory_where_they_say_something_else(
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60))
 def test_any_text_is_kept_exactly_and_its_own_words_are_a_question(rig: RecordsRig, text: str) -> None:
     name = f"op-{text.encode().hex()}"  # as metadata it keeps texts apart that say the same, such as "0" and "0\\r"
-    (outcome,) = rig.records.apply([store_operation(name, text, metadata={"name": name})])
+    (outcome,) = apply(rig.records, [store_operation(name, text, metadata={"name": name})])
     assert isinstance(outcome, Applied)
     number = rig.number(outcome.result.memory_id)  # type: ignore[union-attr]
     assert texts_of(rig.records, [number])[number] == text
@@ -236,7 +235,7 @@ def test_readers_on_many_threads_see_whole_groups_while_one_thread_writes(rig: R
         readers = [threads.submit(read) for _ in range(3)]
         try:
             for group in range(groups):
-                rig.records.apply([store_operation(f"{group}.{n}", f"lantern {group} {n}") for n in range(size)])
+                apply(rig.records, [store_operation(f"{group}.{n}", f"lantern {group} {n}") for n in range(size)])
         finally:
             done = True
         assert all(reader.result() <= groups * size for reader in readers)
@@ -389,7 +388,7 @@ def test_what_is_probably_replaced_is_marked_until_it_is_settled(rig: RecordsRig
     rig.do(UpdateMemory(one, importance=0.9, add_tags=("green",)))
     said_again = store_operation("again", rig.shown(one).content)
     once_more = store_operation("once more", rig.shown(one).content)
-    answers: list[Any] = [rig.records.apply([each])[0] for each in (said_again, once_more)]
+    answers: list[Any] = [apply(rig.records, [each])[0] for each in (said_again, once_more)]
     assert [each.result.already_known for each in answers] == [False, True]
     assert rig.loaded(one).superseded_by == (memory_id_of(said_again),)
     again = rig.shown(memory_id_of(said_again))
@@ -569,7 +568,7 @@ def test_a_change_is_undone_once_and_not_if_another_one_came_after_it(rig: Recor
     rig.do(TagMemory(lantern, ("green",)))
     assert "has been changed since" in rig.refused(UndoChange(lantern, 1)).message
     undo = change_operation("undo", UndoChange(lantern, 2))
-    first, again = (rig.records.apply([undo])[0] for _ in range(2))
+    first, again = (apply(rig.records, [undo])[0] for _ in range(2))
     assert isinstance(first, Applied)
     assert isinstance(again, Applied)
     assert (again.result, again.replayed) == (first.result, True)

@@ -43,7 +43,7 @@ from remembrancer.protocol.writes import (
     UpdateMemory,
 )
 from tests.contracts.dying_process import dies_of, kill_after
-from tests.contracts.records_rig import MODEL, RecordsRig, check_derived, ids_of, pending
+from tests.contracts.records_rig import MODEL, RecordsRig, apply, check_derived, ids_of, pending
 from tests.contracts.test_same_everywhere import ANY_CHANGE
 from tests.operations import (
     OTHER_SESSION,
@@ -92,8 +92,8 @@ class Changing(RuleBasedStateMachine):
     @rule()
     def commit(self) -> None:
         group, self.waiting = self.waiting, []
-        expected = self.undisturbed.records.apply(group)
-        for operation, wanted, outcome in zip(group, expected, self.rig.records.apply(group), strict=True):
+        expected = apply(self.undisturbed.records, group)
+        for operation, wanted, outcome in zip(group, expected, apply(self.rig.records, group), strict=True):
             if operation.operation_id in self.answers:
                 earlier = self.answers[operation.operation_id]
                 assert outcome == msgspec.structs.replace(earlier, replayed=True)
@@ -116,14 +116,14 @@ class Changing(RuleBasedStateMachine):
         def commit() -> None:
             with RecordsRig(self.rig.path) as dying:
                 kill_after(dying.records._file.file.writer, statements)
-                dying.records.apply(self.waiting)
+                apply(dying.records, self.waiting)
                 os.kill(os.getpid(), signal.SIGKILL)
 
         assert dies_of(commit)
         self.rig = RecordsRig(self.rig.path)
         if self.rig.everything() == before:
             return
-        for operation, outcome in zip(self.waiting, self.undisturbed.records.apply(self.waiting), strict=True):
+        for operation, outcome in zip(self.waiting, apply(self.undisturbed.records, self.waiting), strict=True):
             if isinstance(outcome, Applied):
                 self.answers.setdefault(operation.operation_id, msgspec.structs.replace(outcome, replayed=False))
 
@@ -381,7 +381,7 @@ def test_each_sort_of_change_is_answered_and_made_once(rig: RecordsRig) -> None:
         for place, (change, _, _) in enumerate(CHANGES)
     ]
     for operation, (_, expected, fields) in zip(operations, CHANGES, strict=True):
-        first, again = rig.records.apply([operation, operation])
+        first, again = apply(rig.records, [operation, operation])
         if isinstance(expected, type):
             assert (type(first), type(again)) == (expected, expected), operation
         else:
@@ -395,7 +395,7 @@ def test_each_sort_of_change_is_answered_and_made_once(rig: RecordsRig) -> None:
     with RecordsRig(rig.path) as opened:
         for operation, (_, expected, _) in zip(operations, CHANGES, strict=True):
             if not isinstance(expected, type):
-                (outcome,) = opened.records.apply([operation])
+                (outcome,) = apply(opened.records, [operation])
                 assert outcome == Applied(operation.operation_id, expected, replayed=True)
         check(opened)
         names = [entry.change for entry in opened.shown(ID).history]

@@ -52,7 +52,7 @@ from remembrancer.protocol.writes import (
     UpdateMemory,
 )
 from tests.contracts.dying_process import dies_of, kill_after
-from tests.contracts.records_rig import RecordsRig, pending, work_of, writer_of
+from tests.contracts.records_rig import RecordsRig, apply, pending, work_of, writer_of
 from tests.contracts.runs_rig import (
     CONTENTS,
     EDITS,
@@ -266,7 +266,7 @@ def test_review_shows_pairs_that_a_person_can_decide_once_each_and_counts_the_re
     texts |= {f"sprint {n}": f"Sprint {n} was finished late" for n in range(3, 7)}
     texts |= {f"limit {n}": f"The limit is {n} requests a second" for n in (30, 60, 90, 120)}
     ids = {name: memory_id_of(store_operation(name, text)) for name, text in texts.items()}
-    rig.records.apply([store_operation(name, text) for name, text in texts.items()])
+    apply(rig.records, [store_operation(name, text) for name, text in texts.items()])
     rig.carry_out(AddLink(ids["made"], ids["one"], "derived_from"))
     number = {name: rig.number(memory_id) for name, memory_id in ids.items()}
     series = ("two", "one"), ("three", "one"), ("three", "two"), ("item 2", "item 1"), ("item 4", "item 3")
@@ -434,7 +434,7 @@ def test_what_a_run_did_to_the_users_memories_is_undone_by_its_project_alone(rig
         ("none", PROJECT, UndoRun("unknown", "user", if_there=True)),
         ("mine", PROJECT, undoing),
     ):
-        reply = rig.records.apply([change_operation(name, change, project=project)])[0]
+        reply = apply(rig.records, [change_operation(name, change, project=project)])[0]
         assert isinstance(reply, Applied)
         assert isinstance(reply.result, UndoneResult)
         assert (reply.result.found, reply.result.memories) == ((True, (ONE,)) if name == "mine" else (False, ()))
@@ -462,7 +462,7 @@ def test_no_run_or_undoing_takes_content_out_of_reach(planned: list[tuple[Edit, 
                 operation = change_operation(f"op{place}", step)
             operation = msgspec.structs.replace(operation, requested_at=REQUESTED_AT + place)
             before = operation.change, [rig.shown(memory_id).version for memory_id in CONTENTS]
-            reply = rig.records.apply([operation])[0]
+            reply = apply(rig.records, [operation])[0]
             assert reachable(rig) >= set(CONTENTS.values()), before
             if isinstance(operation.change, ApplyRun):
                 assert isinstance(reply, Applied)

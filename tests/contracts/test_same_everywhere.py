@@ -30,6 +30,7 @@ from remembrancer.protocol.writes import (
     UndoChange,
     UpdateMemory,
 )
+from tests.contracts.records_rig import apply
 from tests.contracts.runs_rig import EDITS, run_operation, undo_operation
 from tests.operations import OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION
 
@@ -138,7 +139,7 @@ def rows_after(operations: list[Operation], groups: int, clock_at: float, sessio
         records = Records(file := SqliteFile(path), PROJECT.id, lambda: clock_at, Limits(session=session_limit))
         for first in range(0, len(operations), groups):
             before = file.writer.total_changes
-            outcomes = records.apply(operations[first : first + groups])
+            outcomes = apply(records, operations[first : first + groups])
             is_refused = all(isinstance(outcome, RemembrancerError) for outcome in outcomes)
             assert not (is_refused and file.writer.total_changes != before), "a refusal writes nothing"
         for (memory_id,) in records._file.read("SELECT id FROM memories WHERE space = @SPACE"):

@@ -16,7 +16,7 @@ from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.protocol.errors import FileUnusable, RecordsUnusable, SchemaTooOld, StorageFull
 from remembrancer.protocol.session_life import RecordEvents, Turn
 from remembrancer.protocol.writes import EraseMemory
-from tests.contracts.records_rig import RecordsRig, leave_in_log, scrub
+from tests.contracts.records_rig import RecordsRig, apply, leave_in_log, scrub
 from tests.operations import PROJECT, SESSION, memory_id_of, store_operation
 from tests.spaces import full_disk, rows_of, spoil_page, write_rows
 
@@ -29,7 +29,7 @@ NEXT = version_in("99.0.0")
 def old(path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file of the present schema, to which a later release has come."""
     with RecordsRig(path) as rig:
-        rig.records.apply([store_operation(f"op{n}", f"lantern number {n}") for n in range(3)])
+        apply(rig.records, [store_operation(f"op{n}", f"lantern number {n}") for n in range(3)])
     comes(monkeypatch, COLOURS)
     return path
 

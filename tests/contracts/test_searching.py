@@ -17,7 +17,7 @@ from remembrancer.actors.store.records.types import Filters, Phrase
 from remembrancer.actors.store.retrieval.question import phrases_and_units, phrases_of
 from remembrancer.protocol.kinds import Scope, kind_of_type
 from remembrancer.protocol.writes import ForgetMemory, LinkRef, Operation, SourceRef, StoreMemory, UpdateMemory
-from tests.contracts.records_rig import RecordsRig
+from tests.contracts.records_rig import RecordsRig, apply
 from tests.operations import OTHER_SESSION, REQUESTED_AT, SESSION, change_of, store_operation
 
 ALL = Filters(SESSION)
@@ -25,7 +25,7 @@ THEIRS: dict[str, Any] = {"scope": "session", "session_id": OTHER_SESSION}
 
 
 def keep(rig: RecordsRig, operation: Operation) -> int:
-    rig.records.apply([operation])
+    apply(rig.records, [operation])
     return rig.number(change_of(operation).memory_id)
 
 
@@ -326,7 +326,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Records]:
     ]
     with RecordsRig(tmp_path_factory.mktemp("many") / "memory.db") as rig:
         for start in range(0, COUNT, 2_000):
-            rig.records.apply(operations[start : start + 2_000])
+            apply(rig.records, operations[start : start + 2_000])
         yield rig.records
 
 

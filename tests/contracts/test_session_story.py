@@ -30,7 +30,7 @@ from remembrancer.protocol.writes import (
     MemoryLink,
     UpdateMemory,
 )
-from tests.contracts.records_rig import MODEL, RecordsRig, work_of
+from tests.contracts.records_rig import MODEL, RecordsRig, apply, work_of
 from tests.contracts.runs_rig import CONTENTS, FOUR, ONE, THREE, TWO, RunsRig, closing
 from tests.operations import OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, change_operation, store_operation
 
@@ -56,7 +56,7 @@ def test_a_session_stores_no_more_than_it_may(path: Path) -> None:
         store_operation("g", "text g"),
     ]
     with RecordsRig(path, limits=Limits(session=2)) as rig:
-        outcomes = rig.records.apply([*operations[:2], *operations[3:], operations[2]])
+        outcomes = apply(rig.records, [*operations[:2], *operations[3:], operations[2]])
     *replies, refused = outcomes
     assert all(isinstance(each, Applied) for each in replies)
     assert isinstance(refused, InvalidInput)
@@ -175,7 +175,7 @@ def test_what_is_asked_for_is_all_that_comes(runs: RunsRig) -> None:
     runs.carry_out(ReviseMemory(TWO, "consolidated", status="consolidated"))
     runs.do(ForgetMemory(FOUR))
     other = store_operation("other", "of another", memory_id="mem_other", session_id=OTHER_SESSION, type="procedural")
-    runs.records.apply([other])
+    apply(runs.records, [other])
     assert ids(runs) == [ONE, TWO, THREE, "mem_other"]
     assert ids(runs, scopes=("session", "user")) == [THREE]
     assert ids(runs, statuses=("active",)) == [ONE, THREE, "mem_other"]
@@ -237,7 +237,7 @@ def test_memories_of_running_sessions_that_may_be_worth_it_are_offered_for_promo
     assert list(work_of(runs.records, score=0.85).promotable) == []
     runs.do(UpdateMemory(THREE, importance=0.875, confidence=0.5))
     scratch: Any = {"scope": "session", "type": "episodic", "kind": "scratchpad", "importance": 1.0, "confidence": 1.0}
-    runs.records.apply([store_operation("scratch", "a scratch", memory_id="mem_scratch", **scratch)])
+    apply(runs.records, [store_operation("scratch", "a scratch", memory_id="mem_scratch", **scratch)])
     assert list(work_of(runs.records, score=0.85).promotable) == [(THREE, 2, 1)], "who has changed it has used it"
     runs.do(EndSession(SESSION))
     assert list(work_of(runs.records, score=0.85).promotable) == []

@@ -60,7 +60,7 @@ from remembrancer.protocol.writes import (
 )
 from tests.contracts.dying_process import dies_of, kill_after
 from tests.contracts.lane_rig import LANE, Host, Hosts
-from tests.contracts.records_rig import pending, scrub
+from tests.contracts.records_rig import apply, pending, scrub
 from tests.contracts.runs_rig import run_operation
 from tests.contracts.test_same_everywhere import STEPS, Step, operations_of
 from tests.in_process_journal import InProcessJournal
@@ -377,11 +377,11 @@ def project_of(host: Host) -> Records:
 def test_a_memory_that_is_changed_while_its_promotion_is_on_the_way_keeps_the_change(hosts: Hosts) -> None:
     host = hosts[0]
     project, own = project_of(host), store_operation("own", "the lantern burns oil", scope="session")
-    project.apply([own])
+    apply(project, [own])
     memory_id = memory_id_of(own)
     host.journal.loses_answers = 1
     assert isinstance(host.reply(change_operation("promote", PromoteMemory(memory_id, "project"))), JournalAway)
-    project.apply([change_operation("gas", UpdateMemory(memory_id, content="the lantern burns gas"))])
+    apply(project, [change_operation("gas", UpdateMemory(memory_id, content="the lantern burns gas"))])
     host.catch_up()
     assert host.memory(memory_id).content == "the lantern burns oil"
     own_now = project.portable(memory_id, None)
@@ -415,7 +415,7 @@ def test_what_both_promote_is_one_memory_that_is_found_by_both_ids(hosts: Hosts)
     ids = []
     for number, host in enumerate(hosts.hosts):
         project, own = project_of(host), store_operation(f"own{number}", "the lantern burns oil", scope="session")
-        project.apply([own])
+        apply(project, [own])
         promotion = change_operation(f"promote{number}", PromoteMemory(memory_id_of(own), "project"))
         for _ in range(2):  # it is asked for again
             assert isinstance(host.reply(promotion), Applied)

@@ -48,7 +48,7 @@ from remembrancer.protocol.writes import (
     PromoteMemory,
     UpdateMemory,
 )
-from tests.contracts.records_rig import MODEL, RecordsRig, check_derived, embedded, pending, scrub, texts_of
+from tests.contracts.records_rig import MODEL, RecordsRig, apply, check_derived, embedded, pending, scrub, texts_of
 from tests.operations import (
     OTHER_PROJECT,
     PROJECT,
@@ -161,7 +161,7 @@ OFTEN: dict[str, Callable[[Records], Any]] = {
     "dead_letters": READS["dead_letters"],
     "number_of": READS["number_of"],
     "outcome_of": READS["outcome_of"],
-    "store": lambda it: it.apply([store_operation(f"{next(NEW)}", "a beacon on Skagen and Thyborøn")]),
+    "store": lambda it: apply(it, [store_operation(f"{next(NEW)}", "a beacon on Skagen and Thyborøn")]),
     "find_names": lambda it: find_names(it.spaces.file, REQUESTED_AT),
 }
 """Questions that every store, recall or answer with short ids asks, and what every store does."""
@@ -172,7 +172,7 @@ def test_what_is_asked_all_the_time_costs_no_more_in_a_space_of_many(tmp_path: P
         records = Records(database, PROJECT.id, lambda: REQUESTED_AT)
         costs: list[dict[str, int]] = []
         for numbers in (range(50), range(50, 1000)):
-            records.apply([store_operation(f"{number}", f"lamp {number}") for number in numbers])
+            apply(records, [store_operation(f"{number}", f"lamp {number}") for number in numbers])
             found = texts_of(records, pending(records, MODEL)).items()
             records.save_embeddings(MODEL, [embedded(number, text) for number, text in found])
             costs.append({name: steps_of(database, partial(ask, records)) for name, ask in OFTEN.items()})
@@ -211,8 +211,8 @@ def test_names_are_found_in_all_spaces_by_one_round_and_counted_in_each(
     monkeypatch.setattr(found_entities, "SMALL", 1)
     with closing(SqliteFile(tmp_path / "memory.db")) as database:
         ours, theirs = (Records(database, name, lambda: REQUESTED_AT) for name in (PROJECT.id, USER))
-        ours.apply([store_operation(f"{n}", f"{n} boats left src/{n}.py for Skagen today") for n in range(2)])
-        theirs.apply([store_operation("2", "two boats left src/2.py for Skagen today")])
+        apply(ours, [store_operation(f"{n}", f"{n} boats left src/{n}.py for Skagen today") for n in range(2)])
+        apply(theirs, [store_operation("2", "two boats left src/2.py for Skagen today")])
         assert not find_names(database, REQUESTED_AT), "nothing is left"
         found = [
             records.surroundings(memory_id_of(store_operation(name, "")), "", None).found_entities
@@ -440,7 +440,7 @@ def test_of_two_viewers_none_sees_what_is_the_others(stored: list[tuple[str, str
             for other in mine[-2:]:
                 link = UpdateMemory(memory_id, add_links=(LinkRef("related_to", other),))
                 changes.append(change_operation(f"link{place}{other}", link, session_id=session))
-            spaces[name].apply(changes)
+            apply(spaces[name], changes)
             known[memory_id] = name, session if is_own else None, word
         while find_names(database, REQUESTED_AT):
             pass

@@ -45,7 +45,7 @@ from remembrancer.protocol.errors import (
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import Applied, EraseMemory
 from tests.contracts.dying_process import write_for_ever
-from tests.contracts.records_rig import RecordsRig, check_derived, leave_half_made, leave_in_log, pending, scrub
+from tests.contracts.records_rig import RecordsRig, apply, check_derived, leave_half_made, leave_in_log, pending, scrub
 from tests.forked import ForkedProcess
 from tests.operations import (
     OTHER_PROJECT,
@@ -65,7 +65,7 @@ KILLS = 6
 
 def fill(path: Path, count: int = 20) -> None:
     with RecordsRig(path) as rig:
-        rig.records.apply([store_operation(f"op{n}", f"lantern number {n}", tags=("t",)) for n in range(count)])
+        apply(rig.records, [store_operation(f"op{n}", f"lantern number {n}", tags=("t",)) for n in range(count)])
 
 
 # The schema
@@ -178,7 +178,7 @@ def test_a_file_that_is_damaged_in_any_place_gives_errors_of_ours_and_nothing_wo
                     each()
                 except RemembrancerError as error:
                     met.append(error.code)
-            reply = rig.records.apply([store_operation("new", "one more lantern")])[0]
+            reply = apply(rig.records, [store_operation("new", "one more lantern")])[0]
             met.append("applied" if isinstance(reply, Applied) else reply.code)
     assert "records_unusable" in met
 
@@ -207,7 +207,7 @@ def test_what_was_acknowledged_is_there_after_kill_9_at_any_moment(path: Path) -
         assert len(rig.found("lantern", limit=100_000)) == len(applied)
         assert len(pending(rig.records)) == len(applied)
         again = [store_operation(each, "again") for each in acknowledged]
-        replies = rig.records.apply(again)
+        replies = apply(rig.records, again)
     assert all(isinstance(reply, Applied) and reply.replayed for reply in replies)
 
 
@@ -331,7 +331,7 @@ class Rig(NamedTuple):
     copies: DailyCopies
 
     def write(self, name: str) -> None:
-        self.records.apply([store_operation(name, f"lantern {name}")])
+        apply(self.records, [store_operation(name, f"lantern {name}")])
 
     def copy(self) -> Path | None:
         return self.copies.copy_if_due()
@@ -398,7 +398,7 @@ def test_an_erased_memory_is_in_no_daily_copy(rig: Rig) -> None:
     assert rig.copy()
     rig.copy()
     erased = memory_id_of(store_operation("first", "lantern first"))
-    rig.records.apply([change_operation("erase", EraseMemory(erased))])
+    apply(rig.records, [change_operation("erase", EraseMemory(erased))])
     scrub(rig.records, erased)
     assert daily_copies(rig.path) == []
     copy = rig.copy()
@@ -443,8 +443,8 @@ def paths(tmp_path: Path) -> RuntimePaths:
     paths = RuntimePaths(tmp_path)
     with closing(SqliteFile(paths.database)) as database:
         user, project = (Records(database, name, lambda: REQUESTED_AT) for name in ("user", PROJECT.id))
-        user.apply([store_operation("moved", "I prefer tabs.", scope="user")])
-        project.apply([store_operation("other", "The release is cut on Thursdays.")])
+        apply(user, [store_operation("moved", "I prefer tabs.", scope="user")])
+        apply(project, [store_operation("other", "The release is cut on Thursdays.")])
     return paths
 
 

@@ -21,7 +21,7 @@ from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
 from remembrancer.actors.store.vectors.near_duplicates import compared
 from remembrancer.protocol.work import CALIBRATED
 from remembrancer.protocol.writes import EraseMemory, UpdateMemory
-from tests.contracts.records_rig import RecordsRig, embedded, texts_of
+from tests.contracts.records_rig import RecordsRig, apply, embedded, texts_of
 from tests.operations import change_operation, memory_id_of, store_operation
 
 DIMENSIONS = 16
@@ -70,7 +70,7 @@ class Library:
         first = self.count + 1
         self.count += len(vectors)
         operations = [store_operation(f"op{n}", f"memory {n}") for n in range(first, self.count + 1)]
-        self.records.apply(operations)
+        apply(self.records, operations)
         numbers = [self.records.number_of(memory_id_of(each)) or 0 for each in operations]
         self.ids.update(zip(numbers, map(memory_id_of, operations), strict=True))
         self.save(numbers, vectors)
@@ -83,12 +83,12 @@ class Library:
 
     def change(self, number: int, vectors: Vectors, text: str = "anew") -> None:
         update = UpdateMemory(self.ids[number], content=f"memory {number}: {text}")
-        self.records.apply([change_operation(f"change{self.ids[number]} {text}", update)])
+        apply(self.records, [change_operation(f"change{self.ids[number]} {text}", update)])
         self.save([number], [vectors])
 
     def erase(self, number: int) -> None:
         gone = EraseMemory(self.ids.pop(number))
-        self.records.apply([change_operation(f"erase{gone.memory_id}", gone)])
+        apply(self.records, [change_operation(f"erase{gone.memory_id}", gone)])
 
     def rows(self) -> PassageVectors:
         return self.records.passages(MODEL)
@@ -229,7 +229,7 @@ def asked(records: Records, limit: int = 9, hand_bytes: int = 10**6, without: Se
 
 def test_texts_without_vectors_are_asked_for_newest_first_within_bounds(exact: Library) -> None:
     records = exact.records
-    records.apply([store_operation(f"op{n}", f"memory {n}") for n in range(1, 7)])
+    apply(records, [store_operation(f"op{n}", f"memory {n}") for n in range(1, 7)])
     assert (asked(records), records.missing(MODEL), records.missing(None)) == ([6, 5, 4, 3, 2, 1], 6, 6)
     exact.save([6, 2], [unit(1), unit(1)])
     assert asked(records) == [5, 4, 3, 1]
@@ -244,7 +244,7 @@ def test_texts_without_vectors_are_asked_for_newest_first_within_bounds(exact: L
 def test_a_text_becomes_a_dead_letter_and_has_another_chance_later(exact: Library, *, died: bool) -> None:
     records = exact.records
     first, second = store_operation("op1", "memory 1"), store_operation("op2", "memory 2")
-    records.apply([first, second])
+    apply(records, [first, second])
     exact.ids[1] = memory_id_of(first)
     for attempt in range(1, MAX_ATTEMPTS + 1):
         failed = [FailedText(number, f"reason {attempt}", died, 100.0) for number in (1, 999)]

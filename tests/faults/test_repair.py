@@ -19,7 +19,7 @@ from remembrancer.actors.store.records.schema import MEMORY, recount
 from remembrancer.commands.repair import repair as repair_file
 from remembrancer.protocol.session_life import RecordEvents, Turn
 from remembrancer.protocol.writes import ForgetMemory, UpdateMemory
-from tests.contracts.records_rig import RecordsRig
+from tests.contracts.records_rig import RecordsRig, apply
 from tests.forked import is_killed
 from tests.operations import SESSION, change_operation, memory_id_of, store_operation
 from tests.spaces import overwrite_pages
@@ -39,17 +39,17 @@ class Home:
         rig = RecordsRig(self.path)
         records = rig.records
         stored = [operation(number) for number in range(BEFORE + SINCE)]
-        records.apply(stored[:BEFORE])
-        records.apply([change_operation("told", RecordEvents(SESSION, (Turn("user", "the gate is green", 1.0),) * 9))])
+        apply(records, stored[:BEFORE])
+        apply(records, [change_operation("told", RecordEvents(SESSION, (Turn("user", "the gate is green", 1.0),) * 9))])
         self._embed(0)
         with closing(sqlite3.connect(self.path)) as source, closing(sqlite3.connect(self.copy)) as target:
             source.backup(target)
             target.execute("PRAGMA journal_mode = DELETE")
-        records.apply(stored[BEFORE:])
+        apply(records, stored[BEFORE:])
         changed = [memory_id_of(each) for each in stored[:BEFORE:30]]
         newer = [(each, UpdateMemory(each, content=f"a newer text of {each}")) for each in changed]
-        records.apply([change_operation(f"change{each}", change) for each, change in newer])
-        records.apply([change_operation("forget", ForgetMemory(memory_id_of(stored[1])))])
+        apply(records, [change_operation(f"change{each}", change) for each, change in newer])
+        apply(records, [change_operation("forget", ForgetMemory(memory_id_of(stored[1])))])
         self._embed(BEFORE)
         self.before, self.now = rows(self.copy), rows(self.path)
         rig.close()

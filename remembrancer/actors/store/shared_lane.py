@@ -228,9 +228,9 @@ class SharedLane(Records):
     # Writing.
 
     def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
-        """As `Records.apply`, through the journal. A promotion may bring in a memory of a local space, or return one to
-        it: both spaces change in the transaction that applies the entry, even if that happens later, since a journal
-        that did not answer may still have taken it."""
+        """As `Target.apply`, through the journal; every error is an outcome. A promotion may bring in a memory of a
+        local space, or return one to it: both spaces change in the transaction that applies the entry, even if that
+        happens later, since a journal that did not answer may still have taken it."""
         outcomes: dict[str, Outcome] = {}
         try:
             if time.monotonic() < self._away_until:

@@ -21,6 +21,7 @@ from remembrancer.actors.store.records.sqlite_file import Query
 from remembrancer.actors.store.records.sqlite_records import Reader, Records, apply_each
 from remembrancer.actors.store.records.types import RECORDS, USER, Outcome
 from remembrancer.actors.store.replaced_memories import ReplacedMemories
+from remembrancer.actors.store.shared_lane import SharedLane
 from remembrancer.actors.store.spaces import HomeSpaces, Lanes, scrub_spaces
 from remembrancer.memory.changes import MOVE_UNDONE, is_visible, standing, unknown_memory
 from remembrancer.protocol.errors import UNREADABLE, Failure, FileLocked, InvalidInput, NotFound, RemembrancerError
@@ -220,7 +221,7 @@ def _independent(operations: Sequence[Operation]) -> list[Operation]:
 class Forwarded(FileLocked, code=FileLocked.code):
     """The operation has yet to be applied on the thread of a shared lane."""
 
-    def __init__(self, lane: Records, operation: Operation) -> None:
+    def __init__(self, lane: SharedLane, operation: Operation) -> None:
         super().__init__("the shared memories have just been opened: try again in a moment")
         self.lane = lane
         self.operation = operation
@@ -258,8 +259,9 @@ class MemoryWriter:
                 return earlier
             operation = _move_back(connection, seen, operation)
             source, destination = self._place(connection, query, lanes, seen, operation)
-            if source.is_shared or destination.is_shared:
-                return Forwarded(source if source.is_shared else destination, operation)
+            for lane in (source, destination):
+                if isinstance(lane, SharedLane):
+                    return Forwarded(lane, operation)
             outcome = source.apply_in(connection, operation, destination)
         except RemembrancerError as refusal:
             return refusal

@@ -21,7 +21,7 @@ from remembrancer.actors.store.records.sqlite_edits import ArrivingEdits, Sqlite
 from remembrancer.actors.store.records.sqlite_file import AMONG, SqliteFile, json_list
 from remembrancer.actors.store.records.types import USER, Outcome
 from remembrancer.actors.store.records.writer import Writer, revive
-from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError, StorageFull
+from remembrancer.protocol.errors import InvalidInput, NotFound, StorageFull
 from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.reads import SessionDescription
 from remembrancer.protocol.writes import Applied, Operation, PortableMemory, PromotedResult, Result, needs_room
@@ -86,7 +86,7 @@ class Records(Reader, EmbeddedTexts):
     returns seconds since the epoch. Methods block, and may be called from any thread; the store calls the writing ones
     from one thread only.
 
-    Raises, from every method but `apply`, which returns them as outcomes:
+    Raises:
         RecordsUnusable: the file is damaged.
         StorageFull: the disk has no room for a write.
         FileLocked: another program has the file locked.
@@ -137,20 +137,6 @@ class Records(Reader, EmbeddedTexts):
         return self.time if self.is_shared else None
 
     # Writing: on the thread that writes.
-
-    def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
-        """Apply the operations in order, in one durable transaction, and return an outcome for each. A repeated id gets
-        its earlier answer. An operation that cannot be applied changes nothing and does not affect the others."""
-
-        def apply_one(operation: Operation) -> Outcome:
-            earlier = read_applied(connection.query, operation.operation_id)
-            return earlier or self.apply_in(connection.connection, operation, self)
-
-        try:
-            with self._file.transaction() as connection:
-                return apply_each(connection.connection, operations, apply_one)
-        except RemembrancerError as error:
-            return [error for _ in operations]
 
     def apply_in(self, connection: sqlite3.Connection, operation: Operation, destination: Records) -> Outcome:
         """Apply an operation that was not applied before, inside a transaction of the database. If the destination is
