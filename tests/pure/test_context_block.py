@@ -18,7 +18,7 @@ from remembrancer.memory.tokens import estimate_tokens, whole_characters
 from remembrancer.protocol.kinds import Kind
 from remembrancer.protocol.reads import ContextGathered, Recall, Recalled, RecalledMemory, Scores, Section
 from remembrancer.protocol.writes import SourceRef
-from remembrancer.toolsets.memory.answers import memory_of
+from remembrancer.toolsets.memory.answers import memory_of, with_lines
 from remembrancer.toolsets.memory.context_block import (
     ALL,
     AWAY,
@@ -474,6 +474,7 @@ def test_a_prompt_gets_near_rules_and_what_probably_replaces_an_answer_is_given_
     assert given_whole([old, new, other], with_nearest=False) == {"old", "new"}
     assert given_whole([other, new], with_nearest=True) == {"other"}
     assert given_whole([new, other], with_nearest=False) == set()
+    assert with_lines([old, new, other], {"old", "new"}, None, seen={"old", "new", "other"}) == [old, new]
 
 
 @pytest.mark.parametrize(("is_asking", "queries"), cases("context_block", "questions"))

@@ -69,16 +69,16 @@ def _value(name: str, value: Any) -> Any:
 
 
 def with_lines(
-    memories: Sequence[RecalledMemory], limit: int | None, seen: Container[str] = ()
+    memories: Sequence[RecalledMemory], full: Container[str], limit: int | None, seen: Container[str] = ()
 ) -> list[RecalledMemory]:
-    """The memories that are likely or possible answers, and the first others (at most `limit`), in their order. Without
-    a limit, those others that the session has `seen` are left out, unless nearest of all."""
+    """The memories that are given in full, and the first others (at most `limit`), in their order. Without a limit,
+    those others that the session has `seen` are left out, unless nearest of all."""
     is_answered = any(each.scores.relevance >= LIKELY for each in memories)
     most_lines = limit or (MOST_LINES_IF_LIKELY if is_answered else MOST_LINES)
     others = [each for each in memories if not is_given_whole(each)]
-    others = [each for each in others if each is memories[0] or limit or each.id not in seen]
+    others = [each for each in others if each is memories[0] or limit or each.id in full or each.id not in seen]
     lines = {id(each) for each in others[:most_lines]}
-    return [each for each in memories if id(each) in lines or is_given_whole(each)]
+    return [each for each in memories if id(each) in lines or each.id in full]
 
 
 def line_of(memory: RecalledMemory, terms: frozenset[str]) -> Answer:

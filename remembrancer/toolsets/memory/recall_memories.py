@@ -107,20 +107,21 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
             places = places[: within(places, arguments.max_tokens // CODE_SHARE, least=0)]
     detail, is_unjudged = arguments.detail, call.degraded or arguments.ranking != "fitted"
     memories, full = list(recalled.memories), {each.id for each in recalled.memories}
-    none_answers, standing = not any(is_given_whole(each) for each in memories), dict[str, ListedMemory]()
     terms, total, open_ends = terms_of(arguments.query), recalled.total_matched, set[str]()
     asks_for_all = not (detail or is_unjudged) and arguments.limit is None and _asks_for_open_ends(request)
+    standing = dict[str, ListedMemory]()
+    none_answers = not (asks_for_all or any(is_given_whole(each) for each in memories))
     if not (detail or is_unjudged):
         own = [each for each in memories if each.id in call.session.seen - call.session.served]
         looked_for = {each.id for each in own if 2 * len(terms & terms_of(each.content)) >= len(terms)}
-        memories = with_lines(memories, arguments.limit, call.session.seen - looked_for)
+        is_news = none_answers and not (memories and memories[0].id in call.session.seen)
+        full = given_whole(memories, with_nearest=is_news)
+        memories = with_lines(memories, full, arguments.limit, call.session.seen - looked_for)
         if asks_for_all:
             found = await _open_ends(call)
             open_ends = {each.id for each in found}
-            memories = [*found, *(each for each in memories if each.id not in open_ends and is_given_whole(each))]
-            none_answers, total = False, 0
-        is_news = none_answers and not (memories and memories[0].id in call.session.seen)
-        full = open_ends | given_whole(memories, with_nearest=is_news)
+            memories = [*found, *(each for each in memories if each.id in full - open_ends)]
+            full, total = full | open_ends, 0
         is_answered = asks_for_all or any(each.scores.relevance >= LIKELY for each in memories)
         is_narrowed = request.filters != Filters(request.session_id) or arguments.max_tokens is not None
         has_room = given(arguments.limit, LEAST_ROOM) >= LEAST_ROOM  # a caller that asks for a few gets no more
