@@ -433,6 +433,21 @@ def test_the_two_likeliest_of_those_that_a_memory_may_replace_are_kept_for_revie
     assert max(each.cosine for each in links) < PROBABLE
 
 
+def test_a_text_that_is_said_again_is_reported_as_the_later_one_of_its_pair(rig: RecordsRig) -> None:
+    texts = "the bot runs on Heroku", "the bot has moved from Heroku to Render", "the bot runs on Heroku"
+    stores = [store_operation(f"bot {at}", text, requested_at=REQUESTED_AT + at) for at, text in enumerate(texts)]
+    old, new, again = map(memory_id_of, stores)
+    replaced = ReplacedMemories()
+    for operation in stores:
+        reply = replaced.reply_to(operation, apply(rig.records, [operation])[0])
+        if operation is stores[1]:
+            rig.records.link_similar(
+                replaced.judge(rig.records, [NearDuplicate(rig.number(new), rig.number(old), 0.8)])
+            )
+    assert isinstance(reply, Applied)
+    assert [(each.memory_id, each.content, each.replaced_by) for each in reply.near] == [(new, texts[1], again)]
+
+
 def test_the_dates_say_which_of_a_pair_is_the_newer_one_whichever_way_it_is_linked(rig: RecordsRig) -> None:
     new = rig.say("the build may take 45 minutes")
     old = rig.say("the build may take 10 minutes", occurred_at=REQUESTED_AT - DAY_S)  # as an import stores it

@@ -30,7 +30,16 @@ from remembrancer.memory.replacement import (
 )
 from remembrancer.memory.wording import same_in_words
 from remembrancer.protocol.kinds import OPEN_END, SESSION_KINDS, SESSION_RECORD
-from remembrancer.protocol.writes import Applied, NearMemory, Operation, StoredResult, UpdateMemory, memory_id_of
+from remembrancer.protocol.writes import (
+    Applied,
+    Change,
+    NearMemory,
+    Operation,
+    StoredResult,
+    StoreMemory,
+    UpdateMemory,
+    memory_id_of,
+)
 
 MAX_REMEMBERED: Final = 1024
 """The number of memories whose storing session is remembered, and of sessions with pending reports."""
@@ -117,8 +126,9 @@ class ReplacedMemories:
                 if not (reply.replayed or reply.result.already_known):
                     self._stored_by[reply.result.memory_id] = operation.session_id
                     _keep_last(self._stored_by, MAX_REMEMBERED)
-                near = tuple(self._pending.pop(operation.session_id, ()))
-                reply = msgspec.structs.replace(reply, near=near)
+                near = self._pending.pop(operation.session_id, [])
+                as_restated = (_as_restated(each, operation.change, reply.result.memory_id) for each in near)
+                reply = msgspec.structs.replace(reply, near=tuple(as_restated))
         return reply
 
     def _keep(self, judged: Iterable[_Judged]) -> None:
@@ -135,6 +145,14 @@ class ReplacedMemories:
                     texts = each.earlier.id, each.earlier.content, each.later.id, each.later.content
                     near.append(NearMemory(*texts, is_private=is_private))
             _keep_last(self._pending, MAX_REMEMBERED)
+
+
+def _as_restated(near: NearMemory, change: Change, memory_id: str) -> NearMemory:
+    """The pair as it is, or turned round if the earlier text has just been stored again, and so is the later one."""
+    if not isinstance(change, StoreMemory) or not same_in_words(near.content, change.content):
+        return near
+    texts = near.replaced_by, near.newer, memory_id, change.content
+    return NearMemory(*texts, is_private=change.scope == "session")
 
 
 def _keep_last(kept: OrderedDict[Any, Any], count: int) -> None:
