@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from remembrancer.actors.migrations import drop_old_files, version_of, write_checked_copy
@@ -32,11 +33,13 @@ from remembrancer.protocol.errors import FileUnusable, RecordsUnusable, SchemaTo
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import ListMemories
+from remembrancer.protocol.writes import PromoteMemory
 from tests.actors.gateway_rig import Rig
 from tests.actors.store_process import store_rig
 from tests.contracts.dying_process import dies_of
 from tests.contracts.records_rig import check_derived
 from tests.forked import is_killed
+from tests.operations import PROJECT, change_operation
 from tests.patience import until
 from tests.runtime import command
 from tests.spaces import full_disk, rows_of, spoil_page, write_rows
@@ -328,6 +331,53 @@ def test_nothing_is_taken_in_while_it_cannot_be_read_what_is_shared(tmp_path: Pa
     with pytest.raises(FileUnusable, match="restore a backup"):
         migrate_old_home(paths)
     assert not paths.database.exists()
+
+
+MOVED = "memory:01JZZZZZZZZZZZZZZZZZZZZZZZ"
+LANE = "l_0123456789ab"
+
+
+def old_file(path: Path, operation: bytes, *, is_project: bool, has_memory: bool, has_applied: bool) -> None:
+    """A file of records as a move leaves it in one of its three steps."""
+    path.parent.mkdir(parents=True)
+    memory = """INSERT INTO memories (id, type, scope, session_id, importance, characters, created_at, updated_at,
+        content_digest, content, tags, source) VALUES (?, 'semantic', 'project', 's', 0.5, 1, 1, 1, ?, ?, '[]', '{}')"""
+    former = old_home(path.parent / "former", "0.2.0.tar.gz")
+    with closing(sqlite3.connect(former.home / "user/memory.db")) as file, closing(sqlite3.connect(path)) as copy:
+        file.backup(copy)
+    shutil.rmtree(path.parent / "former")
+    with closing(sqlite3.connect(path, isolation_level=None)) as file:
+        file.execute("PRAGMA foreign_keys = ON")
+        for table in ("memories", "entities", "history", "sessions", "applied_operations", "moves"):
+            file.execute(f"DELETE FROM {table}")
+        file.execute(memory, ("memory:OTHER", b"1", "another lantern"))
+        if has_memory:
+            file.execute(memory, (MOVED, b"2", "a lantern that moves"))
+        if has_applied:
+            file.execute("INSERT INTO applied_operations VALUES ('move', x'00', 1)")
+        if is_project:
+            file.execute("INSERT INTO moves VALUES ('move', ?, 1)", (operation,))
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+@pytest.mark.parametrize("is_received", [False, True])
+def test_a_move_that_was_under_way_is_ended_or_not_begun(is_received: bool, is_shared: bool, tmp_path: Path) -> None:
+    paths = RuntimePaths(tmp_path / "home")
+    move = msgspec.msgpack.encode(change_operation("move", PromoteMemory(MOVED, target_scope="user")))
+    place = paths.project_database(PROJECT.id)
+    old_file(place, move, is_project=True, has_memory=True, has_applied=False)
+    target, name = (paths.lanes / f"{LANE}.db", LANE) if is_shared else (paths.home / "user/memory.db", "user")
+    old_file(target, move, is_project=False, has_memory=is_received, has_applied=is_received)
+    if is_shared:
+        paths.shares.write_bytes(msgspec.json.encode({"user": LANE}))
+    migrate_old_home(paths)
+    with closing(sqlite3.connect(paths.database)) as file:
+        rows = file.execute("SELECT name FROM memories JOIN spaces ON spaces.number = space WHERE id = ?", (MOVED,))
+        assert rows.fetchall() == [(name if is_received else PROJECT.id,)]
+        assert file.execute("SELECT * FROM moves").fetchall() == []
+        known = file.execute("SELECT count(*) FROM applied_operations WHERE operation_id = 'move'").fetchone()[0]
+        assert known == (2 if is_received else 0)
+    new_portraits(paths)
 
 
 def examination(paths: RuntimePaths) -> Examination:

@@ -17,11 +17,15 @@ from remembrancer.actors.repair import drop_dangling
 from remembrancer.actors.snapshots import opened, unreadable
 from remembrancer.actors.store.records.schema import FORMER, MEMORY
 from remembrancer.actors.store.records.space_copies import take_in
+from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
 from remembrancer.actors.store.records.sqlite_file import as_error
+from remembrancer.actors.store.records.types import USER
 from remembrancer.protocol.errors import FileUnusable, RecordsUnusable, disk_full
 from remembrancer.protocol.paths import RuntimePaths, delete_database, sync_directory
+from remembrancer.protocol.writes import Operation, PromoteMemory
 
 _decode_shares: Final = msgspec.json.Decoder(dict[str, str]).decode
+_decode_operation: Final = msgspec.msgpack.Decoder(Operation).decode
 
 
 def old_files(paths: RuntimePaths) -> dict[str, Path]:
@@ -66,8 +70,7 @@ def migrate_old_home(paths: RuntimePaths) -> None:
                     with closing(sqlite3.connect(copy, isolation_level=None)) as old:
                         drop_dangling(old)
                         take_in(connection, old, name)
-                connection.executemany("INSERT INTO shares VALUES (?, ?)", former_shares(paths).items())
-                _take_in_catalogue(connection, paths)
+                _finish(paths, connection)
         with fresh.open("rb") as written:
             os.fsync(written.fileno())
         delete_database(copy)  # now: after a kill, nothing would look for it
@@ -90,6 +93,28 @@ def _copy_whole(path: Path, copy: Path, no_room: str) -> None:
     except (RecordsUnusable, sqlite3.Error, UnicodeDecodeError) as error:
         raise unreadable(path, error) from error
     FORMER.refuse(path, version_of(copy))
+
+
+def _finish(paths: RuntimePaths, connection: sqlite3.Connection) -> None:
+    """Import the catalogue, and finish the pending moves: a moved memory is deleted from its old space if the new one
+    has it. Otherwise it stays until a client retries the operation, or the entry of a shared lane moves it."""
+    spaces = dict(connection.execute("SELECT name, number FROM spaces").fetchall())
+    lanes = former_shares(paths)
+    connection.executemany("INSERT INTO shares VALUES (?, ?)", lanes.items())
+    _take_in_catalogue(connection, paths)
+    for source, operation_id, encoded in connection.execute(
+        "SELECT space, operation_id, operation FROM moves"
+    ).fetchall():
+        operation = _decode_operation(encoded)
+        change = operation.change
+        assert isinstance(change, PromoteMemory)
+        name = USER if change.target_scope == "user" else operation.project.id
+        target = spaces.get(lanes.get(name, name))
+        done = "SELECT ?, operation_id, result, applied_at FROM applied_operations WHERE space = ? AND operation_id = ?"
+        added = connection.execute(f"INSERT OR IGNORE INTO applied_operations {done}", (source, target, operation_id))
+        if added.rowcount:
+            SqliteEdits(connection, source, 0.0).delete(change.memory_id)
+    connection.execute("DELETE FROM moves")
 
 
 def former_shares(paths: RuntimePaths) -> dict[str, str]:

@@ -246,7 +246,7 @@ MEMORY: Final = Schema(
     CREATE INDEX sessions_active ON sessions (space, started_at) WHERE status = 'active';
     CREATE INDEX sessions_closed ON sessions (space, coalesce(ended_at, last_active_at)) WHERE status != 'active';
 
-    -- Unused.
+    -- Moves of release 0.2.0 that were under way.
     CREATE TABLE moves (
         space INTEGER NOT NULL REFERENCES spaces,
         operation_id TEXT NOT NULL,
