@@ -243,7 +243,7 @@ def edit(
         name = _name_of(where, given["supersedes"], answer)
         if changed == []:
             return _done(answer, f"It replaces {name} already")
-        return _done(answer, f"It replaces {name} now; {where.undo(given['supersedes'])} takes that back")
+        return _done(answer, f"It replaces {name} now; {where.undo(memory)} takes that back")
     state = _state_of(_as_stored(where, memory, answer) or without_none(given))
     # The text as given: another edit may have followed by now.
     name = f"“{excerpt(content, QUOTED)}”" if content and "content" in changed else _name_of(where, memory, answer)

@@ -513,6 +513,24 @@ def test_a_replacement_the_wrong_way_round_is_turned(rig: RecordsRig, four: list
     assert rig.shown(two).valid_until is None
 
 
+def test_a_value_that_is_returned_to_after_two_changes_is_valid_again(rig: RecordsRig) -> None:
+    one = rig.say("it samples at 1 Hz")
+    two = rig.at(REQUESTED_AT + 5).say("it samples at 5 Hz", supersedes=one)
+    three = rig.at(REQUESTED_AT + 6).say("it samples at 10 Hz", supersedes=two)
+
+    def valid() -> list[bool]:
+        return [rig.shown(each).valid_until is None for each in (one, two, three)]
+
+    rig.at(REQUESTED_AT + 7).do(UpdateMemory(one, add_links=(LinkRef("supersedes", three),)))
+    assert (valid(), rig.loaded(three).superseded_by) == ([True, False, False], (one,))
+    rig.do(UndoChange(one))
+    assert (valid(), rig.loaded(one).superseded_by) == ([False, False, True], (two,))
+    # What is said about the past changes nothing that holds.
+    zero = rig.say("it samples by hand", valid_until=REQUESTED_AT)
+    rig.do(UpdateMemory(one, add_links=(LinkRef("supersedes", zero),)))
+    assert valid() == [False, False, True]
+
+
 def test_restoring_a_memory_takes_back_that_another_replaces_it(rig: RecordsRig, four: list[str]) -> None:
     one, two, three, last = four
     rig.do(UpdateMemory(two, add_links=(LinkRef("supersedes", one),)))

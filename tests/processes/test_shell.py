@@ -206,6 +206,11 @@ def test_to_undo_a_replacement_makes_the_old_memory_valid_again_and_to_forget_it
     assert "This forgets: We deploy on Sundays" in shell("undo", newest, status=exit_codes.USAGE)
     undone = shell("undo", newest, "--yes")
     assert ("Undone (stored): " in undone, "; “We deploy on Tuesdays” is valid again" in undone) == (True, True)
+    newest = shell.json("add", "We deploy on Saturdays", "--supersedes", old)["memory_id"]
+    assert f"'remembrancer undo {old[-4:]}' takes that back" in shell("edit", old, "--supersedes", newest)
+    shell("undo", old)
+    assert ["valid_until" in shell.json("show", each) for each in (old, newest)] == [True, False]
+    shell("undo", newest, "--yes")
     changes = [line[27:].split("  ")[0] for line in shell("show", old, "--history").splitlines()[2:]]
     assert (changes[1], changes[-1]) == ("replaced", "undone: replaced"), changes
     long = "Sessions live in Redis 7, one instance beside the web servers, without persistence, for an hour"

@@ -569,7 +569,8 @@ def _add_links(writer: Writer, source: Memory, links: Targets, reason: str | Non
         ends = ((source.id, target.id), (target.id, source.id))
         writer.space.put_link(source.id, target.id, link.relation, link.strength, writer.at)
         if present is None and link.relation == SUPERSEDES:
-            _remove_links(writer, target, [(LinkRef(SUPERSEDES, source.id), source)])  # it was the other way round
+            for newer in _replacing_through(writer, source, target):  # it was the other way round
+                _remove_links(writer, newer, [(LinkRef(SUPERSEDES, source.id), source)])
             replaced = writer.memory(target.id)  # including the effects of earlier links
             # If the older one is what holds, it is no longer thought to be replaced.
             doubts = _take_doubts(writer, *ends) if target.age_key > source.age_key else []
@@ -583,6 +584,18 @@ def _add_links(writer: Writer, source: Memory, links: Targets, reason: str | Non
                 settled: dict[str, Any] = {"other": target.id, "doubts": doubts}
                 writer.revise(one, one.now, BOTH_HOLD, chain=one.promotion_chain, reason=reason, **settled)
     return changed
+
+
+def _replacing_through(writer: Writer, older: Memory, last: Memory) -> list[Memory]:
+    """The memories that replace `older` and are `last`, or were replaced by it, directly or through others."""
+    rows = writer.space.query(
+        """WITH RECURSIVE before(number) AS (VALUES (?1) UNION SELECT target FROM before
+               JOIN memory_links ON source = number AND relation = 'supersedes')
+           SELECT m.id FROM before JOIN memories AS m USING (number)
+           JOIN memory_links AS l ON l.source = m.number AND relation = 'supersedes' AND target = ?2""",
+        (last.number, older.number),
+    )
+    return [writer.memory(memory_id) for (memory_id,) in rows]
 
 
 def _take_doubts(writer: Writer, *pairs: tuple[str, str]) -> list[tuple[str, str, float]]:
