@@ -522,7 +522,7 @@ def _last_change(where: Where, yes: bool) -> tuple[str, int | None]:
     if lacking is not None:
         raise MemoryUnavailable(f"the last change is not known: {lacking} 'remembrancer undo ID' undoes a given one")
     imports = [run for run in answer["imports"] if not run.get("undone")]
-    changes = [entry for entry in answer["changes"] if entry.get("undo_at")]
+    changes = [entry for entry in answer["changes"] if entry.get("undo_at") and entry["did"] != "archived"]
     last = max(changes[-1:] + imports[-1:], key=itemgetter("time"), default=None)
     if last is None:
         elsewhere = "" if where.all_projects else "; --all-projects looks in all projects"

@@ -697,7 +697,7 @@ def log(where: Where, day: Sequence[str]) -> Report:
 
     period = day_of(" ".join(day) or "today", time.time())  # in the local time zone
     days = dates_in_utc(period.start, period.end)
-    answer, warnings = log_of(where, begins=period.start, ends=period.end, days=days, include_archived=True)
+    answer, warnings = log_of(where, begins=period.start, ends=period.end, days=days)
     dates = dates_of(period.start, period.end)
     undone: dict[str, list[float]] = {}
     for entry in answer["changes"]:
@@ -739,7 +739,7 @@ def log_of(where: Where, **arguments: Any) -> tuple[Answer, dict[str, str]]:
     imports: dict[tuple[str, str], Answer] = {}
     warnings: dict[str, str] = {}
     for place, conversation in where.conversations():
-        answer = conversation.call("read_log", include_forgotten=True, **arguments)
+        answer = conversation.call("read_log", **arguments)
         own = {"project": place.label}
         changes |= {(entry["id"], entry["version"]): entry | own for entry in answer["changes"]}
         imports |= {(run["run_id"], "" if run["of_user"] else place.directory): run for run in answer["imports"]}

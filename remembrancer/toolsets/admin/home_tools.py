@@ -83,7 +83,7 @@ async def open_browser(call: Call) -> Answer:
 @tool(
     "The changes of a day.",
     read_only=True,
-    unlisted=("begins", "ends", "days", "include_forgotten", "include_archived"),
+    unlisted=("begins", "ends", "days"),
 )
 async def read_log(
     call: Call,
@@ -91,8 +91,6 @@ async def read_log(
     begins: float | None = None,
     ends: float | None = None,
     days: list[float] | None = None,
-    include_forgotten: bool = False,
-    include_archived: bool = False,
 ) -> Answer:
     """The log of a day (default: today), or from `begins` to `ends` (default: now), in seconds since the epoch, with
     the events of `days`, as `ReadActivity` takes them. `time` is `at` to the microsecond, in seconds since the epoch. A
@@ -100,15 +98,7 @@ async def read_log(
     now = call.received_at
     period = day_of(given(day, "today"), now) if begins is None else TimeWindow(begins, ends or now, 0)
     of_events = dates_in_utc(period.start, period.end) if begins is None else tuple(days or ())
-    changes, imports = await read_day(
-        call,
-        period,
-        of_events,
-        with_forgotten=include_forgotten,
-        with_archived=include_archived,
-        with_undone=True,
-        summarized=True,
-    )
+    changes, imports = await read_day(call, period, of_events, for_people=True)
     entries = [
         {"at": _at(each), "time": each.at, "did": _did(each), "id": each.memory_id, "text": _text(each.begins)}
         | {"version": each.version}

@@ -63,39 +63,28 @@ def happened_in(activity: ActivityRead) -> list[MemoryChanged]:
 
 
 async def read_day(
-    call: Call,
-    day: TimeWindow,
-    days: tuple[float, ...],
-    *,
-    with_forgotten: bool = False,
-    with_archived: bool = False,
-    with_undone: bool = False,
-    summarized: bool = False,
+    call: Call, day: TimeWindow, days: tuple[float, ...], *, for_people: bool = False
 ) -> tuple[Sequence[MemoryChanged], Sequence[RunDone]]:
     """The events of a day and the changes that sessions and people made on it, in order, and its imports. A session's
-    own memory is in it if it was promoted. `days`, `summarized`: see `ReadActivity`.
+    own memory is in it if it was promoted. `days`: see `ReadActivity`.
 
-    For a memory that has since been forgotten, only the forgetting is listed, without its content, unless
-    `with_forgotten`. `with_archived` adds what maintenance has archived, `with_undone` changes that were undone, with
-    their undoing.
+    Of a memory that has since been forgotten, only the forgetting is listed, without its content; changes that were
+    undone are left out. `for_people`, all are listed, with summaries for texts, and what maintenance has archived.
     """
-    without_session = (PROMOTED, ARCHIVED) if with_archived else (PROMOTED,)
-    request = ReadActivity(*call.caller.viewer, day.end, MOST, day.start, WHOLE, summarized, with_undo=True, days=days)
+    request = ReadActivity(*call.caller.viewer, day.end, MOST, day.start, WHOLE, for_people, with_undo=True, days=days)
     reply = await call.ask(request)
-    changes = [
-        msgspec.structs.replace(each, begins="", changed_later=False)
-        if each.is_forgotten and not with_forgotten
-        else each
-        for each in reversed(reply.changes)
-        if with_undone or stands(each)
-        if each.change == FORGOTTEN
-        or ((each.session_id or each.change in without_session) and (with_forgotten or not each.is_forgotten))
-    ]
+    own = (FORGOTTEN, PROMOTED, ARCHIVED) if for_people else (FORGOTTEN, PROMOTED)
+    changes = [each for each in reversed(reply.changes) if each.session_id or each.change in own]
+    if not for_people:
+        changes = [
+            msgspec.structs.replace(each, begins="", changed_later=False) if each.is_forgotten else each
+            for each in changes
+            if stands(each) and (each.change == FORGOTTEN or not each.is_forgotten)
+        ]
     if reply.more:
         call.warn("answer_cut", f"Only the last {MOST} changes are shown.")
-    return sorted((*happened_in(reply), *changes), key=_shown_at), [
-        each for each in reversed(reply.runs) if each.kind == IMPORT
-    ]
+    imports = [each for each in reversed(reply.runs) if each.kind == IMPORT]
+    return sorted((*happened_in(reply), *changes), key=_shown_at), imports
 
 
 def stands(change: MemoryChanged) -> bool:
