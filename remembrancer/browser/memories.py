@@ -24,7 +24,7 @@ from remembrancer.memory.short_ids import WHOLE
 from remembrancer.memory.text import count, harmless, tags_in, tags_text
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.kinds import KINDS, SCOPES, SESSION_KINDS
-from remembrancer.protocol.reads import FindIds, GetMemory, ListMemories, Order, Recall
+from remembrancer.protocol.reads import GetMemory, ListMemories, Order, Recall
 from remembrancer.protocol.writes import HistoryEntry, PortableMemory, RecordedFields
 from remembrancer.toolsets.memory.day_log import CHANGE_WORDS
 
@@ -155,7 +155,6 @@ async def memory(view: View, unsaved: Mapping[str, Any] | None = None, refused: 
     later = texts[answer.memory.id].possibly_superseded_by if answer.memory.id in texts else ()
     sessions = await view.sessions()
     entities = [each.name for each in answer.memory.related_entities] + list(answer.found_entities)
-    ids = await view.ask(FindIds(view.project, view.session, ids=(answer.memory.id,)))
     done = await done_of(view, with_names=False)
 
     def render() -> Response:
@@ -178,7 +177,6 @@ async def memory(view: View, unsaved: Mapping[str, Any] | None = None, refused: 
             diff="" if unsaved is None else word_diff(answer.memory.content, edited.content),
             shown=answer,
             memory=answer.memory,
-            short_id=ids.short.get(answer.memory.id, answer.memory.id),
             versions=versions[::-1],
             change_words=CHANGE_WORDS,
             kinds=KINDS,
