@@ -9,22 +9,25 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import anyio.abc
 import anyio.from_thread
 import httpx
+import msgspec
 import pytest
+from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette.routing import Router
 
 from remembrancer.actors.gateway import http_server as module
-from remembrancer.actors.gateway.conversations import CallTool
+from remembrancer.actors.gateway.conversations import CallTool, McpService
 from remembrancer.actors.gateway.http_server import HttpServer, Sessions
+from remembrancer.actors.gateway.session_registry import SessionRegistry
 from remembrancer.config.settings import Settings
 from remembrancer.config.tokens import Tokens
-from remembrancer.toolsets.tools import CallResult
-from tests.clients.conformance_server import http_server
+from remembrancer.toolsets.tools import CallResult, load_tools
 from tests.patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
@@ -37,6 +40,20 @@ BEGIN = {"jsonrpc": "2.0", "id": 7, "method": "initialize", "params": ABOUT}
 async def never(*_: object) -> CallResult:
     await anyio.sleep_forever()
     raise AssertionError
+
+
+class NoRecords:
+    """There is no store that wants to know of sessions."""
+
+    def known(self, _: object, __: object) -> None: ...
+
+    def left(self, _: object) -> None: ...
+
+
+def http_server(home: Path, call_tool: CallTool = never, settings: Settings | None = None) -> HttpServer:
+    settings = msgspec.structs.replace(settings or Settings(), http_port=0)
+    service = McpService("test", lambda: Server("test"), call_tool, load_tools(), cast("SessionRegistry", NoRecords()))
+    return HttpServer(home, settings, service, no_token=True, open_browser=Router)
 
 
 @dataclass

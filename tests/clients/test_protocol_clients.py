@@ -17,7 +17,6 @@ from mcp.client.stdio import stdio_client
 
 from remembrancer.toolsets.memory.resources import FIXED
 from remembrancer.toolsets.tools import load_tools
-from tests.clients.conformance_server import served
 from tests.conftest import PATIENT_ENVIRONMENT
 from tests.patience import PATIENCE_S
 from tests.processes.http_door import Door
@@ -104,8 +103,6 @@ def test_tools_resources_and_prompts_answer_the_inspector(home: Path) -> None:
     assert "recall_memories" in json.dumps(got["messages"])
 
 
-# The suite asks for logging.
-pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 FITTING = {
     *("server-initialize", "ping", "tools-list", "tools-call-error", "resources-list", "prompts-list"),
     *("server-sse-multiple-streams", "dns-rebinding-protection"),
@@ -129,36 +126,18 @@ async def node(home: Path, *arguments: str, timeout_s: float = 4 * PATIENCE_S) -
     return await asyncio.to_thread(lambda: subprocess.run(arguments, check=False, **how))
 
 
-async def checked(home: Path, results: Path, url: str, *options: str) -> dict[str, list[tuple[str, str]]]:
-    """Each scenario of the suite that was run, with the name and the outcome of its checks."""
-    command = ("server", "--url", url, "-o", str(results), *options)
-    ran = await node(home, str(CLIENTS / "conformance"), *command)
-    found = {}
-    for file in results.rglob("checks.json"):  # in a directory for each scenario
-        scenario = file.parent.name.removeprefix("server-").rpartition("-2")[0]
-        found[scenario] = [(each["id"], each["status"]) for each in json.loads(file.read_text())]
-    assert found, ran.stdout + ran.stderr
-    return found
-
-
-@needs("conformance")
-async def test_every_scenario_of_the_conformance_suite_passes_on_the_transport(home: Path, tmp_path: Path) -> None:
-    async with served(home) as url:
-        outcome = await checked(home, tmp_path, url, "--suite", "all")
-    assert len(outcome) >= 32, sorted(outcome)
-    failed = {name: checks for name, checks in outcome.items() if any(status == "FAILURE" for _, status in checks)}
-    assert not failed
-
-
 @needs("conformance")
 @pytest.mark.usefixtures("few_processes")
 async def test_every_scenario_for_a_server_of_other_tools_passes(door: Door, tmp_path: Path) -> None:
     await asyncio.to_thread(lambda: door.start(no_token=True))
     for name in FITTING:
-        outcome = await checked(door.home, tmp_path / name, door.url, "--scenario", name)
-        statuses = {status for checks in outcome.values() for _, status in checks}
-        assert "SUCCESS" in statuses, (name, outcome)
-        assert "FAILURE" not in statuses, (name, outcome)
+        results = tmp_path / name
+        command = ("server", "--url", door.url, "-o", str(results), "--scenario", name)
+        ran = await node(door.home, str(CLIENTS / "conformance"), *command)
+        files = list(results.rglob("checks.json"))
+        statuses = {each["status"] for file in files for each in json.loads(file.read_text())}
+        assert "SUCCESS" in statuses, (name, ran.stdout + ran.stderr)
+        assert "FAILURE" not in statuses, (name, ran.stdout)
 
 
 @needs("mcp-remote")
