@@ -128,7 +128,6 @@ def as_object(home: Home, configuration: Configuration) -> dict[str, Any]:
         "settings": {
             name: {"value": value, **_source(configuration.origins.get(name))} for name, value in _listed(configuration)
         },
-        "without_effect": [_source(origin) for origin in configuration.unused],
         "warnings": list(configuration.warnings),
         "problems": list(configuration.problems),
     }

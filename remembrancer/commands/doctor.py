@@ -22,7 +22,6 @@ import psutil
 from rich.markup import escape
 
 from remembrancer import __version__
-from remembrancer.actors.gateway.write_queue import read_queue
 from remembrancer.actors.launcher.home import read_record
 from remembrancer.actors.migrations import COPY, daily_copies, drop_old_files, was_made
 from remembrancer.actors.snapshots import SQLITE_RELEASE
@@ -30,8 +29,7 @@ from remembrancer.actors.store.daily_copies import DAY_S, LOOK_S, is_due, made_a
 from remembrancer.actors.store.old_home_migration import is_old, old_files
 from remembrancer.commands import exit_codes
 from remembrancer.commands.clients import ClientEnvironment, FileRefused, clients, our_entries
-from remembrancer.commands.home_reader import examine_files, has_later, known_projects, read_models
-from remembrancer.commands.projects import moved_advice
+from remembrancer.commands.home_reader import examine_files, has_later, read_models
 from remembrancer.commands.report import Line, Report, command, flag
 from remembrancer.commands.runtime_client import look, paths_here
 from remembrancer.commands.setup import probe
@@ -46,7 +44,6 @@ from remembrancer.protocol.errors import (
     ConfigurationError,
     HomeUnusable,
     ModelUnusable,
-    RemembrancerError,
     size_in_words,
 )
 from remembrancer.protocol.paths import RuntimePaths, is_empty
@@ -232,12 +229,11 @@ def check_home(at: Examination) -> Finding:
         return Finding("problem", f"{home} is not a directory", f"move it away, or {MOVE}")
     if home.exists() and about.st_uid != os.getuid():
         return Finding("problem", f"{home} belongs to another user", MOVE)
-    if home.exists() and about.st_mode & stat.S_IWOTH:
-        return Finding("problem", f"everyone can write to {home}", f"chmod 700 it, or {MOVE}")
     if os.statvfs(nearest).f_flag & os.ST_RDONLY or not os.access(nearest, os.R_OK | os.W_OK | os.X_OK):
         return Finding("problem", f"{home} cannot be written", f"fix its owner and mode (0700), or {MOVE}")
     if home.exists() and about.st_mode & 0o077:
-        return Finding("warning", f"other users can open {home}", "chmod 700 it; the next start does so, too")
+        worse: CheckStatus = "problem" if about.st_mode & stat.S_IWOTH else "warning"
+        return Finding(worse, f"other users can open {home}, or write there", f"chmod 700 it, or {MOVE}")
     system = file_system(nearest)
     if system in REMOTE_FILE_SYSTEMS:
         text = f"{home} is on a network file system ({system})"
@@ -365,34 +361,6 @@ def check_copies(at: Examination) -> Finding:
     return Finding("ok", f"{last}; the copies take {size_in_words(sum(copy.stat().st_size for copy in copies))}")
 
 
-def check_queue(at: Examination) -> Finding:
-    """Check whether acknowledged writes wait for the store, or could not be applied, unless the gateway has reported
-    that. Does not read the operations."""
-    if at.runtime is not None and at.runtime.gateway is not None:
-        return Finding("ok", "the running gateway reports on it")
-    path = at.paths.write_queue
-    try:
-        queued, refused = read_queue(path)
-    except RemembrancerError as error:
-        keep = "keep that file, which may hold writes that the store lacks; the next start creates a new one beside it"
-        text = f"{path} cannot be read: {error.__cause__}" if error.__cause__ else error.message
-        return Finding("problem", text, keep)
-    text = f"{count(len(queued), 'write')} in the queue"
-    if refused:
-        advice = "`remembrancer admin queue` lists, exports and drops what was rejected"
-        return Finding("warning", f"{text}, {count(len(refused), 'write')} rejected", advice)
-    return Finding("ok", text, "nothing to do: the next start applies them, in order" if queued else "")
-
-
-def check_projects(at: Examination) -> Finding:
-    """List the projects with memories whose directories are gone."""
-    try:
-        known = known_projects(at.paths)
-    except RemembrancerError:
-        return Finding("ok", "not checked: see the records")
-    return Finding("ok", count(len(known), "project"), moved_advice(known))
-
-
 # --- the clients ---
 
 
@@ -456,8 +424,6 @@ CHECKS: Final[dict[str, Callable[[Examination], Finding]]] = {
     "model": check_model,
     "records": check_records,
     "copies": check_copies,
-    "projects": check_projects,
-    "write queue": check_queue,
     "clients": check_clients,
 }
 """Ordered so that causes come before their consequences."""

@@ -48,7 +48,6 @@ LEAVE_S: Final = 5.0
     option("--revoke", metavar="NAME", help="Revoke a host's access."),
     option("--key-file", metavar="FILE", help="With --connect: the key file that --invite wrote on that host."),
     option("--threads", type=int, metavar="N", help="With --connect: threads (default: one per core)."),
-    option("--name", metavar="NAME", help="With --invite: a name for the host (default: the file's name)."),
 )
 def embedder(
     connect: str | None,
@@ -57,7 +56,6 @@ def embedder(
     revoke: str | None,
     key_file: str | None,
     threads: int | None,
-    name: str | None,
 ) -> Report | int:
     """Make vectors here for the memory of another host, over TCP with CURVE, or manage the hosts that may do so for
     this memory. They receive the texts that they embed: invite only hosts that may read them."""
@@ -70,7 +68,7 @@ def embedder(
         return _work(_endpoint(connect), Invitation.read(Path(key_file)), threads)
     keys = WorkerKeys(paths_here().keys)
     if invite is not None:
-        return _invite(keys, Path(invite), name)
+        return _invite(keys, Path(invite))
     if revoke is not None:
         keys.revoke(revoke)
         return Report({"revoked": revoke}, f"Revoked {revoke}: it gets no more texts.")
@@ -90,9 +88,9 @@ def _endpoint(text: str) -> str:
     return text
 
 
-def _invite(keys: WorkerKeys, file: Path, name: str | None) -> Report:
+def _invite(keys: WorkerKeys, file: Path) -> Report:
     settings = load_settings(os.environ)
-    name = clean_name(name or file.stem, field="NAME", longest=MAX_NAME)
+    name = clean_name(file.stem, field="FILE", longest=MAX_NAME)
     with new_file(file.absolute(), force=False) as stream:
         invitation = keys.invite(name, model_choices(settings)[0], time.time())
         stream.write(msgspec.json.format(msgspec.json.encode(invitation), indent=2) + b"\n")

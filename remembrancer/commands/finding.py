@@ -430,24 +430,25 @@ def _waiting(where: Where) -> Report:
     from remembrancer.toolsets.memory.answers import iso
 
     where.refuse_user("a project's pairs and proposals are listed together with your own")
-    waiting: dict[str, dict[tuple[str, ...], Answer]] = {"proposals": {}, "contradictions": {}, "alike": {}}
+    proposals: dict[str, Answer] = {}
+    pairs: dict[tuple[str, str], tuple[str, Answer]] = {}
     pending = more = 0
-    for place, conversation in where.conversations():
+    for place, conversation in where.conversations():  # the user's are listed in every project
         own = {"project": place.name} if place.name else {}
         status = conversation.call("get_memory_status")
         pending = max(pending, status.get("embedding", {}).get("pending", 0))
         review = ask_store(FindUndecided(place.project, where.session or SHELL_SESSION, MOST_PAIRS))
         more += review.more
-        listed = [("proposals", proposal) for proposal in status.get("proposals", ())]
+        proposals = {each["memory_id"]: each | own for each in status.get("proposals", ())} | proposals
         for pair in review.pairs:
-            newer = {"newer_id": short(pair.newer.id), "newer": pair.newer.content}
-            older = {"older_id": short(pair.older.id), "older": pair.older.content}
-            newer_day, older_day = (local_time(iso(each.happened_at))[:10] for each in (pair.newer, pair.older))
-            days = {"newer_day": newer_day, "older_day": older_day}
-            listed.append(("contradictions" if pair.relation == "contradicts" else "alike", newer | older | days))
-        for name, item in listed:  # the user's are listed in every project
-            waiting[name].setdefault(tuple(item.values()), item | own)
-    facts: Answer = {name: list(items.values()) for name, items in waiting.items()}
+            sides = {"newer": pair.newer, "older": pair.older}
+            about = {f"{name}_id": short(each.id) for name, each in sides.items()}
+            about |= {name: each.content for name, each in sides.items()}
+            about |= {f"{name}_day": local_time(iso(each.happened_at))[:10] for name, each in sides.items()}
+            name = "contradictions" if pair.relation == "contradicts" else "alike"
+            pairs.setdefault((pair.newer.id, pair.older.id), (name, about | own))
+    facts: Answer = {"proposals": list(proposals.values())}
+    facts |= {kind: [about for name, about in pairs.values() if name == kind] for kind in ("contradictions", "alike")}
     if not any(facts.values()):
         compared = f"; {count(pending, 'memory')} not compared with others yet" if pending else ""
         nothing = f"Nothing waits for a decision{compared}. A pair with different wording may have been missed."
@@ -598,9 +599,8 @@ def _showings(where: Where, ids: Sequence[str], number: int) -> Report:
 
     log = ShownLog(paths_here().home, kept_s=0.0)
     project = "" if ids or where.user or where.all_projects else where.places[0].project.id
-    filters: Answer = {"project": project, "session_id": where.session or "", "limit": number + 1}
-    latest = [log.read(memory_id=name, **filters) for name in ids or ("",)]
-    entries = [row for rows in latest for row in rows[:number]]
+    filters: Answer = {"project": project, "session_id": where.session or "", "limit": number}
+    entries = [row for name in ids or ("",) for row in log.read(memory_id=name, **filters)]
     clients = clients_of(where) if entries else {}
     ids_shown = {entry.memory_id for entry in entries if entry.memory_id}
     words = first_words(paths_here(), {entry.project for entry in entries}, ids_shown) if entries else {}
@@ -615,9 +615,7 @@ def _showings(where: Where, ids: Sequence[str], number: int) -> Report:
             without_id = f"  {row.place}  a part of a file" if row.place else "  nothing was found"
             lines.append(f"  {row.place}  {text}  {short(row.memory_id)}" if row.memory_id else without_id)
     nothing = f"{'None of these' if ids else 'No memory'} has been shown to a session here yet."
-    is_cut = any(len(rows) > number for rows in latest)
-    more = "There are more. Use -n N to show up to N, the latest first."
-    return Report({"shown": [entry._asdict() for entry in entries]}, lines or nothing, notes=[more] if is_cut else [])
+    return Report({"shown": [entry._asdict() for entry in entries]}, lines or nothing)
 
 
 def _graph(where: Where, entity: str, relation: str | None, depth: int | None, number: int) -> Report:
@@ -699,17 +697,11 @@ def log(where: Where, day: Sequence[str]) -> Report:
     days = dates_in_utc(period.start, period.end)
     answer, warnings = log_of(where, begins=period.start, ends=period.end, days=days)
     dates = dates_of(period.start, period.end)
-    undone: dict[str, list[float]] = {}
-    for entry in answer["changes"]:
-        if entry["did"] == IMPORT_UNDONE:
-            undone.setdefault(entry["at"], []).append(entry["time"])
     entries = [
         (entry["at"], entry["did"], entry["text"], short(entry["id"]), entry)
         for entry in answer["changes"]
-        if (entry["did"] != "imported" or not answer["imports"]) and entry["did"] != IMPORT_UNDONE  # one line each
-    ]
-    entries += [
-        (at, IMPORT_UNDONE, count(len(times), "memory"), "", {"time": max(times)}) for at, times in undone.items()
+        # An import has one line, which says if it was undone.
+        if (entry["did"] != "imported" or not answer["imports"]) and entry["did"] != IMPORT_UNDONE
     ]
     entries += [
         (run["at"], "imported", count(run["memories"], "memory"), run["run_id"], run) for run in answer["imports"]

@@ -15,7 +15,6 @@ from typing import Any, Final
 import click
 import msgspec
 
-from remembrancer import __version__
 from remembrancer.actors.store.records.types import USER
 from remembrancer.commands import exit_codes
 from remembrancer.commands.home_reader import find_memories
@@ -58,10 +57,8 @@ PlacedMemory = tuple[ProjectRef | None, PortableMemory]
 
 
 class Contents(msgspec.Struct):
-    """The lines of a file that were read and checked, and how many of its memories were imported. `release` wrote
-    them."""
+    """The lines of a file that were read and checked, and how many of its memories were imported."""
 
-    release: str = __version__
     content_limit_bytes: int = CONTENT_LIMIT_BYTES
     allow_secrets: bool = False
     projects: dict[str, ProjectRef] = {}
@@ -102,7 +99,8 @@ def read_export(
     not an export, or a line of it is invalid (the message has its number), and `SchemaTooNew`."""
     numbered = enumerate(lines, 1)
     number, raw = next(numbered, (1, b""))
-    contents = Contents(decode_header(raw).release, content_limit_bytes, allow_secrets)
+    decode_header(raw)
+    contents = Contents(content_limit_bytes, allow_secrets)
     end: EndLine | None = None
     for number, raw in numbered:
         try:
@@ -234,7 +232,7 @@ def import_(file: str | None, client: str | None, dry_run: bool, allow_secrets: 
     elif operations:
         _import(operations, contents)
     facts = {"run_id": run_id, "dry_run": dry_run, "present": len(contents.memories) - len(operations)}
-    facts |= {name: getattr(contents, name) for name in ("release", "imported", "skipped", "ticked")}
+    facts |= {name: getattr(contents, name) for name in ("imported", "skipped", "ticked")}
     facts |= {"forgotten": forgotten, "differing": differing, "gone": gone}
     if dry_run:
         changes = [operation.change for operation in operations]

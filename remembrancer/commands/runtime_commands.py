@@ -36,12 +36,6 @@ ACTOR: Final[Command] = actor_command
 
 @command(
     option(
-        "--embedders",
-        type=click.IntRange(0, MOST_EMBEDDERS),
-        metavar="N",
-        help=f"Embedding workers at the start (0 to {MOST_EMBEDDERS}).",
-    ),
-    option(
         "--http",
         is_flag=False,
         flag_value="",
@@ -52,7 +46,7 @@ ACTOR: Final[Command] = actor_command
     flag("--for-sessions", help="As a session starts it.", hidden=True),
     flag("--secrets-on-stdin", help="As a session starts it.", hidden=True),
 )
-def up(embedders: int | None, http: str | None, no_token: bool, for_sessions: bool, secrets_on_stdin: bool) -> int:
+def up(http: str | None, no_token: bool, for_sessions: bool, secrets_on_stdin: bool) -> int:
     """Run the runtime in the foreground until Ctrl-C. New sessions share it."""
     when_started = _detach() if for_sessions else None
     home = locate(os.environ)
@@ -64,7 +58,7 @@ def up(embedders: int | None, http: str | None, no_token: bool, for_sessions: bo
         if not is_up(RuntimePaths(home.directory)):
             _check_free(*address)
     host, port = address or (None, None)
-    options = {"EMBEDDERS": embedders, "HTTP_HOST": host, "HTTP_PORT": port}
+    options = {"HTTP_HOST": host, "HTTP_PORT": port}
     given = {f"{PREFIX}{name}": str(value) for name, value in options.items() if value is not None}
     runtime = Runtime(
         RuntimePaths(home.directory),

@@ -135,10 +135,6 @@ def setup(
         lines.append(styled(f"[green]✓[/green] tested: {command_line} answers after {took_s:.1f} s"))
     if works and not fault:
         lines += _next_steps(outcomes, scope, with_hooks=extras["hooks"])
-    if works:  # the command was tested in a home of its own
-        problems = read_configuration(os.environ, locate(os.environ).file).problems
-        notes += [f"remembrancer setup: no runtime can start until this is fixed: {problem}" for problem in problems]
-        status = exit_codes.CONFIGURATION if problems and status == exit_codes.OK else status
     if remove:
         lines.append("Your memories are kept." if outcomes else "Its files have no entry for Remembrancer.")
     if works and (offer := _offer_native_memories()):

@@ -60,12 +60,10 @@ class SettingOrigin(NamedTuple):
 
 
 class Configuration(NamedTuple):
-    """The settings, and the errors in them. `origins` has the settings that differ from their defaults, `unused` those
-    that are accepted but have no effect."""
+    """The settings, and the errors in them. `origins` has the settings that differ from their defaults."""
 
     settings: Settings
     origins: Mapping[str, SettingOrigin] = {}
-    unused: tuple[SettingOrigin, ...] = ()
     warnings: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     """The errors that keep a runtime from starting. The settings concerned keep their defaults."""
@@ -169,7 +167,6 @@ class _Reader:
         return Configuration(
             msgspec.structs.replace(Settings(), **self._values),
             self._origins,
-            tuple(self._unused),
             (*self._unknown, *warnings),
             tuple(self.problems),
             tuple(self._unknown),

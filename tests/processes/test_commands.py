@@ -171,9 +171,7 @@ def test_the_settings_that_count_are_told_with_where_each_comes_from(home: Path)
     variable = {"value": "warning", "from": "environment", "name": "MEMORY_LOG_LEVEL", "file": None}
     assert said["settings"]["log_level"] == variable
     assert said["settings"]["model"] == {"value": Settings().model, "from": "default", "name": None, "file": None}
-    assert list(said["settings"]) == list(SETTABLE)
-    assert [each["name"] for each in said["without_effect"]] == ["queue_limit"]
-    assert len(said["warnings"]) == 1
+    assert ["queue_limit" in each for each in said["warnings"]] == [True]
     assert said["problems"] == []
 
     assert "engine" not in config(MEMORY_LOG_LEVEL="warn").stdout

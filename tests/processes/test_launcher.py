@@ -58,7 +58,7 @@ def heeds_hangups() -> Iterator[None]:
 @pytest.mark.usefixtures("heeds_hangups")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_stops_everything_in_order(home: Path, number: int) -> None:
-    with runtime(home, "--embedders", "2") as running:
+    with runtime(home, settings={"REMEMBRANCER_EMBEDDERS": "2"}) as running:
         running.until_ready("gateway", "store", "embedder-1", "embedder-2")
         running.process.send_signal(number)
         assert running.process.wait(PATIENCE_S) == 0
@@ -120,7 +120,7 @@ def test_a_runtime_for_sessions_ends_when_the_last_one_has_left(home: Path) -> N
 
 
 def test_the_children_of_a_killed_launcher_leave_by_themselves_also_one_that_stands_still(home: Path) -> None:
-    with runtime(home, "--embedders", "2") as running:
+    with runtime(home, settings={"REMEMBRANCER_EMBEDDERS": "2"}) as running:
         store = running.until_ready("store", "embedder-2")["store"]
         if sys.platform == "linux" and not IS_PORTABLE:  # there the kernel ends them
             os.kill(store.pid, signal.SIGSTOP)

@@ -135,8 +135,6 @@ async def test_a_directory_that_becomes_a_repository_can_keep_its_memories(home:
             await client.store("The mast is painted")
             context = (await client.call("get_memory_context"))["context_block"]
             assert f"If this project was in {place} before: " in context, "until they are moved"
-            searched = await ran("search", "mast", home=home, directory=place)
-            assert f"admin projects move {place} ." in searched.stderr
             done = await moving(place, place, home=home)
             assert done.returncode == exit_codes.OK, done.stderr
             assert await found(client, "lantern") >= {"The lantern is lit at dusk"}

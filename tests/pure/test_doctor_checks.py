@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import sqlite3
-import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, redirect_stdout
 from pathlib import Path
@@ -17,25 +16,22 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from remembrancer.actors import snapshots
-from remembrancer.actors.gateway.write_queue import QueueFile, queued_row
 from remembrancer.actors.launcher.home import write_record
 from remembrancer.actors.migrations import Schema, Step
 from remembrancer.commands import doctor
 from remembrancer.commands.clients import ClientEnvironment
 from remembrancer.commands.doctor import GIB, Examination, Finding, worst
-from remembrancer.commands.home_reader import KnownProject, examine_file
+from remembrancer.commands.home_reader import examine_file
 from remembrancer.commands.status import duration, lines_of, report
 from remembrancer.commands.terminal import print_lines
-from remembrancer.config.project import project_of
 from remembrancer.protocol.control import GatewayHealth, ProcessState, ProcessStatus, RuntimeStatus, StoreHealth
-from remembrancer.protocol.errors import Failure, FileLocked
+from remembrancer.protocol.errors import FileLocked
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.problems import ADVICE, find_problems
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
 from remembrancer.protocol.sharing import LaneState
 from remembrancer.protocol.writes import ProjectRef
 from tests.cases import cases
-from tests.operations import store_operation
 from tests.spaces import write_rows
 
 
@@ -86,7 +82,7 @@ def test_a_file_system_that_is_no_good_place_is_said(
 @pytest.mark.parametrize(
     ("spoil", "status", "word"),
     [
-        (lambda paths: paths.home.chmod(0o707), "problem", "everyone"),
+        (lambda paths: paths.home.chmod(0o707), "problem", "other users"),
         (lambda paths: paths.home.chmod(0o755), "warning", "other users"),
         (lambda paths: (paths.home.rmdir(), paths.home.touch()), "problem", "not a directory"),
         (lambda paths: (paths.home.rmdir(), paths.home.symlink_to("/dev/null/inside")), "problem", "cannot be checked"),
@@ -210,10 +206,9 @@ def test_a_project_is_told_no_problem_of_another_one() -> None:
         assert seen == [find_problems(status), ()]
 
 
-def test_refused_writes_are_said_once_by_runtime_or_queue(at: Examination, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_writes_are_said(at: Examination, monkeypatch: pytest.MonkeyPatch) -> None:
     refused = processes_of(at, runtime(gateway={"queue_rejected": 1}), monkeypatch)
     assert (refused.status, refused.found) == ("warning", "1 queued write was refused and set aside")
-    assert doctor.check_queue(at).status == "ok"
 
 
 def database(path: Path, version: int, *statements: str) -> Path:
@@ -246,32 +241,11 @@ def test_a_file_that_is_not_whole_is_said(at: Examination, monkeypatch: pytest.M
             pass
 
 
-def test_no_file_is_no_trouble_and_queued_writes_of_a_memory_at_rest_are_counted(at: Examination) -> None:
-    assert doctor.check_records(at).status == "ok"
-    assert doctor.check_queue(at).found == "0 writes in the queue"
-    queue = QueueFile(at.paths.write_queue)
-    queue.append(queued_row(store_operation("one", "x"), "p_0", time.time() - 90))
-    queue.close()
-    finding = doctor.check_queue(at)
-    assert finding.status == "ok"
-    assert (finding.found, "next start" in finding.advice) == ("1 write in the queue", True)
-
-
-def test_rejected_writes_and_damaged_queues_are_named_without_their_contents(at: Examination) -> None:
+def test_no_file_is_no_trouble_and_a_damaged_one_that_was_set_aside_is_named(at: Examination) -> None:
+    assert doctor.check_records(at).status == doctor.check_files(at).status == "ok"
     (at.paths.home / "queue.damaged-1").touch()
     damaged = doctor.check_files(at)
-    assert damaged.status == "warning"
-    assert "queue.damaged-1" in damaged.details[0]
-    queue = QueueFile(at.paths.write_queue)
-    operation, *others = (store_operation(name, "the heron nests") for name in ("one", "two", "three"))
-    for each in (operation, *others):
-        queue.append(queued_row(each, "p_0", 1.0))
-    queue.settle((), {operation.operation_id: Failure("schema_too_new", "of a newer release")}, 2.0)
-    queue.close()
-    finding = doctor.check_queue(at)
-    assert (finding.status, finding.found) == ("warning", "2 writes in the queue, 1 write rejected")
-    assert "remembrancer admin queue" in finding.advice
-    assert "heron" not in str(finding)
+    assert (damaged.status, "queue.damaged-1" in damaged.details[0]) == ("warning", True)
 
 
 @pytest.mark.parametrize(("client", "entry", "status", "word"), cases("doctor", "entries"))
@@ -303,22 +277,16 @@ def test_a_check_that_failed_is_a_problem_and_others_go_on(at: Examination, monk
     def fail(_: Examination) -> doctor.Finding:
         raise OSError("gone")
 
-    monkeypatch.setattr(doctor, "CHECKS", {"disk": fail, "queue": doctor.check_queue})
+    monkeypatch.setattr(doctor, "CHECKS", {"disk": fail, "files": doctor.check_files})
     found = at.run()
     assert found["disk"].status == "problem"
     assert "gone" in found["disk"].found
-    assert found["queue"].status == "ok"
+    assert found["files"].status == "ok"
 
 
-def test_homes_of_others_and_projects_that_are_gone_are_said(at: Examination, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_home_of_another_user_is_said(at: Examination, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getuid", lambda: 4711)
     assert "another user" in doctor.check_home(at).found
-    paths = ("/gone/shop/.git", "/")
-    gone, present = (KnownProject(project_of(Path(path)).id, path, None, None, None, 1, 0, 1) for path in paths)
-    monkeypatch.setattr(doctor, "known_projects", lambda _: [gone, present])
-    finding = doctor.check_projects(at)
-    assert (finding.status, finding.found) == ("ok", "2 projects")
-    assert "another repository: /gone/shop. " in finding.advice
 
 
 # --- The status of a runtime for a program and for a person.

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from rich.table import Table
 
-from remembrancer.actors.gateway.shown_log import ShownLog
 from remembrancer.command_line import main
 from remembrancer.commands import exit_codes, finding, home_reader, maintain, terminal
 from remembrancer.commands.home_reader import KnownProject
@@ -152,22 +151,6 @@ def test_a_cold_search_says_that_it_was_by_words_alone_if_the_model_does_not_com
     assert memory.questions == 2, "each answer is a use of what it shows"
 
 
-def test_a_list_of_showings_that_ends_within_an_answer_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("REMEMBRANCER_HOME", str(tmp_path))
-    monkeypatch.setattr(finding, "clients_of", lambda _: {})
-    ids = [f"memory:01M7YP99BXTF0BZR1D8J8GC5M{end}" for end in "ABC"]
-    log = ShownLog(tmp_path, kept_s=60.0)
-    log.note("p_0123456789ab", "session:a", ids, "recall_memories", "the port")
-    log.flush()
-    for number, says in ((2, True), (3, False)):
-        assert main(["show", "--shown", "--all-projects", "-n", str(number)]) == exit_codes.OK
-        shown = capsys.readouterr()
-        assert shown.out.count("not here") == number
-        assert ("There are more. Use -n N" in shown.err) is says
-
-
 ALONE = {"name": "Ada", "type": "person", "relationships": [], "memory_count": 2}
 
 
@@ -192,28 +175,6 @@ def test_an_overview_has_names_alone(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert overview.err == "Not listed: 3 identifiers. 'remembrancer show --graph NAME' shows one.\n"
     assert main(["show", "--graph", "SHOP-12"]) == exit_codes.OK
     assert "legacy_id" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("began", "asked"), [(9.75, "the whole import of 2 memories"), (9.25, "the last change (stored) of “zero”")]
-)
-def test_of_a_change_and_an_import_in_one_second_the_later_one_is_undone(
-    began: float, asked: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    at = {"at": "2026-02-20T10:00:09Z"}
-    stored = at | {"time": 9.5, "did": "stored", "id": FOUND["id"], "version": 1, "undo_at": 1, "text": "zero"}
-    back = at | {"time": 9.875, "did": "undone: imported", "id": FOUND["id"], "version": 3, "text": "one"}
-    run = at | {"time": began, "run_id": "run:import_1", "memories": 2, "of_user": False}
-    history = [{"version": 1, "session_id": "session:shell"}]
-    answers = {"read_log": {"changes": [back, stored], "imports": [run]}, "get_memory": FOUND | {"history": history}}
-    monkeypatch.setattr(
-        Where, "conversations", lambda _: [(Place("/app"), SimpleNamespace(call=lambda tool, **_: answers[tool]))]
-    )
-    assert main(["undo"]) == exit_codes.USAGE
-    assert f"Undo {asked}" in capsys.readouterr().err
-    assert main(["log", "2026-02-20"]) == exit_codes.OK
-    order = [line.split("\t")[2] for line in capsys.readouterr().out.splitlines()]
-    assert order == [*(("stored", "imported") if began > 9.5 else ("imported", "stored")), "undone: imported"]
 
 
 # --- `remembrancer admin maintain` says what was done, also where something of it was refused.
