@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -113,16 +114,8 @@ def test_a_memory_is_stored_found_corrected_and_the_correction_undone(shell: She
     assert "by you, in the shell" in shell("show", memory_id)
     assert "session:shell" not in shell("show", memory_id)
 
-    assert shell.json("tag", memory_id, "weekly", "--remove", "ops")["tags"] == ["weekly"]
-    assert "Changed (tags): " in shell("edit", memory_id, "--tag", "tide")
-    assert shell.json("tag", memory_id, "--remove", "tide", "--remove", "tea")["tags"] == ["weekly"]
-    assert shell.json("tag", memory_id, "a,b", "--remove", "weekly")["tags"] == ["a", "b"]
-    assert shell.json("tag", memory_id, '"c,d"', "--remove", "a,b")["tags"] == ["c,d"]
-    for tags in ('"c,d"', "a,b"):
-        for looks in (("list",), ("search", "boat", "--all")):
-            assert shell.run(*looks, "--tag", tags).stdout.count("\n") == (tags != "a,b")
-    assert shell.json("tag", memory_id, "weekly", "--remove", '"c,d"')["tags"] == ["weekly"]
-    assert shell("tag", memory_id, "weekly") == "Nothing was changed: it is already like that. Tags: weekly\n"
+    for line, says in cases("shell", "tags"):
+        assert says in shell.run(*shlex.split(line.replace("ID", memory_id))).stdout.replace("\n", ";"), line
     shell("edit", memory_id, "--to", "user")
     assert shell.json("show", memory_id)["scope"] == "user"
     shell("forget", memory_id, "--reason", "moved")
@@ -304,58 +297,25 @@ def test_contradicting_options_change_nothing(shell: Shell) -> None:
     for line, error in cases("shell", "refused"):
         assert error in shell(*line.replace("ID", memory_id).split(), status=exit_codes.USAGE), line
     assert shell.json("show", memory_id)["version"] == 1
-    assert "Nothing was changed" in shell("edit", memory_id, "--reopen")
-    assert "Changed (done): “Paint the boat”, done; " in shell("edit", memory_id, "--done")
+    for line, says in cases("shell", "edits"):
+        assert says in " ".join(shell(*shlex.split(line.replace("ID", memory_id))).split()), line
     left = shell("search", "what is left to do?", status=exit_codes.FAILED)
     assert left == "No open end here fits.\n"
-    assert "Changed (done): “Paint the boat”, an open end; " in shell("edit", memory_id, "--reopen")
+    shell("edit", memory_id, "--reopen")
     assert shell("search", "what is left to do?").endswith("\topen_end\tPaint the boat\t\n")
-    shell("edit", memory_id, "--due", "2020-02-20")
-    assert "overdue since 2020-02-20" in shell("list", "--open")
-    assert "overdue since 2020-02-20" in shell("show", memory_id)
-    assert "Changed (due): “Paint the boat”, an open end; " in shell("edit", memory_id, "--due", "none")
-    assert "Changed (day): “Paint the boat”, an open end, on 2020-02-20; " in shell(
-        "edit", memory_id, "--on", "2020-02-20"
-    )
-    assert shell.json("show", memory_id)["occurred_at"][:10] == "2020-02-20"
-    shell("edit", memory_id, "--on", "none")
-    assert "Undone (day): “Paint the boat”, an open end, on 2020-02-20  " in shell("undo", memory_id)
-    assert "Undone (day): “Paint the boat”, an open end  " in shell("undo", memory_id)
-    assert "(content, done): “Painted the boat”, done; " in shell("edit", memory_id, "Painted the boat", "--done")
-    shell("edit", memory_id, "Paint the boat", "--reopen", "--due", "2020-02-20")
-    shell("add", "What is left to do with the oars", "--kind", "open_end")
+    shell("add", "What is left to do with the oars", "--kind", "open_end", "--due", "2030-12-01")
     asked = shell("search", "what is left to do?").splitlines()
-    assert [each.split("\t")[4] for each in asked] == ["Paint the boat", "What is left to do with the oars"]
+    assert [each.split("\t")[4] for each in asked] == ["What is left to do with the oars", "Paint the boat"]
     varnish = shell.json("add", "Varnish the boat", "--kind", "open_end")["memory_id"]
     assert "Varnish the boat" in shell("search", "boat", "--open")
     shell("edit", memory_id, "--supersedes", varnish)
     for line in (("list", "--open"), ("search", "boat", "--open")):
         listed = shell(*line)
         assert ("Paint the boat" in listed, "Varnish the boat" in listed) == (True, False), line
-    shell("tag", memory_id, "boat")
-    history = " ".join(shell("show", memory_id, "--history").split())
-    assert ("due: none → 2020-02-20" in history, "tags: none → boat" in history) == (True, True)
-    changed = shell("edit", memory_id, "Paint the boats", "--kind", "fact", "--due", "none", "--done")
-    assert "Changed (content, kind, due): “Paint the boats”; " in changed
-    assert ": “Paint the boat”, an open end due 2020-02-20, which has passed  " in shell("undo", memory_id)
-    shell("edit", memory_id, "--done")
-    assert "done: no → yes" in shell("show", memory_id, "--history")
-    assert "Changed (kind, due, done): “Paint the boat”; " in shell("edit", memory_id, "--kind", "fact")
-    added = shell("add", "TODO: sand the oars by 2030-12-01")
-    assert ", an open end due 2030-12-01: sand the oars by 2030-12-01  " in added
-    oars = added.split()[-1]
-    assert "“sand the oars by 2030-12-08”, an open end due 2030-12-08; " in shell(
-        "edit", oars, "sand the oars by 2030-12-08"
-    )
-    shell("edit", oars, "sand all oars by 2030-12-08")
-    assert ", an open end due 2030-12-01  " in [shell("undo", oars) for _ in range(2)][1]
     lines = shell("add", "TODO: oil the oars by 2030-12-02; fold the sails").splitlines()
     assert [line.rpartition("  ")[0].partition(", ")[2] for line in lines] == [
         *("an open end due 2030-12-02: oil the oars by 2030-12-02", "an open end: fold the sails")
     ]
-    assert ", a decision: We decided" in shell("add", "We decided on teak")
-    assert "Forgotten" in shell("forget", memory_id)
-    assert "“Paint the boat” was forgotten before: " in shell("forget", memory_id)
 
 
 def test_an_empty_memory_says_how_to_add_to_it_and_a_full_one_that_nothing_fits(shell: Shell) -> None:

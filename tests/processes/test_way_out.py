@@ -14,6 +14,7 @@ import pytest
 from bench.client import StdioClient
 from remembrancer.toolsets.memory.resources import FIXED
 from remembrancer.toolsets.tools import load_tools
+from tests.cases import cases
 from tests.patience import until
 from tests.runtime import note_session
 
@@ -63,64 +64,19 @@ async def ask(client: StdioClient, tool: str, arguments: dict[str, Any], earlier
     return structured
 
 
-def calls(toolset: str, memory: str, other: str) -> dict[str, dict[str, Any]]:
-    """Arguments for each tool, in an order in which none takes away what the next one asks for."""
-    entity = f"entity:system:{NAME}"
-    query = {"query": f"when does the depot {MARK} open?"}
-    by_toolset: dict[str, dict[str, dict[str, Any]]] = {
-        "memory": {
-            "store_memory": {"content": TEXT + " again", "tags": [NAME]},
-            "recall_memories": {**query, "detail": True},
-            "get_memory": {"memory_id": memory},
-            "get_memory_context": {"task_description": f"depot {MARK}"},
-            "search_knowledge_graph": {"entity": NAME},
-            "update_memory": {"memory_id": memory, "content": TEXT + " still", "summary": TEXT[:100]},
-            "tag_memory": {"memory_id": memory, "add": [f"{NAME} tag"]},
-            "promote_memory": {"memory_id": other, "target_scope": "user", "reason": TEXT},
-            "get_memory_status": {},
-            "forget_memory": {"memory_id": memory, "reason": TEXT},
-            "restore_memory": {"memory_id": memory},
-            "reflect_and_consolidate": {},
-        },
-        "admin": {
-            "list_memories": {"limit": 100},
-            "erase_memory": {"memory_id": other},
-            "open_browser": {},
-            "read_log": {},
-        },
-        "graph": {
-            "create_entity": {"name": NAME, "entity_type": "system", "description": TEXT},
-            "create_relation": {"from_id": entity, "to_id": "entity:system:Depot", "relation_type": f"uses {MARK}"},
-            "store_memory": {"content": TEXT + " as a fact", "metadata": {"said": TEXT}},
-            "get_memory": {"id": memory},
-            "get_related": {"entity_id": entity},
-            "get_status": {},
-            "get_valid": {},
-            "get_valid_at": {"timestamp": "2099-01-01"},
-            "list_memories": {},
-            "recall": query,
-            "search": query,
-            "search_text": query,
-            "update_memory": {"id": memory, "content": TEXT + " as before"},
-            "invalidate": {"id": memory, "reason": TEXT},
-            "delete_memory": {"id": other},
-        },
-        "nodes": {
-            "remember": {"content": TEXT + " as a node", "tags": [NAME], "links": [memory]},
-            "recall": query,
-            "connections": {"node_id": memory, "depth": 2},
-            "update": {"node_id": memory, "content": TEXT + " as a node before"},
-            "forget": {"node_id": other},
-        },
-        "files": {
-            "memory_sync": {},
-            "memory_search": query,
-            "memory_read": {"path": "memory/depot.md"},
-            "memory_status": {},
-            "memory_store": {"path": "memory/depot.md", "content": "New.", "mode": "replace", "heading": "Depot"},
-        },
-    }
-    return by_toolset[toolset]
+def calls(toolset: str, one: str, other: str) -> dict[str, dict[str, Any]]:
+    """Arguments for each tool of a toolset, about two memories."""
+    words = {"@TEXT": TEXT, "@NAME": NAME, "@MARK": MARK, "@BEGINNING": TEXT[:100], "@ONE": one, "@OTHER": other}
+
+    def filled(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: filled(each) for name, each in value.items()}
+        if isinstance(value, str):
+            for word, text in words.items():
+                value = value.replace(word, text)
+        return [filled(each) for each in value] if isinstance(value, list) else value
+
+    return {tool: filled(arguments) for tool, arguments in cases("way_out", "calls")[toolset]}
 
 
 @pytest.mark.parametrize("toolset", ["memory", "graph", "nodes", "admin", "files"])
