@@ -5,7 +5,7 @@ import logging
 import os
 import random
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, closing, contextmanager, suppress
+from contextlib import asynccontextmanager, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from remembrancer.actors.index_file import CodeWriter, FileState, NotesWriter, ReadNote
 from remembrancer.actors.indexer import watching
 from remembrancer.actors.indexer.file_reading import WorkspaceFiles
-from remembrancer.actors.indexer.watching import DAMAGED, Indexer
+from remembrancer.actors.indexer.watching import Indexer
 from remembrancer.actors.store.file_index import CodeIndex, FileFilter, FileIndex, FileMemories
 from remembrancer.actors.store.records.types import Filters, Phrase, is_memory
 from remembrancer.code.reader import read_file
@@ -156,9 +156,6 @@ def test_workspaces_and_paths_and_times_are_kept_apart(index: NotesIndex) -> Non
     assert found(index, "lantern", FileFilter(ROOT, sources=("sessions",))) == []
     assert found(index, "lantern", filters=Filters("session", after=20.0)) == ["memory/ab/c.md"]
     assert {source: counts.files for source, counts in index.store.counts(ROOT).items()} == {"notes": 2}
-    change(index, note("/home/me/.codex/memories/own.md", "my lantern"))
-    assert set(found(index, "lantern")) - {"/home/me/.codex/memories/own.md"} == {"memory/a.md", "memory/ab/c.md"}
-    assert found(index, "lantern", FileFilter(ROOT, is_inside=True)) == ["memory/a.md", "memory/ab/c.md"]
 
 
 def test_a_damaged_index_is_made_anew_and_its_passages_have_other_numbers(tmp_path: Path) -> None:
@@ -173,25 +170,6 @@ def test_a_damaged_index_is_made_anew_and_its_passages_have_other_numbers(tmp_pa
         change(index, note("a.md", "the lantern"))
         embed(index.store, pending(index.store, MODEL))
         assert not set(before) & set(index.store.passages(MODEL).numbers)
-
-
-def test_a_zeroed_page_is_damage_wherever_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "index.db"
-    with opened(path) as index:
-        change(index, *(note(f"{n}.md", *(f"lantern {n} {k} " * 40 for k in range(4))) for n in range(40)))
-        embed(index.store, pending(index.store, MODEL))
-    whole = path.read_bytes()
-    for page in range(1, len(whole) // 4096):
-        path.write_bytes(whole[: page * 4096] + bytes(4096) + whole[(page + 1) * 4096 :])
-        with suppress(RecordsUnusable), closing(FileIndex(path, "p_0.files")) as store:
-            try:
-                FileMemories(store, FileFilter(ROOT)).keyword_hits([Phrase("lantern")], ALL, 10)
-                embed(store, pending(store, MODEL))
-                store.passages(MODEL)
-            except RecordsUnusable:
-                assert store.file.damage
-        with suppress(*DAMAGED), closing(NotesWriter(path)) as writer:
-            writer.take(ROOT, [note("1.md", "the windmill")], ["2.md"])
 
 
 def test_a_recall_sees_chunks_as_memories_that_say_where_they_are(index: NotesIndex) -> None:

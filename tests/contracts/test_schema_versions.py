@@ -14,7 +14,6 @@ from remembrancer.actors.migrations import Step, copy_of, drop_copies, version_i
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.protocol.errors import FileUnusable, RecordsUnusable, SchemaTooOld, StorageFull
-from remembrancer.protocol.session_life import RecordEvents, Turn
 from remembrancer.protocol.writes import EraseMemory
 from tests.contracts.records_rig import RecordsRig, apply, leave_in_log, scrub
 from tests.operations import PROJECT, SESSION, memory_id_of, store_operation
@@ -79,16 +78,6 @@ def test_an_erased_memory_is_in_no_copy_of_its_file_and_others_keep_theirs(old: 
         scrub(rig.records, erased)
     assert [path for path in old.parent.iterdir() if b"lantern number 1" in path.read_bytes()] == []
     assert copy_of(elsewhere, copied(old).name.partition("release-")[2]).exists()
-
-
-def test_a_copy_with_hooks_words_of_an_erased_memory_goes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with RecordsRig(path) as rig:
-        rig.say("the gate is shut")
-        rig.do(RecordEvents(SESSION, (Turn("user", "marigold opens it, does it not?", 1.0),)))
-    comes(monkeypatch, COLOURS)
-    with RecordsRig(path) as rig:
-        scrub(rig.records, quotes=["marigold opens it"])
-    assert not copied(path).exists()
 
 
 def test_the_copies_of_other_files_go_with_an_erased_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

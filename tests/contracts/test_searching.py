@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from remembrancer.actors.store.records.search import BM25, INTERLEAVED, REACH, TOGETHER_S, WIDE_ROWS, expression_of
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Filters, Phrase
-from remembrancer.actors.store.retrieval.question import phrases_and_units, phrases_of
+from remembrancer.actors.store.retrieval.question import phrases_and_units
 from remembrancer.protocol.kinds import Scope, kind_of_type
 from remembrancer.protocol.writes import ForgetMemory, LinkRef, Operation, SourceRef, StoreMemory, UpdateMemory
 from tests.contracts.records_rig import RecordsRig, apply
@@ -210,20 +210,6 @@ def test_the_words_of_a_question_are_counted_in_each_memory_that_has_any(rig: Re
     assert rig.records.postings([]) == []
     survey = rig.records.survey(phrases_and_units("keeper bread lamp deploy")[1], SESSION, 0)
     assert survey.postings == {rig.records.space: [[all_, some], [none], [], [all_]]}
-
-
-SYNTAX = ["lantern", "OR", "NOT", "AND", "NEAR(a b)", '"', "'", "*", "^", "content:", "(", ")", "-", "a.b"]
-pieces = st.sampled_from(SYNTAX) | st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
-
-
-@given(st.lists(pieces, max_size=8).map(" ".join))
-def test_no_question_breaks_the_syntax_and_what_is_found_has_one_of_its_words(rig: RecordsRig, text: str) -> None:
-    groups = phrases_and_units(text)[1]
-    number = keep(rig, store_operation(f"op-{text.encode().hex()}", text, requested_at=REQUESTED_AT))
-    found = words_in(rig, text, number)
-    assert found.get(number, 0) <= len(groups)
-    hits = rig.records.keyword_hits(phrases_of(text), ALL, 1000) if groups else []
-    assert (number in found) <= (number in set(hits))
 
 
 # What was told around a memory

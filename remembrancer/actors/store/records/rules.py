@@ -6,7 +6,7 @@ writes anything.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, get_type_hints
 
 import msgspec
 
@@ -46,7 +46,7 @@ from remembrancer.memory.decay import has_ended
 from remembrancer.memory.sentences import first_words, quotable
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.kinds import kind_of_type
-from remembrancer.protocol.runs import IMPORT, IMPORT_UNDONE, ApplyRun, UndoRun
+from remembrancer.protocol.runs import IMPORT, IMPORT_UNDONE
 from remembrancer.protocol.session_life import SHELL_SESSION, EndSession, RecordEvents, SessionResult, StartSession
 from remembrancer.protocol.writes import (
     Change,
@@ -739,21 +739,11 @@ def _record_events(writer: Writer, change: RecordEvents) -> SessionResult:
 
 
 RULES: Final[dict[type[Any], Callable[[Writer, Any], Result]]] = {
-    StoreMemory: _store,
-    ImportMemory: _import,
-    UpdateMemory: _update,
-    TagMemory: _tag,
-    ForgetMemory: _forget,
-    RestoreMemory: _restore,
-    UndoChange: _undo_change,
-    InvalidateMemory: _invalidate,
-    PromoteMemory: _promote,
-    EraseMemory: _erase,
-    StartSession: _start_session,
-    EndSession: _end_session,
-    RecordEvents: _record_events,
-    ApplyRun: apply_run,
-    UndoRun: undo_run,
+    get_type_hints(rule)["change"]: rule
+    for rule in (
+        *(_store, _import, _update, _tag, _forget, _restore, _undo_change, _invalidate, _promote, _erase),
+        *(_start_session, _end_session, _record_events, apply_run, undo_run),
+    )
 }
 """The rule for each change."""
 BY_A_SESSION: Final = (

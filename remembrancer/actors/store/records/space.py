@@ -33,7 +33,7 @@ class SpaceConnection:
     def execute(self, statement: str, arguments: Arguments = ()) -> sqlite3.Cursor:
         return self.connection.execute(statement.replace(*self._spaces), arguments)
 
-    def executemany(self, statement: str, rows: Sequence[Sequence[object]]) -> sqlite3.Cursor:
+    def executemany(self, statement: str, rows: Sequence[Arguments]) -> sqlite3.Cursor:
         return self.connection.executemany(statement.replace(*self._spaces), rows)
 
     def query(self, statement: str, arguments: Arguments = ()) -> list[Any]:

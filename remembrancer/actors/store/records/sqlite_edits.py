@@ -2,9 +2,10 @@
 
 import sqlite3
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
+from msgspec.structs import asdict
 
 from remembrancer.actors.store.records.memory_rows import (
     KEPT,
@@ -278,10 +279,7 @@ class SqliteEdits(SpaceConnection):
         is_searched = not set(SEARCHED).isdisjoint(fields)
         if is_searched:
             self._drop_words(number)
-        self.execute(
-            f"UPDATE memories SET {', '.join(f'{name} = ?' for name in columns)} WHERE number = ?",  # noqa: S608
-            (*columns.values(), number),
-        )
+        self._set(number, columns)
         if is_searched:
             self._add_words(number)
         if "tags" in fields:
@@ -296,6 +294,10 @@ class SqliteEdits(SpaceConnection):
         self._add_entry(before.id, entry)
         if "content" in fields:
             self._drop_derived(number)
+
+    def _set(self, number: int, columns: dict[str, Any]) -> None:
+        places = ", ".join(f"{name} = ?" for name in columns)
+        self.execute(f"UPDATE memories SET {places} WHERE number = ?", (*columns.values(), number))  # noqa: S608
 
     def _add_words(self, number: int) -> None:
         """Add a memory to the full text of the space."""
@@ -326,22 +328,14 @@ class SqliteEdits(SpaceConnection):
         """Add a history entry, unless it exists because the memory was here before. Its time is at least that of the
         previous entry, since the clocks of a shared lane's hosts differ."""
         record = entry.record
+        columns = asdict(entry) | {"record": as_json(record), "details": as_json(entry.details), "memory_id": memory_id}
         self.execute(  # `+` keeps SQLite from scanning the index by time for the largest value
             """INSERT OR IGNORE INTO history (space, memory_id, version, change, changed_at, session_id, operation_id,
                    record, details, owner)
-               VALUES (@SPACE, ?1, ?2, ?3, max(?4, ifnull((SELECT max(+changed_at) FROM history
-                   WHERE space = @SPACE AND memory_id = ?1 AND version < ?2), 0)), ?5, ?6, ?7, ?8, ?9)""",
-            (
-                memory_id,
-                entry.version,
-                entry.change,
-                entry.changed_at,
-                entry.session_id,
-                entry.operation_id,
-                as_json(record),
-                as_json(entry.details),
-                record.session_id if record.scope == "session" else None,
-            ),
+               VALUES (@SPACE, :memory_id, :version, :change, max(:changed_at, ifnull((SELECT max(+changed_at)
+                   FROM history WHERE space = @SPACE AND memory_id = :memory_id AND version < :version), 0)),
+                   :session_id, :operation_id, :record, :details, :owner)""",
+            columns | {"owner": record.session_id if record.scope == "session" else None},
         )
 
     def delete(self, memory_id: str) -> None:
@@ -371,34 +365,23 @@ class SqliteEdits(SpaceConnection):
         session = change.session_id
         its = "space = @SPACE AND session_id = "
         ((last,),) = self.query(f"SELECT coalesce(max(turn_number), 0) FROM turns WHERE {its}?", (session,))  # noqa: S608
+        turns = [asdict(turn) | {"metadata": as_json(turn.metadata)} for turn in change.turns]
         self.executemany(
             """INSERT INTO turns (space, session_id, turn_number, role, content, token_count, metadata, created_at)
-               VALUES (@SPACE, ?, ?, ?, ?, ?, ?, ?)""",
-            [
-                (session, place, turn.role, turn.content, turn.token_count, as_json(turn.metadata), turn.at)
-                for place, turn in enumerate(change.turns, start=last + 1)
-            ],
+               VALUES (@SPACE, :session, :place, :role, :content, :token_count, :metadata, :at)""",
+            [turn | {"session": session, "place": place} for place, turn in enumerate(turns, start=last + 1)],
         )
+        calls = [asdict(call) | {"arguments": as_json(call.arguments)} for call in change.tool_calls]
         self.executemany(
             f"""INSERT INTO tool_calls
                     (space, session_id, turn, tool_name, arguments, result_summary, success, duration_ms, created_at)
-                VALUES (@SPACE, ?1, (SELECT number FROM turns WHERE {its}?1 AND created_at <= ?7
-                                    ORDER BY turn_number DESC LIMIT 1), ?2, ?3, ?4, ?5, ?6, ?7)""",  # noqa: S608
-            [
-                (
-                    session,
-                    call.tool_name,
-                    as_json(call.arguments),
-                    call.result_summary,
-                    call.success,
-                    call.duration_ms,
-                    call.at,
-                )
-                for call in change.tool_calls
-            ],
+                VALUES (@SPACE, :session, (SELECT number FROM turns WHERE {its} :session AND created_at <= :at
+                        ORDER BY turn_number DESC LIMIT 1),
+                    :tool_name, :arguments, :result_summary, :success, :duration_ms, :at)""",  # noqa: S608
+            [call | {"session": session} for call in calls],
         )
-        turns = last + len(change.turns)
-        self.execute(f"DELETE FROM turns WHERE {its}? AND turn_number <= ?", (session, turns - MAX_TURNS))  # noqa: S608
+        oldest = last + len(turns) - MAX_TURNS
+        self.execute(f"DELETE FROM turns WHERE {its}? AND turn_number <= ?", (session, oldest))  # noqa: S608
         self.execute(
             f"""DELETE FROM tool_calls WHERE {its}? AND number <= (
                     SELECT number FROM tool_calls WHERE {its}? ORDER BY number DESC LIMIT 1 OFFSET ?)""",  # noqa: S608
@@ -464,18 +447,9 @@ class ArrivingEdits(SqliteEdits):
     def insert(self, memory: PortableMemory, at: float, *, comes_whole: bool = False) -> None:
         ((number,),) = self._source.query("SELECT number FROM memories WHERE space = @SPACE AND id = ?", (memory.id,))
         self.take_over(number, memory.id)
-        self.execute(
-            """UPDATE memories SET scope = ?, version = ?, updated_at = ?, promotion_chain = ?, source_project = ?
-               WHERE number = ?""",
-            (
-                memory.scope,
-                memory.version,
-                memory.updated_at,
-                as_json(memory.promotion_chain),
-                memory.source_project,
-                number,
-            ),
-        )
+        columns = {name: getattr(memory, name) for name in ("scope", "version", "updated_at", "source_project")}
+        columns["promotion_chain"] = as_json(memory.promotion_chain)
+        self._set(number, columns)
         self._add_entry(memory.id, memory.history[-1])
 
     def take_over(self, number: int, memory_id: str) -> None:
