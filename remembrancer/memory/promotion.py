@@ -42,24 +42,20 @@ COUNTED_USES: Final = math.ceil(10 ** (2 * MOST_FOR_USE)) - 1
 """Use in more sessions than this does not raise the score."""
 SPEAKING_KINDS: Final[tuple[Kind, ...]] = ("preference",)
 """The kinds that are about the user."""
+_ADVERB: Final = r"(?:\w+ly|also|always|never|still|now|often|please)"
 _WISH: Final = re.compile(
-    r"""(?:^\W*|\b(\w+)(?:,[^,.;:]{1,60},|\ \([^()]{1,60}\))?\ )(?i:(?:\w+ly|also|always|never|still|now)\ )?
-    (?i:prefers?|likes?|wants?|loves?|dislikes?|hates?)\b | \b(\w+)['’]s?\ favou?rite\b""",
-    re.VERBOSE,
-)
-"""The subject of a wish, and the word that says that it is one."""
-_NO_PERSONS: Final = {"user", "users", "everyone", "everybody", "nobody", "someone", "team"}
-_FIRST_WISH: Final = re.compile(
-    r"""(?P<own>(?:^\W*|\b(?:I|we)(?:['’]d)?\ (?:[\w'’]+\ )?)(?:prefer|want|like)s?\b)
-    | \b(?:they\ (?:\w+ly\ )?(?:want|like|prefer)
-    | (?!(?:our|my)\ (?:[\w-]+\ )?(?:style|editor|tool)(?:\ guide)?\ \w+s\b) (?:the|an?|our|my|his|her|their|this|that)
-    (?:\ (?!and\b|who\b|team\ (?!wants))[\w-]+){1,4}?
-    (?:\ (?:prefers|likes|wants|loves|dislikes|hates)|['’]s\ favou?rite))\b""",
+    rf"""(?:\b(?!(?:{_ADVERB}|and|but|or)\ )(?P<subject>\w+)(?:['’]d)?(?:,[^,.;:]{{1,60}},|\ \([^()]{{1,60}}\))?\ )?
+    \b(?:(?:{_ADVERB}|(?:do|does|would)(?:n['’]t|\ not)?)\ ){{0,3}}
+    (?P<verb>prefers?|likes?|wants?|loves?|dislikes?|hates?)\b
+    | \b(?:(?P<owner>\w+)['’]s|his|her|their)\ favou?rite\b""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""A wish of somebody without a name ("the harbour master wants"), or the user's `own`, whichever is first. What the
-team prefers, the user does, too."""
+"""The first wish or taste in a text, with its subject, if it has one of its own."""
 _USER: Final = re.compile(r"\busers?\b", re.IGNORECASE)
+_OWN: Final = frozenset(("i", "we", "you", "everyone", "everybody", "someone", "nobody", "style", "guide", "editor"))
+"""Subjects of the user's wishes."""
+_OF_ANOTHER: Final = re.compile(r"\W*(?:our|the|an?|his|her|their|contact)\b", re.IGNORECASE)
+"""The beginning of a text about something else, which may introduce the subject of a later wish."""
 USED_AMONG: Final = 3
 USED_ABOVE: Final = 0.5
 """A memory counts as used if it is among the first few in an answer with a probability above this."""
@@ -140,17 +136,25 @@ def to_user(memory: Material, *, project_name: str = "") -> Verdict:
 def wishing_person(content: str) -> str:
     """The named person whose wish or taste a text states; empty if it is the user's, or if there is none."""
     wish = _WISH.search(content)
-    subject = "" if wish is None else wish[1] or wish[2] or ""
-    is_name = (
-        subject[:1].isupper() and not subject.isupper() and subject.lower() not in _NO_PERSONS | stop_words_of(content)
-    )
-    return subject if is_name else ""
+    subject = "" if wish is None else wish["subject"] or wish["owner"] or ""
+    is_name = subject[:1].isupper() and not subject.isupper() and subject.lower() not in stop_words_of(content)
+    return subject if is_name and is_others_wish(content) else ""
 
 
 def is_others_wish(content: str) -> bool:
-    """True if a text states the wish or taste of somebody else than the user."""
-    first = _FIRST_WISH.search(content)
-    return bool(wishing_person(content) or (first and not first["own"] and not _USER.search(content)))
+    """True if the first wish or taste in a text has a subject other than the user (or the team: what it prefers, the
+    user does, too)."""
+    wish = _WISH.search(content)
+    if wish is None or _USER.search(content, 0, wish.end()):
+        return False
+    subject, verb = (wish["subject"] or "").lower(), (wish["verb"] or "").lower()
+    if subject in _OWN or (subject == "team" and verb != "wants"):
+        return False
+    if verb and not subject:
+        return wish.start() > 0 and _OF_ANOTHER.match(content) is not None
+    if verb.endswith("s") or not verb or subject in ("they", "who"):
+        return True
+    return wish.start() == 0 and verb != "like"  # and not "In tests prefer …", "Tools like …"
 
 
 def speaks_of_user(memory: Material) -> bool:

@@ -36,7 +36,8 @@ _KIND_WORDS: Final[dict[Kind, str]] = {
     "fact": r"\b(not (yet |been )*decided|undecided)\b",
     "decision": r"\b(decided|chose|we (switched|moved|migrated) (to|from)|instead of|decision)\b",
     "error_fix": r"\b(fixed|the fix (is|was)|root cause|was caused by|workaround|solved by)\b",
-    "preference": r"\b(prefers?|likes|wants|(I|we|you|they|users) (\w+ly )?(like|want)|dislikes?|hates?|favou?rite)\b",
+    "preference": r"\b(prefers?|likes|wants|(I|we|you|they|users) (\w+ly |don['’]t )?(like|want)"
+    r"|dislikes?|hates?|favou?rite)\b",
     "procedure": r"^(to|how to) \w+.*[,:]|\b(steps?:|first .* then|run `)",
     "convention": r"\b(always|never|must(n't)?|by convention|are named|naming)\b",
 }
