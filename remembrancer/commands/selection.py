@@ -68,14 +68,9 @@ class Place(NamedTuple):
         return ProjectRef(self.name, self.directory) if self.name else project_of(Path(self.directory))
 
     @property
-    def tree(self) -> str:
-        """The directory that a person works in."""
-        return directory_of(self.directory)
-
-    @property
     def label(self) -> str:
         """The name of the project's directory."""
-        return Path(self.tree).name or self.directory
+        return Path(directory_of(self.project.path)).name or self.directory
 
 
 def known_places() -> list[Place]:

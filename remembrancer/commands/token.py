@@ -104,7 +104,7 @@ def ui(project: str | None, prints: bool) -> Report:
     url = GatewayConnection(place).call("open_browser")["url"]
     home = paths_here().home
     # The directory of a project that is named by its id may be gone, or be a part of another project now.
-    tree, to = (str(directory_here().absolute()), f"&project={place.name}") if place.name else (place.tree, "")
+    tree, to = (str(directory_here().absolute()), f"&project={place.name}") if place.name else (place.directory, "")
     link = f"{url}/enter?link={Tokens(home).link(tree, time.time())}{to}"
     prints |= click.get_current_context().params["as_json"]
     is_open = not prints and webbrowser.open(_page_to(link, home).as_uri())

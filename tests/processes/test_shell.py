@@ -614,6 +614,9 @@ def test_a_directory_that_is_gone_is_no_part_of_the_repository_around_it(shell: 
         assert [each["id"] for each in shell.json("list", "--project", project)["memories"]] == [memory_id]
     shell("add", "the host is blue", "--project", projects[lost])
     assert len(shell.json("list", "--project", projects[lost])["memories"]) == 2
+    inner = shell.directory / "docs"
+    inner.mkdir()
+    assert "for the project app: the host is red" in Shell(shell.home, inner)("add", "the host is red")
 
 
 def test_a_change_that_is_queued_is_said_to_be_so(shell: Shell) -> None:
