@@ -488,17 +488,6 @@ async def test_a_job_that_consolidators_die_of_starts_no_more_of_them_and_is_sti
             assert (await rig.health()).has_jobs is has_work
 
 
-async def test_a_job_pauses_also_while_long_work_gives_way_to_the_embedding_of_a_backlog(home: Path) -> None:
-    modules = {"job_finder.RETRY_S": (60.0,), "job_handlers.BACKLOG": -1}
-    constants = {f"remembrancer.actors.store.{name}": value for name, value in modules.items()}
-    async with store_rig(home, constants={**LOOKS_OFTEN, **constants}) as rig, Consolidator(rig.home) as consolidator:
-        await rig.worker()
-        await end_session(rig)
-        await consolidator.job()
-        await consolidator.no_job("long")
-        await consolidator.no_job()
-
-
 async def test_a_session_that_is_left_without_a_word_is_abandoned(rig: StoreRig) -> None:
     await restart_with(rig, session_grace_s=1.0)
     await rig.gateway.store("Something")

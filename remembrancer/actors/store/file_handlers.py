@@ -233,7 +233,7 @@ class FileHandlers(Handlers):
                     self._read_again(project_id)  # the indexer deletes it first
                     return None
                 self._vectors.note_kept(name)
-                self._scheduler.texts_opened()
+                self._scheduler.wake()
             return self._files.indexes.get(project_id)
 
     async def _make_anew(self, index: FileIndex) -> None:

@@ -37,8 +37,6 @@ from remembrancer.protocol.errors import (
 )
 from remembrancer.protocol.writes import ProjectRef
 
-BACKLOG: Final = 200
-"""Work on a whole space, which reads vectors, waits while more memories than this lack theirs."""
 OFF: Final = "the consolidator is turned off: set REMEMBRANCER_CONSOLIDATOR=1 to turn it on"
 
 T = TypeVar("T")
@@ -138,11 +136,9 @@ class JobHandlers(Handlers):
             asked.settle(answer or InternalError("the consolidator has done this, but its answer is missing"))
 
     def _next_job(self, sort: JobSort) -> Job | None:
-        asked = [each.job for each in self._asked.values() if not each.answer.done()]
-        due = [*asked, *self.finder.due]
+        due = [*(each.job for each in self._asked.values() if not each.answer.done()), *self.finder.due]
         self._attempts.keep(due)
-        waits = sort == "long" and self._scheduler.workers and self._scheduler.pending > BACKLOG
-        return self._attempts.take(asked if waits else due, sort, time.monotonic())
+        return self._attempts.take(due, sort, time.monotonic())
 
     def _wake(self) -> None:
         self._news.set()

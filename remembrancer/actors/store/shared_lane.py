@@ -40,6 +40,7 @@ from remembrancer.actors.store.records.writer import Writer, revive
 from remembrancer.journal.contract import (
     MAX_APPEND_BYTES,
     MAX_ENTRY_BYTES,
+    Entry,
     EntryPage,
     Journal,
     LaneMark,
@@ -59,10 +60,9 @@ from remembrancer.protocol.errors import (
     StorageFull,
     size_in_words,
 )
-from remembrancer.protocol.runs import AddMemory, ApplyRun, ReviseMemory
+from remembrancer.protocol.runs import ApplyRun
 from remembrancer.protocol.writes import (
     Applied,
-    Change,
     ErasedResult,
     EraseMemory,
     ImportMemory,
@@ -91,15 +91,12 @@ it may still arrive."""
 _HERE: Final = f"SELECT number FROM memories WHERE space = @SPACE AND id IN {AMONG}"  # noqa: S608 - fixed
 _MARK: Final = "SELECT journal, position, entry_id, applied_at FROM lane WHERE space = @SPACE"
 _ERASED: Final = "SELECT memory_id FROM erased WHERE space = @SPACE"
+_NAMED: Final = """UPDATE lane_erasures SET position = ? WHERE space = @SPACE
+    AND instr(?, CAST(memory_id AS BLOB)) > 0"""
 _TAKE_VECTORS: Final = """INSERT OR IGNORE INTO passages (space, memory, model, ordinal, start, "end", vector)
     SELECT m.space, m.number, p.model, p.ordinal, p.start, p."end", p.vector FROM memories AS m
     JOIN memories AS o ON o.id = m.id AND o.space != m.space AND o.content_digest = m.content_digest
     JOIN passages AS p ON p.memory = o.number WHERE m.space = @SPACE AND m.id = ? ORDER BY p.number"""
-_VECTORS: Final = """SELECT p.model, p.ordinal, p.start, p."end", p.vector, m.id, m.content_digest
-    FROM passages AS p JOIN memories AS m ON m.number = p.memory WHERE p.space = @SPACE ORDER BY p.number"""
-_PUT_VECTOR: Final = """INSERT INTO passages (space, memory, model, ordinal, start, "end", vector)
-    SELECT space, number, ?, ?, ?, ?, ? FROM memories WHERE space = @SPACE AND id = ? AND content_digest = ?"""
-
 NEWER: Final = (
     "another member of this shared lane has a newer release, whose entries this one cannot read: install it here, too; "
     "earlier changes can be read"
@@ -381,17 +378,15 @@ class SharedLane(Records):
         return LaneMark(*mark), content
 
     def take_in(self, content: bytes, mark: LaneMark) -> None:
-        """Replace everything here with a snapshot of that mark, and keep the vectors of unchanged texts. Atomic, even
-        if the process is killed. Raises `EntryDamaged` if it is damaged or has another mark, `SchemaTooNew` if a newer
-        release wrote it."""
+        """Replace everything here with a snapshot of that mark; vectors are made anew. Atomic, even if the process is
+        killed. Raises `EntryDamaged` if it is damaged or has another mark, `SchemaTooNew` if a newer release wrote
+        it."""
         known = set(self._file.read(_ERASED))
         with closing(sqlite3.connect(":memory:")) as source:
             _load(source, content, mark)
             with self._file.transaction() as connection:
-                vectors = connection.query(_VECTORS, ())
                 empty_space(connection)
                 take_in(connection.connection, source, self.name)
-                connection.executemany(_PUT_VECTOR, vectors)
         self._file.file.empty_log()
         ((*_, self._applied_at),) = self._file.read(_MARK)
         self.mark = mark
@@ -487,7 +482,7 @@ class SharedLane(Records):
                 mark = LaneMark(page.mark.journal, stored.position, stored.id)
                 at = max(at, stored.at)
                 edits = SqliteEdits(connection.connection, self.space, at)
-                apply = partial(self._apply_entry, edits, entry, mark.position)
+                apply = partial(self._apply_entry, edits, entry, stored)
                 outcome = apply_alone(edits.connection, f"{self.name} {mark.position}", apply)
                 if isinstance(entry, Submitted):
                     applied.append((entry, outcome))
@@ -513,10 +508,12 @@ class SharedLane(Records):
             raise newer
         return {entry.operation.operation_id: outcome for entry, outcome in reversed(applied)}
 
-    def _apply_entry(self, edits: SqliteEdits, entry: LaneEntry, position: int) -> Outcome:
-        """Apply one entry. The outcome is that of an operation."""
+    def _apply_entry(self, edits: SqliteEdits, entry: LaneEntry, stored: Entry) -> Outcome:
+        """Apply one entry. The outcome is that of an operation. An entry that names an erased memory may quote it: its
+        author did not know of the erasure."""
+        edits.execute(_NAMED, (stored.position, stored.body))
         if isinstance(entry, Submitted):
-            return self._apply_operation(edits, entry, position)
+            return self._apply_operation(edits, entry, stored.position)
         if isinstance(entry, Accesses):
             here = edits.query(_HERE, (json_list(entry.shown),))
             revive(edits, edits.archived([number for (number,) in here]), edits.now)
@@ -557,41 +554,18 @@ class SharedLane(Records):
         if entry.memory is not None:
             step = partial(receive_move, memory=entry.memory)
         outcome = Writer(operation, edits, entry.by).carry_out(step)
-        result = outcome.result if isinstance(outcome, Applied) else None
-        memory_id = getattr(result, "memory_id", None) or memory_id_of(operation.change)
-        if is_taken_back or isinstance(operation.change, EraseMemory):
-            if result is not None:
-                gone = {
-                    memory_id,
-                    memory_id_of(operation.change),
-                    *(result.gone if isinstance(result, ErasedResult) else ()),
-                }
-                rows = [(each, position) for each in gone]
-                edits.executemany("INSERT OR REPLACE INTO lane_erasures VALUES (@SPACE, ?, ?)", rows)
-            return outcome
-        for each in [memory_id] if memory_id is not None else _quoted_by(operation.change):
-            edits.execute(  # by a member unaware of an erasure
-                "UPDATE lane_erasures SET position = ? WHERE space = @SPACE AND memory_id = ?", (position, each)
-            )
+        if isinstance(outcome, Applied) and (is_taken_back or isinstance(operation.change, EraseMemory)):
+            result = outcome.result
+            also_gone = result.gone if isinstance(result, ErasedResult) else ()
+            gone = {getattr(result, "memory_id", None), memory_id_of(operation.change), *also_gone} - {None}
+            rows = [(each, position) for each in gone]
+            edits.executemany("INSERT OR REPLACE INTO lane_erasures VALUES (@SPACE, ?, ?)", rows)
         return outcome
 
     def _takes_back(self, operation: Operation) -> bool:
         """True if an operation returns a memory from the user's lane to its project."""
         change = operation.change
         return self.is_users and isinstance(change, PromoteMemory) and change.target_scope == "project"
-
-
-def _quoted_by(change: Change) -> list[str]:
-    """Return the memories quoted in a run: those it makes, their sources, and merged ones."""
-    if not isinstance(change, ApplyRun):
-        return []
-    quoted: list[str] = []
-    for edit in change.edits:
-        if isinstance(edit, AddMemory):
-            quoted += [edit.memory.id, *(memory_id for memory_id, _ in edit.made_of)]
-        elif isinstance(edit, ReviseMemory):
-            quoted += [edit.memory_id, *([] if edit.chain is None else [edit.chain.memory_id])]
-    return quoted
 
 
 def _load(source: sqlite3.Connection, content: bytes, mark: LaneMark) -> None:

@@ -147,12 +147,6 @@ class EmbeddingScheduler:
         """Look for texts without vectors."""
         self._woken.set()
 
-    def texts_opened(self) -> None:
-        """Include texts that could not be read before. Their dead letters get another chance as well."""
-        self._to_try_again.update(self._leases.workers.values())
-        self._is_pruned = False
-        self._woken.set()
-
     # --- The state of embedding.
 
     def summary(self) -> EmbeddingSummary:
