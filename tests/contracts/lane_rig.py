@@ -62,11 +62,6 @@ class Host:
         self.lane.close()
         self.open(limits)
 
-    def reach_again(self) -> None:
-        """The journal is back, and nothing keeps it from being asked at once."""
-        self.journal.reachable = True
-        self.lane._away_until = 0.0
-
     def _note_taken(self) -> None:
         self.taken += 1
 
@@ -179,7 +174,7 @@ class Hosts:
     def settle(self) -> None:
         """Everybody is reached again, gives away what waits, and reads what the others have appended."""
         for host in self.hosts:
-            host.reach_again()
+            host.journal.reachable = True
             host.journal.loses_answers = 0
             host.submit()
             assert not host.queued

@@ -103,7 +103,6 @@ def test_hosts_that_write_offline_end_with_the_same_lane(steps: list[Step], ways
             match fault:
                 case "away" | "back":
                     host.journal.reachable = fault == "back"
-                    host.lane._away_until = 0.0
                 case "lost answer":
                     host.journal.loses_answers = 1
                 case "restart":
@@ -142,7 +141,9 @@ def test_who_cannot_reach_the_journal_reads_on_and_is_not_kept_waiting(hosts: Ho
     hosts[0].journal.reachable = False
     assert isinstance(hosts[0].reply(CANDLE), JournalAway)
     hosts[0].journal.reachable = True
-    assert isinstance(hosts[0].reply(CANDLE), JournalAway), "a moment ago it was away"
+    away = JournalAway("not reachable")
+    hosts[0].lane.silent = 0.0, away
+    assert hosts[0].reply(CANDLE) is away, "it is not asked while it is away"
     assert hosts[0].lane.counts(None).total == 1
 
 
@@ -191,7 +192,7 @@ def test_an_archived_memory_is_revived_on_every_host_by_an_entry(hosts: Hosts) -
     with pytest.raises(JournalAway):
         hosts[1].lane.touch([1, 1], hosts[1].clock + 5, SESSION, [memory_id])
     assert hosts[1].lane.load([1], None)[1].status == "archived", "what is not appended has no effect"
-    hosts[1].reach_again()
+    hosts[1].journal.reachable = True
     hosts[1].lane.touch([1], hosts[1].clock)
     hosts[1].lane.touch([1], hosts[1].clock)
     hosts[0].lane.catch_up()
@@ -229,7 +230,7 @@ def test_limits_of_a_host_are_looked_at_before_anything_is_appended(hosts: Hosts
         forget = change_operation("forget", ForgetMemory(memory_id_of(LANTERN)))
         reply = hosts[0].reply(forget if outcome == "JournalAway" else CANDLE)
         assert type(reply).__name__ == outcome, "what is refused here anyway is not queued"
-    hosts[0].reach_again()
+    hosts[0].journal.reachable = True
     assert isinstance(hosts[0].reply(forget), Applied), "to forget needs no room"
     hosts[1].submit(CANDLE)
     assert hosts[1].lane.counts(None).total == 1

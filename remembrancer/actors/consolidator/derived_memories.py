@@ -64,20 +64,18 @@ def plan_summaries(memories: Iterable[Material], now: float, *, again: bool = Fa
 def plan_patterns(memories: Sequence[Material], now: float, project_name: str) -> list[PatternPlan]:
     """The themes that occur in several sessions, the most frequent first. A theme that already has a procedure carries
     its id. No memory is in two themes; scopes and types do not matter. Derived memories repeat their sources, so of
-    them only procedures are read, which prevents making one twice. What was said before a memory of the theme was
-    replaced or expired may be obsolete, too, and does not count."""
+    them only procedures are read, which prevents making one twice."""
     usable = [
         memory
         for memory in memories
-        if _is_comparable(memory)
+        if _is_usable(memory, now)
         and len(memory.content) <= SUMMARY_CHARACTERS  # a longer text covers several themes
         and (memory.type == "procedural" or not memory.is_derived)
     ]
     themes = [
         (len(sessions), members)
-        for alike in cluster_memories(usable, THEME_COSINE, least=2, most=MOST_OF_A_THEME)
-        if (members := _still_said(alike, now))
-        and len(sessions := {member.session_id for member in members if not member.is_derived}) >= THEME_SESSIONS
+        for members in cluster_memories(usable, THEME_COSINE, least=2, most=MOST_OF_A_THEME)
+        if len(sessions := {member.session_id for member in members if not member.is_derived}) >= THEME_SESSIONS
     ]
     themes.sort(key=lambda theme: (-theme[0], -len(theme[1]), theme[1][0].id))
     return [_plan(members, frequency, project_name) for frequency, members in themes[:MOST_PATTERNS]]
@@ -93,24 +91,9 @@ def name_of(project: ProjectRef) -> str:
     return path.parent.name if path.name == ".git" else path.name.removesuffix(".git")
 
 
-def _is_comparable(memory: Material) -> bool:
-    return memory.kind not in NOT_SUMMARISED and bool(memory.vector) and not memory.is_replaced
-
-
 def _is_usable(memory: Material, now: float) -> bool:
-    return _is_comparable(memory) and not has_ended(memory.valid_until, now)
-
-
-def _still_said(members: Sequence[Material], now: float) -> list[Material]:
-    """The members of a theme that hold: procedures, replacements, and what was said since the last one ended."""
-    ended = [each for each in members if has_ended(each.valid_until, now)]
-    last_end = max((each.valid_until or 0.0 for each in ended), default=-math.inf)
-    replacing = {newer for each in ended for newer in each.superseded_by}
-    return [
-        each
-        for each in members
-        if _is_usable(each, now) and (each.is_derived or each.id in replacing or each.happened_at >= last_end)
-    ]
+    is_comparable = memory.kind not in NOT_SUMMARISED and bool(memory.vector) and not memory.is_replaced
+    return is_comparable and not has_ended(memory.valid_until, now)
 
 
 def _portions(cluster: Sequence[Material]) -> Iterator[list[Material]]:

@@ -11,7 +11,6 @@ import hashlib
 import logging
 import secrets
 import sqlite3
-import time
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import closing
 from functools import partial
@@ -83,8 +82,6 @@ has format 3, in which a text that was promoted twice was stored twice."""
 PAGE: Final = 1000
 MAX_SNAPSHOT_BYTES: Final = 1 << 30
 """A snapshot is held in memory about three times, and a seal has at most 2 GiB."""
-AWAY_S: Final = 1.0
-"""The time after a failure of the journal to answer in which writes are refused at once instead of waiting again."""
 STOPS: Final = (JournalChanged, EntryDamaged, SchemaTooNew)
 """The errors that stop all applying and appending until somebody acts on them. A missing key is not among them, since
 it may still arrive."""
@@ -207,7 +204,6 @@ class SharedLane(Records):
         self.member = member
         self._ask_journal = ask
         self._on_others = on_others
-        self._away_until = 0.0
         self._is_current = False
         """False after a failed exchange: the journal may have taken an entry without answering, and a key may be
         missing, so the journal is read before anything is appended again."""
@@ -218,7 +214,7 @@ class SharedLane(Records):
         self.problem: RemembrancerError | None = None
         """The error that stopped all applying and appending."""
         self.silent: tuple[float, RemembrancerError] | None = None
-        """The time since which the journal cannot be read, and the reason."""
+        """The time since which the journal cannot be read, and the reason. While it is away, writes are refused."""
         ((*mark, self._applied_at),) = self._file.read(_MARK)
         self.mark = LaneMark(*mark)
 
@@ -230,8 +226,8 @@ class SharedLane(Records):
         happens later, since a journal that did not answer may still have taken it."""
         outcomes: dict[str, Outcome] = {}
         try:
-            if time.monotonic() < self._away_until:
-                raise JournalAway("the server of this shared project did not answer a moment ago")
+            if self.silent is not None and isinstance(self.silent[1], JournalAway):  # nobody waits for it again
+                raise self.silent[1]
             if not self._is_current:
                 self.catch_up()
             bodies = self._bodies_of(operations, outcomes)
@@ -319,7 +315,7 @@ class SharedLane(Records):
             edits.note_use(used, session_id)
             edits.count_accesses(numbers, at)
             archived = edits.archived(numbers)
-        if archived and time.monotonic() >= self._away_until:
+        if archived and self.silent is None:
             self._announce("accesses", Accesses(dict.fromkeys(archived, 1)))
 
     # The journal.
@@ -327,7 +323,6 @@ class SharedLane(Records):
     def rejoin(self, journal: Journal, member: str) -> None:
         """Continue with another connection to the journal, as that member, after `problem` has been resolved."""
         self.journal, self.member = journal, member
-        self._away_until = 0.0
         self.problem = None
 
     @property
@@ -429,9 +424,6 @@ class SharedLane(Records):
     def _ask(self, question: Coroutine[Any, Any, T]) -> T:
         try:
             return self._ask_journal(question)
-        except JournalAway:
-            self._away_until = time.monotonic() + AWAY_S
-            raise
         except STOPS as error:
             self._stop(error)
             raise
