@@ -1,11 +1,11 @@
 """Nothing acknowledged may get lost: `python -m tests.faults.soak [--kills N] [--sessions N] [--seed N]`.
 
-Sessions call all tools at random, through real bridges, of which each third one comes over HTTP, and write down what
-was acknowledged, while every process (store, gateway, embedders, consolidator, indexer, launcher, bridges) is killed
-with SIGKILL at random moments. Beside memories they write Markdown notes. At the end each acknowledged memory has to be
-there exactly once, as its last acknowledged change left it, with each of its changes in the history once; what was
-forgotten stays forgotten; each note has what was acknowledged once; nothing is queued; no process and no file is left.
-The exit status is 1 when anything of that is not so.
+Sessions call tools at random, through real bridges, and write down what was acknowledged, while every process (store,
+gateway, embedders, consolidator, indexer, launcher, bridges) is killed with SIGKILL at random moments. Beside memories
+they write Markdown notes. At the end each acknowledged memory has to be there exactly once, as its last acknowledged
+change left it, with each of its changes in the history once; what was forgotten stays forgotten; each note has what was
+acknowledged once; nothing is queued; no process and no file is left. The exit status is 1 when anything of that is not
+so.
 
 What a session does and when something is killed follows from the seed; how that falls together does not.
 
@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -36,12 +36,10 @@ import tests.runtime
 from bench.client import CLOSED, ClientError, Json, StdioClient
 from bench.varied_text import varied
 from remembrancer.actors.launcher.home import read_record
-from remembrancer.config.tokens import Tokens
 from remembrancer.memory.credentials import find_credential
 from remembrancer.protocol.paths import RuntimePaths
 from tests.conftest import processes_of
 from tests.patience import until
-from tests.ports import free_port
 from tests.runtime import Runtime
 
 ROLES: Final = ("store", "gateway", "embedder", "consolidator", "indexer", "launcher", "bridge")
@@ -54,11 +52,9 @@ LEAVE_S: Final = 15.0
 TEXT_CHARACTERS: Final = 240
 BREADTH: Final = ("session", "project", "user")
 TOOLSETS: Final = "memory,files"
-OVER_HTTP: Final = 3
-"""Each so manieth session comes over HTTP."""
 HOME: Final = {
     *("memory.db", "catalog.db", "queue.db", "shown.db", "backups", "projects", "hooks", "vectors", "logs", "run"),
-    *("keys", "tokens.json", "token"),
+    "keys",
 }
 """The files that a home holds besides locks, and those that SQLite keeps beside a database."""
 
@@ -76,8 +72,6 @@ class Expected:
 
     def __init__(self, state: State) -> None:
         self.states = [state]
-        self.updated: tuple[int, State] | None = None
-        """The version that the last change has made, if it was an update, and the state before it."""
         self.changes: Counter[str] = Counter()
         self.perhaps: Counter[str] = Counter()
 
@@ -124,8 +118,7 @@ class Soak(Figures):
 
 
 class Session:
-    """One session: its bridge, which is started again when it was killed, and the memories and notes that it made.
-    `over_http` are the arguments of a bridge that comes over HTTP; another one could not go on with its session."""
+    """One session: its bridge, which is started again when it was killed, and the memories and notes that it made."""
 
     def __init__(
         self,
@@ -136,14 +129,12 @@ class Session:
         texts: Iterator[str],
         dice: random.Random,
         workspace: Path,
-        over_http: Sequence[str],
     ) -> None:
         self.number, self._home, self._soak, self._texts, self._dice = number, home, soak, texts, dice
         self._environ = {**environ, "REMEMBRANCER_SESSION_ID": f"soak-{number}"}
         self._workspace = workspace
         self.noted: dict[str, bool] = {}
         """By the word that only a text in its note has: true if it was acknowledged."""
-        self.over_http = over_http
         self.expected: dict[str, Expected] = {}
         self.unsure: set[str] = set()
         """Texts whose storing was not answered: each may be there, once."""
@@ -156,9 +147,7 @@ class Session:
     async def connect(self) -> None:
         """Start a bridge, as a client does whose server has gone; the session is the same one."""
         while True:
-            client = tests.runtime.Session(
-                self._home, cwd=self._workspace, environ=self._environ, arguments=self.over_http
-            )
+            client = tests.runtime.Session(self._home, cwd=self._workspace, environ=self._environ)
             await client.start()
             self.client = client  # once it has a process that can be killed
             try:
@@ -199,7 +188,6 @@ class Session:
             answer.get("retry_possible")
             or (tool == "promote_memory" and answer.get("field") == "target_scope")
             or "is ambiguous" in answer["message"]  # of a short id whose ending another memory has got since
-            or (arguments.get("undo") and "has been changed since" in answer["message"])  # by the consolidator
         ):
             self._soak.wrong.append(f"{tool} of a call that is right was refused: {answer}")
         if tool == "reflect_and_consolidate":
@@ -216,8 +204,6 @@ class Session:
         return self._dice.choice(found) if found else None
 
     def _settle(self, expected: Expected, change: str, after: State, answer: Json | None) -> None:
-        is_update = answer is not None and change == "updated" and "version" in answer  # else it is queued
-        expected.updated = (answer["version"], expected.now) if answer is not None and is_update else None
         if answer is None:
             self._soak.unknown += 1
             expected.perhaps[change] += 1
@@ -281,17 +267,6 @@ class Session:
             memory_id, expected = picked
             answer = await self._call("restore_memory", memory_id=memory_id)
             self._settle(expected, "restored", expected.now._replace(forgotten=False), answer)
-
-    async def undo(self) -> None:
-        found = [each for each in self.expected.items() if each[1].is_certain and each[1].updated is not None]
-        if found:
-            memory_id, expected = self._dice.choice(found)
-            assert expected.updated is not None
-            version, before = expected.updated
-            answer = await self._call("restore_memory", memory_id=memory_id, version=version, undo=True)
-            # A queued one is refused later if the consolidator has promoted the memory meanwhile.
-            is_done = answer is not None and "undone" in answer
-            self._settle(expected, "undone", before, answer if is_done else None)
 
     async def promote(self) -> None:
         picked = self._pick()
@@ -364,7 +339,6 @@ class Session:
 
 DEEDS: Final = {
     **{Session.store: 26, Session.update: 11, Session.tag: 7, Session.forget: 7, Session.restore: 4},
-    Session.undo: 5,
     **{Session.promote: 6, Session.get: 7, Session.recall: 12, Session.look_around: 8, Session.reflect: 1},
     Session.append_note: 11,
 }
@@ -409,7 +383,7 @@ class Killer:
         """A live process of that role; None when there is none at this moment."""
         found: list[int] = []
         if role == "bridge":
-            bridges = [each.client.process for each in self._sessions if not each.over_http]
+            bridges = [each.client.process for each in self._sessions]
             found += [each.pid for each in bridges if each.returncode is None]
         elif role == "launcher":
             found += [pid for pid in [read_record(self._paths)] if pid is not None]
@@ -472,7 +446,7 @@ def compare(sessions: list[Session], home: Path, soak: Soak) -> None:
             elif len(found) > 1 or copies[found[0].state.content] > 1:
                 soak.doubled += 1
                 soak.wrong.append(f"{memory_id} is there twice: {found}")
-            for change in ("updated", "tagged", "forgotten", "restored", "undone"):
+            for change in ("updated", "tagged", "forgotten", "restored"):
                 least, most = expected.changes[change], expected.changes[change] + expected.perhaps[change]
                 if not least <= changes[memory_id, change] <= most:
                     soak.doubled += changes[memory_id, change] > most
@@ -513,25 +487,12 @@ async def run(
 ) -> Soak:
     """One soak in a home of its own, with so many kills, one every `pace_s` on average, or with others than those."""
     soak, began = Soak(seed, sessions=sessions), time.monotonic()
-    port, workspace = free_port(), Path(tempfile.mkdtemp(prefix="rmb-soak-"))
+    workspace = Path(tempfile.mkdtemp(prefix="rmb-soak-"))
     runtime = Runtime(Path(tempfile.mkdtemp(prefix="rmb-soak-")))
-    settings = {"EMBEDDERS": str(embedders), "HTTP_PORT": str(port), "TOOLSETS": TOOLSETS}
-    environ = {f"REMEMBRANCER_{name}": value for name, value in settings.items()}
-    token = runtime.home / "token"
-    token.write_text(Tokens(runtime.home).create("soak", (str(workspace),), time.time()))
-    over_http = ("--url", f"http://127.0.0.1:{port}/mcp", "--token-file", str(token))
+    environ = {"REMEMBRANCER_EMBEDDERS": str(embedders), "REMEMBRANCER_TOOLSETS": TOOLSETS}
     texts = iter(varied(100_000)) if kills > 100 else iter(varied(5000))
     crew = [
-        Session(
-            each,
-            runtime.home,
-            environ,
-            soak,
-            texts,
-            random.Random(f"{seed} {each}"),
-            workspace,
-            over_http if each % OVER_HTTP == 0 else (),
-        )
+        Session(each, runtime.home, environ, soak, texts, random.Random(f"{seed} {each}"), workspace)
         for each in range(1, sessions + 1)
     ]
     ended = False
