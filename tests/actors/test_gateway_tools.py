@@ -476,6 +476,12 @@ async def test_what_a_cancelled_call_writes_is_kept(quick_rig: Rig) -> None:
         await until(lambda: quick_rig.contents == ["it is kept"])
 
 
+async def test_an_answer_to_the_question_of_a_dead_gateway_is_ignored(client: RawClient) -> None:
+    await client.send(id="remembrancer-roots-of-before", result={"roots": []})
+    assert "error" not in await client.call("get_memory_status")
+    assert "result" in await client.request("ping")
+
+
 CLIENT: dict[str, Any] = {"capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
 LATEST = HANDSHAKE_PROTOCOL_VERSIONS[-1]
 

@@ -91,7 +91,6 @@ class Conversation:
         self._initialize: dict[str, Any] | None = None
         self._initialized: bytes | None = None
         self._subscriptions: dict[str, dict[str, Any]] = {}
-        self._asked: set[RequestId] = set()
         self._replays = 0
         self._unserved = False
         """True if the bridge answered the handshake and no gateway has served since: one is still starting."""
@@ -119,8 +118,8 @@ class Conversation:
             if "id" in message:
                 return self._request(message, line, now)
             return self._notification(method, message, line), None
-        if "result" in message or "error" in message:
-            return self._answer_of_client(message, line), None
+        if "result" in message or "error" in message:  # a gateway knows its own requests
+            return line, None
         return None, error_line(_id_of(message), INVALID_REQUEST, "neither a request nor an answer")
 
     def _request(self, message: dict[str, Any], line: bytes, now: float) -> tuple[bytes | None, bytes | None]:
@@ -169,13 +168,6 @@ class Conversation:
                     del self._open[cancelled]
         return line
 
-    def _answer_of_client(self, message: dict[str, Any], line: bytes) -> bytes | None:
-        asked = _id_of(message)
-        if asked is None or asked not in self._asked:
-            return None  # the gateway that asked is dead
-        self._asked.discard(asked)
-        return line
-
     def from_gateway(self, line: bytes) -> bytes | None:
         """The line for the client, or None if the client must not see it."""
         try:
@@ -185,12 +177,8 @@ class Conversation:
         if not isinstance(message, dict):
             return None  # the client must get nothing but JSON-RPC
         answered = _id_of(message)
-        if "method" in message:
-            if answered is not None:
-                self._asked.add(answered)
+        if "method" in message or answered is None:  # without an id: an error about a message whose id is unreadable
             return line
-        if answered is None:
-            return line  # an error about a message whose id could not be read
         request = self._open.get(answered)
         if request is None:
             return None
@@ -211,7 +199,6 @@ class Conversation:
 
     def connect(self, stamp_ms: int) -> list[bytes]:
         """The lines that bring a new gateway to the state of the last one."""
-        self._asked.clear()
         lines = [self._again(self._initialize, stamp_ms)] if self._initialize else []
         if self._initialize and self._initialized is not None:
             lines.append(self._initialized)
@@ -232,10 +219,8 @@ class Conversation:
         return stamped(json.dumps(copy, separators=(",", ":")).encode(), stamp_ms)
 
     def disconnect(self, now: float = math.inf) -> None:
-        """Note that the gateway is gone. Its own requests to the client are dropped; open requests wait for as long as
-        a new gateway may take to start."""
+        """Note that the gateway is gone. Open requests wait for as long as a new gateway may take to start."""
         self._served = False
-        self._asked.clear()
         for request in self._open.values():
             request.expires = max(request.patient, min(request.expires, now + self._budget_s))
 
