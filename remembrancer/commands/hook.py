@@ -21,7 +21,6 @@ import time
 
 from remembrancer.actors.bridge.places import find_places, working_directory
 from remembrancer.protocol.gateway_link import CONTEXT_GIVEN, HOOK_EVENTS, HOOK_FORMAT, HOOK_SUFFIX
-from remembrancer.protocol.system import started_at
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -226,7 +225,8 @@ def whole(text: str) -> str:
 
 def main(argv: list[str]) -> int:
     """Record the event that `argv` or the input names. Returns 0, whatever happens."""
-    began, failure = started_at(), "the event is not recorded"
+    began = time.monotonic() - time.process_time()  # roughly the start of this process
+    failure = "the event is not recorded"
     try:
         if {"-h", "--help"} & set(argv):
             _write(1, USAGE)

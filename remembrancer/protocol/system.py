@@ -1,11 +1,10 @@
 """Calls that only Linux or only macOS has, each with a fallback. `REMEMBRANCER_PORTABLE` in the environment disables
 those of Linux, for one run of the tests. Hooks and the bridge import this module: keep it small."""
 
-# ruff: noqa: PTH118, PTH123
+# ruff: noqa: PTH118
 import os
 import stat
 import sys
-import time
 from contextlib import suppress
 
 IS_PORTABLE = "REMEMBRANCER_PORTABLE" in os.environ
@@ -20,19 +19,6 @@ _LONGEST_SOCKET_NAME = len("/gateway-control.sock") + 4
 NICENESS = 10
 """Out of 19: clients' requests go first, and background work still gets done on a busy machine."""
 _PR_SET_PDEATHSIG = 1
-
-
-def started_at() -> float:
-    """The monotonic time at which this process was started, before the interpreter, which is slow to load on a busy
-    machine. From the kernel (proc(5), field 22), or else estimated from the CPU time."""
-    if sys.platform == "linux" and not IS_PORTABLE:
-        try:
-            with open("/proc/self/stat", "rb", buffering=0) as file:
-                ticks = int(file.read().rpartition(b")")[2].split()[19])
-            return time.monotonic() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")
-        except (OSError, ValueError):
-            pass
-    return time.monotonic() - time.process_time()
 
 
 def real_path(path: str | os.PathLike[str]) -> str:
