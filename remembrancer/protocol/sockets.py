@@ -60,8 +60,6 @@ NETWORK_SILENCE_MS: Final = 8000
 NETWORK_HIGH_WATER_MARK: Final = 256
 """The queue for another host is short, so that messages do not pile up for one that does not read."""
 MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
-YIELD_AFTER: Final = 64
-"""The number of messages after which a reader yields to the event loop."""
 
 FIRST_ID_BITS: Final = 48
 """Message ids begin at a random number, so that no answer to an earlier process of that name matches one of them."""
@@ -104,11 +102,10 @@ class CurveKeys(NamedTuple):
 
 
 class Reply(NamedTuple, Generic[T]):
-    """A peer's answer, its caveats, and its size as a message."""
+    """A peer's answer, and its caveats."""
 
     body: T
     notices: tuple[Notice, ...] = ()
-    size_bytes: int = 0
 
 
 class _OpenRequest(NamedTuple):
@@ -184,11 +181,8 @@ class _Endpoint(abc.ABC, Generic[In]):
         try:
             self._send(envelope, question, to)
             async with asyncio.timeout(timeout_s):
-                return await asyncio.shield(future)
+                return await future
         except TimeoutError:
-            await asyncio.sleep(0.001)  # an answer that came in time may wait to be read, if this loop was busy
-            if future.done():
-                return future.result()
             raise DeadlineExceeded(f"no answer within {timeout_s:.1f} s") from None
         finally:
             self._pending.pop(envelope.message_id, None)
@@ -211,14 +205,12 @@ class _Endpoint(abc.ABC, Generic[In]):
         their sender."""
 
         async def read() -> None:
-            for number in itertools.count(1):
+            while True:
                 frames = await socket.recv_multipart(copy=copy)
                 try:
                     take(frames)
                 except Exception:  # one failing message must not stop the reader
                     logger.exception("a message failed")
-                if number % YIELD_AFTER == 0:
-                    await asyncio.sleep(0)
 
         self._read.append((socket, asyncio.create_task(read())))
 
@@ -254,7 +246,7 @@ class _Endpoint(abc.ABC, Generic[In]):
             return
         question, future, _ = request
         try:
-            future.set_result(Reply(_decode(answer_decoder(question), body), envelope.notices, len(body)))
+            future.set_result(Reply(_decode(answer_decoder(question), body), envelope.notices))
         except FrameRejected:
             future.set_exception(InternalError(f"the answer to {question.__name__} is of another type"))
             raise

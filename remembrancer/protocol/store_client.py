@@ -161,7 +161,7 @@ class StoreClient(Dealer[OthersWrote]):
             self._announce()
         if isinstance(body, Failure):
             raise from_failure(body)
-        return Reply(body, reply.notices, reply.size_bytes)
+        return Reply(body, reply.notices)
 
     def _note_silence(self) -> None:
         if self.health.note_silence():

@@ -3,7 +3,6 @@
 import asyncio
 import random
 import sys
-import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -87,24 +86,6 @@ async def test_a_request_is_answered_and_many_at_once_get_each_their_own(endpoin
         assert answers == list(range(200))
         assert {peer.name for peer in service.peers} == {"client"}
         assert {peer.incarnation for peer in service.peers} == {"01C"}
-
-
-async def test_an_answer_that_came_in_time_counts_though_the_loop_was_busy(endpoint: str) -> None:
-    service = threading.Thread(target=asyncio.run, args=(answer_for(endpoint, 4.0),), daemon=True)
-    service.start()
-    async with client(endpoint) as dealer:
-        assert await dealer.wait_connected(PATIENCE_S)
-        asyncio.get_running_loop().call_later(0.0, time.sleep, 0.5)
-        assert await dealer.request(AskScale(3), timeout_s=0.2) == 3
-    await asyncio.to_thread(service.join)
-
-
-async def answer_for(endpoint: str, seconds: float) -> None:
-    with zmq.asyncio.Context() as context:  # of this thread
-        service = Service(endpoint)
-        service.router._context = context
-        async with service.router:
-            await asyncio.sleep(seconds)
 
 
 async def test_the_router_asks_and_gets_each_its_own_answer_or_the_refusal(endpoint: str) -> None:
@@ -258,28 +239,6 @@ async def test_what_breaks_its_handler_makes_neither_side_deaf(endpoint: str, ca
         assert service.router.send(service.peers[0], Ping())
         await until(lambda: len(said) == 2)
     assert sum(record.message == "a message failed" for record in caplog.records) == 2
-
-
-async def test_a_flood_leaves_time_for_other_work(endpoint: str, context: zmq.Context[zmq.Socket[bytes]]) -> None:
-    turns = 0
-
-    async def other_work() -> None:
-        nonlocal turns
-        while True:
-            await asyncio.sleep(0)
-            turns += 1
-
-    async with serving(endpoint) as service:
-        with raw_dealer(context, endpoint) as raw:
-            frames = [encoder.encode(Envelope(PROTOCOL_VERSION, 1, "x", "01X")), encoder.encode(EmbedderHealth())]
-            for _ in range(4000):
-                raw.send_multipart(frames)  # not a word of asyncio in between: all of it lies there when we look
-            await until(lambda: service.heard)
-            working = asyncio.ensure_future(other_work())
-            begun, received = turns, len(service.heard)
-            await until(lambda: len(service.heard) == 4000)
-            working.cancel()
-        assert turns - begun >= (4000 - received) // 64 - 1
 
 
 LAST_WORDS = """
