@@ -38,7 +38,6 @@ from remembrancer.protocol.errors import (
     QueueFull,
     RecordsUnusable,
     RemembrancerError,
-    StorageFull,
 )
 from remembrancer.protocol.files import DescribeFiles, ListFiles, SyncFiles
 from remembrancer.protocol.paths import RuntimePaths
@@ -66,7 +65,6 @@ from remembrancer.protocol.writes import (
     ProjectRef,
     Submit,
     memory_id_of,
-    needs_room,
 )
 from remembrancer.toolsets.memory.answers import iso
 from remembrancer.toolsets.service import Asked, Caller, MemoryService, SessionState, Written
@@ -85,18 +83,16 @@ MAX_REFUSED: Final = 20
 """The maximum number of notices of refused writes that are kept for a session's next answer."""
 MOST_SESSIONS: Final = 512
 """The maximum number of sessions whose state is kept."""
-MAX_ANSWERS: Final = 200
-MAX_ANSWER_BYTES: Final = 8_000_000
+MAX_ANSWERS: Final = 100
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
 class LastAnswer(NamedTuple):
-    """An answer, the time at which it arrived (seconds since the epoch), and its size as a message."""
+    """An answer, and the time at which it arrived (seconds since the epoch)."""
 
     reply: Any
     at: float
-    size_bytes: int
 
 
 class LastAnswers:
@@ -106,16 +102,15 @@ class LastAnswers:
     def __init__(self) -> None:
         self._kept: OrderedDict[Request[Any], LastAnswer] = OrderedDict()
 
-    def put(self, question: Request[Any], received_at: float, reply: Any, size_bytes: int) -> None:
+    def put(self, question: Request[Any], received_at: float, reply: Any) -> None:
         """Keep the answer to a request that was received at `received_at`, replacing the earlier one."""
         if isinstance(question, FindIds):  # a short id may have become ambiguous
             return
         question = _timeless(question, received_at)
-        self._kept[question] = LastAnswer(reply, time.time(), size_bytes)
+        self._kept[question] = LastAnswer(reply, time.time())
         self._kept.move_to_end(question)
-        size = sum(each.size_bytes for each in self._kept.values())
-        while len(self._kept) > MAX_ANSWERS or size > MAX_ANSWER_BYTES:
-            size -= self._kept.popitem(last=False)[1].size_bytes
+        if len(self._kept) > MAX_ANSWERS:
+            self._kept.popitem(last=False)
 
     def find(self, question: Request[Any], received_at: float) -> LastAnswer | None:
         return self._kept.get(_timeless(question, received_at))
@@ -231,9 +226,6 @@ class StoreAccess(MemoryService):
                 self._note_writer(operation, getattr(reply.result, "memory_id", None))
                 self.writes.note(operation)
                 return Written(reply)
-        refusal = self._queue.lanes[lane].refusal if lane in self._queue.lanes else None
-        if isinstance(refusal, StorageFull) and needs_room(operation.change):
-            raise refusal
         await self._queue.append(operation)
         self.writes.note(operation)
         self._note_writer(operation, memory_id_of(operation.change))
@@ -351,7 +343,7 @@ class StoreAccess(MemoryService):
             reply = await self._from_store(question, until, self.settings.read_budget_s)
         except (MemoryUnavailable, DeadlineExceeded) as error:
             return self._last_answer(question, received_at, error)
-        self._answers.put(question, received_at, reply.body, reply.size_bytes)
+        self._answers.put(question, received_at, reply.body)
         return Asked(reply.body, (*reply.notices, *self._behind(question)))
 
     def _last_answer(self, question: Request[T], received_at: float, error: RemembrancerError) -> Asked[T]:

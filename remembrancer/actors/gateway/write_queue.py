@@ -286,7 +286,7 @@ class Lane:
 
     waiting: dict[str, str] = field(default_factory=dict)
     """The memory ids (or empty) of the waiting operations, by operation id, oldest first."""
-    refusal: RemembrancerError | None = None
+    refusal: str | None = None
     """The reason that the store refuses the oldest one for now."""
     refused_at: str = ""
     """The path of that operation's project."""
@@ -345,7 +345,7 @@ class WriteQueue:
     @property
     def stuck(self) -> dict[str, str]:
         """The lanes whose oldest operation the store refuses at the moment, with the reason."""
-        return {name: lane.refusal.message for name, lane in self.lanes.items() if lane.refusal is not None}
+        return {name: lane.refusal for name, lane in self.lanes.items() if lane.refusal is not None}
 
     def waits(self, *lanes: str) -> int:
         return sum(len(self.lanes[name].waiting) for name in lanes if name in self.lanes)
@@ -539,10 +539,10 @@ class Drain:
         elif is_final:
             await self._settle(lane, batch, BatchApplied((), {batch[0].operation_id: error.to_failure()}))
         else:
-            if lane.refusal is None or lane.refusal.message != error.message:
+            if lane.refusal != error.message:
                 about = {"code": error.code, "reason": error.message, "path": batch[0].project.path}
                 logger.warning("queued writes have to wait", extra=about)
-            lane.refusal, lane.refused_at = error, batch[0].project.path
+            lane.refusal, lane.refused_at = error.message, batch[0].project.path
             self._queue.announce()  # reads stop waiting for it
 
     async def _settle(self, lane: Lane, batch: list[Operation], reply: BatchApplied) -> None:

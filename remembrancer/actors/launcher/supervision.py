@@ -69,8 +69,7 @@ class Supervision:
     @property
     def next_at(self) -> float:
         """The earliest time at which `tick` has something to do."""
-        moments = [process.next_at for process in self.processes]
-        moments += [self._idle.ends_at if self.stopping is None else None]
+        moments = (process.next_at for process in self.processes)
         return min([self._next_beat, *(moment for moment in moments if moment is not None)])
 
     def begin(self, now: float) -> list[Instruction]:
