@@ -185,10 +185,7 @@ def describe_ending(name: str, ending: int | str) -> str:
     if isinstance(ending, str):
         return ending
     if ending < 0:
-        try:
-            return f"it was ended by {signal.Signals(-ending).name}"
-        except ValueError:
-            return f"it was ended by signal {-ending}"
+        return f"it was ended by a signal ({signal.strsignal(-ending)})"
     return f"it ended with status {ending}: see {name}.log and {name}.out in the logs of the home"
 
 

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
+from urllib.parse import urlsplit
 
 import anyio
 import anyio.abc
@@ -38,6 +39,7 @@ from remembrancer.protocol.control import (
     AskScale,
     AskStatus,
     EmbedderHealth,
+    GatewayHealth,
     Ping,
     ProcessStatus,
     RuntimeStatus,
@@ -45,7 +47,7 @@ from remembrancer.protocol.control import (
     to_launcher,
 )
 from remembrancer.protocol.environment import runtime_environment
-from remembrancer.protocol.errors import Failure, PeerUnavailable, RemembrancerError
+from remembrancer.protocol.errors import Failure, RemembrancerError
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.sockets import Peer, Router, Speaker
@@ -232,6 +234,10 @@ class Supervisor:
         settings = self._settings
         if order.model is not None:
             settings = msgspec.structs.replace(settings, engine=order.model.engine, model=order.model.model)
+        last = self._core.reports.get(order.name)
+        if isinstance(last, GatewayHealth) and last.http and not settings.http_port:  # for the memory browser
+            served = urlsplit(last.http)
+            settings = msgspec.structs.replace(settings, http_host=served.hostname, http_port=served.port)
         home, no_token = str(self._paths.home), self._runtime.no_token
         spec = LaunchSpec(order.role, order.name, order.incarnation, home, settings, order.threads, no_token)
         wanted = secret_variables(self._settings, settings.engine) if order.role == "embedder" else ()
@@ -272,10 +278,6 @@ class Supervisor:
         self._decide(self._core.on_exit, name, spec.incarnation, ending)
 
     def _on_signal(self, number: int) -> None:
-        if self._core.stopping is not None:
-            for child in self._children.values() if number == signal.SIGINT else ():
-                _kill_group(child)
-            return
         self._decide(self._core.stop, signal.Signals(number).name)
 
     def _hear(self, peer: Peer, envelope: Envelope, message: ToLauncher) -> None:
@@ -283,8 +285,6 @@ class Supervisor:
         match message:
             case AskStatus():
                 self._tasks.start_soon(self._report, peer, envelope.message_id)
-            case AskScale() if self._core.stopping is not None:
-                self._router.refuse(peer, PeerUnavailable("the runtime is going down"), in_reply_to=envelope.message_id)
             case AskScale(embedders=embedders):
                 self._decide(self._core.scale, embedders)
                 self._router.send(peer, embedders, in_reply_to=envelope.message_id)
