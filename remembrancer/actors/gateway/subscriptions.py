@@ -9,11 +9,10 @@ import anyio
 import anyio.abc
 
 from remembrancer.actors.gateway.session_registry import ClientConversation
-from remembrancer.memory.short_ids import has_part
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession
-from remembrancer.protocol.writes import ImportMemory, Operation, StoreMemory, WriteNote, memory_id_of
-from remembrancer.toolsets.memory.resources import STATUS, SUMMARY, memory_id_in
+from remembrancer.protocol.writes import Operation, StoreMemory, WriteNote
+from remembrancer.toolsets.memory.resources import STATUS, SUMMARY
 from remembrancer.toolsets.service import Caller
 
 COALESCE_S: Final = 0.3
@@ -64,8 +63,7 @@ class SessionWatcher:
             if (operation.project.id, operation.session_id) == (self.caller.project.id, self.caller.session_id):
                 self.mark((SUMMARY, STATUS))
         elif not isinstance(operation.change, WriteNote) and _is_seen_by(operation, self.caller):
-            changed = memory_id_of(operation.change)
-            self.mark(uri for uri in self._held if _names(uri, changed))
+            self.mark()
 
     def mark(self, uris: Iterable[str] | None = None) -> None:
         """Mark some or all watched resources as possibly changed."""
@@ -90,22 +88,13 @@ class SessionWatcher:
 
 def _is_seen_by(operation: Operation, caller: Caller) -> bool:
     """False only if it is certain that a write changes nothing that a caller sees."""
-    match operation.change:
-        case StoreMemory(scope=scope, session_id=owner):
-            pass
-        case ImportMemory(memory=memory):
-            scope, owner = memory.scope, memory.session_id
-        case _:  # it may concern any memory that the writer can see, including the user's
-            return True
-    return scope == "user" or (
-        operation.project.id == caller.project.id and (scope == "project" or owner == caller.session_id)
+    change = operation.change
+    if not isinstance(change, StoreMemory):  # it may concern any memory that the writer can see, including the user's
+        return True
+    return change.scope == "user" or (
+        operation.project.id == caller.project.id
+        and (change.scope == "project" or change.session_id == caller.session_id)
     )
-
-
-def _names(uri: str, memory_id: str | None) -> bool:
-    """True if a resource may concern a memory: any except the resources of other memories."""
-    named = memory_id_in(uri)
-    return named is None or memory_id is None or memory_id == named or has_part(memory_id, named)
 
 
 class Subscriptions:
