@@ -35,8 +35,6 @@ class RuntimePaths:
         """In a home of release 0.2.0: the lane that each project shares, and under `user` the user's lane."""
         self.vectors = home / "vectors"
         self.write_queue = home / "queue.db"
-        self.erasing = home / "erasing.json"
-        """The erasures that earlier releases had not finished when they were killed."""
         self.hooks = home / "hooks"
         """Events of sessions, written by hooks for the gateway."""
         self.keys = home / "keys"

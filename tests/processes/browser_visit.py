@@ -14,7 +14,6 @@ from remembrancer.commands.runtime_client import ask_store
 from remembrancer.config.project import project_of
 from remembrancer.config.tokens import Tokens
 from remembrancer.protocol.ids import new_ulid
-from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.runs import ApplyRun, Edit, ProposeMemory, ReviseMemory
 from remembrancer.protocol.writes import Operation, Submit
 from tests.patience import PATIENCE_S
@@ -92,7 +91,7 @@ class Visit:
     def erase(self, memory_id: str) -> None:
         """Erase a memory. Where somebody is reading at that moment it is gone, but its last words go by themselves."""
         assert self.send(f"/memory/{memory_id}/erase", sure="yes").status_code in (303, 503)
-        until(lambda: self.status(f"/memory/{memory_id}") == 404 and not RuntimePaths(self.door.home).erasing.exists())
+        until(lambda: self.status(f"/memory/{memory_id}") == 404)
 
     def undo(self, page: str) -> str:
         form = next(each for each in Page(page).forms if each.button == "undo")

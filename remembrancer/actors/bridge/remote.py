@@ -239,9 +239,6 @@ class _Way:
             result = None
         if not isinstance(result, dict):
             raise ValueError(f"the server at {self._remote.url} does not speak MCP")
-        about = result.get("serverInfo", {"name": "remembrancer"})
-        if result and about.get("name") != "remembrancer":
-            raise ValueError(f"the server at {self._remote.url} is {str(about.get('name'))[:60]!a}, not Remembrancer")
         made = response.getheader("Mcp-Session-Id")
         if made and message["method"] == HANDSHAKE:
             self._remote.session = {

@@ -171,9 +171,6 @@ class StoreAccess(MemoryService):
         self._answers = LastAnswers()
         self.run = Drain(queue, store, self.writes.note, self._note_refused).run
         self.shown_log = ShownLog(paths.home, settings.shown_kept_s)
-        if paths.erasing.exists():  # it quotes the memory
-            logger.warning("a memory was only partly erased when an earlier release was killed: erase it again")
-            paths.erasing.unlink()
         self.open_browser = open_browser
         self.ask_status = ask_status
 
