@@ -1,9 +1,9 @@
 """A shared lane while everything breaks: `python -m tests.faults.soak --journal [--operations N]`.
 
-Three NATS servers and four hosts: store processes with homes of their own, each reaching
-the servers over links of its own, their clocks ten minutes apart. They share a project. Sessions of each host change
-memories at random, their own and each other's, take in the same export, have runs carried out and undone, and erase,
-while stores and servers are killed or paused, and links are cut, hold back what is sent or answered, or are slow.
+Three NATS servers and four hosts: store processes with homes of their own, each reaching the servers over links of its
+own, their clocks ten minutes apart. They share a project. Sessions of each host change its memories at random, their
+own and each other's, while stores and servers are killed or paused, and links are cut, hold back what is sent or
+answered, or are slow.
 What is not answered, or may be tried again, a session sends again under the same id, as the write queue does.
 
 At the end every host's lane has the same rows to the last byte, each acknowledged operation is there once, what was
@@ -34,11 +34,7 @@ from remembrancer.journal.sharing import Membership, Sharing, read_invitation
 from remembrancer.protocol.control import StoreHealth
 from remembrancer.protocol.errors import Failure, JournalAway, KeyMissing
 from remembrancer.protocol.ids import new_ulid
-from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.reads import NoteAccess, Recall
-from remembrancer.protocol.runs import AddLink, AddMemory, ApplyRun, NewMemory, ReviseMemory, RunResult, UndoRun
-from remembrancer.protocol.session_life import EndSession, StartSession
 from remembrancer.protocol.sharing import DescribeLanes, MemoriesMoved, OthersWrote, ShareProject
 from remembrancer.protocol.sockets import Dealer
 from remembrancer.protocol.store_client import AWAY
@@ -50,15 +46,10 @@ from remembrancer.protocol.writes import (
     EntityRef,
     EraseMemory,
     ForgetMemory,
-    HistoryEntry,
-    ImportMemory,
     InvalidateMemory,
     LinkRef,
-    MemoryVersion,
     Operation,
-    PortableMemory,
     ProjectRef,
-    PromoteMemory,
     RestoreMemory,
     StoreMemory,
     Submit,
@@ -87,9 +78,6 @@ HANGS_S: Final = 10 * PATIENCE_S
 """An operation that is not answered by then hangs: as long as everything breaks, one may wait for minutes."""
 AGAIN_S: Final = 0.1
 BATCH: Final = 12
-EXPORTED: Final = 12
-"""Memories of the export that every session takes in, one by one."""
-EXPORTED_AT: Final = 1.7e9
 CONTENDED: Final = 0.15
 """The share of changes that are about one of a few memories, which all hosts change all the time."""
 LOOPBACK: Final = "127.0.0.1"
@@ -183,10 +171,6 @@ class Host:
     def read_space(self, name: str) -> closing[sqlite3.Connection]:
         return closing(connect_space(RuntimePaths(self.home), name))
 
-    def spaces(self, lane: str) -> list[str]:
-        with closing(sqlite3.connect(self.database)) as file:
-            return [row[0] for row in file.execute("SELECT name FROM spaces ORDER BY name != ?, number", (lane,))]
-
 
 # Sessions
 
@@ -197,9 +181,8 @@ def plan(seed: int, host: int, session: int, count: int, sessions: int) -> list[
     It knows by their numbers the memories that others store, whether they are there yet or not.
     """
     dice = random.Random(f"{seed} {host} {session}")
-    name = session_id(host, session)
     deeds: list[Change] = []
-    stored, runs = 0, 0
+    stored = 0
 
     def some() -> str:
         if dice.random() < CONTENDED:
@@ -207,23 +190,19 @@ def plan(seed: int, host: int, session: int, count: int, sessions: int) -> list[
         at = (host, session) if dice.random() < 0.4 else (dice.randrange(HOSTS), dice.randrange(sessions))
         return memory_id(*at, dice.randrange(max(1, stored)))
 
-    def own() -> str:
-        return memory_id(host, session, dice.randrange(max(1, stored)))
-
     def store() -> Change:
         nonlocal stored
         stored += 1
         text = f"note {host} {session} {stored} about a lamp"
         if dice.random() < 0.1:  # some are the same
             text = f"fact {dice.randrange(9)} {dice.choice(['burns oil', 'burns Oil.'])}"
-        scope: Scope = dice.choices(("session", "user", "project"), (20, 15, 65))[0]
         links = (some(),) if dice.random() < 0.2 else ()
         return StoreMemory(
             memory_id=memory_id(host, session, stored - 1),
             content=text,
             type=dice.choice(["episodic", "semantic", "procedural"]),
-            scope=scope,
-            session_id=name,
+            scope="project",
+            session_id=session_id(host, session),
             importance=round(dice.random(), 3),
             tags=(f"tag-{dice.randrange(5)}",),
             related_entities=(EntityRef(f"Part{dice.randrange(9)}", "component", "is about"),),
@@ -240,29 +219,6 @@ def plan(seed: int, host: int, session: int, count: int, sessions: int) -> list[
             add_links=(LinkRef("supports", some(), 0.5),) if dice.random() < 0.2 else (),
         )
 
-    def promote() -> Change:
-        taken_in = exported(dice.randrange(EXPORTED), name).id
-        return PromoteMemory(taken_in if dice.random() < 0.4 else own(), "project")
-
-    def apply_run() -> Change:
-        nonlocal runs
-        runs += 1
-        run, part = f"run-{host}-{session}-{(runs + 1) // 2}", (runs + 1) % 2  # each has two parts
-        made, sources = f"mem_{host}_{session}_{run}-{part}", [own(), own()]
-        return ApplyRun(
-            run,
-            "project",
-            "consolidation",
-            (
-                AddMemory(NewMemory(made, f"what {run} has found, part {part}", "fact", "session", name)),
-                *(ReviseMemory(each, "summarized", tags=(f"{run}-{part}-{at}",)) for at, each in enumerate(sources)),
-                AddLink(made, sources[0], "derived_from"),
-            ),
-        )
-
-    def undo_run() -> Change:
-        return UndoRun(f"run-{host}-{session}-{dice.randrange((runs + 1) // 2 + 1)}", "project")
-
     made: dict[Callable[[], Change], int] = {
         store: 300,
         update: 180,
@@ -271,41 +227,12 @@ def plan(seed: int, host: int, session: int, count: int, sessions: int) -> list[
         lambda: RestoreMemory(some(), dice.choice([None, None, 1, 2])): 80,
         lambda: UndoChange(some(), dice.choice([None, None, 2, 3])): 60,
         lambda: InvalidateMemory(some(), "it moved", dice.choice([None, some()])): 40,
-        promote: 90,
         lambda: EraseMemory(some()): 30,
-        lambda: StartSession(name): 30,
-        lambda: EndSession(name): 30,
-        lambda: ImportMemory(exported(dice.randrange(EXPORTED), name)): 50,
-        apply_run: 30,
-        undo_run: 15,
     }
     while len(deeds) < count:
         (deed,) = dice.choices(list(made), list(made.values()))
         deeds.append(deed())
     return deeds
-
-
-def exported(number: int, session: str) -> PortableMemory:
-    """A memory of the export: every third one belongs to the session that takes it in, wherever that is."""
-    scope: Scope = "project" if number % 3 else "session"
-    belongs = session if scope == "session" else "session:exported"
-    contents = [f"exported {number}, as it was {when}, about a lamp" for when in ("first", "then", "at last")]
-    records = [
-        MemoryVersion(content=content, type="semantic", scope=scope, session_id=belongs)
-        for content in contents[: 1 + number % 3]
-    ]
-    history = tuple(
-        HistoryEntry(at, "stored", EXPORTED_AT + at, "session:exported", f"exported-{number}-{at}", record)
-        for at, record in enumerate(records, start=1)
-    )
-    return PortableMemory(
-        id=f"mem_x_{number:05}",
-        created_at=history[0].changed_at,
-        updated_at=history[-1].changed_at,
-        version=len(history),
-        history=history,
-        **records[-1].recorded(),
-    )
 
 
 def session_id(host: int, session: int) -> str:
@@ -346,8 +273,6 @@ class Session:
                 answer = await self._host.answer(Submit(operation), ANSWER_S)
                 assert isinstance(answer, Applied | Failure), answer
                 self._note(operation, answer)
-            if self._dice.random() < 0.3:
-                await self._read()
             await asyncio.sleep(self._dice.uniform(0, 2 * pause_s))
 
     async def _send_together(self, operations: list[Operation]) -> list[Operation]:
@@ -376,16 +301,6 @@ class Session:
         self.answered.append(Answered(operation, None))
         if answer.code not in RIGHTLY:
             self._soak.wrong.append(f"{operation.change} was refused: {answer.code}: {answer.message}")
-
-    async def _read(self) -> None:
-        project = self._host.project
-        with suppress(*AWAY):
-            if self._dice.random() < 0.5:
-                await self._host.ask(Recall(self._id, project=project, query="the lamp", strategy="keyword"), ANSWER_S)
-            else:
-                shown = [each.operation.change for each in self.answered[-3:]]
-                ids = tuple(known for change in shown if (known := memory_id_of(change)) is not None)
-                await self._host.ask(NoteAccess(project, self._id, ids, ids[:1]), ANSWER_S)
 
 
 RIGHTLY: Final = frozenset({"not_found", "memory_not_found", "invalid_input", "conflict"})
@@ -531,15 +446,8 @@ class World:
 
         Raises `TimeoutError` if that does not come about.
         """
-        async with asyncio.timeout(PATIENCE_S):
-            await self.until_alike()
-            while not self._end_if_alike():
-                await self.until_alike()
-        await asyncio.gather(*(host.kill() for host in self.hosts))
-
-    async def until_alike(self) -> None:
-        """Return when every host has applied all that any host has. Raises `TimeoutError`."""
         await until(self._is_alike)
+        await asyncio.gather(*(host.kill() for host in self.hosts))
 
     async def _is_alike(self) -> bool:
         positions = set[int]()
@@ -557,20 +465,6 @@ class World:
                 if state.problem:
                     return False
         return len(positions) == 1
-
-    def _end_if_alike(self) -> bool:
-        """Pause all stores. If one has meanwhile revived a memory that was shown, they go on."""
-        for host in self.hosts:
-            host.pause()
-        positions = set[int]()
-        for host in self.hosts:
-            with host.read_space(self.lane) as file:
-                positions.update(row[0] for row in file.execute("SELECT position FROM lane"))
-        is_alike = len(positions) == 1
-        if not is_alike:
-            for host in self.hosts:
-                host.pause(go_on=True)
-        return is_alike
 
     def compare(self, sessions: Sequence[tuple[Host, Session]]) -> None:
         """Hold the files to each other, and to what was acknowledged."""
@@ -607,80 +501,36 @@ class World:
 
     def _compare_answers(self, host: Host, answered: Sequence[Answered]) -> None:
         """Each acknowledged operation of a host is there, and has one version; what was refused has none."""
-        applied: Counter[str] = Counter()
-        versions: Counter[tuple[str, str]] = Counter()
-        own: Counter[tuple[str, str]] = Counter()
-        """Of the time before a memory was given to the project by its session: that stays with the host."""
-        erased: set[str] = set()
-        ids: dict[str, str] = {}
-        """The id of each memory that is there, by that and by the others under which it is found."""
-        memories: set[str] = set()
-        """Those in the lane."""
-        for space in host.spaces(self.lane):
-            with host.read_space(space) as file:
-                applied.update(row[0] for row in file.execute("SELECT operation_id FROM applied_operations"))
-                erased.update(row[0] for row in file.execute("SELECT memory_id FROM erased"))
-                ids |= file.execute("SELECT alias, id FROM aliases JOIN memories ON number = memory").fetchall()
-                ids |= file.execute("SELECT id, id FROM memories").fetchall()
-                is_lane = space.startswith("l_")
-                history = Counter(file.execute("SELECT memory_id, operation_id FROM history").fetchall())
-                if is_lane:
-                    versions |= history
-                    memories |= {row[0] for row in file.execute("SELECT id FROM memories")}
-                else:
-                    own |= history
+        with host.read_space(self.lane) as file:
+            applied = {row[0] for row in file.execute("SELECT operation_id FROM applied_operations")}
+            erased = {row[0] for row in file.execute("SELECT memory_id FROM erased")}
+            versions = Counter(file.execute("SELECT memory_id, operation_id FROM history").fetchall())
         places: dict[str, set[str]] = {}
         """The memories that an operation has made a version of."""
-        for place, name in (*versions, *own):
+        for place, name in versions:
             places.setdefault(name, set()).add(place)
-        in_project = {
-            known
-            for operation, reply in answered
-            if reply is not None and isinstance(operation.change, StoreMemory) and operation.change.scope != "session"
-            if (known := getattr(reply.result, "memory_id", None)) in memories
-        }
         for operation, reply in answered:
             known, name = memory_id_of(operation.change), operation.operation_id
-            count = versions[known or "", name] or own[known or "", name]
+            # With a memory the answers about it are erased, by whichever id it was asked for.
+            is_erased = known in erased or (reply is not None and getattr(reply.result, "memory_id", None) in erased)
             if reply is None:
                 # What was applied without an answer and then erased is refused when it is asked for again.
-                if name in places and (known not in erased or known in places[name]):
+                if name in places and (not is_erased or known in places[name]):
                     self._soak.wrong.append(f"{name} was refused, and has changed {known}")
-            elif not applied[name] and erased.isdisjoint((known, getattr(reply.result, "memory_id", None))):
-                # With a memory the answers about it are erased, by whichever id it was asked for.
+            elif name not in applied and not is_erased:
                 self._soak.wrong.append(f"{name} was acknowledged, and is nowhere: {operation.change}")
-            elif count > 1 or (
-                known in in_project - erased and _makes_a_version(operation, reply) and name not in places
+            elif versions[known, name] > 1 or (
+                not is_erased and _makes_a_version(operation, reply) and name not in places
             ):
+                count = versions[known, name]
                 self._soak.wrong.append(
                     f"{name} was acknowledged, and has {count} versions of {known}: {operation.change}"
                 )
-            if reply is not None and isinstance(reply.result, RunResult):
-                said = Counter(ids[each] for each in _made_by(operation, reply.result) if each in ids)
-                for each, count in said.items():
-                    there = versions[each, name] or own[each, name]
-                    is_elsewhere = each in erased or places.get(name, set()) - said.keys()
-                    if there > count or (there < count and not is_elsewhere):
-                        self._soak.wrong.append(f"{name} says to have made {count} versions of {each}, and has {there}")
-
-
-def _made_by(operation: Operation, result: RunResult) -> list[str]:
-    """The memories that a part of a run says to have made or revised, once for each time."""
-    assert isinstance(operation.change, ApplyRun)
-    made = [
-        (edit.memory.id if isinstance(edit, AddMemory) else edit.memory_id, type(edit).__name__)
-        for edit in operation.change.edits
-        if isinstance(edit, AddMemory | ReviseMemory)
-    ]
-    for skipped in result.skipped:
-        if (skipped.memory_id, skipped.edit) in made:
-            made.remove((skipped.memory_id, skipped.edit))
-    return [memory_id for memory_id, _ in made]
 
 
 def _makes_a_version(operation: Operation, reply: Applied) -> bool:
     match operation.change:
-        case StoreMemory(memory_id=known, scope="project" | "user"):
+        case StoreMemory(memory_id=known):
             return getattr(reply.result, "memory_id", None) == known and not getattr(reply.result, "already_known", 0)
         case UpdateMemory():
             return bool(getattr(reply.result, "updated_fields", ()))
