@@ -72,12 +72,8 @@ class Asking:
         self._questions.asked += 1
         request_id = f"remembrancer-replace-{self._key}-{self._questions.asked}"
         self._pending = request_id, old["id"], old["replaced_by"]
-        given = [arguments, *(arguments.get("memories") or ())]
-        texts = [neutralised(str(each["content"])) for each in given if "content" in each]
-        ids = answer.get("ids") or [str(answer.get("memory_id"))]
-        # A list of open ends, or a call in which a memory was refused, has other numbers of texts and ids.
-        stored = dict(zip(ids, texts, strict=True)) if len(ids) == len(texts) else {}
-        new = cut_at_word(stored.get(old["replaced_by"], old.get("newer", "what was stored since")), QUOTED)
+        stored = neutralised(str(arguments.get("content", "what was just stored")))
+        new = cut_at_word(old.get("newer", stored), QUOTED)
         text = f"Replace in memory:\n\n{cut_at_word(old['content'], QUOTED)}\n\nby:\n\n{new}"
         params = {"message": text, "requestedSchema": _SCHEMA}
         request = {"jsonrpc": "2.0", "id": request_id, "method": "elicitation/create", "params": params}
