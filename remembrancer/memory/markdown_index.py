@@ -1,27 +1,26 @@
 """The generated block with a project's memories in a Markdown file of the working tree, and people's edits of it. Pure.
 
-The first mark holds the time of writing, and digests of the text and of each item, which reveal later edits. An edit is
-applied if its memory has not changed meanwhile; otherwise it stays in the file, after the block.
+The first mark holds the time of writing, and digests of the text and of each item, which reveal later edits. They stay
+in the file, after the block.
 """
 
 import base64
 import hashlib
 import re
-from collections.abc import Container
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 _BEGIN: Final = "<!-- remembrancer: kept from memory, items {items}, written {at} {digest} -->"
 _END: Final = "<!-- /remembrancer -->"
 _BLOCK: Final = re.compile(
-    r"<!-- remembrancer: kept from memory, items (?P<items>[\w-]*), written (?P<at>\S+) (?P<digest>[0-9a-f]{12})"
+    r"<!-- remembrancer: kept from memory, items (?P<items>[\w-]*), written \S+ (?P<digest>[0-9a-f]{12})"
     r" -->\n(?P<text>.*?)<!-- /remembrancer -->\n?",
     re.DOTALL,
 )
-_ITEM: Final = re.compile(r"- (?P<id>[0-9A-HJKMNP-TV-Z]{4,26}) (?P<text>.+)")
+_ITEM: Final = re.compile(r"- [0-9A-HJKMNP-TV-Z]{4,26} .")
 _ITEM_DIGEST: Final = 4
 """The characters of an item's digest."""
-ASIDE: Final = " (edited in the block above, and not imported)"
+ASIDE: Final = " (edited above; change the memory with 'remembrancer edit')"
 MOST_BYTES: Final = 25_000
 MOST_LINES: Final = 200
 """Assistants read no more lines of such a file."""
@@ -31,11 +30,9 @@ _RESERVED_BYTES: Final = len(_BEGIN.format(items="", at="2026-11-27T12:00:00Z", 
 
 
 class Kept(NamedTuple):
-    """A block in a file: its text, the time when it was written (seconds), and the items that a person has changed or
-    added since."""
+    """A block in a file: its text, and the items that a person has changed or added since it was written."""
 
     text: str
-    at: float
     edits: tuple[str, ...] = ()
 
 
@@ -53,20 +50,16 @@ def kept_in(content: str) -> Kept | None:
     match = _BLOCK.search(content)
     if match is None:
         return None
-    try:
-        at = datetime.fromisoformat(match["at"]).timestamp()
-    except ValueError:
-        at = 0.0
     if match["digest"] == _digest(match["text"]):
-        return Kept(match["text"], at)
+        return Kept(match["text"])
     items, written = items_in(match["text"]), match["items"]
     digests = {written[place : place + _ITEM_DIGEST] for place in range(0, len(written), _ITEM_DIGEST)}
-    return Kept(match["text"], at, tuple(item for item in items if _item_digest(item) not in digests))
+    return Kept(match["text"], tuple(item for item in items if _item_digest(item) not in digests))
 
 
-def with_block(content: str, text: str, at: float, taken: Container[str] = ()) -> str:
+def with_block(content: str, text: str, at: float) -> str:
     """A file's content with its block replaced by this one, or with this one at its end; unchanged if the text is the
-    same. A person's edits of the former block come after it, except those `taken` into their memories."""
+    same. A person's edits of the former block come after it."""
     text = f"{text.strip()}\n".replace("<!--", "<\\!--")  # no memory can end the block
     kept = kept_in(content)
     if kept is not None and kept.text == text:
@@ -77,9 +70,7 @@ def with_block(content: str, text: str, at: float, taken: Container[str] = ()) -
     block = f"{begin}\n{text}{_END}\n"
     if kept is None:
         return f"{content.rstrip()}\n\n{block}" if content.strip() else block
-    own = [
-        f"{edit}{ASIDE if _ITEM.match(edit) else ''}" for edit in kept.edits if edit not in taken and edit not in items
-    ]
+    own = [f"{edit}{ASIDE if _ITEM.match(edit) else ''}" for edit in kept.edits if edit not in items]
     return _BLOCK.sub(lambda _: "\n".join([block, *own, ""]) if own else block, content, count=1)
 
 
@@ -102,23 +93,6 @@ def items_in(text: str) -> list[str]:
         else:
             items.append(line)
     return items
-
-
-def named_in(item: str) -> tuple[str, str] | None:
-    """The short id of a memory and the words of its item; None for items of several lines or without an id."""
-    match = _ITEM.fullmatch(item)
-    return None if match is None else (match["id"], match["text"])
-
-
-def changed_words(edited: str, rendered: str, content: str) -> str | None:
-    """The new content of a memory whose item was edited by a person, given its text `rendered` before; None if the edit
-    cannot be mapped."""
-    if content not in rendered or edited == rendered:
-        return None
-    before, _, after = rendered.partition(content)
-    if not (edited.startswith(before) and edited.endswith(after)):
-        return None
-    return edited[len(before) : len(edited) - len(after)].strip() or None
 
 
 def _digest(text: str) -> str:

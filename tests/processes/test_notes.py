@@ -341,7 +341,7 @@ def file(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("without_embedders")
-async def test_the_block_follows_the_memories_and_takes_a_persons_words(home: Path, file: Path) -> None:
+async def test_the_block_follows_the_memories_and_a_persons_words_stay_behind_it(home: Path, file: Path) -> None:
     file.write_text("# Mine\n")
     async with Session(home, cwd=file.parent) as client:
         stored = await client.store("Deploys are on Fridays.", kind="convention")
@@ -351,12 +351,11 @@ async def test_the_block_follows_the_memories_and_takes_a_persons_words(home: Pa
         assert "short answers" not in file.read_text(), "the file may be everybody's"
         file.write_text(file.read_text().replace("Fridays", "Mondays").replace("# Mine", "# Still mine"))
         await client.store("Revisions are rebased, never merged.", kind="convention")
-        await until(lambda: "rebased" in file.read_text() and "Deploys are on Mondays." in file.read_text())
+        await until(lambda: "rebased" in file.read_text())
         assert file.read_text().startswith("# Still mine\n")
-        shown = await client.call("get_memory", memory_id=stored["memory_id"])
-        assert shown["content"] == "Deploys are on Mondays."
-        whole = await client.call("get_memory", memory_id=stored["memory_id"], detail=True)
-        assert whole["history"][-1]["session_id"] == "session:shell", "it is the person's change"
+        block, _, behind = file.read_text().partition("<!-- /remembrancer -->")
+        assert "Deploys are on Fridays." in block
+        assert "Deploys are on Mondays. (edited above" in behind
         await client.call("forget_memory", memory_id=stored["memory_id"])
-        await until(lambda: "Deploys" not in file.read_text())
+        await until(lambda: "Fridays" not in file.read_text())
     assert [each.name for each in file.parent.iterdir()] == ["MEMORY.md"]

@@ -1,5 +1,5 @@
 """The setting `markdown_index`: keeps a block of a Markdown file in each session's working tree in step with the
-project's memories, in the background, and takes over a person's changes to the block."""
+project's memories, in the background."""
 
 import logging
 import time
@@ -13,22 +13,11 @@ import anyio.to_thread
 
 from remembrancer.actors.gateway.store_access import StoreAccess
 from remembrancer.memory.decay import DAY_S
-from remembrancer.memory.markdown_index import (
-    MOST_BYTES,
-    changed_words,
-    kept_in,
-    named_in,
-    outside,
-    size_of,
-    with_block,
-)
-from remembrancer.protocol.errors import InvalidInput, RemembrancerError
-from remembrancer.protocol.ids import derive_id
+from remembrancer.memory.markdown_index import MOST_BYTES, kept_in, outside, size_of, with_block
+from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.paths import write_whole
 from remembrancer.protocol.reads import ContextGathered, GatherContext, RecalledMemory
-from remembrancer.protocol.session_life import SHELL_SESSION
-from remembrancer.protocol.writes import Operation, UpdateMemory
-from remembrancer.toolsets.memory.context_block import build_block, item
+from remembrancer.toolsets.memory.context_block import build_block
 from remembrancer.toolsets.service import Caller
 
 logger = logging.getLogger(__name__)
@@ -48,8 +37,6 @@ class MarkdownIndex:
     def __init__(self, access: StoreAccess) -> None:
         self._access = access
         self._callers: dict[str, Caller] = {}
-        self._taken: dict[Path, set[str]] = {}
-        """The edits in each file that its memories have adopted, until its block is written."""
 
     async def attend(self, caller: Caller) -> None:
         if self._access.settings.markdown_index is None or not caller.directory:
@@ -84,46 +71,12 @@ class MarkdownIndex:
         if content is None or asked.is_old:
             return
         gathered = _of_project(asked.reply)
-        if await self._take_in(caller, path, content, gathered):
-            return  # these writes trigger another round
         if not gathered.memories and kept_in(content) is None:
             return
         block = build_block(gathered, MOST_BYTES, partial(size_of, around=outside(content)))
-        fresh = with_block(content, block.text, time.time(), self._taken.get(path, ()))
+        fresh = with_block(content, block.text, time.time())
         if fresh != content:
             await anyio.to_thread.run_sync(_replace, path, content, fresh)
-        self._taken.pop(path, None)
-
-    async def _take_in(self, caller: Caller, path: Path, content: str, gathered: ContextGathered) -> bool:
-        """Update the memories whose items a person has edited, in that person's name, if they have not changed since.
-        Returns True if any was edited."""
-        kept = kept_in(content)
-        if kept is None:
-            return False
-        ids = gathered.short_ids
-        present = (each for each in gathered.memories if each.id in ids and each.updated_at <= kept.at + 1.0)
-        shown = {ids[each.id]: each for each in present}
-        taken = False
-        for edit in kept.edits:
-            short, words = named_in(edit) or ("", "")
-            memory = shown.get(short)
-            if memory is None:
-                continue
-            rendered = item(memory, memory.content, ids).removeprefix(f"- {short} ")
-            new = changed_words(words, rendered, memory.content)
-            if new is None:
-                continue
-            change = UpdateMemory(memory.id, content=new)
-            operation_id = derive_id(caller.directory, int(kept.at), "markdown_index", [memory.id, new])
-            operation = Operation(operation_id, caller.project, SHELL_SESSION, time.time(), change)
-            try:
-                await self._access.apply(operation, time.time())
-            except InvalidInput as error:
-                logger.warning("an edit in the Markdown file was refused", extra={"why": str(error)})
-                continue
-            self._taken.setdefault(path, set()).add(edit)
-            taken = True
-        return taken
 
 
 def place_of(caller: Caller, named: str) -> tuple[Path, Path | None]:
