@@ -144,15 +144,6 @@ def test_any_text_can_be_read_for_names(text: str) -> None:
     assert len(places) == len(set(places))
 
 
-@given(st.lists(st.from_regex(r"[a-z]{2,8}", fullmatch=True), min_size=1, max_size=4))
-def test_words_in_a_row_are_found_as_the_name_that_they_are(words: list[str]) -> None:
-    name = "".join(word.title() for word in words)
-    found = keys_in(f"Tell: {' '.join(words)}!", name)
-    assert found in ([name_key(name)], []), "nothing else"
-    if any(len(word) > 6 for word in words) and len(words) < 4:
-        assert found == [name_key(name)]
-
-
 # --- Names that a text has, and what only looks like one.
 def certain(text: str, *, is_entity: bool = False) -> list[str]:
     return [each.name for each in found_names(text, is_entity=is_entity) if each.is_certain]

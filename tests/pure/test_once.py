@@ -21,7 +21,7 @@ from remembrancer.actors.store.retrieval.deduplication import (
     replaced_last,
     without_imported,
 )
-from remembrancer.memory.decay import DAY_S, strength_of
+from remembrancer.memory.decay import DAY_S
 from remembrancer.protocol.kinds import SCOPES, Scope
 from remembrancer.protocol.reads import Scores
 from remembrancer.protocol.writes import SourceRef
@@ -102,39 +102,6 @@ def test_a_summary_stands_before_beside_or_in_the_place_of_its_sources() -> None
     assert ids(each_once([*behind[1:], best])) == ["summary", "two", "three"], "it alone has the first"
     procedure = entry("summary", 0.3, derived_from=sources, type="procedural")
     assert ids(each_once([*behind, procedure])) == ["one", "two", "three"], "a procedure stands for nothing"
-
-
-entries = st.lists(
-    st.builds(
-        lambda number, final, scope, degrees, sources: entry(
-            f"m{number}", final, scope=scope, vector=apart(degrees), derived_from=sources
-        ),
-        st.integers(0, 1000),
-        st.floats(0.0, 1.0),
-        st.sampled_from(SCOPES),
-        st.floats(0.0, 360.0),
-        st.lists(st.integers(0, 1000).map("m{}".format), max_size=2).map(tuple),
-    ),
-    max_size=12,
-    unique_by=lambda each: each.record.id,
-)
-
-
-@given(entries)
-def test_whatever_is_left_out_is_stood_for_in_the_answer_or_derived_from_what_is_there(found: list[Entry]) -> None:
-    kept = each_once(found)
-    finals = [each.scores.final for each in kept]
-    assert finals == sorted(finals, reverse=True)
-    said = {one for each in kept for one in (each.record.id, *each.stands_for)}
-    for each in found:
-        assert each.record.id in said or said.intersection(each.record.derived_from)
-
-
-def test_strength_counts_from_the_last_access_or_else_from_the_making() -> None:
-    record = replace(entry("one", 0.5).record, importance=0.8, confidence=0.5)
-    assert strength_of(record, NOW) == pytest.approx(0.4)
-    assert strength_of(record, NOW + 7 * DAY_S) == pytest.approx(0.2)
-    assert strength_of(replace(record, last_accessed_at=NOW + 7 * DAY_S), NOW + 7 * DAY_S) == pytest.approx(0.4)
 
 
 # --- What was replaced.

@@ -27,7 +27,6 @@ from remembrancer.memory.features import (
     QueryProperties,
     coverage,
     rarity,
-    scaled,
     standing,
     table,
 )
@@ -131,33 +130,7 @@ def test_a_feature_of_one_candidate_beside_others_and_the_standing_of_what_does_
     assert unknown > rare > common > 0.0
     assert rarity([COMMON], 10_000) == rarity([9_000], 10_000)
     assert coverage(np.zeros((1, 0), dtype=bool), np.zeros(0)).tolist() == [0.0]
-
-
-# --- What the columns are made of.
-@given(st.lists(st.integers(0, 5000), min_size=1, max_size=8), st.data())
-def test_coverage_is_a_share_that_grows_with_each_word(frequencies: list[int], data: st.DataObject) -> None:
-    weights = np.array(rarity(frequencies, 5000))
-    some = np.array(data.draw(st.lists(st.booleans(), min_size=len(weights), max_size=len(weights))))
-    none, every = coverage(np.array([np.zeros_like(some), np.ones_like(some)]), weights)
-    assert none == 0.0
-    assert every == pytest.approx(1.0)
-    for place in np.flatnonzero(~some):
-        more = some | (np.arange(len(some)) == place)
-        fewer_covered, more_covered = coverage(np.array([some, more]), weights)
-        assert 0.0 <= fewer_covered < more_covered <= 1.0 + 1e-9
-
-
-rounded = st.floats(-1.0, 1.0).map(lambda value: round(value, 6))
-
-
-@given(st.lists(st.none() | rounded, max_size=8), rounded.map(abs), rounded.map(abs))
-def test_scaled_numbers_lie_in_0_to_1_in_their_order(values: list[float | None], floor: float, least: float) -> None:
-    numbers = np.array([math.nan if each is None else each for each in values], dtype=float)
-    found = scaled(numbers, floor, least).tolist()
-    assert all(0.0 <= each <= 1.0 for each in found)
-    assert all(each == 0.0 for each, value in zip(found, values, strict=True) if value is None)
-    known = sorted((value, each) for each, value in zip(found, values, strict=True) if value is not None)
-    assert [each for _, each in known] == sorted(each for _, each in known)
+    assert coverage(np.array([[True, False], [True, True]]), np.array([3.0, 1.0])).tolist() == [0.75, 1.0]
 
 
 # --- Whatever the candidates are.
