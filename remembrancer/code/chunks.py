@@ -59,7 +59,8 @@ _TYPES: Final = {"struct_type": "struct", "interface_type": "interface"}
 _VALUES: Final = re.compile(
     r"arrow_function|function|class|lambda|closure|struct|object|call_expression|new_expression"
 )
-_COMMENT: Final = re.compile(r"comment|attribute_item|decorator|annotation")
+_COMMENT_LINE: Final = re.compile(r"\s*(?:#[\s\[!]|//|/?\*|--|@)")
+"""A line of a comment, a decorator or an attribute, in any language."""
 _LINE_DEFINES: Final = re.compile(
     r"""^\s*(?:(?:export|default|public|private|protected|internal|static|final|abstract|async|pub(?:\([^)]*\))?|open|
     override|inline|unsafe|extern|virtual|sealed|data|case|local|mutable|partial|external)\s+)*
@@ -73,7 +74,7 @@ _TYPES_IN_LINES: Final = {"class", "struct", "interface", "trait", "protocol", "
 
 class Chunk(NamedTuple):
     """A piece of a file. Lines count from 1 and are inclusive. `name` is a dotted path such as `Class.method`; `head`
-    is the comment above, the signature on one line, and the docstring."""
+    is the signature on one line."""
 
     start_line: int
     end_line: int
@@ -156,16 +157,9 @@ class Source:
         if inner.type == "expression_statement" and inner.named_child_count == 1:
             assigned = inner.named_children[0]
             left, right = assigned.child_by_field_name("left"), assigned.child_by_field_name("right")
-            if assigned.type == "assignment_expression" and left is not None and right is not None:
-                while (
-                    right.type == "assignment_expression" and (last := right.child_by_field_name("right")) is not None
-                ):
-                    right = last
-                if re.search("function|class", right.type):
-                    name = re.sub(r"^(?:module\.)?exports\.", "", self._text(left))
-                    if name == "module.exports":
-                        name = self._name(right) or name
-                    return Definition(node, right, _FUNCTION, name)
+            if left and right and assigned.type == "assignment_expression" and re.search("function|class", right.type):
+                name = re.sub(r"^(?:module\.)?exports(?:\.|$)", "", self._text(left)) or self._name(right)
+                return Definition(node, right, _FUNCTION, name)
         return None
 
     def _region(
@@ -189,7 +183,7 @@ class Source:
 
     def _defined(self, definition: Definition, start: int, end: int, name: str, depth: int) -> Iterator[Chunk]:
         kind = "method" if definition.kind == _FUNCTION and "." in name else definition.kind
-        signature, head = self._head(definition, start)
+        head = self._signature(definition)
         is_long = end - start >= MOST_LINES // 2
         if kind in OPEN and (is_long or kind == "module") and depth < MAX_DEPTH:
             body = body_of(definition.inner) or definition.inner
@@ -200,7 +194,7 @@ class Source:
                 yield from self._region(members, opening + 1, end, name, depth + 1)
                 return
         for at, until in _portions(self._lines, start, end):
-            yield self._chunk(at, until, kind, name, head if at == start else signature)
+            yield self._chunk(at, until, kind, name, head)
 
     def _between(self, start: int, end: int, above: str) -> Iterator[Chunk]:
         """The text outside of definitions: imports, statements, comments."""
@@ -219,42 +213,17 @@ class Source:
     def _with_comments(self, node: tree_sitter.Node, first: int) -> int:
         """The first line of the comments directly above a node, but not before the line `first`."""
         start: int = node.start_point.row
-        before = node.prev_named_sibling
-        while before is None and node.parent is not None and node.parent.start_byte == node.start_byte:
-            node = node.parent  # the first in its body: its comment precedes the body
-            before = node.prev_named_sibling
-        while before is not None and _COMMENT.search(before.type) and before.start_point.row >= first:
-            most_between = 1 + self._lines[before.start_point.row].lstrip().startswith("/**")
-            if before.end_point.row < start - most_between - (before.end_point.column == 0):
-                break
-            if self._lines[before.start_point.row][: before.start_point.column].strip():  # after code on the same line
-                break
-            start = before.start_point.row
-            before = before.prev_named_sibling
+        while start > first and _COMMENT_LINE.match(self._lines[start - 1]):
+            start -= 1
         return max(first, start)
 
-    def _head(self, definition: Definition, start: int) -> tuple[str, str]:
-        """The signature on one line; and the comment above, the signature and the docstring together."""
-        inner = definition.inner
-        body = body_of(inner)
-        first = definition.node.start_byte
-        end = body.start_byte if body is not None else min(inner.end_byte, first + SIGNATURE_CHARACTERS)
-        before = body.prev_named_sibling if body is not None else None
-        while before is not None and before.type == "comment" and before.start_byte > first:
-            end, before = before.start_byte, before.prev_named_sibling
-        signature = self.data[first:end].decode(errors="replace")
-        if body is None:
-            signature = signature.partition("\n")[0]
-        docstring = ""
-        if body is not None and body.named_children:
-            opening = body.named_children[0]
-            if opening.type == "expression_statement" and opening.named_children:
-                opening = opening.named_children[0]
-            if opening.type in ("string", "comment", "block_comment", "line_comment"):
-                docstring = self._text(opening)
-        comment = "\n".join(self._lines[start : definition.node.start_point.row])
-        short = " ".join(signature.split()).rstrip(" {:=")[:SIGNATURE_CHARACTERS]
-        return short, f"{comment}\n{short}\n{docstring}"
+    def _signature(self, definition: Definition) -> str:
+        """The beginning of a definition, before its body, on one line."""
+        body, first = body_of(definition.inner), definition.node.start_byte
+        end = definition.inner.end_byte if body is None else body.start_byte
+        text = self.data[first : min(end, first + 2 * SIGNATURE_CHARACTERS)].decode(errors="replace")
+        text = text.partition("\n")[0] if body is None else text
+        return " ".join(text.split()).rstrip(" {:=")[:SIGNATURE_CHARACTERS]
 
     def _name(self, node: tree_sitter.Node) -> str:
         name = (

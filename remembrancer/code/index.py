@@ -63,7 +63,7 @@ class _Loaded(NamedTuple):
 
 
 _NONE: Final = np.zeros(0, np.int64)
-_NOTHING: Final = _Loaded(0, _NONE, Corpus(_NONE, np.zeros(0), np.zeros(0, np.bool_), np.zeros(0), Paths(())))
+_NOTHING: Final = _Loaded(0, _NONE, Corpus(_NONE, np.zeros(0), np.zeros(0), Paths(())))
 _OF_TERM: Final = """SELECT doc, CAST(substr(term, length(?1) + 2) AS INTEGER) FROM occurrences
     WHERE term >= ?1 || '^' AND term < ?1 || '_'"""
 _SHOWN: Final = """
@@ -78,14 +78,13 @@ def _loaded(connection: sqlite3.Connection, before: _Loaded) -> _Loaded:
     if before.changes == changes:
         return before
     known = connection.execute("SELECT number, path FROM files ORDER BY number").fetchall()
-    rows = connection.execute("SELECT number, file, length, kind != 'block' FROM code ORDER BY number")
-    table = np.array(rows.fetchall(), np.int64).reshape(-1, 4)
+    rows = connection.execute("SELECT number, file, length FROM code ORDER BY number")
+    table = np.array(rows.fetchall(), np.int64).reshape(-1, 3)
     of_files = np.searchsorted([number for number, _ in known], table[:, 1])
     lengths = table[:, 2].astype(np.float64)
     file_lengths = np.bincount(of_files, weights=lengths, minlength=len(known)).astype(np.float64)
     paths = Paths([path for _, path in known])
-    corpus = Corpus(of_files, lengths, table[:, 3].astype(np.bool_), file_lengths, paths)
-    return _Loaded(changes, table[:, 0], corpus)
+    return _Loaded(changes, table[:, 0], Corpus(of_files, lengths, file_lengths, paths))
 
 
 def _best_of_files(scores: NDArray[np.float64], files: NDArray[np.int64], limit: int) -> list[int]:

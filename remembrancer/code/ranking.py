@@ -29,8 +29,6 @@ GOOD: Final = 0.5
 """A chunk with this share of the best BM25 is a good one."""
 DEFINES: Final = 0.5
 """The bonus for a chunk that defines a name in the question, as a share of the best score."""
-BLOCK: Final = 0.85
-"""The factor for a chunk that defines nothing, such as imports and statements."""
 
 _ASIDE: Final = {
     "test": r"(?:^|[/_.-])(?:tests?|__tests__|specs?|testing|testdata|fixtures?|mocks?|e2e)(?=$|[/_.-])"
@@ -85,7 +83,6 @@ class Corpus(NamedTuple):
 
     files: NDArray[np.int64]
     lengths: NDArray[np.float64]
-    defines: NDArray[np.bool_]
     file_lengths: NDArray[np.float64]
     paths: Paths
 
@@ -111,7 +108,7 @@ def rank(
     several = np.log1p(np.bincount(corpus.files, weights=np.where(own > GOOD, own, 0), minlength=files))
     several /= several.max() or 1.0
     of_file = FILE_SHARE * whole + SEVERAL_SHARE * several + STEM_SHARE * corpus.paths.named(asked)
-    scores = own * np.where(corpus.defines, 1.0, BLOCK) + np.where(own > 0, of_file[corpus.files], 0)
+    scores = own + np.where(own > 0, of_file[corpus.files], 0)
     best = max(1.0, float(scores.max()))
     scores[list(defining)] += DEFINES * best
     return np.asarray(scores * corpus.paths.priors(asked)[corpus.files], np.float64)

@@ -29,8 +29,8 @@ DEADLINE_S: Final = 10
 LONGEST_S: Final = 300
 """Wall-clock seconds for a file that takes no processor time, such as one on a disk that does not respond."""
 ADDRESS_SPACE_BYTES: Final = 1024**3
-NAME_WEIGHT, FILE_WEIGHT, DIRECTORY_WEIGHT = 2, 3, 2
-"""The weights of terms in these fields; those in the text and head of a chunk have weight 1."""
+NAME_WEIGHT, FILE_WEIGHT = 2, 2
+"""The weights of terms in these fields; those in the directory, and in the text and head of a chunk, have weight 1."""
 MAX_TERM_COUNT: Final = 255
 
 
@@ -77,7 +77,7 @@ def read_file(root: str, file: SourceFile, *, is_plain: bool = False) -> ReadFil
     """Read a file of a tree; a plain one is cut without a parser. Blocks."""
     language = language_of(file.path) or ""
     cut, skipped = _cut(root, file.path, language, is_plain=is_plain)
-    of_path = [own_name(file.path)] * FILE_WEIGHT + [str(PurePosixPath(file.path).parent)] * DIRECTORY_WEIGHT
+    of_path = [own_name(file.path)] * FILE_WEIGHT + [str(PurePosixPath(file.path).parent)]
     chunks = []
     for chunk in cut:
         fields = (*of_path, chunk.text, chunk.head, *[chunk.name] * NAME_WEIGHT)
