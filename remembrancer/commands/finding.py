@@ -34,7 +34,7 @@ from remembrancer.commands.selection import (
     with_short_ids,
 )
 from remembrancer.commands.terminal import notice_when_slow, styled
-from remembrancer.memory.open_ends import asks_for_open_ends
+from remembrancer.memory.open_ends import asks_for_open_ends, last_day_asked_for
 from remembrancer.memory.sentences import excerpt, one_line, without_marks
 from remembrancer.memory.text import NAMELESS, count, tags_in
 from remembrancer.memory.times.windows import TimeWindow, nearness, time_windows
@@ -175,7 +175,8 @@ def search(
     if not query and not is_open:
         raise click.UsageError("give a question, or words")
     if (not query or asks_for_open_ends(" ".join(query))) and not (given["kind"] or sources):
-        return _in_order(where, "due", given, exit_codes.FAILED, "All that is open now, by due date:")
+        day = last_day_asked_for(" ".join(query), time.time())
+        return _in_order(where, "due", given, exit_codes.FAILED, "All that is open now, by due date:", due_by=day)
     number = given["number"]
     from remembrancer.config.reading import load_settings
 
@@ -232,9 +233,15 @@ def list_(where: Where, order: str | None, is_open: bool, about: str | None, **g
 
 
 def _in_order(
-    where: Where, order: str | None, given: Answer, status_of_none: int = exit_codes.OK, heading: str = ""
+    where: Where,
+    order: str | None,
+    given: Answer,
+    status_of_none: int = exit_codes.OK,
+    heading: str = "",
+    due_by: str = "",
 ) -> Report:
-    """The memories that fit the options, newest first unless there is another order."""
+    """The memories that fit the options, newest first unless there is another order. If any are due by the day
+    `due_by`, only these."""
     most = given["number"]
     arguments = _filters(where, given) | {"order": order or "latest", "kind": list(given["kind"] or KINDS)}
     if 0 < most < MOST_LISTED:
@@ -248,6 +255,10 @@ def _in_order(
     )
     if order == "due":
         memories.sort(key=lambda memory: memory.get("due", NEVER))
+        if due_by and memories:
+            due = [memory for memory in memories if memory.get("due", NEVER)[:10] <= due_by]
+            heading = f"Due by {due_by} ('list --open' lists all):" if due else f"Nothing is due by {due_by}. {heading}"
+            memories = due or memories
     else:
         latest = itemgetter("forgotten_at") if given["only_forgotten"] else _happened
         memories.sort(key=itemgetter("importance") if order else latest, reverse=True)

@@ -6,13 +6,13 @@ from contextlib import suppress
 from datetime import UTC, datetime, tzinfo
 from typing import Final
 
-from dateutil.relativedelta import FR, relativedelta
+from dateutil.relativedelta import FR, SU, relativedelta
 
 from remembrancer.memory.lexicon import toml_file, word_lists
 from remembrancer.memory.sentences import split_sentences
 from remembrancer.memory.times.period_questions import EMPTY
 from remembrancer.memory.times.phrases import COUNTS, MONTHS, WEEKDAYS, counted
-from remembrancer.memory.times.windows import without_times
+from remembrancer.memory.times.windows import read_query, without_times
 
 _HEADING: Final = re.compile(
     r"\s*(?P<announced>next(?: steps?| up)?|open(?: ends?| points?| questions?| tasks?)?|still (?:open|to do)"
@@ -102,6 +102,9 @@ _NO_OBLIGATION: Final = re.compile(
 )
 """The words of a deadline that recurs or is past."""
 
+_PERIOD: Final = re.compile(r"\b(?P<which>this|next) (?P<unit>week|month|year)\b", re.IGNORECASE)
+_IN_MONTH: Final = re.compile(rf"\b(?:in|by|until|of|this) (?P<month>{'|'.join(MONTHS)})\b(?! \d)", re.IGNORECASE)
+
 
 def asks_for_open_ends(query: str) -> bool:
     """True if a query asks for everything that is open: "what is left to do?", "what must be done by Friday?". A query
@@ -188,6 +191,23 @@ def _day_of(named: re.Match[str], now: datetime) -> datetime:
         years = (day + relativedelta(years=each) for each in (-1, 0, 1))
         day = min(years, key=lambda each: abs(each - now))
     return day
+
+
+def last_day_asked_for(query: str, at: float) -> str:
+    """The last day of the time that a question for open ends names ("this week", "in December", "by Friday") as an ISO
+    date; empty if it names none."""
+    query = read_query(query).rstrip("? ")
+    period = _PERIOD.search(query)
+    if period is None:
+        due = due_in(query, at) or due_in(_IN_MONTH.sub(r"by the end of \g<month>", query), at)
+        return "" if due is None else f"{datetime.fromtimestamp(due, UTC):%Y-%m-%d}"
+    count = period["which"].lower() == "next"
+    end = {
+        "week": relativedelta(weeks=count, weekday=SU),
+        "month": relativedelta(months=count, day=31),
+        "year": relativedelta(years=count, month=12, day=31),
+    }
+    return f"{datetime.fromtimestamp(at) + end[period['unit'].lower()]:%Y-%m-%d}"
 
 
 def day_named(text: str, at: float) -> float | None:

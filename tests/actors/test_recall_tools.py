@@ -136,8 +136,13 @@ async def test_a_question_for_what_is_left_to_do_is_answered_by_open_ends_alone(
     await client.store("Renew the mooring", kind="open_end", due="2020-02-20")
     late, boat = (await client.call("recall_memories", query="what is left to do?"))["memories"]
     assert (late["due"], late["overdue"], "overdue" in boat) == ("2020-02-20", True, False)
+    this_week = await client.call("recall_memories", query="what is due this week?")
+    assert [each["content"] for each in this_week["memories"]] == ["Renew the mooring"]
+    assert this_week["hint"].startswith("Of 2 open ends, only those due by ")
     await client.call("update_memory", memory_id=late["id"], done=True)
     assert "overdue" not in await client.call("get_memory", memory_id=late["id"])
+    this_week = await client.call("recall_memories", query="what is due this week?")
+    assert [each["content"] for each in this_week["memories"]] == ["Paint the boat"], this_week["hint"]
 
 
 async def test_all_that_holds_is_one_line_each_with_its_id_whatever_the_task_is(client: RawClient) -> None:

@@ -19,6 +19,7 @@ from remembrancer.memory.open_ends import (
     due_in,
     is_list_of_open_ends,
     is_task_with_date,
+    last_day_asked_for,
     open_ends_in,
 )
 from remembrancer.memory.times.period_questions import _PAST, KINDS_NAMED, LONGEST, kinds_of_period
@@ -287,6 +288,11 @@ def test_a_heading_says_that_open_ends_follow_and_other_words_do_not(text: str, 
 def test_an_open_end_is_due_on_the_day_that_its_text_names(text: str, due: str) -> None:
     at = due_in(text, datetime(2026, 11, 28, 22).timestamp())
     assert (datetime.fromtimestamp(at, UTC).date().isoformat() if at else "") == due
+
+
+@pytest.mark.parametrize(("query", "day"), cases("open_ends", "periods"))
+def test_a_question_for_open_ends_names_the_last_day_by_which_they_are_due(query: str, day: str) -> None:
+    assert last_day_asked_for(query, datetime(2026, 11, 28, 22).timestamp()) == day
 
 
 @pytest.mark.parametrize(("text", "is_task"), cases("open_ends", "tasks"))

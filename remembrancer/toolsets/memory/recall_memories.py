@@ -15,7 +15,7 @@ from remembrancer.config.project import workspace_root
 from remembrancer.memory.contexts import AROUND
 from remembrancer.memory.decay import has_ended
 from remembrancer.memory.limits import MAX_QUERY_BYTES
-from remembrancer.memory.open_ends import asks_for_open_ends
+from remembrancer.memory.open_ends import asks_for_open_ends, last_day_asked_for
 from remembrancer.memory.promotion import used_in
 from remembrancer.memory.relevance import LIKELY, is_given_whole, is_question
 from remembrancer.memory.replacement import replaced_among
@@ -38,7 +38,7 @@ from remembrancer.protocol.reads import (
 from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.writes import ProjectRef, Scope
 from remembrancer.toolsets.code.code_tools import LEAST_TOKENS, MOST_TOKENS, find_code, within
-from remembrancer.toolsets.memory.answers import line_of, memory_of, standing_line, with_lines
+from remembrancer.toolsets.memory.answers import iso, line_of, memory_of, standing_line, with_lines
 from remembrancer.toolsets.memory.fields import GivenFilters, given, seconds_of
 from remembrancer.toolsets.tools import DATA, Answer, Call, answer_text, non_empty, tool
 
@@ -49,6 +49,8 @@ MEMORY_ONLY: Final = ("type", "kind", "domain", "tags", "min_importance")
 """Arguments that do not apply to files."""
 Source = Literal["memory", "notes", "sessions", "code"]
 NOTHING_OPEN: Final = "Nothing is open."
+DUE_ONLY: Final = "Of {number} open ends, only those due by {day} are listed."
+NONE_DUE: Final = "Nothing is due by {day}. All open ends are listed."
 NEAREST: Final = "Perhaps nothing answers the query; these are the nearest memories."
 STANDING_NOTE: Final = "Memories without “answers” hold for every task."
 LEAST_ROOM: Final = 10
@@ -109,7 +111,7 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
     memories, full = list(recalled.memories), {each.id for each in recalled.memories}
     terms, total, open_ends = terms_of(arguments.query), recalled.total_matched, set[str]()
     asks_for_all = not (detail or is_unjudged) and arguments.limit is None and _asks_for_open_ends(request)
-    standing = dict[str, ListedMemory]()
+    standing, about_due = dict[str, ListedMemory](), ""
     none_answers = not (asks_for_all or any(is_given_whole(each) for each in memories))
     if not (detail or is_unjudged):
         own = [each for each in memories if each.id in call.session.seen - call.session.served]
@@ -119,6 +121,10 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
         memories = with_lines(memories, full, arguments.limit, call.session.seen - looked_for)
         if asks_for_all:
             found = await _open_ends(call)
+            if found and (day := last_day_asked_for(request.query, call.received_at)):
+                due = [each for each in found if each.due is not None and iso(each.due)[:10] <= day]
+                about_due = (DUE_ONLY if due else NONE_DUE).format(day=day, number=len(found))
+                found = due or found
             open_ends = {each.id for each in found}
             memories = [*found, *(each for each in memories if each.id in full - open_ends)]
             full, total = full | open_ends, 0
@@ -138,8 +144,8 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
     hint = None
     if standing:
         hint = STANDING_NOTE
-    elif asks_for_all and not open_ends:
-        hint = NOTHING_OPEN
+    elif asks_for_all:
+        hint = about_due if open_ends else NOTHING_OPEN
     elif none_answers and not (is_unjudged or places):
         hint = NEAREST if memories else hint_for(request, recalled)
     answer: Answer = {
