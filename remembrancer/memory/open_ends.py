@@ -89,6 +89,14 @@ _END: Final = {
     **{"week": relativedelta(weekday=FR), "month": relativedelta(day=31), "year": relativedelta(month=12, day=31)},
     **{name: relativedelta(month=1 + number, day=31) for number, name in enumerate(MONTHS)},
 }
+_AS_BY: Final = re.compile(
+    r"\bn(?:o|ot) later than\b|\b(?P<within>within) (?:the next )?"
+    rf"(?=(?:\d{{1,2}}|{'|'.join(COUNTS)}) (?:day|week|fortnight|month)s?\b)"
+    rf"|\b(?P<must>(?:must|has to|have to|needs? to) be (?:{'|'.join(_LISTS['tasks'])})t?e?d\b[^,;:?!\n]*) until\b",
+    re.IGNORECASE,
+)
+"""Words that mean "by": "no later than", "within two weeks", and "until" where the verb is that of a task."""
+_SINGLE: Final = re.compile(r"\b(?:the|this|my|our|his|her|their|an?) ", re.IGNORECASE)
 _OBLIGATION: Final = re.compile(
     r"(?!(?:if|when|once|unless|who|no|none|nobody|nothing)\b)(?:"
     r"(?:(?!\b(?:that|which|what|why|whether|not|each|every|always)\b)[^,;:?!\n])+ (?:"
@@ -167,7 +175,7 @@ def due_in(text: str, at: float, zone: tzinfo | None = None) -> float | None:
         days = list((_WHEN if _REMINDER.match(text) else _LAST).finditer(text))
         if days:
             text = f"{text[: days[-1].start()]} by {text[days[-1].end() :]}"
-    for named in _DUE.finditer(_GERMAN_DUE.sub(_due_in_english, text)):
+    for named in _DUE.finditer(_with_by(text)):
         now = datetime.fromtimestamp(at, zone).replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
         with suppress(ValueError):  # no such day
             return _day_of(named, now).replace(tzinfo=UTC).timestamp()
@@ -216,6 +224,12 @@ def day_named(text: str, at: float) -> float | None:
     return due_in(due, at) if _DUE.fullmatch(due) else None
 
 
+def _with_by(text: str) -> str:
+    """A text with "by" in place of other English and German words for it."""
+    text = _GERMAN_DUE.sub(_due_in_english, text)
+    return _AS_BY.sub(lambda due: f"{due['must']} by" if due["must"] else "by in " if due["within"] else "by", text)
+
+
 def _due_in_english(due: re.Match[str]) -> str:
     name = MONTHS[int(due["month"]) - 1] if due["month"] else _ENGLISH.get(due["named"].lower(), due["named"])
     return " ".join(filter(None, ("by", due["day"], name, (due["year"] or "").strip())))
@@ -223,14 +237,14 @@ def _due_in_english(due: re.Match[str]) -> str:
 
 def is_task_with_date(text: str) -> bool:
     """True for a short sentence such as "Renew it by 5 December", but not "It expires by 5 December"."""
-    text = _GERMAN_DUE.sub(_due_in_english, text.strip())  # "zum 5. Dezember" looks like two sentences
+    text = _with_by(text.strip())  # "zum 5. Dezember" looks like two sentences
     begins, is_short = _TASK.match(text), len(text) <= 300 and len(split_sentences(text)) == 1
     if not is_short or text.endswith("?") or due_in(text, 0.0) is None:
         return False
     dates = (each for each in _DUE.finditer(text) if each["iso"] or each["date"])
     if any(_OBLIGATION.fullmatch(text, 0, each.end("how")) for each in dates) and not _NO_OBLIGATION.search(text):
         return True
-    if begins is None:
+    if begins is None or (" by in " in text and not _SINGLE.search(text)):  # "Answer mails within two days" is a rule
         return False
     words = [word.casefold() for word in _WORD.findall(text.partition(" (")[0])]
     is_infinitive = not _LISTS["infinitives"].isdisjoint(words[-1:]) and _LISTS["finite"].isdisjoint(words)
