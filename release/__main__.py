@@ -17,9 +17,8 @@ from remembrancer import __version__
 from remembrancer.toolsets.tools import load_tools
 
 ROOT: Final = Path(__file__).parents[1]
-SERVER_NAME: Final = "io.github.remembrancer/remembrancer"
+RELEASE: Final = Path(__file__).parent
 REPOSITORY: Final = "https://github.com/remembrancer/remembrancer"
-AUTHOR: Final = "The Remembrancer authors"
 PLACEHOLDERS: Final = (
     "io.github.remembrancer/",
     "github.com/remembrancer/",
@@ -29,7 +28,6 @@ PLACEHOLDERS: Final = (
 """The names that are not chosen yet: of the account in the MCP registry, of the repository, of who publishes it and who
 holds the copyright. Remove each here when its name is final."""
 DESCRIPTION: Final = "Long-term memory on your own machine: found by meaning and words, durable, undoable."
-SCHEMA: Final = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
 LONG_AGO: Final = (1980, 1, 1, 0, 0, 0)
 """The time of every file in the bundle, so that the same wheel always gives the same bundle."""
 
@@ -53,7 +51,7 @@ def main(argv: list[str]) -> int:
     wheel = build_wheel(out)
     bundle = build_bundle(wheel, out / f"remembrancer-{__version__}.mcpb")
     server = out / "server.json"
-    server.write_bytes(msgspec.json.format(msgspec.json.encode(make_server(bundle)), indent=2) + b"\n")
+    server.write_bytes(formatted(make_server(bundle)))
     print(wheel, bundle, server, sep="\n")
     return 0
 
@@ -69,33 +67,22 @@ def build_wheel(out: Path) -> Path:
     return wheel
 
 
-def make_manifest() -> dict[str, Any]:
-    """Return the manifest of the bundle."""
-    tools = [{"name": tool.name, "description": tool.description} for tool in load_tools() if tool.toolset == "memory"]
-    return {
-        "manifest_version": "0.3",
-        "name": "remembrancer",
-        "display_name": "Remembrancer",
-        "version": __version__,
-        "description": DESCRIPTION,
-        "author": {"name": AUTHOR},
-        "license": "MIT",
-        "keywords": ["memory", "recall", "local-first"],
-        "server": {
-            "type": "python",
-            "entry_point": "server/main.py",
-            "mcp_config": {"command": "python3", "args": ["${__dirname}/server/main.py"], "env": {}},
-        },
-        "tools": tools,
-        "compatibility": {"platforms": ["linux", "darwin"], "runtimes": {"python": ">=3.11"}},
-    }
+def template(name: str) -> dict[str, Any]:
+    """A published file with what does not change from release to release."""
+    described = {"version": __version__, "description": DESCRIPTION}
+    return msgspec.json.decode((RELEASE / name).read_bytes(), type=dict[str, Any]) | described
+
+
+def formatted(content: dict[str, Any]) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n"
 
 
 def build_bundle(wheel: Path, bundle: Path) -> Path:
     """Pack the bundle: its manifest, its program, and the wheel that it starts if nothing is installed."""
+    tools = [{"name": tool.name, "description": tool.description} for tool in load_tools() if tool.toolset == "memory"]
     contents = {
-        "manifest.json": msgspec.json.format(msgspec.json.encode(make_manifest()), indent=2),
-        "server/main.py": (ROOT / "release" / "bundle_main.py").read_bytes(),
+        "manifest.json": formatted(template("manifest.json") | {"tools": tools}),
+        "server/main.py": (RELEASE / "bundle_main.py").read_bytes(),
         "LICENSE": (ROOT / "LICENSE").read_bytes(),
         wheel.name: wheel.read_bytes(),
     }
@@ -106,30 +93,15 @@ def build_bundle(wheel: Path, bundle: Path) -> Path:
 
 
 def make_server(bundle: Path) -> dict[str, Any]:
-    """Return the entry for the registry, with the hash of the bundle."""
-    package = {"transport": {"type": "stdio"}, "version": __version__}
-    return {
-        "$schema": SCHEMA,
-        "name": SERVER_NAME,
-        "title": "Remembrancer",
-        "description": DESCRIPTION,
-        "version": __version__,
-        "packages": [
-            {
-                "registryType": "pypi",
-                "identifier": "remembrancer",
-                **package,
-                "runtimeHint": "uvx",
-                "packageArguments": [{"type": "positional", "value": "mcp"}],
-            },
-            {
-                "registryType": "mcpb",
-                "identifier": f"{REPOSITORY}/releases/download/v{__version__}/{bundle.name}",
-                **package,
-                "fileSha256": hashlib.sha256(bundle.read_bytes()).hexdigest(),
-            },
-        ],
+    """The entry for the registry, with the hash of the bundle."""
+    server = template("server.json")
+    for package in server["packages"]:
+        package["version"] = __version__
+    server["packages"][1] |= {
+        "identifier": f"{REPOSITORY}/releases/download/v{__version__}/{bundle.name}",
+        "fileSha256": hashlib.sha256(bundle.read_bytes()).hexdigest(),
     }
+    return server
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import asyncio
 import shutil
 import tarfile
 import time
+import tomllib
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -24,7 +25,6 @@ from remembrancer.commands.hook import Session
 from remembrancer.config.project import project_of
 from remembrancer.protocol.errors import Failure
 from remembrancer.protocol.ids import derive_memory_id
-from remembrancer.protocol.kinds import KINDS
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.runs import ApplyRun, ProposeMemory, ReviseMemory
 from remembrancer.protocol.writes import (
@@ -57,27 +57,7 @@ MERGED: Final = "The pilot boat is the one that leaves at seven."
 TOGETHER: Final = "All crews moor at the east quay."
 TOGETHER_NOW: Final = "All crews moor at the west quay since May."
 SETTINGS: Final = 'log_level = "warning"\n'
-SUBJECTS: Final = dict(
-    zip(
-        KINDS,
-        (
-            "The harbour lamp was dark on the first of May.",
-            "We chose SQLite for the log of ships because one file is enough.",
-            "A green light always comes before the fog horn.",
-            "Ports are named in lower case in every configuration file.",
-            "The pilot boat leaves at six in the morning.",
-            "Prefers short answers with an example.",
-            "A timeout of the tide service is mended by asking its mirror.",
-            "The quay service calls the crane service, and never the other way round.",
-            "Open the sluice, wait for the bell, then close the outer gate.",
-            "The Kestrel is a tug of forty tons.",
-            "Half of the buoys are still to be painted.",
-            "The build of the crane service took eleven minutes.",
-            "The east quay is to be swept before the regatta.",
-        ),
-        strict=True,
-    )
-)
+SUBJECTS: Final[dict[str, str]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
 
 
 def make_homes(homes: Path = HOMES) -> list[Path]:

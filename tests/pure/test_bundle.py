@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from release.__main__ import ROOT, SERVER_NAME, build_bundle, main, make_server
+from release.__main__ import ROOT, build_bundle, main, make_server
 from release.bundle_main import command
 
 
@@ -13,10 +13,11 @@ def test_one_wheel_makes_one_bundle_whose_hash_is_registered(tmp_path: Path) -> 
     wheel = tmp_path / "remembrancer-1-py3-none-any.whl"
     wheel.write_bytes(b"a wheel")
     bundle = build_bundle(wheel, wheel.with_suffix(".mcpb"))
-    hashes = [package.get("fileSha256") for package in make_server(bundle)["packages"]]
+    server = make_server(bundle)
+    hashes = [package.get("fileSha256") for package in server["packages"]]
     assert hashes == [None, hashlib.sha256(bundle.read_bytes()).hexdigest()]
     assert bundle.read_bytes() == build_bundle(wheel, wheel.with_suffix(".mcpb")).read_bytes()
-    assert f"mcp-name: {SERVER_NAME}" in (ROOT / "README.md").read_text(), "by which the registry knows the package"
+    assert f"mcp-name: {server['name']}" in (ROOT / "README.md").read_text(), "by which the registry knows the package"
 
 
 def test_the_bundle_starts_what_is_installed_or_else_its_wheel_by_uv(tmp_path: Path) -> None:
