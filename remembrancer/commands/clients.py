@@ -114,7 +114,7 @@ class Client(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def places(self, around: ClientEnvironment) -> tuple[ClientFile, ...]:
         """The files with its servers, the project's first."""
-        return tuple(ClientFile(scope, around.path(file), self.key) for scope, file in self.files.items())
+        return tuple(place for scope in self.files if (place := self.place(around, scope)))
 
     def place(self, around: ClientEnvironment, scope: ClientScope, part: ClientPart = "entry") -> ClientFile | None:
         """The file with its servers, hooks or instructions in that scope; None if there is none."""
@@ -239,8 +239,7 @@ def merge_hooks(client: Client, place: ClientFile, text: str, wanted: Mapping[st
             raise FileRefused(f"its hooks for the event {event} are not a list")
         ours = [wanted[event]] if wanted and event in wanted else []
         others = [group for group in groups if not _is_our_group(group)]
-        unchanged = ours and [group for group in groups if _is_our_group(group)] == ours
-        events[event] = groups if unchanged else [*others, *ours] or (None if groups else [])
+        events[event] = [*others, *ours] or (None if groups else [])
     if client.flat and wanted:
         content.setdefault("version", 1)
     after = _merged(place, text, content, events)

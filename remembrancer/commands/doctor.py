@@ -22,7 +22,6 @@ import psutil
 from rich.markup import escape
 
 from remembrancer import __version__
-from remembrancer.actors.launcher.home import read_record
 from remembrancer.actors.migrations import COPY, daily_copies, drop_old_files, was_made
 from remembrancer.actors.snapshots import SQLITE_RELEASE
 from remembrancer.actors.store.daily_copies import DAY_S, LOOK_S, is_due, made_at
@@ -47,7 +46,7 @@ from remembrancer.protocol.errors import (
     size_in_words,
 )
 from remembrancer.protocol.paths import RuntimePaths, is_empty
-from remembrancer.protocol.problems import NEARLY_FULL_BYTES, Problem, find_problems
+from remembrancer.protocol.problems import Problem, find_problems
 
 CheckStatus = Literal["ok", "warning", "problem"]
 MARKS: Final[dict[CheckStatus, str]] = {
@@ -56,7 +55,6 @@ MARKS: Final[dict[CheckStatus, str]] = {
     "problem": "[red]problem[/red]",
 }
 """From best to worst."""
-GIB: Final = 1024**3
 LISTED: Final = 10
 """The number of details that are listed; the rest is counted."""
 _REMOTE: Final = """
@@ -274,21 +272,6 @@ def check_files(at: Examination) -> Finding:
     return Finding("ok", "no file is missing or was set aside")
 
 
-def check_disk(at: Examination) -> Finding:
-    """Check the free space: at least 1 GiB, and twice the size of the data."""
-    used = 0
-    for path in at.paths.home.rglob("*"):
-        with suppress(OSError):  # deleted meanwhile, or not readable by us
-            used += path.lstat().st_size
-    free = shutil.disk_usage(nearest_directory(at.paths.home)).free
-    text = f"{size_in_words(free)} free, {size_in_words(used)} used by this memory"
-    if free < NEARLY_FULL_BYTES:
-        return Finding("problem", text, "free disk space now: the next writes will fail")
-    if free < max(GIB, 2 * used):
-        return Finding("warning", text, "free disk space: backups and a new index need about as much as the memories")
-    return Finding("ok", text)
-
-
 # --- the processes ---
 
 
@@ -302,9 +285,7 @@ def check_processes(at: Examination) -> Finding:
         return Finding("problem", state.what, state.advice)
     at.runtime = state
     if at.runtime is None:
-        pid = read_record(at.paths)
-        killed = "" if pid is None else f"; process {pid} was killed, and the next start clears that away"
-        return Finding("ok", f"nothing is running: the first session starts everything{killed}")
+        return Finding("ok", "nothing is running: the first session starts everything")
     problems = find_problems(at.runtime)
     if not problems:
         return Finding("ok", f"{len(at.runtime.processes)} processes are ready")
@@ -419,7 +400,6 @@ CHECKS: Final[dict[str, Callable[[Examination], Finding]]] = {
     "configuration": check_configuration,
     "home": check_home,
     "files": check_files,
-    "disk": check_disk,
     "processes": check_processes,
     "model": check_model,
     "records": check_records,

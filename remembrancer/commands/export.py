@@ -51,7 +51,8 @@ def export(file: str | None, project: Sequence[str], markdown: bool, force: bool
     queued = len(read_queue(paths.write_queue)[0])
     with TemporaryFile() if target is None or markdown else new_file(target, force=force) as lines:
         name = f"a temporary file in {gettempdir()}" if target is None or markdown else str(target)
-        written = export_records(paths, projects, lines, name)
+        with notice_when_slow("Exporting"):
+            written = export_records(paths, projects, lines, name)
         lines.seek(0)
         if target is None:
             shutil.copyfileobj(lines, sys.stdout.buffer)

@@ -24,7 +24,6 @@ from remembrancer.actors.store.records.memory_rows import read_portable
 from remembrancer.actors.store.records.schema import FORMER, MEMORY
 from remembrancer.actors.store.records.space import SpaceConnection
 from remembrancer.actors.store.records.types import USER
-from remembrancer.commands.terminal import tracked
 from remembrancer.config.project import directory_of
 from remembrancer.memory.export_format import EndLine, Line, MemoryLine, ProjectLine, encode_header, encode_line
 from remembrancer.memory.sentences import excerpt
@@ -226,14 +225,11 @@ def export_records(paths: RuntimePaths, projects: Collection[str], output: IO[by
         written = {"projects": 0, "memories": 0, "forgotten": 0}
         wanted = projects or [*known, *({USER} & spaces.keys())]
         lines = chain.from_iterable(_lines_of(file.connection, space, *spaces[space], written) for space in wanted)
-        exported = json.dumps([number for space in wanted for number in spaces[space][1]])
-        counted = "SELECT count(*) FROM memories WHERE space IN (SELECT value FROM json_each(?))"
         try:
-            (total,) = file.rows(counted, (exported,))[0]
             # Its own buffer: on a full disk closing fails like the write, and must do so inside this `try`.
             with open(output.fileno(), "wb", closefd=False) as buffered:
                 buffered.write(encode_header(time.time()))
-                buffered.writelines(map(encode_line, tracked(lines, "Exporting", len(wanted) + total)))
+                buffered.writelines(map(encode_line, lines))
                 buffered.write(encode_line(EndLine(written["projects"], written["memories"])))
         except sqlite3.Error as error:
             raise unreadable(file.path, error) from error

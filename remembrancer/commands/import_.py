@@ -22,7 +22,7 @@ from remembrancer.commands.output_files import PRIVATE_UMASK
 from remembrancer.commands.report import Report, argument, command, flag, option
 from remembrancer.commands.runtime_client import ask_store, paths_here
 from remembrancer.commands.selection import short
-from remembrancer.commands.terminal import notice_when_slow, tracked
+from remembrancer.commands.terminal import notice_when_slow
 from remembrancer.config.project import directory_here, project_of, working_tree_of
 from remembrancer.config.reading import load_settings
 from remembrancer.config.settings import Settings
@@ -137,8 +137,7 @@ def _import(operations: Sequence[Operation], contents: Contents) -> None:
     """Have the store apply the operations, in order. Raises `RemembrancerError` if it refuses to continue, for example
     because the disk is full, or went away and did not come back."""
     try:
-        batches = list(_batches(operations))
-        for batch in tracked(batches, "Importing", len(batches)):
+        for batch in _batches(operations):
             while batch:
                 answer = ask_store(SubmitBatch(tuple(batch.values())), slow="")
                 contents.imported += sum(batch.pop(entry, None) is not None for entry in answer.applied)
@@ -230,7 +229,8 @@ def import_(file: str | None, client: str | None, dry_run: bool, allow_secrets: 
     if dry_run:
         contents.imported = len(operations)
     elif operations:
-        _import(operations, contents)
+        with notice_when_slow(f"Importing {count(len(operations), 'memory')}"):
+            _import(operations, contents)
     facts = {"run_id": run_id, "dry_run": dry_run, "present": len(contents.memories) - len(operations)}
     facts |= {name: getattr(contents, name) for name in ("imported", "skipped", "ticked")}
     facts |= {"forgotten": forgotten, "differing": differing, "gone": gone}

@@ -10,7 +10,6 @@ from remembrancer.commands.home_reader import first_words, known_projects
 from remembrancer.commands.report import DRY_RUN, Report, command, flag
 from remembrancer.commands.runtime_client import ask_store, paths_here
 from remembrancer.commands.selection import WHERE, Where, short
-from remembrancer.commands.terminal import tracked
 from remembrancer.config.project import directory_of
 from remembrancer.protocol.consolidation import Maintain, Maintained, Upkeep
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
@@ -46,10 +45,9 @@ def maintain(project: str | None, user: bool, everywhere: bool, dry_run: bool) -
     within 90 days, except for deletions. docs/memory-model.md has the rules."""
     visits: list[Visit] = []
     status, notes = exit_codes.OK, []
-    parts = parts_of(Where(project, user, everywhere))
-    for place, part in tracked(parts, "Looking through the memories", len(parts)):
+    for place, part in parts_of(Where(project, user, everywhere)):
         try:
-            outcome = ask_store(Maintain(part, dry_run), answer_s=ANSWER_S, slow="")
+            outcome = ask_store(Maintain(part, dry_run), answer_s=ANSWER_S, slow="Looking through the memories")
         except RemembrancerError as error:
             status = exit_codes.OF_ERRORS.get(error.code, exit_codes.REFUSED)
             notes.append(f"remembrancer admin maintain: {error.message}")

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from threading import Timer
-from typing import Any, Final, Literal, TextIO, TypeVar
+from typing import Any, Final, Literal, TextIO
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -15,7 +15,6 @@ from rich.text import Text
 from remembrancer.memory.text import printable
 
 SLOW_S: Final = 1.0
-T = TypeVar("T")
 
 
 @contextmanager
@@ -30,16 +29,6 @@ def notice_when_slow(text: str) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
-
-
-def tracked(items: Iterable[T], text: str, total: int) -> Iterable[T]:
-    """The items of a long work. At a terminal, a bar shows the part of `total` that is done."""
-    raw = sys.stderr.stream if isinstance(sys.stderr, CleanStream) else sys.stderr
-    if not raw.isatty():
-        return items
-    from rich.progress import track
-
-    return track(items, text, total, console=Console(file=raw), transient=True)
 
 
 class CleanStream:

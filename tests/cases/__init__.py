@@ -11,6 +11,6 @@ def _tables(module: str) -> dict[str, Any]:
     return tomllib.loads(Path(__file__).with_name(f"{module}.toml").read_text(encoding="utf-8"))
 
 
-def cases(module: str, table: str) -> Any:
-    """The rows of a table of `<module>.toml`; of a table of tables, by their names."""
-    return _tables(module)[table]
+def cases(module: str, table: str | None = None) -> Any:
+    """The rows of a table of `<module>.toml`; of a table of tables, or of all of them, by their names."""
+    return _tables(module) if table is None else _tables(module)[table]

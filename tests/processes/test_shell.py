@@ -50,6 +50,20 @@ class Shell:
     def json(self, *arguments: str, **options: Any) -> Any:
         return json.loads(self(*arguments, "--json", **options))
 
+    def play(self, table: str) -> None:
+        """Run the commands of a table one after another."""
+        ids: dict[str, str] = {}
+        for line, says, *status in cases("shell_transcripts", table):
+            name, _, given = line.rpartition(" = ")
+            place = Shell(self.home, self.directory.parent / "other") if given.startswith("other: ") else self
+            done = place.run(*(ids.get(word, word) for word in shlex.split(given.removeprefix("other: "))))
+            said = " ".join(f"{done.stdout} {done.stderr}".split())
+            assert (done.returncode, "Traceback" in said) == (*(status or [0]), False), (line, said)
+            ids |= {name: done.stdout.partition(". It replaces: ")[0].split()[-1]} if name else {}
+            for known, memory_id in ids.items():
+                said = said.replace(memory_id, known)
+            assert (says.removeprefix("!") in said) is not says.startswith("!"), (line, said)
+
     def at_a_terminal(self, *arguments: str, says: str = "", **environ: str) -> tuple[int, str]:
         """The exit status, and all that a terminal shows."""
         environ = {**os.environ, "REMEMBRANCER_HOME": str(self.home), "TERM": "xterm", **environ}
@@ -114,8 +128,6 @@ def test_a_memory_is_stored_found_corrected_and_the_correction_undone(shell: She
     assert "by you, in the shell" in shell("show", memory_id)
     assert "session:shell" not in shell("show", memory_id)
 
-    for line, says in cases("shell", "tags"):
-        assert says in shell.run(*shlex.split(line.replace("ID", memory_id))).stdout.replace("\n", ";"), line
     shell("edit", memory_id, "--to", "user")
     assert shell.json("show", memory_id)["scope"] == "user"
     shell("forget", memory_id, "--reason", "moved")
@@ -123,165 +135,16 @@ def test_a_memory_is_stored_found_corrected_and_the_correction_undone(shell: She
     assert "moved" in shell("show", memory_id, "--history")
 
 
-def test_several_memories_are_looked_up_before_any_is_changed(shell: Shell) -> None:
-    ids = [shell.json("add", text)["memory_id"] for text in ("We deploy on Tuesdays", "the port is 5433")]
-    for command_line in (("forget",), ("forget", "--for-good", "--yes")):
-        refused = shell(*command_line, *ids, "ZZZZ", status=exit_codes.FAILED)
-        assert "ends with ZZZZ" in refused
-        assert "nothing was changed" in refused
-        assert len(shell.json("list")["memories"]) == 2
-    one, two = ids
-    assert f"\n{one}\n\nthe port is 5433\n" in shell("show", one, two)
-    assert len(shell.json("forget", *ids)["forgotten"]) == 2
-    assert shell("restore", one, two).splitlines() == [
-        f"Restored: We deploy on Tuesdays  {one}",
-        f"Restored: the port is 5433  {two}",
-    ]
-
-
 @alone
-def test_an_undo_says_what_it_undid_and_a_second_one_goes_a_step_further(shell: Shell) -> None:
-    old = shell.json("add", "We deploy on Tuesdays")["memory_id"]
-    shell("edit", old, "We deploy on Fridays")
-    shell("tag", old, "ops")
-    shell("edit", old, "--to", "user")
-    shell("forget", old)
-    for effect in (
-        "(forgotten): “We deploy on Fridays”",
-        "(moved): “We deploy on Fridays”",
-        "(tagged): “We deploy on Fridays”",
-        "(content): “We deploy on Tuesdays”",
-    ):
-        assert f"Undone {effect}" in shell("undo", old)
-    assert "(--yes agrees)" in (refused := shell("undo", old, status=exit_codes.USAGE))
-    assert "This forgets: We deploy on Tuesdays" in refused
-    assert "“We deploy on Tuesdays”, which is forgotten now" in shell("undo", old, "--yes")
-    assert "nothing more to undo" in shell("undo", old, status=exit_codes.USAGE)
-    shell("restore", old)
-    assert "This forgets: We deploy on Tuesdays" in shell("undo", old, status=exit_codes.USAGE)
-    assert "“We deploy on Tuesdays”, which is forgotten now" in shell("undo", old, "--yes")
+@pytest.mark.parametrize("table", cases("shell_transcripts"))
+def test_a_transcript(shell: Shell, table: str) -> None:
+    shell.play(table)
 
 
-@alone
-def test_a_move_to_the_user_is_undone_in_its_own_project_only(shell: Shell) -> None:
-    memory = shell.json("add", "We deploy on Tuesdays")["memory_id"]
-    assert "in the same project moves it back" in shell("edit", memory, "--to", "user")
-    elsewhere = Shell(shell.home, shell.directory.parent / "other")
-    assert "only the project that it came from can take it back" in elsewhere("undo", memory, status=exit_codes.USAGE)
-    shell.json("add", "The port is 5433", "--user")
-    elsewhere("add", "We have a boat")
-    asked = elsewhere("undo", status=exit_codes.USAGE)
-    assert re.search(
-        r"Undo the last change \(stored\) of “We have a boat” \(the project other, 20..-..-.. ..:..\)\?", asked
-    ), asked
-    elsewhere("undo", "--yes")
-    assert "“The port is 5433” (all your projects, " in elsewhere("undo", status=exit_codes.USAGE)
-    elsewhere("undo", "--yes")
-    refused = elsewhere("undo", memory, status=exit_codes.USAGE)
-    assert "came from another project, and only that project can take it back" in refused
-    assert refused == elsewhere("undo", "--yes", status=exit_codes.USAGE)
-    assert elsewhere.json("show", memory)["scope"] == "user"
-    assert "Undone (moved): " in shell("undo", "--yes")
-    assert "undone: promoted" in shell("log")
-
-
-def test_to_undo_a_replacement_makes_the_old_memory_valid_again_and_to_forget_it_does_not(shell: Shell) -> None:
-    old, new = (shell.json("add", text)["memory_id"] for text in ("We deploy on Tuesdays", "We deploy on Mondays"))
-    shell("edit", new, "--supersedes", old)
-    assert "It replaces “We deploy on Tuesdays” already" in shell("edit", new, "--supersedes", old)
-    assert "Undone (replaced): “We deploy on Tuesdays”  " in shell("undo", new), "the last change of both"
-    shell("edit", new, "--supersedes", old)
-    shell("tag", old, "ops")
-    assert "which has been changed since: undo that first" in shell("undo", new, status=exit_codes.USAGE)
-    shell("undo", old)
-    assert "Undone (replaced): " in shell("undo", new)
-    newest = shell.json("add", "We deploy on Sundays", "--supersedes", old)["memory_id"]
-    assert "This forgets: We deploy on Sundays" in shell("undo", newest, status=exit_codes.USAGE)
-    undone = shell("undo", newest, "--yes")
-    assert ("Undone (stored): " in undone, "; “We deploy on Tuesdays” is valid again" in undone) == (True, True)
-    newest = shell.json("add", "We deploy on Saturdays", "--supersedes", old)["memory_id"]
-    assert f"'remembrancer undo {old[-4:]}' takes that back" in shell("edit", old, "--supersedes", newest)
-    shell("undo", old)
-    assert ["valid_until" in shell.json("show", each) for each in (old, newest)] == [True, False]
-    shell("undo", newest, "--yes")
-    changes = [line[27:].split("  ")[0] for line in shell("show", old, "--history").splitlines()[2:]]
-    assert (changes[1], changes[-1]) == ("replaced", "undone: replaced"), changes
-    long = "Sessions live in Redis 7, one instance beside the web servers, without persistence, for an hour"
-    old = shell.json("add", long)["memory_id"]
-    new = shell.json("add", "Sessions live in Valkey 8", "--supersedes", old)["memory_id"]
-    assert "Sessions live in Redis 7, one instance beside the web servers, without …  " in shell("show", new)
-    for lists in (("search", "Redis 7"), ("list",)):
-        assert f"replaced by “Sessions live in Valkey 8” ({new[-4:]})" in shell(*lists)
-    shell("forget", old)
-    assert "It is still replaced: " in shell("restore", old)
-    assert "without …”, which stays expired" in shell("forget", new)
-    assert shell("restore", old).endswith(". It is valid again\n")
-    assert "is neither forgotten nor replaced" in shell("restore", old, status=exit_codes.USAGE)
-    new = shell.json("add", "Sessions live in Valkey 9", "--supersedes", old)["memory_id"]
-    assert shell("restore", old, "--version", "1").endswith(". It is valid again\n")
-    shell("undo", old)
-    assert "without …”, which stays expired" in shell("forget", new, "--for-good", "--yes")
-    newest = shell.json("add", "Sessions live in Garnet", "--supersedes", old)["memory_id"]
-    assert "It replaced" not in shell("forget", newest, old, "--for-good", "--yes"), "it is gone, too"
-
-
-def test_an_undo_without_an_id_takes_the_newest_change_even_of_those_of_one_second(shell: Shell) -> None:
-    one, two = (shell.json("add", text)["memory_id"] for text in ("We deploy on Tuesdays", "The port is 5433"))
-    shell("forget", one, two)
-    shell("restore", one, two)
-    for effect, text in (
-        ("restored", "The port"),
-        ("restored", "We deploy"),
-        ("forgotten", "The port"),
-        ("forgotten", "We deploy"),
-        ("stored", "The port"),
-        ("stored", "We deploy"),
-    ):
-        assert f"Undone ({effect}): “{text}" in shell("undo", "--yes")
-    assert "there is nothing left to undo here" in shell("undo", "--yes", status=exit_codes.FAILED)
-
-
-@alone
-def test_what_is_moved_to_the_user_is_merged_with_what_he_has_or_can_be_replaced_by_it(shell: Shell) -> None:
-    users = shell.json("add", "I want tea", "--user")["memory_id"]
-    own = shell.json("add", "I want tea", "--tag", "drinks")["memory_id"]
-    assert shell("edit", own, "--to", "user") == f"Merged into the one that says the same: “I want tea”  {users}\n"
-    assert [each["id"] for each in shell.json("list")["memories"]] == [users]
-    old = shell.json("add", "We deploy on Tuesdays")["memory_id"]
-    new = ("add", "We deploy on Mondays", "--user", "--supersedes", old)
-    refused = shell(*new, status=exit_codes.USAGE)
-    assert "promote the project's memory to the user first" in refused
-    assert "'remembrancer edit ID --to project' or '--to user'" in refused
-    shell("edit", old, "--to", "user")
-    shell(*new)
-    assert "replaced by" in shell("show", old)
-
-
-def test_the_log_marks_what_was_undone_and_says_of_an_undo_what_it_undid(shell: Shell) -> None:
-    end = shell.json("add", "paint the boat", "--kind", "open_end")["memory_id"]
-    shell("edit", end, "--done")
-    shell("undo", end)
-    said = [line.split("\t")[2:] for line in shell("log").splitlines()]
-    assert said == [
-        ["opened", "paint the boat", ""],
-        ["closed", "paint the boat", "undone"],
-        ["undone: closed", "paint the boat", ""],
-    ]
-    shell("undo", end, "--yes")
-    assert shell("log").splitlines()[0].endswith("undone")
-    shell("restore", end)
-    assert not shell("log").splitlines()[0].endswith("undone"), "it is there again"
-    old, new = (shell.json("add", text)["memory_id"] for text in ("We deploy on Tuesdays", "We deploy on Mondays"))
-    shell("edit", new, "--supersedes", old)
-    shell("undo", new)
-    piped = shell.json("add", "sed 's/a/b/' notes | sort", "--kind", "decision")["memory_id"]
-    shell("edit", piped, "--kind", "fact")
-    assert "Undone (kind): “sed 's/a/b/' notes | sort”, a decision  " in shell("undo", piped)
+def test_an_undo_in_a_log_at_a_terminal_is_no_markup(shell: Shell) -> None:
+    shell("add", "sed 's/a/b/' notes | sort")
     _, shown = shell.at_a_terminal("log", COLUMNS="200", PAGER="cat")
-    assert ("notes | sort" in shown, "undone: changed" in shown) == (True, True)
-    did = [line.split("\t")[2:4] for line in shell("log").splitlines()]
-    assert ["undone: replaced", "We deploy on Tuesdays"] in did
-    assert ["undone: replaced another", "We deploy on Mondays"] in did
+    assert "notes | sort" in shown
 
 
 def test_a_program_gets_an_error_as_an_object(shell: Shell) -> None:
@@ -297,35 +160,6 @@ def test_contradicting_options_change_nothing(shell: Shell) -> None:
     for line, error in cases("shell", "refused"):
         assert error in shell(*line.replace("ID", memory_id).split(), status=exit_codes.USAGE), line
     assert shell.json("show", memory_id)["version"] == 1
-    for line, says in cases("shell", "edits"):
-        assert says in " ".join(shell(*shlex.split(line.replace("ID", memory_id))).split()), line
-    left = shell("search", "what is left to do?", status=exit_codes.FAILED)
-    assert left == "No open end here fits.\n"
-    shell("edit", memory_id, "--reopen")
-    assert shell("search", "what is left to do?").endswith("\topen_end\tPaint the boat\t\n")
-    shell("add", "What is left to do with the oars", "--kind", "open_end", "--due", "2030-12-01")
-    asked = shell("search", "what is left to do?").splitlines()
-    assert [each.split("\t")[4] for each in asked] == ["What is left to do with the oars", "Paint the boat"]
-    varnish = shell.json("add", "Varnish the boat", "--kind", "open_end")["memory_id"]
-    assert "Varnish the boat" in shell("search", "boat", "--open")
-    shell("edit", memory_id, "--supersedes", varnish)
-    for line in (("list", "--open"), ("search", "boat", "--open")):
-        listed = shell(*line)
-        assert ("Paint the boat" in listed, "Varnish the boat" in listed) == (True, False), line
-    lines = shell("add", "TODO: oil the oars by 2030-12-02; fold the sails").splitlines()
-    assert [line.rpartition("  ")[0].partition(", ")[2] for line in lines] == [
-        *("an open end due 2030-12-02: oil the oars by 2030-12-02", "an open end: fold the sails")
-    ]
-
-
-def test_an_empty_memory_says_how_to_add_to_it_and_a_full_one_that_nothing_fits(shell: Shell) -> None:
-    for looks in (("search", "zebra"), ("list",), ("list", "--open")):
-        assert "Nothing is remembered here yet: 'remembrancer add TEXT'" in shell.run(*looks).stderr
-    memory_id = shell.json("add", "We deploy on Tuesdays")["memory_id"]
-    assert "Nothing was found" in shell("search", "deploy", "--tag", "x", status=exit_codes.FAILED)
-    shell("forget", memory_id)
-    assert "No memory here fits. --only-forgotten lists" in shell.run("list", "--tag", "x").stderr
-    assert "No open end here fits.\n" in shell.run("list", "--open").stderr
 
 
 @alone

@@ -3,12 +3,10 @@
 import io
 import json
 import os
-import shutil
 import sqlite3
 from collections.abc import Callable, Mapping
 from contextlib import closing, redirect_stdout
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,11 +14,10 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from remembrancer.actors import snapshots
-from remembrancer.actors.launcher.home import write_record
 from remembrancer.actors.migrations import Schema, Step
 from remembrancer.commands import doctor
 from remembrancer.commands.clients import ClientEnvironment
-from remembrancer.commands.doctor import GIB, Examination, Finding, worst
+from remembrancer.commands.doctor import Examination, Finding, worst
 from remembrancer.commands.home_reader import examine_file
 from remembrancer.commands.status import duration, lines_of, report
 from remembrancer.commands.terminal import print_lines
@@ -97,19 +94,6 @@ def test_a_home_out_of_use_is_said(
     assert (finding.status, word in finding.found) == (status, True), finding
 
 
-@pytest.mark.parametrize(
-    ("free", "used", "status"),
-    [(10 * GIB, GIB, "ok"), (GIB - 1, 0, "warning"), (3 * GIB, 2 * GIB, "warning"), (2**20, 2**20, "problem")],
-)
-def test_room_is_wanted_for_twice_what_is_stored(
-    at: Examination, monkeypatch: pytest.MonkeyPatch, free: int, used: int, status: str
-) -> None:
-    with (at.paths.home / "x").open("wb") as file:
-        file.truncate(used)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
-    assert doctor.check_disk(at).status == status
-
-
 @pytest.mark.parametrize(("environ", "status", "words"), cases("doctor", "variables"))
 def test_a_wrong_setting_is_said_in_its_words(
     at: Examination, environ: dict[str, str], status: str, words: str
@@ -133,14 +117,6 @@ def test_a_late_daily_copy_is_reported_if_the_store_had_time_to_make_it(
     finding = doctor.check_copies(at)
     assert finding.status == status
     assert "disk" not in finding.advice
-
-
-@pytest.mark.parametrize(("pid", "word"), [(None, "nothing is running"), (7, "process 7 was killed")])
-def test_a_home_in_which_nothing_runs_is_well(at: Examination, pid: int | None, word: str) -> None:
-    if pid is not None:
-        write_record(at.paths, pid)
-    finding = doctor.check_processes(at)
-    assert (finding.status, word in finding.found) == ("ok", True), finding
 
 
 WELL = EmbeddingSummary("onnx", "all-MiniLM-L6-v2", 384, pending=0, workers=1)
@@ -277,10 +253,10 @@ def test_a_check_that_failed_is_a_problem_and_others_go_on(at: Examination, monk
     def fail(_: Examination) -> doctor.Finding:
         raise OSError("gone")
 
-    monkeypatch.setattr(doctor, "CHECKS", {"disk": fail, "files": doctor.check_files})
+    monkeypatch.setattr(doctor, "CHECKS", {"home": fail, "files": doctor.check_files})
     found = at.run()
-    assert found["disk"].status == "problem"
-    assert "gone" in found["disk"].found
+    assert found["home"].status == "problem"
+    assert "gone" in found["home"].found
     assert found["files"].status == "ok"
 
 
