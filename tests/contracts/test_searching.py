@@ -1,142 +1,90 @@
 """What is found in records: by filters, in an order, by words, by names, and what was told around a memory."""
 
-import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
-from typing import Any, get_args
+from typing import Any
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from msgspec.structs import replace
 
-from remembrancer.actors.store.records.search import BM25, INTERLEAVED, REACH, TOGETHER_S, WIDE_ROWS, expression_of
+from remembrancer.actors.store.records.search import BM25, WIDE_ROWS, expression_of
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Filters, Phrase
 from remembrancer.actors.store.retrieval.question import phrases_and_units
-from remembrancer.protocol.kinds import Scope, kind_of_type
-from remembrancer.protocol.writes import ForgetMemory, LinkRef, Operation, SourceRef, StoreMemory, UpdateMemory
+from remembrancer.protocol.writes import ForgetMemory, LinkRef, SourceRef, UpdateMemory
 from tests.contracts.records_rig import RecordsRig, apply
-from tests.operations import OTHER_SESSION, REQUESTED_AT, SESSION, change_of, store_operation
+from tests.operations import OTHER_SESSION, REQUESTED_AT, SESSION, store_operation
 
 ALL = Filters(SESSION)
 THEIRS: dict[str, Any] = {"scope": "session", "session_id": OTHER_SESSION}
 
 
-def keep(rig: RecordsRig, operation: Operation) -> int:
-    apply(rig.records, [operation])
-    return rig.number(change_of(operation).memory_id)
-
-
-def happened_at(operation: Operation) -> float:
-    occurred_at = change_of(operation).occurred_at
-    return operation.requested_at if occurred_at is None else occurred_at
-
-
 # Filters
-def build_library(rig: RecordsRig) -> tuple[dict[int, Operation], set[int]]:
-    """A memory of each sort, of two sessions, by their numbers; and the numbers of those that are forgotten."""
-    library: dict[int, Operation] = {}
-    for place in range(72):
-        operation = store_operation(
-            f"op{place}",
-            f"lantern number {place}",
-            scope=get_args(Scope)[place % 3],
-            session_id=(SESSION, OTHER_SESSION)[place // 2 % 2],
-            type=("episodic", "semantic", "procedural")[place // 3 % 3],
-            kind=(None, None, "convention", None, "preference")[place % 5],
-            importance=(0.0, 0.25, 0.5, 1.0)[place // 3 % 4],
-            tags=((), ("red",), ("red", "blue"), ("green",))[place // 5 % 4],
-            requested_at=REQUESTED_AT + place,
-            occurred_at=None if place % 4 else REQUESTED_AT - 10 * place,
-            domain=(None, "auth", "build")[place % 3 if place < 30 else 0],
-        )
-        library[keep(rig, operation)] = operation
-    forgotten = set(list(library)[::7])
-    for number in forgotten:
-        change = change_of(library[number])
-        rig.do(ForgetMemory(change.memory_id), session=change.session_id)
-    return library, forgotten
-
-
-def passes(operation: Operation, forgotten: bool, filters: Filters) -> bool:
-    """The contract of `Filters`, said once more in other words."""
-    change = change_of(operation)
-    return (
-        (change.scope != "session" or change.session_id == filters.session_id)
-        and (filters.include_forgotten or not forgotten)
-        and (not filters.scopes or change.scope in filters.scopes)
-        and (not filters.types or change.type in filters.types)
-        and (not filters.domains or change.domain in filters.domains)
-        and (not filters.kinds or (change.kind or kind_of_type(change.type)) in filters.kinds)
-        and (not filters.tags or bool(set(filters.tags) & set(change.tags)))
-        and change.importance >= filters.min_importance
-        and (filters.after is None or happened_at(operation) >= filters.after)
-        and (filters.before is None or happened_at(operation) <= filters.before)
-    )
-
-
-moments = st.none() | st.floats(REQUESTED_AT - 720, REQUESTED_AT + 80) | st.just(REQUESTED_AT + 5)
-some_filters = st.builds(
-    Filters,
-    session_id=st.sampled_from([SESSION, OTHER_SESSION, "session:nobody", ""]),
-    scopes=st.sampled_from([(), ("session",), ("project",), ("user",), ("session", "project", "user")]),
-    types=st.sampled_from([(), ("episodic",), ("semantic", "procedural")]),
-    kinds=st.sampled_from(
-        [(), ("fact",), ("procedure", "observation"), ("convention", "decision"), ("preference", "fact"), ("goal",)]
+LIBRARY: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "mine": {"scope": "session", "kind": "convention", "importance": 1.0},
+    "theirs": THEIRS | {"tags": ("red",)},
+    "user's": {"scope": "user", "kind": "preference", "importance": 1.0},
+    "event": {"type": "episodic", "occurred_at": REQUESTED_AT - 100, "tags": ("red",)},
+    "procedure": {"type": "procedural", "tags": ("red", "Blue"), "domain": "auth", "importance": 0.25},
+    "gone": {"kind": "convention", "tags": ("blue",), "domain": "build"},
+    "theirs, gone": THEIRS | {"kind": "decision"},
+    "small": {"kind": "decision", "importance": 0.0, "domain": "build"},
+}
+"""Memories, the latest last, each a second after the one before, and of an importance of 0.5 if nothing else is said.
+Those that are gone are forgotten."""
+SEEN = ("plain", "mine", "user's", "event", "procedure", "small")
+FILTERED: tuple[tuple[Filters, tuple[str, ...]], ...] = (
+    (ALL, SEEN),
+    (Filters(OTHER_SESSION), ("plain", "theirs", "user's", "event", "procedure", "small")),
+    (Filters(""), ("plain", "user's", "event", "procedure", "small")),
+    (Filters(SESSION, include_forgotten=True), (*SEEN, "gone")),
+    (Filters(SESSION, only_forgotten=True), ("gone",)),
+    (
+        Filters(OTHER_SESSION, kinds=("convention", "decision"), include_forgotten=True),
+        ("gone", "theirs, gone", "small"),
     ),
-    domains=st.sampled_from([(), (), ("auth",), ("testing", "build")]),
-    tags=st.sampled_from([(), ("red",), ("blue", "green"), ("none",), ("red' OR 1=1 --",)]),
-    min_importance=st.sampled_from([0.0, 0.25, 0.3, 1.0]),
-    after=moments,
-    before=moments,
-    include_forgotten=st.booleans(),
+    (Filters(SESSION, scopes=("session",)), ("mine",)),
+    (Filters(SESSION, scopes=("session", "user")), ("mine", "user's")),
+    (Filters(SESSION, types=("episodic", "procedural")), ("event", "procedure")),
+    (Filters(SESSION, kinds=("preference",)), ("user's",)),
+    (Filters(SESSION, kinds=("convention", "observation")), ("mine", "event")),
+    (Filters(SESSION, kinds=("architecture",)), ()),
+    (Filters(SESSION, domains=("auth", "build")), ("procedure", "small")),
+    (Filters(SESSION, tags=("BLUE", "green")), ("procedure",)),
+    (Filters(SESSION, tags=("red", "blue")), ("event", "procedure")),
+    (Filters(SESSION, tags=("red' OR 1=1 --",)), ()),
+    (Filters(SESSION, min_importance=0.25), ("plain", "mine", "user's", "event", "procedure")),
+    (Filters(SESSION, min_importance=0.3), ("plain", "mine", "user's", "event")),
+    (Filters(SESSION, after=REQUESTED_AT + 3), ("user's", "procedure", "small")),
+    (Filters(SESSION, before=REQUESTED_AT + 1), ("plain", "mine", "event")),
+    (Filters(SESSION, scopes=("project",), tags=("red",), after=REQUESTED_AT), ("procedure",)),
 )
 
 
 def test_every_search_lets_through_exactly_what_the_filters_allow(rig: RecordsRig) -> None:
-    library, forgotten = build_library(rig)
-    records, numbers = rig.records, list(library)
-
-    @given(some_filters)
-    def agrees(filters: Filters) -> None:
-        expected = {number for number, each in library.items() if passes(each, number in forgotten, filters)}
-        matching = records.matching(filters, 1000)
-        assert matching is not None
-        assert sorted(matching) == sorted(expected)
+    number: dict[str, int] = {}
+    for place, (name, fields) in enumerate(LIBRARY.items()):
+        given = {"type": "semantic", "importance": 0.5} | fields
+        memory_id = rig.say(f"lantern: {name}", requested_at=REQUESTED_AT + place, **given)
+        number[name] = rig.number(memory_id)
+        if "gone" in name:
+            rig.do(ForgetMemory(memory_id), session=fields.get("session_id", SESSION))
+    latest = [*reversed([name for name in LIBRARY if name != "event"]), "event"]
+    important = sorted(latest, key=lambda name: -LIBRARY[name].get("importance", 0.5))
+    records = rig.records
+    for filters, names in FILTERED:
+        expected = {number[name] for name in names}
+        assert set(records.matching(filters, 1000) or ()) == expected, filters
         assert not expected or records.matching(filters, len(expected) - 1) is None, "there are more"
         assert set(records.keyword_hits([Phrase("lantern")], filters, 1000)) == expected
-        if own := sorted(each for each in expected if change_of(library[each]).scope == "session"):
-            narrower = replace(filters, scopes=("session",))
-            assert sorted(records.keyword_hits([Phrase("lantern")], narrower, 1000, numbers=own)) == own
-        assert records.ranking_facts(numbers, filters).keys() == records.load(numbers, filters).keys() == expected
-        assert not records.ranking_facts([], filters)
-        assert not records.load([], filters)
-        latest = sorted(expected, key=lambda number: (happened_at(library[number]), number), reverse=True)
-        assert records.top(filters, "latest", 5) == latest[:5]
-        important = sorted(latest, key=lambda number: -change_of(library[number]).importance)
-        assert records.top(filters, "important", 5) == important[:5]
-
-    agrees()
-
-
-@pytest.mark.parametrize("zone", ["America/Los_Angeles", "Pacific/Auckland"])
-def test_an_event_is_found_by_its_day_in_every_zone(
-    zone: str, rig: RecordsRig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    day = datetime(2026, 2, 20)
-    monkeypatch.setenv("TZ", zone)
-    time.tzset()
-    try:
-        event = rig.number(rig.say("the ferry was late", occurred_at=day.replace(tzinfo=UTC).timestamp()))
-        begin, end = day.timestamp(), day.timestamp() + 86_399
-        assert rig.records.matching(Filters(SESSION, after=begin, before=end), 10) == [event]
-        assert rig.records.matching(Filters(SESSION, before=begin - 1), 10) == []
-        assert rig.records.matching(Filters(SESSION, after=end + 1), 10) == []
-    finally:
-        monkeypatch.undo()
-        time.tzset()
+        if len(own := sorted(expected)[::2]) > 1:
+            assert sorted(records.keyword_hits([Phrase("lantern")], filters, 1000, numbers=own)) == own
+        assert records.ranking_facts([*number.values()], filters).keys() == expected
+        assert records.load([*number.values()], filters).keys() == expected
+        assert records.top(filters, "important", 4) == [number[name] for name in important if name in names][:4]
+        if not filters.only_forgotten:  # whose latest are those that were forgotten last
+            assert records.top(filters, "latest", 4) == [number[name] for name in latest if name in names][:4]
+    assert not records.ranking_facts([], ALL)
+    assert not records.load([], ALL)
 
 
 def test_open_ends_are_given_by_their_due_dates_until_they_are_done(rig: RecordsRig) -> None:
@@ -213,79 +161,49 @@ def test_the_words_of_a_question_are_counted_in_each_memory_that_has_any(rig: Re
 
 
 # What was told around a memory
-WHO = (SESSION, OTHER_SESSION, "")
+def test_neighbours_are_the_nearest_episodes_of_a_session_told_within_ten_minutes(rig: RecordsRig) -> None:
+    red: dict[str, Any] = {"tags": ("red",)}
+    told: tuple[tuple[str, float, dict[str, Any]], ...] = (
+        ("first", 0.0, red),
+        ("second", 60.0, {}),
+        ("theirs", 70.0, {"session_id": OTHER_SESSION}),
+        ("a fact", 80.0, {"type": "semantic"}),
+        ("private", 90.0, {"scope": "session"}),
+        ("third", 100.0, red),
+        ("fourth", 120.0, red),
+        ("nobody's", 130.0, {"session_id": ""}),
+        ("nobody's other", 140.0, {"session_id": ""}),
+        ("later", 720.0, {}),
+        ("dated", 2000.0, {"occurred_at": REQUESTED_AT + 1320.0}),
+        ("after it", 1300.0, {}),
+        ("too late", 1921.0, {}),
+        ("last", 1922.0, {}),
+        ("the very last", 1923.0, red),
+        ("and one more", 1924.0, {}),
+    )
+    number = {
+        name: rig.number(rig.say(name, requested_at=REQUESTED_AT + at, **{"type": "episodic", **fields}))
+        for name, at, fields in told
+    }
 
+    def around(*names: str, filters: Filters = ALL, and_theirs: bool = False) -> dict[str, dict[str, int]]:
+        name_of = {each: name for name, each in number.items()}
+        found = rig.records.neighbours([number[name] for name in names], filters, and_theirs=and_theirs)
+        shown = {other for steps in found.steps.values() for other in steps}
+        assert found.facts == (rig.records.ranking_facts(list(shown), filters) if shown else {})
+        return {name_of[each]: {name_of[other]: n for other, n in steps.items()} for each, steps in found.steps.items()}
 
-def conversation(rig: RecordsRig) -> dict[int, Operation]:
-    """Some sessions that tell things in turn, with pauses and dates in them."""
-    chance = np.random.default_rng(7)
-    stored: dict[int, Operation] = {}
-    now = REQUESTED_AT
-    for place in range(80):
-        now += TOGETHER_S * float(chance.choice([0.05, 0.3, 0.6, 2.2]))
-        operation = store_operation(
-            f"op{place}",
-            f"told {place}",
-            requested_at=now,
-            occurred_at=now - 0.8 * TOGETHER_S if place % 7 == 0 else None,
-            session_id=WHO[int(chance.choice([0, 0, 0, 1, 1, 2]))],
-            scope=("project", "session")[int(chance.choice([0, 0, 1]))],
-            type=("episodic", "episodic", "episodic", "semantic")[place % 4],
-            tags=(("red",), ())[place % 3 == 0],
-            importance=(0.2, 0.8)[place % 5 == 0],
-        )
-        stored[keep(rig, operation)] = operation
-    return stored
-
-
-def neighbours_of(number: int, stored: dict[int, Operation], passing: set[int]) -> dict[int, int]:
-    """The contract, said once more in other words."""
-    its = change_of(stored[number])
-    steps: dict[int, int] = {}
-
-    def belongs(other: StoreMemory, at: float) -> bool:
-        together = abs(at - happened_at(stored[number])) <= TOGETHER_S
-        return together and other.type == "episodic" and (other.session_id, other.scope) == (its.session_id, its.scope)
-
-    for direction in (-1, 1):
-        step = 0
-        for distance in range(1, INTERLEAVED + 1):
-            at = number + direction * distance
-            if step < REACH and at in passing and belongs(change_of(stored[at]), happened_at(stored[at])):
-                step += 1
-                steps[at] = step
-    return steps if its.session_id and its.type == "episodic" else {}
-
-
-told_filters = st.builds(
-    Filters,
-    session_id=st.sampled_from([*WHO, "session:nobody"]),
-    scopes=st.sampled_from([(), ("session",), ("project",), ("project", "user")]),
-    types=st.sampled_from([(), ("episodic",), ("semantic",)]),
-    tags=st.sampled_from([(), ("red",), ("red' OR 1=1 --",)]),
-    min_importance=st.sampled_from([0.0, 0.5]),
-    after=st.none() | st.floats(REQUESTED_AT, REQUESTED_AT + 50 * TOGETHER_S),
-)
-
-
-def test_neighbours_are_what_the_rule_says_whatever_is_filtered(rig: RecordsRig) -> None:
-    stored = conversation(rig)
-    assert len(rig.records.neighbours(sorted(stored), ALL).steps) > 15, "there is something to filter"
-
-    @given(told_filters, st.sets(st.sampled_from(sorted(stored)), max_size=12))
-    def agrees(filters: Filters, numbers: set[int]) -> None:
-        passing = set(rig.records.matching(filters, 1000) or ())
-        expected = {number: neighbours_of(number, stored, passing) for number in passing}
-        numbers &= passing  # none is asked for that the filters turn away
-        told = rig.records.neighbours(sorted(numbers), filters)
-        assert told.steps == {number: steps for number, steps in expected.items() if steps and number in numbers}
-        theirs = rig.records.neighbours(sorted(numbers), filters, and_theirs=True).steps
-        wanted = numbers | {other for steps in told.steps.values() for other in steps}
-        assert theirs == {number: steps for number, steps in expected.items() if steps and number in wanted}
-        assert set(told.facts) == {other for steps in told.steps.values() for other in steps} <= passing
-        assert told.facts == (rig.records.ranking_facts(list(told.facts), filters) if told.facts else {})
-
-    agrees()
+    second = {"second": {"first": 1, "third": 1}}
+    assert around("second") == second, "the fourth is farther than four rows"
+    third, fourth = {"third": {"second": 1, "fourth": 1}}, {"fourth": {"third": 1, "later": 1}}
+    assert around("third", "a fact", "private", "nobody's") == third
+    assert around("fourth") == fourth, "of ten minutes later, and no more"
+    assert around("third", and_theirs=True) == second | third | fourth
+    assert around("later") == {"later": {"fourth": 1, "dated": 1, "after it": 2}}, "by its date"
+    assert around("dated") == {"dated": {"later": 1, "after it": 1}}, "not one of ten minutes and a second later"
+    assert around("and one more") == {"and one more": {"the very last": 1, "last": 2}}, "two on each side"
+    assert around("fourth", "second", filters=Filters(SESSION, tags=("red",))) == {"fourth": {"third": 1}}
+    assert around("private", "theirs", filters=Filters(OTHER_SESSION)) == {}
 
 
 # --- Words that are in thousands of memories: what is found by them, and that nothing is lost for being common.
