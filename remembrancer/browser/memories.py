@@ -90,8 +90,8 @@ def filters_of(view: View) -> dict[str, Any]:
 
 
 async def search(view: View, refused: str = "") -> Response:
-    """The memories that match a query (all open ends if it asks for them) or have it as their id, or the latest; as
-    JSON Lines for an export. `refused`: the reason why the text typed under *Add a memory* was not stored."""
+    """The memories that match a query (all open ends if it asks for them) or have it as their id, or the latest.
+    `refused`: the reason why the text typed under *Add a memory* was not stored."""
     question, source, filters = view.asked("q"), view.asked("source"), filters_of(view)
     asks_for_all = asks_for_open_ends(question) and not (filters["kinds"] or source)
     order: Order = "due" if asks_for_all else next((each for each in ORDERS if each == view.asked("order")), "latest")
@@ -133,10 +133,6 @@ async def search(view: View, refused: str = "") -> Response:
         values["memories"] = page = listed.memories[:PAGE]
         if len(listed.memories) > PAGE or listed.more:
             values["more"] = view.at("/", **{**view.request.query_params, "past": past + len(page)})
-    if view.request.url.path.endswith("/export"):
-        lines = b"".join(msgspec.json.encode(each) + b"\n" for each in values["memories"])
-        headers = {"Content-Disposition": 'attachment; filename="memories.jsonl"'}
-        return Response(lines, media_type="application/jsonl", headers=headers)
     return view.page("search.html", 400 if refused else 200, **values, done=await done_of(view))
 
 
@@ -396,7 +392,6 @@ def day_of(text: str) -> float | None:
 
 PAGES: Final[dict[tuple[str, str], Handler]] = {
     ("GET", "/"): search,
-    ("GET", "/export"): search,
     ("GET", "/memory/{memory}"): memory,
     ("POST", "/memory/{memory}/edit"): edit,
     ("POST", "/memory/{memory}/erase"): erase,

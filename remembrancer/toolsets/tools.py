@@ -314,8 +314,8 @@ def tool(
 
     def register(handler: Handler[P]) -> Handler[P]:
         arguments, run = _declared(handler, rename)
-        decoder, toolset = ArgumentDecoder(arguments, aliases), _toolset_of(handler.__module__)
-        _register(Tool(handler.__name__, toolset, description, decoder, run, **hints), handler.__module__)
+        decoder = ArgumentDecoder(arguments, aliases)
+        _register(handler.__module__, handler.__name__, description, decoder, run, **hints)
         return handler
 
     return register
@@ -354,8 +354,7 @@ def derived_tool(
         answer = await run_handler(call, handler_arguments(**values))
         return {answer_names.get(each, each): value for each, value in answer.items()}
 
-    decoder = ArgumentDecoder(arguments)
-    _register(Tool(name, _toolset_of(module), description, decoder, run, **hints), module)
+    _register(module, name, description, ArgumentDecoder(arguments), run, **hints)
 
 
 def _declared(
@@ -379,16 +378,12 @@ def _declared(
     return made, run
 
 
-def _toolset_of(module: str) -> str:
-    return module.split(".")[-2]
-
-
-def _register(made: Tool[Any], module: str) -> None:
-    """Raises `ValueError` if the toolset already has a tool of that name."""
-    key = made.toolset, made.name
-    if key in _registered:
-        raise ValueError(f"two tools of the toolset {made.toolset} have the name {made.name}: see {module}")
-    _registered[key] = made
+def _register(module: str, name: str, *fields: Any, **hints: Any) -> None:
+    """Register a tool in the toolset of its module. Raises `ValueError` if that has one of this name already."""
+    toolset = module.split(".")[-2]
+    if (toolset, name) in _registered:
+        raise ValueError(f"two tools of the toolset {toolset} have the name {name}: see {module}")
+    _registered[toolset, name] = Tool(name, toolset, *fields, **hints)
 
 
 def load_tools() -> list[Tool[Any]]:

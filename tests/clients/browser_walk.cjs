@@ -77,10 +77,8 @@ const walks = {
   },
   // Each action that the first walk has not, with its undoing; another tab shows what comes of it.
   async actions(browser) {
-    const ids = [];
-    for (const name of ["north", "south", "west"]) ids.push(await store(`The ${name} gate is open`));
-    await store("Apples are red, and nothing about doors is said here");
-    const page = await opened(browser, { acceptDownloads: true }), other = await page.context().newPage();
+    for (const name of ["north", "south", "west"]) await store(`The ${name} gate is open`);
+    const page = await opened(browser), other = await page.context().newPage();
     const base = page.url().replace(/\/$/, "");
     const open = (at) => at.locator("#results .card a.text", { hasText: "gate is open" });
     const tick = async (...names) => { for (const name of names) await page.locator(".card", { hasText: `The ${name} gate` }).locator("input").check(); };
@@ -103,23 +101,6 @@ const walks = {
     assert.strictEqual(await page.inputValue("#q"), "gate");
     await undo(page);
     await page.goto(base + "/");
-    // Several are moved to the user, and back.
-    await tick("north", "west");
-    await press(page, "For all my projects", "Moved: 2 memories");
-    await page.goto(base + "/?scope=user");
-    assert.strictEqual(await open(page).count(), 2);
-    await page.goBack();
-    await undo(page);
-    await page.goto(base + "/?scope=user");
-    assert.strictEqual(await open(page).count(), 0);
-    // One is moved, comes back by Undo, is no longer true, and is again.
-    await page.goto(`${base}/memory/${ids[0]}`);
-    for (const [name, said] of [["For all my projects", "Moved."], ["No longer true", "Marked as no longer true."], ["Forget", "Forgotten."]]) {
-      await press(page, name, said);
-      await page.keyboard.press("u");
-      await page.getByText("Undone.").waitFor(WAIT);
-    }
-    assert.match(await page.locator(".memory .about").innerText(), /project/);
     // A double click decides once, and is undone.
     const [old, replacing] = [await store("The gate bell rings at six"), await store("The gate bell rings at nine now")];
     await call("update_memory", { memory_id: replacing, add_links: [{ relation: "contradicts", target: old }] });
@@ -137,7 +118,7 @@ const walks = {
     await page.getByText("Consolidation of 2 memories").waitFor(WAIT);
     await press(page, "undo all of it", "All of it was undone.");
     await other.getByText("The old gate squeaks").first().waitFor(WAIT);
-    // Filters are in the address, and what is shown is exported.
+    // Filters are in the address, beside what was typed.
     await page.goto(base + "/");
     await page.fill("#q", "gate");
     await page.locator("#results .why").first().waitFor(WAIT);
@@ -145,18 +126,7 @@ const walks = {
     await page.selectOption("select[name=scope]", "project");
     await page.waitForURL(/scope=project/, WAIT);
     await page.waitForURL(/q=gate/, WAIT);
-    await page.locator("#results .why").first().waitFor(WAIT);
-    const shown = await page.locator("#results > .cards .card, #results .weaker .card").count(), coming = page.waitForEvent("download", WAIT);
-    await page.getByText("Export these").click();
-    const lines = fs.readFileSync(await (await coming).path(), "utf8").trim().split("\n").map((line) => JSON.parse(line));
-    assert.strictEqual(lines.length, shown);
-    // Why not this one?
-    const apples = (await (await page.request.get(base + "/?q=apples")).text()).match(/memory:[0-9A-Z]{26}/)[0];
-    await page.getByText("What was left out, and why").click();
-    await page.fill("input[name=not]", apples);
-    await page.getByRole("button", { name: "Ask" }).click();
-    await page.locator(".answer").waitFor(WAIT);
-    assert.match(await page.locator(".answer").innerText(), /considered|in the answer|shown instead/);
+    await page.getByText("Filters: 1").waitFor(WAIT);
   },
   // Two tabs, the gateway killed under them: they connect again, and hear what is stored then.
   async killed(browser) {

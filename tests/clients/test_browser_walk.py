@@ -55,7 +55,7 @@ def walk(door: Door, which: str, folder: Path) -> None:
 
 WALKS = {
     "person": "a person finds, corrects and undoes, and watches a session store",
-    "actions": "several are moved, forgotten and exported, and a run is undone, as another tab shows",
+    "actions": "several are forgotten, and a run is undone, as another tab shows",
     "killed": "two open pages connect again when the gateway was killed",
     "pages": "every page is accessible in any light, fits a phone and works without scripts",
     "card": "a card in a conversation is corrected, undone and explained",

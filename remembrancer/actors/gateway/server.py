@@ -18,7 +18,7 @@ from remembrancer.actors.gateway.subscriptions import SessionWatcher, Subscripti
 from remembrancer.protocol.errors import InternalError, InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.gateway_link import UNAVAILABLE
 from remembrancer.toolsets.memory.prompts import find_prompt, message_of, prompts_for
-from remembrancer.toolsets.memory.resources import FIXED, RESOURCES, TEMPLATES, Content, Resources, quoted
+from remembrancer.toolsets.memory.resources import FIXED, RESOURCES, TEMPLATES, Content, Resources
 from remembrancer.toolsets.tools import COMPLETE, error_envelope, instructions_of
 
 NAME: Final = "remembrancer"
@@ -122,7 +122,7 @@ class Handlers:
         try:
             return await self._resources.read(await context.session.caller(), uri, context.received_at)
         except NotFound as error:
-            raise NotFound(error.message, details={**error.details, "uri": quoted(uri)}) from error
+            raise NotFound(error.message, details={**error.details, "uri": uri[:200]}) from error
 
     async def list_prompts(self, ctx: Context, _: mcp.PaginatedRequestParams | None) -> Any:
         prompts = prompts_for(request_context(ctx).session.tools)

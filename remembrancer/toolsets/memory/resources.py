@@ -35,7 +35,6 @@ PREFERENCES: Final = "memory://user/preferences"
 MEMORY_START: Final = "memory://memory/"
 MEMORY_TEMPLATE: Final = MEMORY_START + "{id}"
 FIXED: Final = (STATUS, SUMMARY, GRAPH, PREFERENCES)
-LONGEST_QUOTED: Final = 200
 R = TypeVar("R")
 
 
@@ -47,16 +46,6 @@ def memory_id_in(uri: str) -> str | None:
         return id_or_part(unquote(uri.removeprefix(MEMORY_START)), field="uri")  # its colon may be escaped
     except InvalidInput:
         return None
-
-
-def quoted(uri: str) -> str:
-    """The URI for an error message, cut if it is longer than any valid one."""
-    return uri if len(uri) <= LONGEST_QUOTED else f"{uri[:LONGEST_QUOTED]}…"
-
-
-def unknown_resource(uri: str) -> str:
-    bare = MEMORY_PREFIX + "<ULID>"
-    return f"there is no resource {shown(uri)}: the resources are {', '.join(FIXED)} and {MEMORY_TEMPLATE} (id: {bare})"
 
 
 RELATIONSHIPS_SHOWN: Final = 5
@@ -207,7 +196,8 @@ class Resources:
             return await self._call("get_memory_status", {}, caller, received_at)
         memory_id = memory_id_in(uri)
         if memory_id is None:
-            raise NotFound(unknown_resource(uri), field="uri")
+            known = f"the resources are {', '.join(FIXED)} and {MEMORY_TEMPLATE} (id: {MEMORY_PREFIX}<ULID>)"
+            raise NotFound(f"there is no resource {shown(uri)}: {known}", field="uri")
         return await self._call("get_memory", {"memory_id": memory_id, "detail": True}, caller, received_at)
 
     async def _call(self, name: str, arguments: dict[str, Any], caller: Caller, received_at: float) -> Content:
