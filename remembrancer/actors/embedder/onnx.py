@@ -40,8 +40,6 @@ _SPIN_US: Final = "200"
 _SLOWER: Final = ["SkipLayerNormFusion"]
 """onnxruntime's fused operator for an addition and a normalisation takes five times as long as the two operators, a
 fifth of the whole time of a text."""
-_QUANTISED: Final = (b"QuantizeLinear", b"DequantizeLinear", b"MatMulInteger")
-"""Operators that identify a quantised graph."""
 
 
 class OnnxEngine(Engine):
@@ -173,9 +171,7 @@ def _local(directory: Path) -> tuple[Path, ModelIdentity, ModelTokenizer]:
     window = _read_json(directory / "sentence_bert_config.json").get("max_seq_length", DEFAULT_WINDOW)
     # Large weights are beside the graph.
     digest = sha256_of([weights, *sorted(directory.glob("model.onnx[._]data*"))])
-    graph = weights.read_bytes()
-    quantised = "int8" if any(operator in graph for operator in _QUANTISED) else "float32"
-    precision = PRECISION if digest == WEIGHTS_SHA256 else quantised
+    precision = PRECISION if digest == WEIGHTS_SHA256 else "float32"
     name, revision = directory.resolve().name, digest[:REVISION_DIGITS]
     return weights, ModelIdentity("onnx", name, revision, precision, 0, int(window)), local_tokenizer(directory)
 

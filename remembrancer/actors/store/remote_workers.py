@@ -27,7 +27,6 @@ from remembrancer.protocol.work import AskWorker, ModelIdentity, WorkerState, fr
 
 PING_S: Final = 1.0
 LISTEN_RETRY_S: Final = 5.0
-MAX_CREDIT: Final = 256
 SHOWN_CHARACTERS: Final = 300
 """The length to which a worker's own text is cut before it is shown."""
 
@@ -210,8 +209,7 @@ class RemoteWorkers:
             return
         self._refusals.pop(connection.peer.key, None)
         logger.info("an embedder on another host is working", extra={"worker": connection.peer.name})
-        credit = max(1, min(state.credit, MAX_CREDIT))
-        self._scheduler.hear(connection.peer, msgspec.structs.replace(state, credit=credit))
+        self._scheduler.hear(connection.peer, state)
 
     async def _watch(self, connection: _Connection) -> None:
         peer, router = connection.peer, self.router

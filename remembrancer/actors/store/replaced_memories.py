@@ -37,7 +37,6 @@ from remembrancer.protocol.writes import (
     Operation,
     StoredResult,
     StoreMemory,
-    UpdateMemory,
     memory_id_of,
 )
 
@@ -68,9 +67,6 @@ class ReplacedMemories:
 
     def __init__(self) -> None:
         self._stored_by: OrderedDict[str, str] = OrderedDict()
-        self._changed_by: OrderedDict[str, str] = OrderedDict()
-        """The session that last changed a memory. It has just read the memory, so it is not told that it is
-        outdated."""
         self._pending: OrderedDict[str, list[NearMemory]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -119,9 +115,6 @@ class ReplacedMemories:
         with self._lock:
             for session_id, pending in self._pending.items():
                 self._pending[session_id] = [each for each in pending if each.memory_id != changed]
-            if isinstance(operation.change, UpdateMemory):
-                self._changed_by[operation.change.memory_id] = operation.session_id
-                _keep_last(self._changed_by, MAX_REMEMBERED)
             if isinstance(reply, Applied) and isinstance(reply.result, StoredResult):
                 if not (reply.replayed or reply.result.already_known):
                     self._stored_by[reply.result.memory_id] = operation.session_id
@@ -137,7 +130,7 @@ class ReplacedMemories:
                 if each.probability < PROBABLE:
                     continue
                 session_id = self._stored_by.pop(each.later.id, None)
-                if session_id is None or session_id == self._changed_by.get(each.earlier.id):
+                if session_id is None:
                     continue  # already told, or the session is unknown
                 near = self._pending.setdefault(session_id, [])
                 if len(near) < MAX_PENDING_REPORTS:

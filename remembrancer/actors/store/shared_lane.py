@@ -79,7 +79,6 @@ from remembrancer.protocol.writes import (
 FORMAT: Final = 7
 """The format of entries and of the rules for applying them; a release that changes either increases it. Release 0.2.0
 has format 3, in which a text that was promoted twice was stored twice."""
-PAGE: Final = 1000
 MAX_SNAPSHOT_BYTES: Final = 1 << 30
 """A snapshot is held in memory about three times, and a seal has at most 2 GiB."""
 STOPS: Final = (JournalChanged, EntryDamaged, SchemaTooNew)
@@ -410,7 +409,7 @@ class SharedLane(Records):
         is_last = False
         try:
             while not is_last or self.mark.position < position:
-                page = self._ask(self.journal.read(self.name, after=self.mark, limit=PAGE))
+                page = self._ask(self.journal.read(self.name, after=self.mark))
                 outcomes = self._apply_page(page, own) | outcomes
                 is_last = page.is_last
         except STOPS as error:
