@@ -8,7 +8,7 @@ import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 
@@ -21,7 +21,6 @@ from remembrancer.actors.store.records.sqlite_file import Query
 from remembrancer.actors.store.records.sqlite_records import Reader, Records, apply_each
 from remembrancer.actors.store.records.types import RECORDS, USER, Outcome
 from remembrancer.actors.store.replaced_memories import ReplacedMemories
-from remembrancer.actors.store.shared_lane import SharedLane
 from remembrancer.actors.store.spaces import HomeSpaces, Lanes, scrub_spaces
 from remembrancer.memory.changes import MOVE_UNDONE, is_visible, standing, unknown_memory
 from remembrancer.protocol.errors import UNREADABLE, Failure, FileLocked, InvalidInput, NotFound, RemembrancerError
@@ -48,6 +47,9 @@ from remembrancer.protocol.writes import (
     WriteNote,
     memory_id_of,
 )
+
+if TYPE_CHECKING:
+    from remembrancer.actors.store.shared_lane import SharedLane
 
 NOT_THE_USERS: Final = InvalidInput("this token may not see the user's memories: use scope project or session")
 SHARED: Final = (
@@ -260,8 +262,8 @@ class MemoryWriter:
             operation = _move_back(connection, seen, operation)
             source, destination = self._place(connection, query, lanes, seen, operation)
             for lane in (source, destination):
-                if isinstance(lane, SharedLane):
-                    return Forwarded(lane, operation)
+                if lane.is_shared:
+                    return Forwarded(cast("SharedLane", lane), operation)
             outcome = source.apply_in(connection, operation, destination)
         except RemembrancerError as refusal:
             return refusal
