@@ -1,8 +1,7 @@
-"""Measures code search: `python -m bench.code QUESTIONS PACKAGES [--words]`.
+"""Measures code search: `python -m bench.code QUESTIONS PACKAGES`.
 
-It reports NDCG@10 over files, each ranked by its best chunk, and for comparison BM25 of SQLite, the default model's
-vectors, and the two fused, over the same chunks. PACKAGES is a folder with the unpacked packages of the questions, each
-under its name (`aiohttp/` or `aiohttp-3.13.3/`). `--words` leaves out vectors, which take minutes.
+It reports NDCG@10 over files, each ranked by its best chunk, and for comparison BM25 of SQLite over the same chunks.
+PACKAGES is a folder with the unpacked packages of the questions, each under its name (`aiohttp/` or `aiohttp-3.13.3/`).
 """
 
 import argparse
@@ -17,25 +16,20 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from bench.baselines import PassageVectors, WordIndex, fused
+from bench.baselines import WordIndex
 from bench.measures import Answered, percentages
-from remembrancer.actors.embedder.engine import Engine
-from remembrancer.actors.embedder.workers import load_engine
 from remembrancer.actors.index_file import CodeWriter
 from remembrancer.actors.store.file_index import CodeIndex
 from remembrancer.code.reader import ReadFile, read_file
 from remembrancer.code.tree import Tree
-from remembrancer.config.settings import Settings
 
 DEPTH: Final = 10
 CANDIDATES: Final = 200
-"""The number of chunks from a baseline; each file counts with its best one."""
+"""The number of chunks from the baseline; each file counts with its best one."""
 SHOWN: Final = ("NDCG@10", "any@1")
-THREADS: Final = 2
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -71,8 +65,8 @@ class Figures:
         self.indexed_s = 0.0
 
 
-def ask_all(package: Package, folder: Path, database: Path, engine: Engine | None, figures: Figures) -> None:
-    """Index a package in a folder, and record the answers of every system to its questions."""
+def ask_all(package: Package, folder: Path, database: Path, figures: Figures) -> None:
+    """Index a package in a folder, and record the answers of both systems to its questions."""
     began = time.perf_counter()
     base = next(each for each in (folder / package.name, folder / f"{package.name}-{package.version}") if each.is_dir())
     tree = Tree(str(base / package.root))
@@ -84,16 +78,11 @@ def ask_all(package: Package, folder: Path, database: Path, engine: Engine | Non
     files, texts = zip(*_texts_of(read), strict=True)
     figures.lines += sum(text.count("\n") + 1 for text in texts)
     words = WordIndex(texts)
-    vectors = None if engine is None else _embedded(texts, files, engine)
     for question in package.questions:
         began = time.perf_counter()
         ranked = {"remembrancer": [each.file_path for each in index.search(question.query, DEPTH)]}
         figures.query_s.append(time.perf_counter() - began)
-        rankings = {"bm25": words.rank(question.query, CANDIDATES)}
-        if engine is not None and vectors is not None:
-            rankings["vectors"] = vectors.rank(engine.embed_questions([question.query])[0], CANDIDATES)
-            rankings["rrf"] = fused([rankings["bm25"], rankings["vectors"]], CANDIDATES)
-        ranked |= {system: list(dict.fromkeys(files[place] for place in places)) for system, places in rankings.items()}
+        ranked["bm25"] = list(dict.fromkeys(files[place] for place in words.rank(question.query, CANDIDATES)))
         wanted = frozenset((*question.relevant, *question.secondary))
         for system, found in ranked.items():
             labels = tuple((Path(package.root) / each).as_posix() for each in found[:DEPTH])
@@ -108,30 +97,17 @@ def _texts_of(read: Sequence[ReadFile]) -> Iterator[tuple[str, str]]:
             yield file.path, zlib.decompress(chunk.text).decode()
 
 
-def _embedded(texts: Sequence[str], files: Sequence[str], engine: Engine) -> PassageVectors:
-    """Embed chunks, each preceded by its path; the model reads as much as fits its window."""
-    shown = [f"{file}\n{text[:2000]}" for file, text in zip(files, texts, strict=True)]
-    by_length = sorted(range(len(shown)), key=lambda place: len(shown[place]))
-    rows = np.zeros((len(shown), engine.identity.dimensions), np.float32)
-    for start in range(0, len(shown), 32):
-        places = by_length[start : start + 32]
-        rows[places] = engine.embed_passages([shown[place] for place in places])
-    return PassageVectors(rows, np.arange(len(shown)), len(shown))
-
-
 def main() -> None:
     """Measure, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("questions", type=Path)
     parser.add_argument("packages", type=Path)
-    parser.add_argument("--words", action="store_true", help="no vectors")
     given = parser.parse_args()
     data = msgspec.json.decode(given.questions.read_bytes(), type=Data)
-    engine = None if given.words else load_engine(Settings(), THREADS)
     figures = Figures()
     with tempfile.TemporaryDirectory() as databases:
         for place, package in enumerate(data.packages):
-            ask_all(package, given.packages, Path(databases, f"{place}.db"), engine, figures)
+            ask_all(package, given.packages, Path(databases, f"{place}.db"), figures)
     table = Table("system, in per cent", *SHOWN, title=f"{len(figures.query_s)} questions")
     for system, answers in figures.answers.items():
         table.add_row(system, *(f"{percentages(answers)[each]:.1f}" for each in SHOWN))

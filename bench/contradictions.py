@@ -1,6 +1,6 @@
 """Checks the pairs in Review: memories that contradict each other without their sessions knowing.
 
-`python -m bench.contradictions [FILE …] [--show]`
+`python -m bench.contradictions [FILE …]`
 
 FILE is a week (`bench/datasets.py`), as read by `bench.replaced`, or has pairs that are told on one day, in the form of
 `one_day.txt`; that and `contradictions.txt`, whose pairs were not used for fitting, are always included. A project's
@@ -68,7 +68,7 @@ async def play(running: Runtime, directory: Path, haystack: Haystack) -> set[tup
     return {(pair["older"], pair["newer"]) for pair in json.loads(out)["contradictions"]}
 
 
-def figures_of(haystacks: Sequence[Haystack], shown: Sequence[set[tuple[str, str]]], *, show: bool) -> list[Figure]:
+def figures_of(haystacks: Sequence[Haystack], shown: Sequence[set[tuple[str, str]]]) -> list[Figure]:
     """Return, by author and for all, the numbers of true pairs, of those found, and of wrong pairs shown."""
     rows: dict[str, list[int]] = {}
     for haystack, pairs in zip(haystacks, shown, strict=True):
@@ -80,9 +80,6 @@ def figures_of(haystacks: Sequence[Haystack], shown: Sequence[set[tuple[str, str
         )
         right = {frozenset(pair) for pair in pairs} & ways
         wrong = {frozenset(pair) for pair in pairs} - ways - undecided
-        if show:
-            for mark, several in (("wrong", wrong), ("missed", ways - right)):
-                print(*(f"{mark}: {' | '.join(sorted(pair))}" for pair in several), sep="\n")
         for name in (haystack.author, "all"):
             row = rows.setdefault(name, [0, 0, 0])
             for place, number in enumerate((len(ways), len(right), len(wrong))):
@@ -99,7 +96,6 @@ def main() -> None:
     """Print the share of contradictions that is found, and the share of wrong pairs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", type=Path)
-    parser.add_argument("--show", action="store_true", help="name the pairs that are wrong or missed")
     given = parser.parse_args()
     haystacks = [
         haystack
@@ -107,7 +103,7 @@ def main() -> None:
         for haystack in (weeks if path.suffix == ".json" else read_pairs)(path)
     ]
     shown = asyncio.run(play_in_projects(haystacks, play))
-    print_figures(figures_of(haystacks, shown, show=given.show))
+    print_figures(figures_of(haystacks, shown))
 
 
 if __name__ == "__main__":

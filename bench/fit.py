@@ -29,7 +29,7 @@ from sklearn.linear_model import LogisticRegression
 from bench.datasets import Haystack, Question, load_sets
 from bench.in_process import Asking, Sets, arguments
 from bench.joined import read_joined
-from bench.measures import Answered, calibration_error, percentages
+from bench.measures import Answered, percentages
 from remembrancer.actors.embedder.workers import load_engine
 from remembrancer.config.settings import Settings
 from remembrancer.memory.features import NAMES
@@ -209,17 +209,6 @@ def threshold(sets: Mapping[str, Sequence[Judged]], fitted: Fitted) -> float:
     return math.floor(least * 1e5) / 1e5
 
 
-def as_shown(of_set: Sequence[Judged], fitted: Fitted, least: float) -> tuple[float, float, float]:
-    """Return the calibration error of the results shown, their number a question, and the share of wrong ones."""
-    shown: list[tuple[float, bool]] = []
-    for each in of_set:
-        chances = probabilities(each, fitted) if len(each.table) else np.zeros(0)
-        order = [place for place in np.argsort(-chances)[:10] if chances[place] >= least]
-        shown += [(float(chances[place]), bool(each.answers[place])) for place in order]
-    wrong = sum(not right for _, right in shown) / max(1, len(shown))
-    return calibration_error(shown) or 0.0, len(shown) / max(1, len(of_set)), 100 * wrong
-
-
 def fitted_on(sets: Mapping[str, Sequence[Judged]], without: Collection[str] = ()) -> Fitted:
     """Return the weights and the calibration."""
     weights = fit(sets.values(), without)
@@ -237,13 +226,12 @@ def report(sets: Mapping[str, Sequence[Judged]], *, drop: bool) -> Fitted:
     print("weights", whole.weights)
     print(f"slope {whole.slope}, competition {whole.competition}, intercept {whole.intercept}, threshold {least}")
     columns = ("NDCG@10", "any@1", "any@5", "never", "stale first")
-    print(f"{'set':12} | all sets: {', '.join(columns)} | left out: the same; calibration error, shown, wrong in %")
+    print(f"{'set':12} | all sets: {', '.join(columns)} | left out: the same")
     for name, of_set in sets.items():
         left_out = fitted_on({other: each for other, each in sets.items() if other != name})
-        error, shown, wrong = as_shown(of_set, left_out, least)
         lines = [figures_of(of_set, column_of(each.weights)) for each in (whole, left_out)]
         texts = ["  ".join(f"{each[column]:5.1f}" for column in columns) for each in lines]
-        print(f"{name:12} | {texts[0]} | {texts[1]}; {error:5.3f}  {shown:4.1f}  {wrong:4.1f}", flush=True)
+        print(f"{name:12} | {texts[0]} | {texts[1]}", flush=True)
     if drop:
         full = {name: figures_of(of_set, column_of(whole.weights))["NDCG@10"] for name, of_set in sets.items()}
         print("NDCG@10 lost without each feature")

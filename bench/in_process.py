@@ -22,7 +22,7 @@ import numpy as np
 
 from bench.baselines import WordIndex, rank_all, read_passages
 from bench.datasets import OWN_SETS, Haystack, Item, Question, load_sets
-from bench.measures import NAMES, Answered, by_kind, percentages
+from bench.measures import NAMES, Answered, percentages
 from remembrancer.actors.embedder.engine import Engine, scale_of
 from remembrancer.actors.embedder.workers import load_engine, passages_of
 from remembrancer.actors.store.records.found_entities import find_names
@@ -227,7 +227,6 @@ def _line(name: str, answers: Sequence[Answered]) -> str:
 def main() -> None:
     """Ask all questions, and print the figures."""
     parser = arguments(__doc__)
-    parser.add_argument("--kinds", action="store_true", help="also by the kind of question")
     parser.add_argument("--baselines", action="store_true", help="also of words and of vectors alone")
     given = parser.parse_args()
     sets = Sets(given.files, given.kept)
@@ -243,7 +242,7 @@ def main() -> None:
             for system, found in asking.baselines().items() if given.baselines else ():
                 baselines.setdefault(system, []).extend(found)
         print(_line(name, answers), flush=True)
-        for label, its in {**baselines, **(by_kind(answers) if given.kinds else {})}.items():
+        for label, its in baselines.items():
             print(_line(f"  {label}", its), flush=True)
 
 

@@ -73,18 +73,6 @@ def by_kind(answers: Sequence[Answered]) -> dict[str, list[Answered]]:
     return {kind: [answer for answer in answers if answer.kind == kind] for kind in kinds}
 
 
-BINS: Final = 10
-
-
-def calibration_error(shown: Iterable[tuple[float, bool]]) -> float | None:
-    """Return the expected calibration error of results, each with its probability and whether it is right, over ten
-    bins of equal width (Naeini et al., 2015); None if there are none."""
-    bins: dict[int, list[float]] = {}
-    for probability, right in shown:
-        bins.setdefault(min(BINS - 1, int(probability * BINS)), []).append(probability - right)
-    return sum(abs(sum(each)) for each in bins.values()) / sum(map(len, bins.values())) if bins else None
-
-
 def percentile(values: Sequence[float], share: float) -> float:
     """Return the smallest value that is not below `share` of them (nearest rank)."""
     if not values:

@@ -1,11 +1,10 @@
-"""Tests memory at the moment of action: `python -m bench.moments [FILE …] [--wrong]`.
+"""Tests memory at the moment of action: `python -m bench.moments [FILE …]`.
 
 FILE (default: `bench/moments.jsonl`, the days of two projects) has one array a line: `["project", name, about]` begins
 a project, `["m", id, kind, text]` is a memory of it, `["$", command, id…]` a command and `[">", path, old, new, id…]`
 an edit, each with its relevant memories. All memories are stored in one session; then another session announces each
 action in random order, as the hook of `PreToolUse` does, as if nothing had been given before. Figures: the share of
-actions with relevant memories that are given them, and the share of other actions that are given any. `--wrong` prints
-the actions with wrong results.
+actions with relevant memories that are given them, and the share of other actions that are given any.
 """
 
 import argparse
@@ -101,7 +100,6 @@ def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", type=Path, nargs="*", metavar="FILE", default=[OWN])
-    parser.add_argument("--wrong", action="store_true", help="print what is told wrongly, or not")
     asked = parser.parse_args()
     played = [
         each
@@ -111,10 +109,6 @@ def main() -> None:
     projects = list(dict.fromkeys(each.project for each in played))
     rows = [row for name in projects for row in figures([each for each in played if each.project == name], name)]
     print_figures([*rows, *figures(played, "all")])
-    if asked.wrong:
-        for each in played:
-            if each.bearing.isdisjoint(each.told) and (each.bearing or each.told):
-                print(each)
 
 
 if __name__ == "__main__":

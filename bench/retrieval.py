@@ -1,4 +1,4 @@
-"""Measures the quality of recall: `python -m bench.retrieval --data FILE … [--only N] [--json]`.
+"""Measures the quality of recall: `python -m bench.retrieval --data FILE … [--only N]`.
 
 FILE is LongMemEval, LoCoMo or invented weeks (`bench/datasets.py`). Each question (or conversation, or project of a
 week) is a project of a temporary runtime; its events are stored by `store_memory` with their dates, embedded, and asked
@@ -9,7 +9,6 @@ are left out.
 import argparse
 import asyncio
 import functools
-import json
 import sys
 import time
 from collections import defaultdict
@@ -94,14 +93,10 @@ async def play(running: Runtime, directory: Path, haystack: Haystack, *, engine:
     return measured
 
 
-def print_figures(measured: Sequence[Measured], *, as_json: bool) -> None:
+def print_figures(measured: Sequence[Measured]) -> None:
     """Print the figures of each system, and ours by the kind of question; shares are in per cent."""
     answers = {system: [one for each in measured for one in each.answers[system]] for system in measured[0].answers}
     times = [ms for each in measured for ms in each.recall_ms]
-    if as_json:
-        systems = {name: percentages(its) for name, its in answers.items()}
-        print(json.dumps({"questions": len(times), "systems": systems}))
-        return
     console = Console(width=None if sys.stdout.isatty() else 132)
     changed = sum(bool(each.stale) for each in answers[OURS])
     table = Table(f"{len(times)} questions, in per cent", *NAMES, f"stale first, of {changed}")
@@ -122,7 +117,6 @@ def main() -> None:
         "--data", type=Path, nargs="+", required=True, metavar="FILE", help="JSON, or that packed by xz or gzip"
     )
     parser.add_argument("--only", type=int, metavar="N", help="the first N questions alone")
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     given = parser.parse_args()
     read = [each for path in given.data for haystacks in load_sets(path).values() for each in haystacks]
     haystacks = list(first_questions(read, given.only))
@@ -131,7 +125,7 @@ def main() -> None:
     for first in range(0, len(haystacks), TOGETHER):
         batch = haystacks[first : first + TOGETHER]
         measured += asyncio.run(play_in_projects(batch, play_one, content_limit_bytes=str(CONTENT_LIMIT_BYTES)))
-    print_figures(measured, as_json=given.json)
+    print_figures(measured)
 
 
 if __name__ == "__main__":

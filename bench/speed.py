@@ -1,4 +1,4 @@
-"""Measures speed and size: `python -m bench.speed [--only NAME …] [--json]`, through a real stdio client.
+"""Measures speed and size: `python -m bench.speed [--only NAME …]`, through a real stdio client.
 
 Each figure is a median (or the named percentile) on this machine, compared with the project's goal.
 """
@@ -14,7 +14,6 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final
 
-import msgspec
 import psutil
 
 from bench.client import StdioClient
@@ -272,10 +271,6 @@ async def main(arguments: argparse.Namespace) -> list[Figure]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="+", choices=list(MEASUREMENTS), help="measure these alone")
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     options = parser.parse_args()
     measured = asyncio.run(main(options))
-    if options.json:
-        print(msgspec.json.encode(measured).decode())
-    else:
-        print_figures(measured)
+    print_figures(measured)
