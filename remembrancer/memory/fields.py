@@ -56,15 +56,6 @@ def _fitting(both: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
     return both if len(encode_object(both)) <= MAX_OBJECT_BYTES else known
 
 
-def _labels(known: SourceRef, again: SourceRef) -> SourceRef:
-    """A source to which the other's label is added, as far as it fits."""
-    before = known.label or ""
-    both = "; ".join(label for label in (before, again.label) if label)
-    if not again.label or again.label in before.split("; ") or len(both) > MAX_NAME:
-        return known
-    return msgspec.structs.replace(known, label=both)
-
-
 class Field(NamedTuple):
     """A field of a memory.
 
@@ -90,7 +81,7 @@ FIELDS: Final = (
     Field("tags", "tags", join=_union(MAX_TAGS), is_searched=True),
     Field("metadata", "object", join=lambda known, again: _fitting({**known, **again}, known)),
     Field("related_entities", "entities", join=_union(MAX_ENTITIES)),
-    Field("source", "source", join=_labels),
+    Field("source", "source"),
     Field("type", "word"),
     Field("kind", "word", is_detail=True),
     Field("summary", "line", MAX_SUMMARY, _first, is_searched=True, is_clearable=True, is_detail=True),

@@ -100,34 +100,30 @@ def edited(text: str, content: str, mode: Literal["append", "replace"], heading:
     newline = "\r\n" if "\r\n" in text else "\n"
     block = re.sub(r"\r\n?|\n", newline, content.strip("\r\n")).rstrip()
     lines = len(line_starts(block)) - 1
-    if heading is None:
-        if mode == "append":
-            return Edited(_joined(text, block, "", newline), "", lines, _ends_with(text, block))
-        return Edited(f"{block}{newline}", _taken(text), lines, text == f"{block}{newline}")
-    headings, starts = headings_of(text), line_starts(text)
-    index = _find(headings, heading)
-    if index is None:
-        if mode == "replace":
+    own, begin, end = None, 0, len(text)
+    if heading is not None:
+        headings, starts = headings_of(text), line_starts(text)
+        index = _find(headings, heading)
+        if index is None and mode == "replace":
             known = nearest(heading, [each.path for each in headings[:MAX_NAMED]])
             raise NotFound(f"there is no heading {shown(heading)}{known}", field="heading")
-        level, title = _parse_heading(heading)
-        above, _, last = title.rpartition(" > ")
-        parent = _find(headings, above) if above else None
-        end = len(text)
-        if parent is not None:
-            level, title = min(headings[parent].level + 1, MAX_LEVEL), last
-            later = (each for each in headings[parent + 1 :] if each.level < level)
-            end = next((starts[each.first] for each in later), end)
-        block = f"{'#' * (level or 2)} {title}{newline}{newline}{block}"
-        return Edited(_joined(text[:end], block, text[end:], newline), "", lines + 2)
-    own = headings[index]
-    following = [each for each in headings[index + 1 :] if mode == "append" or each.level <= own.level]
-    begin = starts[own.end]
-    end = starts[following[0].first] if following else len(text)
+        if index is None:
+            level, title = _parse_heading(heading)
+            above, _, last = title.rpartition(" > ")
+            parent = _find(headings, above) if above else None
+            if parent is not None:
+                level, title = min(headings[parent].level + 1, MAX_LEVEL), last
+                later = (each for each in headings[parent + 1 :] if each.level < level)
+                end = next((starts[each.first] for each in later), end)
+            block = f"{'#' * (level or 2)} {title}{newline}{newline}{block}"
+            return Edited(_joined(text[:end], block, text[end:], newline), "", lines + 2)
+        own = headings[index]
+        following = (each for each in headings[index + 1 :] if mode == "append" or each.level <= own.level)
+        begin, end = starts[own.end], next((starts[each.first] for each in following), end)
     if mode == "append":
         return Edited(_joined(text[:end], block, text[end:], newline), "", lines, _ends_with(text[:end], block))
     first, _, rest = block.partition(newline)
-    if _parse_heading(first) == (own.level, own.path.rpartition(" > ")[2]):
+    if own is not None and _parse_heading(first) == (own.level, own.path.rpartition(" > ")[2]):
         block = rest.strip("\r\n")
         lines = len(line_starts(block)) - 1 if block else 0
     after = _joined(text[:begin], block, text[end:], newline)

@@ -8,8 +8,7 @@ of pointed Hebrew. The same extra spellings are made of a stored text and of a q
 - a name of several parts as one word (`connectionpoolsize`, `econnreset104`), so that each spelling finds it;
 - pairs of neighbouring letters in scripts that put no space between words, or attach particles to them (Han, kana,
   Hangul, Thai, Lao, Tibetan, Burmese, Khmer): the pairs of a word are a phrase in the pairs of a sentence;
-- words without their marks, where the tokenizer would split them (Hebrew, Arabic, the scripts of India);
-- a word for each pictograph.
+- words without their marks, where the tokenizer would split them (Hebrew, Arabic, the scripts of India).
 """
 
 import re
@@ -31,7 +30,6 @@ _NAME: Final = re.compile(r"\w+(?:[-.]\w+)*")
 _WORD: Final = re.compile(r"[^\W_]+")
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _NUMBERED: Final = re.compile(r"([A-Za-z]+)([0-9]+)")
-_PICTOGRAPH: Final = re.compile("[\u2600-\u27bf\U0001f300-\U0001faff]")
 # The marks of current scripts: all below the punctuation at U+2000, and later additions for the same scripts.
 _MARKS: Final = {
     code: None
@@ -90,11 +88,6 @@ def joined_names(piece: str) -> list[str]:
     ]
 
 
-def pictographs(text: str) -> list[str]:
-    """Return a word for each pictograph of a text."""
-    return [f"u{ord(character):x}" for character in _PICTOGRAPH.findall(text)]
-
-
 @lru_cache(maxsize=4096)  # a text repeats its names
 def _of_name(name: str) -> tuple[str, ...]:
     if len(name) > LONGEST or (name.isalpha() and name[1:].islower()):
@@ -118,4 +111,3 @@ def _of_scripts(text: str, plain: str) -> Iterator[str]:
             yield run[-1]  # so that every letter starts a word
     seen = set(_WORD.findall(text))
     yield from (word for word in words_of(plain) if word not in seen)
-    yield from pictographs(plain)

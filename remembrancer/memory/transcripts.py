@@ -107,8 +107,10 @@ def _time_of(record: dict[str, Any]) -> float | None:
 def _message_in(record: dict[str, Any]) -> tuple[TranscriptRole, str] | None:
     """The speaker and the text of a line; None if it is not part of this conversation."""
     match record:
+        case {"type": "response_item", "payload": {"type": "message", "role": "user" | "assistant" as role} as payload}:
+            return role, _cleaned([_spoken(texts_in(payload.get("content")))])
         case {"type": "response_item", "payload": dict() as payload}:
-            return _codex_message(payload)
+            return "assistant", _cleaned([_block(payload)])
         case {"type": "user" | "assistant" as role, "message": {"content": str() | list() as content}}:
             if any(record.get(name) for name in ("isSidechain", "isMeta", "isCompactSummary")):
                 return None
@@ -120,27 +122,15 @@ def _message_in(record: dict[str, Any]) -> tuple[TranscriptRole, str] | None:
 
 
 def _block(block: Any) -> str:
-    """The text of a block of a message of Claude Code."""
+    """The text of a block of a message of Claude Code, or of an item of Codex that is no message."""
     match block:
         case {"type": "text"}:
             return _spoken(_text_of(block, "text"))
-        case {"type": "tool_use"}:
-            return _call(_text_of(block, "name"), block.get("input"))
-        case {"type": "tool_result"}:
-            return _result(texts_in(block.get("content")))
+        case {"type": "tool_use" | "function_call" | "custom_tool_call"}:
+            return _call(_text_of(block, "name"), block.get("arguments") or block.get("input"))
+        case {"type": "tool_result" | "function_call_output" | "custom_tool_call_output"}:
+            return _result(texts_in(block.get("content") or block.get("output")))
     return ""
-
-
-def _codex_message(payload: dict[str, Any]) -> tuple[TranscriptRole, str] | None:
-    match payload.get("type"):
-        case "message" if payload.get("role") in ("user", "assistant"):
-            return payload["role"], _cleaned([_spoken(texts_in(payload.get("content")))])
-        case "function_call" | "custom_tool_call":
-            given = payload.get("arguments") or payload.get("input")
-            return "assistant", _cleaned([_call(_text_of(payload, "name"), given)])
-        case "function_call_output" | "custom_tool_call_output":
-            return "assistant", _cleaned([_result(texts_in(payload.get("output")))])
-    return None
 
 
 def texts_in(content: Any) -> str:

@@ -13,7 +13,7 @@ from remembrancer.actors.store.records.types import Filters, Phrase, Vectors
 from remembrancer.memory.features import QueryProperties
 from remembrancer.memory.ranking import asks_about_user, is_message
 from remembrancer.memory.stop_words import ENGLISH, language_of, stop_words_of
-from remembrancer.memory.subword_tokens import bare, joined_names, name_parts, pairs_of, pictographs, runs_of, words_of
+from remembrancer.memory.subword_tokens import bare, joined_names, name_parts, pairs_of, runs_of, words_of
 from remembrancer.memory.times.period_questions import kinds_of_period
 from remembrancer.memory.times.phrases import WEEKDAYS
 from remembrancer.memory.times.windows import TimeWindow, read_query, time_windows
@@ -238,7 +238,6 @@ def _spellings(piece: str, ignored: frozenset[str]) -> Iterator[Phrase]:
             continue
         yield _phrase(pairs)
         yield from (_phrase([pair]) for pair in pairs)
-    yield from (_phrase([word]) for word in pictographs(piece))
 
 
 def _quoted(text: str) -> Iterator[Phrase]:
