@@ -30,6 +30,7 @@ from remembrancer.protocol.errors import (
     RemembrancerError,
     SchemaTooNew,
     SchemaTooOld,
+    size_on_disk,
 )
 from remembrancer.protocol.files import (
     DescribeFiles,
@@ -169,7 +170,7 @@ class FileHandlers(Handlers):
         else:
             sources = await self._readers.read(partial(index.counts, tree.root))
             pending = await self._readers.read(partial(index.missing, self._scheduler.answering.key))
-            size = index.file.size_bytes()
+            size = size_on_disk(index.file.path)
             if synced_at is None:  # not by this store yet, but an earlier one may have had the index changed
                 synced_at = (await self._readers.read(partial(index.about, tree.root))).get("completed_at")
         return FilesDescription(

@@ -710,12 +710,7 @@ def _says_any(space: SqliteEdits, memory: Memory, quotes: Sequence[str]) -> bool
 
 def _start_session(writer: Writer, change: StartSession) -> SessionResult:
     """Register a session, or reopen it."""
-    writer.space.execute(
-        """INSERT INTO sessions (space, session_id, started_at, last_active_at, client) VALUES (@SPACE, ?1, ?2, ?2, ?3)
-           ON CONFLICT DO UPDATE SET last_active_at = max(last_active_at, excluded.last_active_at), status = 'active',
-           ended_at = NULL, ending = NULL, client = coalesce(excluded.client, client)""",
-        (change.session_id, writer.at, change.client or None),
-    )
+    writer.note_active(change.session_id, change)
     return SessionResult()
 
 

@@ -6,7 +6,7 @@ from remembrancer.actors.store.records.memory_rows import read_memory
 from remembrancer.actors.store.records.space import Spaces
 from remembrancer.actors.store.records.sqlite_file import Query, as_json, decode_names
 from remembrancer.actors.store.records.types import Memory
-from remembrancer.protocol.kinds import MEMORY_TYPES, SCOPES, SESSION_RECORD
+from remembrancer.protocol.kinds import MEMORY_TYPES, SESSION_RECORD
 from remembrancer.protocol.reads import SessionDescription
 from remembrancer.protocol.runs import Topic
 from remembrancer.protocol.session_life import SessionEntry
@@ -53,17 +53,7 @@ def open_sessions(query: Query) -> list[SessionEntry]:
 
 
 TOPICS: Final = 10
-TOPICS_OF: Final = 1000
-"""The number of a session's last memories from which its topics are taken."""
-
 _OF_EACH_TYPE: Final = ", ".join(f"total(type = '{kind}')" for kind in MEMORY_TYPES)
-_LATEST: Final = " UNION ALL ".join(
-    f"""SELECT * FROM (SELECT number FROM memories
-        WHERE space = @SPACE AND session_id = ?1 AND scope = '{scope}' AND forgotten_at IS NULL
-        ORDER BY number DESC LIMIT ?2)"""  # noqa: S608 - our names
-    for scope in SCOPES
-)
-"""The last memories of a session in each scope, read along an index in that order."""
 
 
 def describe_session(query: Query, spaces: Spaces, session_id: str) -> SessionDescription:
@@ -100,18 +90,16 @@ def describe_session(query: Query, spaces: Spaces, session_id: str) -> SessionDe
 
 
 def _topics_of(query: Query, session_id: str) -> tuple[str, ...]:
-    """Return the topics of a session's last memories, the most common first."""
+    """Return the topics of a session's memories, the most common first."""
+    own = "m.space = @SPACE AND m.session_id = ?1 AND m.forgotten_at IS NULL"
     topics = query(
-        f"""WITH latest AS MATERIALIZED (
-               SELECT number FROM ({_LATEST}) ORDER BY number DESC LIMIT ?2)
-           SELECT topic FROM (
-               SELECT m.number, e.name AS topic FROM latest AS m
+        f"""SELECT topic FROM (
+               SELECT m.number, e.name AS topic FROM memories AS m
                JOIN memory_entities AS link ON link.memory = m.number JOIN entities AS e ON e.number = link.entity
-               WHERE NOT link.found
-               UNION ALL SELECT m.number, t.value FROM latest
-               JOIN memories AS m ON m.number = latest.number JOIN json_each(m.tags) AS t)
-           GROUP BY topic ORDER BY count(DISTINCT number) DESC, topic LIMIT ?3""",  # noqa: S608 - our names
-        (session_id, TOPICS_OF, TOPICS),
+               WHERE {own} AND NOT link.found
+               UNION ALL SELECT m.number, t.value FROM memories AS m JOIN json_each(m.tags) AS t WHERE {own})
+           GROUP BY topic ORDER BY count(DISTINCT number) DESC, topic LIMIT ?2""",  # noqa: S608 - fixed
+        (session_id, TOPICS),
     )
     return tuple(topic for (topic,) in topics)
 

@@ -24,7 +24,6 @@ from remembrancer.protocol.errors import (
     RemembrancerError,
     disk_full,
     is_disk_full,
-    size_on_disk,
 )
 from remembrancer.protocol.paths import problem_of
 
@@ -121,10 +120,6 @@ class SqliteFile:
     def is_replaced(self) -> bool:
         """True if the file was deleted, emptied or replaced by another: writes to it would be lost."""
         return _identity_of(self.path) != self._identity
-
-    def size_bytes(self) -> int:
-        """Return the size on disk in bytes, with the write-ahead log."""
-        return size_on_disk(self.path)
 
     def empty_log(self) -> bool:
         """Move all of the write-ahead log into the database and truncate it. Returns False if an older reader is still

@@ -21,7 +21,7 @@ from remembrancer.actors.store.records.sqlite_edits import ArrivingEdits, Sqlite
 from remembrancer.actors.store.records.sqlite_file import AMONG, SqliteFile, json_list
 from remembrancer.actors.store.records.types import USER, Outcome
 from remembrancer.actors.store.records.writer import Writer, revive
-from remembrancer.protocol.errors import InvalidInput, NotFound, StorageFull
+from remembrancer.protocol.errors import InvalidInput, NotFound, StorageFull, size_on_disk
 from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.reads import SessionDescription
 from remembrancer.protocol.writes import Applied, Operation, PortableMemory, PromotedResult, Result, needs_room
@@ -200,7 +200,7 @@ class Records(Reader, EmbeddedTexts):
     def _full(self) -> StorageFull | None:
         """Return the error for a database that has reached its limit, else None."""
         database, limit_bytes = self._file.file, self._limits.database_bytes
-        if limit_bytes is None or (size_bytes := database.size_bytes()) < limit_bytes:
+        if limit_bytes is None or (size_bytes := size_on_disk(database.path)) < limit_bytes:
             return None
         message = f"{database.path.name} has reached its limit of {limit_bytes} bytes: raise database_limit_bytes"
         return StorageFull.at_limit(message, current_bytes=size_bytes, limit_bytes=limit_bytes)

@@ -21,7 +21,7 @@ from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.kinds import SESSION_RECORD, type_of_kind
 from remembrancer.protocol.runs import ChainLink, LogPromotion
-from remembrancer.protocol.session_life import SHELL_SESSION
+from remembrancer.protocol.session_life import SHELL_SESSION, StartSession
 from remembrancer.protocol.writes import (
     Applied,
     HistoryEntry,
@@ -213,16 +213,19 @@ class Writer:
         links = (link for link in self.space.links(source) if link.source == source and link.target == target)
         return next((link for link in links if link.relation == relation), None)
 
-    def note_active(self, session_id: str | None = None) -> None:
+    def note_active(self, session_id: str | None = None, start: StartSession | None = None) -> None:
         """Record that a session, by default the operation's, is active: a new one is registered, and an ended one is
-        reopened, but the way in which it ended is kept. Background work and shells have no session."""
+        reopened; unless it starts again, the way in which it ended is kept. Background work and shells have no
+        session."""
         session_id = self.operation.session_id if session_id is None else session_id
         if session_id not in ("", SHELL_SESSION):
             self.space.execute(
-                """INSERT INTO sessions (space, session_id, started_at, last_active_at) VALUES (@SPACE, ?1, ?2, ?2)
-                   ON CONFLICT DO UPDATE SET status = 'active', ended_at = NULL,
-                   last_active_at = max(last_active_at, excluded.last_active_at)""",
-                (session_id, self.at),
+                """INSERT INTO sessions (space, session_id, started_at, last_active_at, client)
+                   VALUES (@SPACE, ?1, ?2, ?2, ?3)
+                   ON CONFLICT DO UPDATE SET status = 'active', ended_at = NULL, ending = iif(?4, NULL, ending),
+                   last_active_at = max(last_active_at, excluded.last_active_at),
+                   client = coalesce(excluded.client, client)""",
+                (session_id, self.at, (start and start.client) or None, start is not None),
             )
 
     def log_promotion(self, entry: LogPromotion, run_id: str | None = None) -> None:
