@@ -31,7 +31,6 @@ from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import OPEN_END
 from remembrancer.protocol.reads import (
     DescribeSession,
-    DescribeStore,
     ListedSession,
     ListMemories,
 )
@@ -77,7 +76,6 @@ async def waiting(view: View) -> Response:
 
 async def review(view: View) -> Response:
     """The items that wait for a person's decision."""
-    store = await view.ask(DescribeStore(view.project, view.session))
     found = await view.ask(FindUndecided(view.project, view.session, PAGE))
     stale = await view.ask(ListStale(view.project))
     has_code = bool(await view.ask(DescribeCode(view.project)))
@@ -94,8 +92,6 @@ async def review(view: View) -> Response:
             proposals=found.proposals,
             pairs=pairs,
             more=found.more,
-            compared=store.counts.total - store.embedding.pending,
-            uncompared=store.embedding.pending,
             about_code=about_code,
             has_code=has_code,
             done=done,
