@@ -16,7 +16,7 @@ from remembrancer.memory.sentences import first_words, one_line, without_label
 from remembrancer.memory.text import count as counted
 from remembrancer.memory.text import neutralised
 from remembrancer.memory.times.phrases import WEEKDAYS
-from remembrancer.memory.tokens import Count, beginning_within
+from remembrancer.memory.tokens import Count
 from remembrancer.protocol.ids import MEMORY_PREFIX
 from remembrancer.protocol.kinds import Kind
 from remembrancer.protocol.reads import ContextGathered, RecalledMemory
@@ -94,7 +94,7 @@ def build_block(
     root: str = "",
 ) -> ContextBlock:
     """The gathered memories in their groups, in at most `max_tokens` tokens as measured by `count`: those that do not
-    fit are left out from the end, a single one is cut.
+    fit are left out from the end.
 
     Unless `is_whole_memory`, only some sections were requested. `is_addition`: the session has an earlier block, so
     that this one says nothing about the rest. Open ends that were due before `today` are overdue. Paths of
@@ -118,11 +118,7 @@ def build_block(
         if tokens <= max_tokens:
             shown_ids = tuple(each.id for each in included)
             return ContextBlock(text, shown_ids, tokens, truncated=not is_whole)
-        if len(included) == 1:
-            break
         del included[-max(1, len(included) * (tokens - max_tokens) // (2 * tokens)) :]
-    if included and (block := _cut_block(included[0], max_tokens, count, ids)):
-        return block
     none = NOTHING_OF_THIS if not is_whole_memory else NOTHING_ELSE if any(left_out.values()) else NOTHING
     unknown = " ".join([_but(none, left_out, ids), *notices])
     nothing = unknown if away is None else STARTING if away == "starting" else NOTHING_KNOWN
@@ -151,19 +147,6 @@ def _names_of(memories: Sequence[RecalledMemory], ids: Mapping[str, str]) -> str
 
 def _id_of(memory_id: str, ids: Mapping[str, str]) -> str:
     return ids.get(memory_id, memory_id.removeprefix(MEMORY_PREFIX))
-
-
-def _cut_block(memory: RecalledMemory, max_tokens: int, count: Count, ids: Mapping[str, str]) -> ContextBlock | None:
-    """The beginning of one memory, as a block. Escaping and indenting add tokens to the part that is cut."""
-
-    def form(beginning: str) -> str:
-        return f"{MARKED}\n\n{item(memory, f'{beginning}…', ids)}\n\n{PART}"
-
-    beginning = beginning_within(memory.content.strip(), max_tokens, form, count)
-    if beginning is None:
-        return None
-    text = form(beginning)
-    return ContextBlock(text, (memory.id,), count(text), truncated=True)
 
 
 def _groups_of(memories: Sequence[RecalledMemory], ids: Mapping[str, str], today: str) -> Iterator[str]:
@@ -197,8 +180,8 @@ def _index_of(subjects: Sequence[tuple[str, int]]) -> list[str]:
     return [f"Subjects: {named}."] if named else []
 
 
-def item(memory: RecalledMemory, content: str, ids: Mapping[str, str], today: str = "") -> str:
-    """A part of a memory's content as one list item, with remarks. With `today`, an open end has one line."""
+def item(memory: RecalledMemory, content: str, ids: Mapping[str, str], today: str) -> str:
+    """A part of a memory's content as one list item, with remarks. An open end has one line."""
     later = [*memory.superseded_by, *memory.possibly_superseded_by]
     by = next((f" by {ids[each]}" for each in later if each in ids), "")
     remarks = [f"(possibly superseded{by})"] if later else []
@@ -211,7 +194,7 @@ def item(memory: RecalledMemory, content: str, ids: Mapping[str, str], today: st
         remarks += [f"(done {day})"] if memory.done else [f"(changed {day})"] if day not in content else []
     due = ""
     if memory.is_open:
-        content = " ".join(content.split()) if today else content
+        content = one_line(content)
         day = iso(memory.due)[:10] if memory.due is not None else ""
         due = f"{'overdue' if day < today else 'due'} {day}: " if day else ""
     return render(f"{due}{content}", memory.source, " ".join(remarks), _id_of(memory.id, ids))
