@@ -1,6 +1,8 @@
 """What is found in records: by filters, in an order, by words, by names, and what was told around a memory."""
 
+import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -85,6 +87,24 @@ def test_every_search_lets_through_exactly_what_the_filters_allow(rig: RecordsRi
             assert records.top(filters, "latest", 4) == [number[name] for name in latest if name in names][:4]
     assert not records.ranking_facts([], ALL)
     assert not records.load([], ALL)
+
+
+@pytest.mark.parametrize("zone", ["America/Los_Angeles", "Pacific/Auckland"])
+def test_an_event_is_found_by_its_day_in_every_zone(
+    zone: str, rig: RecordsRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    day = datetime(2026, 2, 20)
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        event = rig.number(rig.say("the ferry was late", occurred_at=day.replace(tzinfo=UTC).timestamp()))
+        begin, end = day.timestamp(), day.timestamp() + 86_399
+        assert rig.records.matching(Filters(SESSION, after=begin, before=end), 10) == [event]
+        assert rig.records.matching(Filters(SESSION, before=begin - 1), 10) == []
+        assert rig.records.matching(Filters(SESSION, after=end + 1), 10) == []
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_open_ends_are_given_by_their_due_dates_until_they_are_done(rig: RecordsRig) -> None:
