@@ -85,6 +85,7 @@ class LaneFollower:
     async def catch_up(self) -> None:
         """Apply the entries of others. A host that has nothing yet, or has missed entries, loads a snapshot first.
         Raises as `SharedLane.catch_up`, `Trimmed` if there is no valid snapshot."""
+        was_silent = self.lane.silent is not None
         try:
             async with self._one_at_a_time:
                 if self.lane.mark.position == 0 and self.lane.problem is None:
@@ -97,9 +98,8 @@ class LaneFollower:
                     await self._committer.run(self.lane.name, self.lane.catch_up)
         finally:
             await self._scrub_erased()
-        if self.lane.silent is not None:
+        if was_silent:
             logger.info("a shared lane is followed again", extra={"lane": self.lane.name})
-            self.lane.silent = None
 
     async def _scrub_erased(self) -> None:
         if not (erased := sorted(self.lane.erased)):

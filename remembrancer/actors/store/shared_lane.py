@@ -417,7 +417,7 @@ class SharedLane(Records):
                 words = f"the other machines have this change, but it cannot be applied here: {error.message}"
                 raise JournalAway(words) from error
             raise
-        self._is_current = True
+        self._is_current, self.silent = True, None
         return outcomes
 
     def _ask(self, question: Coroutine[Any, Any, T]) -> T:
