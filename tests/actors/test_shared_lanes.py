@@ -35,7 +35,6 @@ from remembrancer.commands.home_reader import (
     known_projects,
 )
 from remembrancer.config.settings import Settings
-from remembrancer.journal.sealing import KEY_BYTES, Keyring, Sealed
 from remembrancer.protocol.browsing import ReadActivity
 from remembrancer.protocol.consolidation import Job, Maintain
 from remembrancer.protocol.errors import (
@@ -50,7 +49,7 @@ from remembrancer.protocol.errors import (
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.runs import ApplyRun, NoteMaintenance, ReviseMemory, UndoneResult, UndoRun
 from remembrancer.protocol.session_life import SHELL_SESSION
-from remembrancer.protocol.sharing import DescribeLanes, LaneState, LeaveLane, MemoriesMoved, RejoinLane, ShareProject
+from remembrancer.protocol.sharing import DescribeLanes, LeaveLane, MemoriesMoved, RejoinLane, ShareProject
 from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import (
     Applied,
@@ -362,19 +361,6 @@ async def test_a_restored_lane_goes_on_from_where_the_backup_was_made(hosts: lis
     await until(lambda: there.finds("project", "candle"))
 
 
-async def test_a_backup_of_before_the_sharing_brings_a_private_project_back(hosts: list[Host], tmp_path: Path) -> None:
-    here, _ = hosts
-    await here.store("lantern", "the lantern burns oil")
-    back_up(here.paths, tmp_path / "backup.tar", force=False)
-    await here.share()
-    await here.aclose()
-    restore(here.paths, tmp_path / "backup.tar", REQUESTED_AT)
-    await here.begin()
-    assert here.records("project") is here.records("session")
-    assert here.finds("session", "lantern")
-    assert await here.share() == MemoriesMoved(1)
-
-
 async def test_what_is_shared_can_be_read_without_a_membership_and_goes_on_with_one(hosts: list[Host]) -> None:
     here, there = await both_sharing(hosts)
     await here.store("lantern", "the lantern burns oil")
@@ -390,34 +376,6 @@ async def test_what_is_shared_can_be_read_without_a_membership_and_goes_on_with_
     here.refusal = None
     await here.ask(RejoinLane(LANE))
     await until(lambda: here.finds("project", "bottle"))
-
-
-async def test_a_host_waits_for_a_new_key_and_goes_on(hosts: list[Host]) -> None:
-    """As where the server that it reads from has not taken over the key that others have."""
-    here, there = hosts
-    keys, secret = Keyring.new(), b"s" * KEY_BYTES
-    sealed = Sealed(InProcessJournal(here.server), keys)
-    here.journal, there.journal = (
-        cast("InProcessJournal", each)
-        for each in (sealed, Sealed(InProcessJournal(here.server), keys, member="there", secret=secret))
-    )
-    await both_have_one(here, there)
-    newer = Keyring.new(keys)
-    await sealed.hand_keys(LANE, newer, {})
-    await here.store("torch", "the torch burns pitch")
-
-    async def code() -> str | None:
-        (state,) = cast("tuple[LaneState, ...]", await there.ask(DescribeLanes()))
-        return state.code
-
-    await until(code, lambda now: now == KeyMissing.code)
-    waiting = await there.submit(store_operation("candle", "the candle burns wax", project=there.project))
-    assert isinstance(waiting, JournalAway)
-    await sealed.hand_keys(LANE, newer, {"there": secret})
-    await until(lambda: there.finds("project", "torch"))
-    await until(lambda: there.lanes._open[LANE].lane.silent is None)
-    await there.store("candle", "the candle burns wax")
-    await until(lambda: here.finds("project", "candle"))
 
 
 async def test_what_is_shared_is_exported_listed_and_examined(hosts: list[Host], tmp_path: Path) -> None:

@@ -544,26 +544,6 @@ def test_who_joins_after_an_erasure_has_the_same_by_a_snapshot_and_no_word_of_it
     assert not any(b"brimstone" in content or b"sulphur" in content for _, content in world.kept)
 
 
-def test_what_is_appended_late_about_an_erased_memory_goes_with_the_next_snapshot(world: Hosts) -> None:
-    first, second = world.join("first"), world.join("second")
-    first.submit(SECRET)
-    second.catch_up()
-    first.submit(change_operation("erase", EraseMemory(memory_id_of(SECRET))))
-    first.keep()
-    late = change_operation("update", UpdateMemory(memory_id_of(SECRET), content="the password is new brimstone"))
-    second.append("late", late)
-    for host in (first, second):
-        host.catch_up()
-        assert host.lane.erased_at == 3
-    second.keep()
-    assert world.server.lanes[LANE].entries == {}
-    assert [b"brimstone" in content for _, content in world.kept] == [False]
-    first.keep()
-    first.store("torch")
-    second.catch_up()
-    assert dump_of(second.path) == dump_of(first.path)
-
-
 def test_who_missed_what_was_purged_goes_on_from_the_snapshot_and_writes(world: Hosts) -> None:
     first, away = world.join("first"), world.join("away")
     away.store("torch", "bottle")

@@ -1,6 +1,6 @@
 """Follows the journal of a shared lane: applies the entries of others as they come, and removes erased memories.
 
-After an erasure the host that wrote last writes a snapshot of the lane, reads it back, and deletes all entries and
+After an erasure the host that wrote last writes a snapshot of the lane, and deletes all entries and
 snapshots before it. A host that has not read those entries, or joins, loads the snapshot and continues from there.
 """
 

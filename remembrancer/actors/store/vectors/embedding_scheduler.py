@@ -414,22 +414,18 @@ class EmbeddingScheduler:
             raise unavailable("no embedding worker has a model loaded")
         # Local ones first, since they answer sooner, and a hang is noticed sooner.
         least_busy = sorted(workers, key=lambda peer: (bool(peer.key), self._leases.count_held(peer)))
-        answer = await self._ask(least_busy, EmbedQuery(text), timeout_s)
-        if not are_vectors(answer, 1, identity.dimensions):
-            raise EmbeddingUnavailable("a worker's answer does not fit its model")
-        return np.frombuffer(answer, dtype="<f4")
-
-    async def _ask(self, workers: list[Peer], query: EmbedQuery, timeout_s: float) -> bytes:
-        """Return the answer of the first worker that can be reached."""
-        for worker in workers:
+        for worker in least_busy:
             try:
-                return await self._router_of(worker).ask(worker, query, timeout_s=timeout_s)
+                answer = await self._router_of(worker).ask(worker, EmbedQuery(text), timeout_s=timeout_s)
             except PeerUnavailable:
                 continue
             except PeerLost as error:
                 raise EmbeddingUnavailable("the embedding worker died") from error
             except DeadlineExceeded as error:
                 raise EmbeddingUnavailable(f"no embedding worker answered within {timeout_s:.2g} s") from error
+            if not are_vectors(answer, 1, identity.dimensions):
+                raise EmbeddingUnavailable("a worker's answer does not fit its model")
+            return np.frombuffer(answer, dtype="<f4")
         raise EmbeddingUnavailable("no embedding worker can be reached")
 
     # --- Texts.
