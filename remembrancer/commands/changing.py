@@ -41,7 +41,7 @@ QUOTED: Final = 80
 """The number of characters of a memory that the message about its change quotes."""
 QUOTED_OLD: Final = 300
 """The number of characters of a memory quoted in the question whether a new one replaces it."""
-UNCHANGED: Final = "Nothing was changed: it is already like that."
+UNCHANGED: Final = "Nothing was changed: the memory has these values already."
 
 
 def due_date(text: str) -> str:
@@ -320,7 +320,8 @@ def tag(where: Where, memory: str, tags: Sequence[str], remove: Sequence[str]) -
     answer = where.ask("tag_memory", memory_id=memory, add=list(tags) or None, remove=list(remove) or None)
     tags_now = ", ".join(answer.get("tags", ()))
     if answer.get("updated_fields") == []:
-        return _done(answer, f"{UNCHANGED} Tags: {tags_now or 'none'}")
+        has = [f"is tagged {', '.join(tags)} already"] * bool(tags) + [f"has no tag {', '.join(remove)}"] * bool(remove)
+        return _done(answer, f"Nothing was changed: the memory {' and '.join(has)}. Tags: {tags_now or 'none'}")
     tagged = f"Tagged {tags_now}" if tags_now else "No tags left"
     return _done(answer, f"{tagged}: {_name_of(where, memory, answer)}; {where.undo(memory)} undoes it")
 

@@ -223,7 +223,7 @@ def list_(where: Where, order: str | None, is_open: bool, about: str | None, **g
     if about is not None:
         source = click.get_current_context().get_parameter_source("number")
         if any((given | {"order": order, "number": source is ParameterSource.COMMANDLINE}).values()):
-            raise InvalidInput(f"--{about} lists everything: leave out the other filters and orders")
+            raise InvalidInput(f"--{about} always lists everything: filters, orders and -n do not go with it")
         return _stale(where) if about == "stale" else _waiting(where)
     return _in_order(where, order, given)
 
@@ -461,7 +461,7 @@ def _waiting(where: Where) -> Report:
         nothing = f"Nothing waits for a decision{compared}. A pair with different wording may have been missed."
         return Report(facts, nothing)
     rows = [
-        (one_line(row["content"]), f"for all your projects? ({row['reason']})", short(row["memory_id"]))
+        (one_line(row["content"]), f"keep it for all your projects? ({row['reason']})", short(row["memory_id"]))
         for row in facts["proposals"]
     ]
     for name, why in (("contradictions", "replaced by “{}” ({})?"), ("alike", "nearly the same as “{}” ({})")):
@@ -593,7 +593,7 @@ def _changes(where: Where, answer: Answer, clients: Mapping[str, str]) -> tuple[
                 changes.append(f"{name}: {' → '.join(values)}")
         changes += [f"{name}: {with_short_ids(str(entry[name]))}" for name in ("by", "reason") if name in entry]
         name, author = entry.get("undid") or entry["change"], author_of_change(entry, clients)
-        change = ("undone: " if "undid" in entry else "") + CHANGE_WORDS.get(name, name)
+        change = ("undid: " if "undid" in entry else "") + CHANGE_WORDS.get(name, name)
         rows.append((str(entry["version"]), minute(entry["at"]), change, author, ", ".join(changes)))
     return facts, [excerpt(answer["content"], LONGEST), Rows(("version", "when", "change", "by", "what"), rows)]
 

@@ -134,8 +134,8 @@ def moved_advice(known: Sequence[KnownProject], new: Path | None = None) -> str:
     )
     move_to = f"{named} {shlex.quote(str(new))}" if is_same else "OLD NEW"
     return (
-        f"There are memories of projects that were moved or deleted, or joined another repository: {named}{more}. "
-        f"'remembrancer admin projects move {move_to}' brings them to the new place."
+        f"These projects have memories, but are no longer there (moved, deleted or part of another repository): "
+        f"{named}{more}. 'remembrancer admin projects move {move_to}' moves their memories to the new place."
     )
 
 

@@ -125,7 +125,7 @@ def to_user(memory: Material, *, project_name: str = "") -> Verdict:
     if obstacle is not None:
         return Verdict(False, score, obstacle)
     if speaks:
-        return Verdict(True, score, "it is about the user, and names nothing of the project")
+        return Verdict(True, score, "it is a preference of the user, and not about this project alone")
     reached = _threshold(score, USER_SCORE)
     if not reached.promote:
         return reached

@@ -190,7 +190,7 @@ async def test_what_two_projects_say_of_the_user_goes_to_him_and_can_be_taken_ba
     await place.start("session:last", PROJECT)
     await place.end("session:last", PROJECT)
     assert await place.memories(None) == {}, "one project alone has said it"
-    assert await proposals(place) == {one: "it is about the user, and names nothing of the project"}
+    assert await proposals(place) == {one: "it is a preference of the user, and not about this project alone"}
     two = await place.note(f"{PREFERENCE}!", project=OTHER_PROJECT, **fields)
     await place.start("session:last", OTHER_PROJECT)
     await place.end("session:last", OTHER_PROJECT)

@@ -537,7 +537,7 @@ def test_today_tells_each_change_by_its_session_and_undoes_the_last_of_each_memo
     assert "port 8080" in text
     assert "No open ends" in text
     assert "Undone." in gone
-    assert "undone: decided The gate · opens at seven" in text
+    assert "undid: decided The gate · opens at seven" in text
     assert "decided (undone) The gate" in text, "each by whoever did it"
     assert "You, here" in text
     assert "In the background" not in text

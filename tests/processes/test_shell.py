@@ -118,7 +118,7 @@ def test_a_memory_is_stored_found_corrected_and_the_correction_undone(shell: She
     assert f"remembrancer undo {memory_id}" in " ".join(shown.split())
     assert "We deploy on Wednesdays" in shell("show", memory_id)
     assert "Restored: " in shell("restore", memory_id, "--version", "1")
-    assert "it is already like that" in shell("restore", memory_id, "--version", "1")
+    assert "has these values already" in shell("restore", memory_id, "--version", "1")
     assert "We deploy on Tuesdays" in shell("show", memory_id)
     shell("edit", memory_id, "We deploy\n\non Mondays")
     assert "→ We deploy on Mondays" in shell("show", memory_id, "--history")
@@ -339,7 +339,7 @@ def test_a_pair_that_was_settled_waits_again_after_an_undo(shell: Shell) -> None
         assert undone in shell(*undo)
         [waiting] = shell.json("list", "--review")["contradictions"]
         assert (waiting["newer_id"], waiting["older_id"]) == (new, old)
-    assert "undone: kept both" in shell("log")
+    assert "undid: kept both" in shell("log")
     assert "related_to" not in shell("show", new)
     assert "is neither forgotten nor replaced" in shell("restore", old, status=exit_codes.USAGE)
 
@@ -399,7 +399,7 @@ def test_what_is_proposed_to_the_user_is_reviewed_and_refused_or_accepted(shell:
     assert {each["memory_id"] for each in shell.json("list", "--review")["proposals"]} == set(ids)
     proposals = [line.split("\t") for line in shell("list", "--review").splitlines()]
     assert {(line[0], line[1]) for line in proposals} == set(zip(ids, ("I want tea", "I want mint"), strict=True))
-    assert "it is about the user" in proposals[0][2]
+    assert "it is a preference of the user" in proposals[0][2]
     shell("edit", ids[0], "--to", "project")
     shell("edit", ids[1], "--to", "user")
     assert shell.json("list", "--review")["proposals"] == []

@@ -225,7 +225,7 @@ def test_what_is_said_of_a_directory_that_became_part_of_a_repository_is_true(tm
         assert said in moved_advice(known, place)
     for elsewhere in (None, Path("/"), tmp_path):
         said = moved_advice(known[1:], elsewhere)
-        assert f"or joined another repository: {sub}." in said
+        assert f"or part of another repository): {sub}." in said
         assert "move OLD NEW" in said
     sub.rename(tmp_path / "sub")
     assert f"move {sub} {tmp_path / 'sub'}'" in moved_advice(known[1:], tmp_path / "sub")

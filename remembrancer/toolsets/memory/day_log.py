@@ -27,7 +27,7 @@ WHOLE: Final = 2000
 _FIRST: Final = {"decision": "decided", OPEN_END: "opened", SESSION_RECORD: "worked"}
 """The verbs for new memories and events by kind; for other kinds it is "stored" or "happened"."""
 FORGOTTEN, PROMOTED, ARCHIVED = "forgotten", "promoted", "archived"
-IMPORT_UNDONE: Final = "undone: imported"
+IMPORT_UNDONE: Final = "undid: imported"
 CHANGE_WORDS: Final = {
     **{"superseded": "replaced", "invalidated": "ended", "superseding_undone": "restored"},
     **{"both hold": "kept both"},
@@ -96,7 +96,7 @@ def verb_of(change: MemoryChanged) -> str:
     if change.undid:
         before = msgspec.structs.replace(change, change=change.undid, undid="", done=not change.done)
         is_the_newer = change.undid == "superseded" and not change.fields
-        return f"undone: {'replaced another' if is_the_newer else verb_of(before)}"
+        return f"undid: {'replaced another' if is_the_newer else verb_of(before)}"
     if change.change in ("stored", "happened"):
         return _FIRST.get(change.kind, change.change)
     if "done" in change.fields and "kind" not in change.fields:

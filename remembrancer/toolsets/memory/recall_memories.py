@@ -52,7 +52,7 @@ NOTHING_OPEN: Final = "Nothing is open."
 DUE_ONLY: Final = "Of {number} open ends, only those due by {day} are listed."
 NONE_DUE: Final = "Nothing is due by {day}. All open ends are listed."
 NEAREST: Final = "Perhaps nothing answers the query; these are the nearest memories."
-STANDING_NOTE: Final = "Memories without “answers” hold for every task."
+STANDING_NOTE: Final = "Memories without the field “answers” apply to every task."
 LEAST_ROOM: Final = 10
 """A smaller `limit` leaves no room for memories that hold for every task."""
 STANDING_TOKENS: Final = 800

@@ -538,7 +538,7 @@ def _targets(
                 remedy="promote_memory",
             ) from error
         if target.id == source_id:
-            raise InvalidInput("a memory cannot be linked to itself", field=field)
+            raise InvalidInput("a memory cannot link to itself: give the id of another one", field=field)
         if scope is not None and link.relation == SUPERSEDES:
             _check_may_supersede(source_id, scope, target, field)
         targets.append((link, target))

@@ -182,7 +182,7 @@ class _Part:
 
     def _link(self, edit: AddLink) -> str | None:
         if edit.source == edit.target:
-            return "a memory cannot be linked to itself"
+            return "a memory cannot link to itself"
         ends = [self.writer.space.memory(memory_id) for memory_id in (edit.source, edit.target)]
         is_here = [end.id for end in ends if end is not None] == [edit.source, edit.target]
         if not is_here or self.writer.link(edit.source, edit.target, edit.relation) is not None:
