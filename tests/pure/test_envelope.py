@@ -1,10 +1,8 @@
 """What travels between processes: envelopes, errors, decoders, and the gateway's view of the store."""
 
 import ast
-import math
 from collections.abc import Iterator
 from pathlib import Path
-from unittest import mock
 
 import anyio
 import anyio.lowlevel
@@ -71,13 +69,6 @@ def test_fields_of_a_later_release_are_passed_over_and_its_codes_are_internal_er
     returned = from_failure(Failure("code_of_tomorrow", "what happened"))
     assert type(returned) is InternalError
     assert returned.message == "what happened"
-
-
-@given(st.floats(0, 1e12), st.floats(0, 1e12))
-def test_a_message_expires_after_its_deadline_and_never_without_one(deadline: float, now: float) -> None:
-    with mock.patch("time.time", return_value=now):
-        assert Envelope(PROTOCOL_VERSION, 1, "a", "b", deadline).remaining_s == deadline - now
-        assert Envelope(PROTOCOL_VERSION, 1, "a", "b").remaining_s == math.inf
 
 
 @pytest.mark.parametrize("question", questions, ids=lambda kind: kind.__name__)

@@ -85,14 +85,11 @@ class GatewayActor(Actor):
 
                 @functools.cache
                 def server() -> Server[Any]:
-                    gc.disable()  # imports leave no garbage, and collections would take a sixth of the time
-                    try:
-                        from remembrancer.actors.gateway.server import Handlers, build_server  # loads the SDK
+                    from remembrancer.actors.gateway.server import Handlers, build_server  # loads the SDK
 
-                        return build_server(Handlers(calls, resources, subscriptions))
-                    finally:
-                        gc.freeze()
-                        gc.enable()
+                    made = build_server(Handlers(calls, resources, subscriptions))
+                    gc.freeze()
+                    return made
 
                 index = MarkdownIndex(access)
 
