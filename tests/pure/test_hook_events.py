@@ -99,6 +99,16 @@ def test_each_clients_input_is_recorded(
     assert recorded(change(hook.EVENTS_BY_NAME.get(name, name), hook.bounded(given), client=client)) == expected
 
 
+@pytest.mark.parametrize(("event", "about", "expected"), cases("hook_input", "earlier"))
+async def test_a_file_of_the_earlier_form_that_an_older_release_left_is_recorded(
+    hooks: Intake, event: str, about: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    earlier = {"format": 1, "event": event, "at": 5.5, "session": "s", "directory": "/app", **about}
+    hooks.put(json.dumps(earlier).encode(), "1-a.json")
+    await hooks.take_all()
+    assert recorded(hooks.changes[0]) == expected
+
+
 def test_a_session_starts_and_ends_and_an_event_has_the_id_of_its_file() -> None:
     assert change("SessionStart") == StartSession("s", "claude-code", "/app")
     assert change("SessionStart", client="codex") == StartSession("s", "codex", "/app")
@@ -180,10 +190,9 @@ async def test_a_broken_file_is_deleted_and_the_rest_goes_on(hooks: Intake, capl
     hooks.put(b" " * 1_000_000, "3-a.event")
     (hooks.spool / "4-a.event").mkdir()
     hooks.put(content("UserPromptSubmit", {"prompt": "not yet there"}), ".5-a.event")
-    hooks.put(content("Stop", format=1, text="of release 0.2.0"), "6-a.json")
     await hooks.take_all()
     assert hooks.texts == ["fine"]
-    assert [vars(each)["file"] for each in caplog.records] == ["1-a.event", "3-a.event", "6-a.json"]
+    assert [vars(each)["file"] for each in caplog.records] == ["1-a.event", "3-a.event"]
     assert sorted(path.name for path in hooks.spool.iterdir()) == [".5-a.event", "2-a.event", "4-a.event"]
 
 
