@@ -43,7 +43,7 @@ READY_S: Final = 60.0
 STORES: Final = 3
 WITHOUT_EMBEDDER: Final = frozenset({"embedding_failed", "embedding_starting", "embedding_pending"})
 SETTINGS: Final = {"embedders": "0", "consolidator": "0", "toolsets": "memory,files"}
-EXAMINED: Final = ("configuration", "home", "files", "processes", "records", "write queue")
+EXAMINED: Final = ("configuration", "home", "files", "processes", "records")
 """The doctor's checks that look at the home; those of the installation and of the model take seconds each."""
 FULL_DISK_BYTES: Final = 1024 * 1024
 PUT: Final = ("directory", "file", "pipe", "device", "garbage")
