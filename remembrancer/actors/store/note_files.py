@@ -35,6 +35,7 @@ from remembrancer.protocol.errors import (
 from remembrancer.protocol.writes import NoteWritten, Operation, WriteNote
 from remembrancer.toolsets.files.workspace_files import RealNote, open_directory, open_ordinary, real_note
 
+BOM: Final = b"\xef\xbb\xbf"
 ATTEMPTS: Final = 20
 """The number of times that a note is read again after somebody else saved it."""
 WRITE_S: Final = 5.0
@@ -60,9 +61,13 @@ async def write_note(
     if not done:
         message = f"the disk with the notes has not answered for {WRITE_S:.0f} s: the note will be written when it does"
         raise DiskUnavailable(message)
-    outcome: Outcome = await run(
-        records.name, partial(records.complete, operation, partial(_end, result=work.result()))
-    )
+    result: NoteWritten = work.result()
+
+    def end(writer: Writer) -> NoteWritten:
+        writer.note_active()
+        return result
+
+    outcome: Outcome = await run(records.name, partial(records.complete, operation, end))
     return outcome
 
 
@@ -102,12 +107,6 @@ def _write(operation: Operation, change: WriteNote) -> NoteWritten:
     return NoteWritten(done.lines, done.replaced, ignored)
 
 
-def _end(writer: Writer, result: NoteWritten) -> NoteWritten:
-    """Record that the note is written, and that its session is active."""
-    writer.note_active()
-    return result
-
-
 class _Version(NamedTuple):
     """The content, mode and time of a file at one moment; the mode is None if there is no file."""
 
@@ -138,7 +137,14 @@ def _replace(note: RealNote, edit: Callable[[str, float], Edited]) -> Edited:
     try:
         for _ in range(ATTEMPTS):
             before = _read(directory, name)
-            done, data = _edited_bytes(before, edit, name)
+            mark = BOM if before.data.startswith(BOM) else b""
+            try:
+                text = before.data[len(mark) :].decode()
+            except UnicodeDecodeError as error:
+                message = f"{name} is not UTF-8 (byte {error.start}): it was not changed, since its text would be lost"
+                raise InvalidInput(message, field="path") from error
+            done = edit(text, before.saved_at)
+            data = mark + done.text.encode()
             if data == before.data:
                 return done
             _write_durably(directory, temporary, data, before.mode)
@@ -164,20 +170,6 @@ def _write_durably(directory: int, name: str, data: bytes, mode: int | None) -> 
         file.flush()
         os.fsync(file.fileno())
     os.fsync(directory)
-
-
-BOM: Final = b"\xef\xbb\xbf"
-
-
-def _edited_bytes(before: _Version, edit: Callable[[str, float], Edited], name: str) -> tuple[Edited, bytes]:
-    mark = BOM if before.data.startswith(BOM) else b""
-    try:
-        text = before.data[len(mark) :].decode()
-    except UnicodeDecodeError as error:
-        message = f"{name} is not UTF-8 (byte {error.start}): it was not changed, since its text would be lost"
-        raise InvalidInput(message, field="path") from error
-    done = edit(text, before.saved_at)
-    return done, mark + done.text.encode()
 
 
 def _ignore(root: Path, directories: Sequence[str]) -> tuple[str, ...]:

@@ -66,7 +66,11 @@ def migrate_old_home(paths: RuntimePaths) -> None:
             with connection:
                 connection.execute("BEGIN")
                 for name, path in files.items():
-                    _copy_whole(path, copy, no_room)
+                    try:
+                        write_checked_copy(path, copy, no_room)
+                    except (RecordsUnusable, sqlite3.Error, UnicodeDecodeError) as error:
+                        raise unreadable(path, error) from error
+                    FORMER.refuse(path, version_of(copy))
                     with closing(sqlite3.connect(copy, isolation_level=None)) as old:
                         drop_dangling(old)
                         take_in(connection, old, name)
@@ -85,14 +89,6 @@ def migrate_old_home(paths: RuntimePaths) -> None:
     finally:
         for unfinished in (fresh, copy):
             delete_database(unfinished)
-
-
-def _copy_whole(path: Path, copy: Path, no_room: str) -> None:
-    try:
-        write_checked_copy(path, copy, no_room)
-    except (RecordsUnusable, sqlite3.Error, UnicodeDecodeError) as error:
-        raise unreadable(path, error) from error
-    FORMER.refuse(path, version_of(copy))
 
 
 def _finish(paths: RuntimePaths, connection: sqlite3.Connection) -> None:
