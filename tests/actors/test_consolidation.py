@@ -214,7 +214,9 @@ async def test_what_two_projects_say_of_the_user_goes_to_him_and_can_be_taken_ba
     await place.start("session:later", OTHER_PROJECT)
     await place.end("session:later", OTHER_PROJECT)
     assert await place.memories(None) == {}, "for good"
-    assert any("Taken back" in reason for reason in (await place.show(two, OTHER_PROJECT)).reasons)
+    assert any(
+        "No longer proposed to the user since" in reason for reason in (await place.show(two, OTHER_PROJECT)).reasons
+    )
 
 
 async def test_what_only_one_project_knows_goes_to_the_user_when_somebody_says_so(place: Workplace) -> None:
