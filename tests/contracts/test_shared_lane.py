@@ -613,6 +613,24 @@ def test_a_snapshot_of_release_0_2_0_is_replaced(world: Hosts) -> None:
     assert dump_of(joined.path) == dump_of(first.path)
 
 
+def test_a_snapshot_that_arrives_damaged_purges_nothing(world: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = world.join("first")
+    first.erase()
+    put = InProcessJournal.put_snapshot
+
+    async def torn(journal: InProcessJournal, lane: str, mark: LaneMark, content: bytes) -> LaneSnapshot:
+        return await put(journal, lane, mark, content[:9000])
+
+    monkeypatch.setattr(InProcessJournal, "put_snapshot", torn)
+    with pytest.raises(EntryDamaged):
+        first.keep()
+    assert world.kept == []
+    assert len(world.server.lanes[LANE].entries) == 2
+    monkeypatch.undo()
+    first.keep()
+    assert len(world.kept) == 1
+
+
 def test_a_kill_before_a_snapshot_is_in_place_leaves_the_old_file(world: Hosts) -> None:
     first, killed = world.join("first"), world.join("killed")
     killed.store("torch")

@@ -1,6 +1,6 @@
 """Follows the journal of a shared lane: applies the entries of others as they come, and removes erased memories.
 
-After an erasure the host that wrote last writes a snapshot of the lane, and deletes all entries and
+After an erasure the host that wrote last writes a snapshot of the lane, reads it back, and deletes all entries and
 snapshots before it. A host that has not read those entries, or joins, loads the snapshot and continues from there.
 """
 
@@ -149,10 +149,17 @@ class LaneFollower:
             self._purged = erased_at
 
     async def _write(self) -> None:
-        """Write a snapshot."""
-        mark, content = await asyncio.to_thread(self.lane.snapshot)
-        await self.lane.journal.put_snapshot(self.lane.name, mark, content)
-        logger.info("a snapshot was written", extra={"lane": self.lane.name, "position": mark.position})
+        """Write a snapshot. Raises `EntryDamaged` if it cannot be read back; then it is dropped."""
+        lane, journal = self.lane, self.lane.journal
+        mark, content = await asyncio.to_thread(lane.snapshot)
+        snapshot = await journal.put_snapshot(lane.name, mark, content)
+        try:
+            if await journal.get_snapshot(lane.name, snapshot) != content:
+                raise EntryDamaged("a snapshot of the shared lane arrived damaged")
+        except EntryDamaged:
+            await journal.drop_snapshot(lane.name, snapshot)
+            raise
+        logger.info("a snapshot was written", extra={"lane": lane.name, "position": mark.position})
 
     async def _take_newest(self) -> bool:
         """Load the newest valid snapshot into the lane; False if none is ahead of the lane. Raises `SchemaTooNew` if a
