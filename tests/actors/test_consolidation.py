@@ -470,15 +470,6 @@ def session_of(job: Job) -> SessionEntry:
     return job.work.session
 
 
-async def test_a_consolidator_that_dies_takes_nothing_from_the_next_which_was_heard_of_before(rig: StoreRig) -> None:
-    await end_session(rig)
-    async with Consolidator(rig.home) as first, Consolidator(rig.home) as second:
-        await first.job()
-        job = await second.job()
-        await second.close_session(job)
-        await second.no_job(done=job)
-
-
 async def test_a_job_that_consolidators_die_of_starts_no_more_of_them_and_is_still_handed_out(home: Path) -> None:
     modules = ("job_finder", "job_handlers")
     at_once = {f"remembrancer.actors.store.{module}.RETRY_S": (0.0, 0.0) for module in modules}

@@ -135,8 +135,8 @@ def test_a_provider_that_wants_to_be_left_alone_for_a_moment_is(provider: FakePr
     [
         (Trouble(401), r"does not accept the key in \$\{VOYAGE_API_KEY\} \(401\)"),
         (Trouble(429, headers={"retry-after": "60"}), "429"),
-        (Trouble(404), "404: something is wrong"),
-        (Trouble(500), "500: something is wrong"),
+        (Trouble(404), "404: .*something is wrong"),
+        (Trouble(500), "500: .*something is wrong"),
         (HANGS, "did not answer within 0.3 s"),
         (Trouble(vectors="short"), "1023 numbers"),
         (Trouble(vectors="nan"), "not finite|not answer with vectors"),

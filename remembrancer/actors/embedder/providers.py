@@ -199,7 +199,7 @@ class ProviderEngine(Engine):
             return ModelUnusable(f"{self._where} does not accept the key in {self._variable} ({status})")
         if status in FAULTS_OF_TEXTS:  # its message may quote the text
             return _BadAnswer(f"{self._where} refuses a text, or the model {self._model} ({status})")
-        reason = f"{self._where} answered {status}: {self._harmless(_reason_in(response))}".rstrip(": ")
+        reason = f"{self._where} answered {status}: {self._harmless(response.text)}".rstrip(": ")
         if status not in PASSING:
             return ModelUnusable(reason)
         wait_s = _retry_after(response)
@@ -218,16 +218,6 @@ class _Passing(ModelUnusable, code=ModelUnusable.code):
     def __init__(self, message: str, wait_s: float | None) -> None:
         super().__init__(message)
         self.wait_s = wait_s
-
-
-def _reason_in(response: httpx.Response) -> str:
-    """The reason in an answer: OpenAI's `error.message`, Voyage's `detail`."""
-    try:
-        content = response.json()
-        error = content.get("error", content.get("detail", ""))
-        return str(error.get("message", "") if isinstance(error, dict) else error)
-    except (ValueError, AttributeError, RecursionError):
-        return ""
 
 
 def _retry_after(response: httpx.Response) -> float | None:
