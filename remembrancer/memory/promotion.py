@@ -37,9 +37,8 @@ FOR_KIND: Final[dict[Kind, float]] = {
 }
 DIGITS: Final = 9
 """The number of digits to which sums are rounded, so that 0.4 + 0.3 + 0.1 + 0.05 reaches a threshold of 0.85."""
-MAX_BONUS: Final = MOST_FOR_USE + max(FOR_KIND.values()) + FOR_VECTORS
-COUNTED_USES: Final = math.ceil(10 ** (2 * MOST_FOR_USE)) - 1
-"""Use in more sessions than this does not raise the score."""
+MAX_BONUS: Final = max(FOR_KIND.values()) + FOR_VECTORS
+"""The most that is added to the importance and confidence of a memory that no other session has used."""
 SPEAKING_KINDS: Final[tuple[Kind, ...]] = ("preference",)
 """The kinds that are about the user."""
 _ADVERB: Final = r"(?:\w+ly|also|always|never|still|now|often|please)"

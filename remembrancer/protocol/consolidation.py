@@ -117,12 +117,10 @@ class SessionEnded(msgspec.Struct, frozen=True, tag=True):
 
 
 class Promotable(NamedTuple):
-    """A running session's memory that is considered for promotion. Its score depends on these values."""
+    """A running session's memory that is considered for promotion. Its score depends on its version."""
 
     memory_id: str
     version: int
-    uses: int
-    """The number of uses, capped at the highest number that affects the score."""
 
 
 class PromoteAtOnce(msgspec.Struct, frozen=True, tag=True):

@@ -496,10 +496,10 @@ async def test_a_strong_memory_of_a_running_session_is_offered_once_at_each_of_i
         memory_id = await rig.gateway.store("Never deploy on Fridays", scope="session", importance=1.0, confidence=0.9)
         await rig.gateway.store("Lunch was good", scope="session", importance=0.2)
         job = await consolidator.job()
-        assert (job.project, job.work) == (PROJECT, PromoteAtOnce((Promotable(memory_id, 1, 0),)))
+        assert (job.project, job.work) == (PROJECT, PromoteAtOnce((Promotable(memory_id, 1),)))
         await consolidator.no_job(done=job)
         await rig.gateway.change(UpdateMemory(memory_id, confidence=1.0))
-        assert (await consolidator.job()).work == PromoteAtOnce((Promotable(memory_id, 2, 1),))
+        assert (await consolidator.job()).work == PromoteAtOnce((Promotable(memory_id, 2),))
 
 
 async def test_a_request_is_answered_by_the_consolidator_and_the_same_one_is_the_same_job(rig: StoreRig) -> None:

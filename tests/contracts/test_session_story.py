@@ -235,22 +235,24 @@ def test_a_page_can_be_of_sessions_that_were_closed_before_a_time(runs: RunsRig)
 
 def test_memories_of_running_sessions_that_may_be_worth_it_are_offered_for_promotion(runs: RunsRig) -> None:
     assert list(work_of(runs.records, score=0.85).promotable) == []
-    runs.do(UpdateMemory(THREE, importance=0.875, confidence=0.5))
+    runs.do(UpdateMemory(THREE, importance=1.0, confidence=1.0))
     scratch: Any = {"scope": "session", "type": "episodic", "kind": "scratchpad", "importance": 1.0, "confidence": 1.0}
     apply(runs.records, [store_operation("scratch", "a scratch", memory_id="mem_scratch", **scratch)])
-    assert list(work_of(runs.records, score=0.85).promotable) == [(THREE, 2, 1)], "who has changed it has used it"
+    assert list(work_of(runs.records, score=0.85).promotable) == [(THREE, 2)]
+    (three,) = runs.records.materials(ReadMemories(None, memory_ids=(THREE,)), None).memories
+    assert three.sessions_used == 0, "its own session has changed it"
     runs.do(EndSession(SESSION))
     assert list(work_of(runs.records, score=0.85).promotable) == []
 
 
 def test_what_can_reach_the_score_with_all_that_may_be_added_is_offered(runs: RunsRig) -> None:
     for score, importance, confidence, offered in (
-        (0.85, 0.8, 0.6, True),  # 0.5 without use, kind and vectors, in spite of rounding
-        (0.85, 0.8, 0.59, False),
-        (0.7, 0.5, 0.5, True),
-        (0.7, 0.5, 0.49, False),
-        (1.0, 1.0, 0.83, False),
-        (0.2, 0.0, 0.0, True),
+        (0.85, 1.0, 1.0, True),  # 0.7 without kind and vectors, in spite of rounding
+        (0.85, 1.0, 0.99, False),
+        (0.7, 0.85, 0.7, True),
+        (0.7, 0.85, 0.69, False),
+        (1.0, 1.0, 1.0, False),
+        (0.15, 0.0, 0.0, True),
     ):
         change = UpdateMemory(FOUR, importance=importance, confidence=confidence)
         runs.do(change)

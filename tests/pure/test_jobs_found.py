@@ -61,7 +61,7 @@ def test_a_session_that_has_ended_is_a_job_each_time_and_maintenance_goes_last()
     (first,) = jobs_of(PROJECT, WaitingWork(sessions=(ENDED,)), NOW)
     (second,) = jobs_of(PROJECT, WaitingWork(sessions=(again,)), NOW)
     assert first.key != second.key
-    work = WaitingWork((ENDED,), (Promotable("a", 1, 0),), 0.0, oldest_at=0.0)
+    work = WaitingWork((ENDED,), (Promotable("a", 1),), 0.0, oldest_at=0.0)
     assert [type(each) for each in jobs(work)] == [SessionEnded, PromoteAtOnce, Maintain]
     (only,) = jobs_of(None, work, NOW)
     assert only == Job(None, Maintain(None))

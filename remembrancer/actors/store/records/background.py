@@ -13,7 +13,7 @@ from remembrancer.actors.store.records.sessions import open_sessions
 from remembrancer.actors.store.records.space import Spaces, is_newer, shown_to
 from remembrancer.actors.store.records.sqlite_file import Query, decode_names, json_list
 from remembrancer.actors.store.records.types import WaitingWork
-from remembrancer.memory.promotion import CONFIDENCE_SHARE, COUNTED_USES, DIGITS, IMPORTANCE_SHARE, MAX_BONUS
+from remembrancer.memory.promotion import CONFIDENCE_SHARE, DIGITS, IMPORTANCE_SHARE, MAX_BONUS
 from remembrancer.memory.replacement import REPLACED
 from remembrancer.protocol.consolidation import Material, Promotable, ReadMemories
 from remembrancer.protocol.kinds import SESSION_RECORD
@@ -96,14 +96,14 @@ class SqliteBackground:
         least this promotion score are included."""
         with self._file.reading() as query:
             promotable = query(
-                """SELECT m.id, m.version, min((SELECT count(*) FROM memory_sessions WHERE memory = m.number), ?)
+                """SELECT m.id, m.version
                    FROM sessions AS s CROSS JOIN memories AS m
                    ON m.space = @SPACE AND m.session_id = s.session_id AND m.scope = 'session'
                    WHERE s.space = @SPACE AND s.status = 'active' AND s.ended_at IS NULL AND m.status = 'active'
                    AND m.forgotten_at IS NULL
                    AND m.kind NOT IN ('scratchpad', 'tool_outcome')
                    AND round(m.importance * ? + m.confidence * ?, ?) >= ? ORDER BY m.number DESC LIMIT ?""",
-                (COUNTED_USES, IMPORTANCE_SHARE, CONFIDENCE_SHARE, DIGITS, round(score - MAX_BONUS, DIGITS), limit),
+                (IMPORTANCE_SHARE, CONFIDENCE_SHARE, DIGITS, round(score - MAX_BONUS, DIGITS), limit),
             )
             oldest = query(
                 """SELECT created_at FROM memories WHERE space = @SPACE AND forgotten_at IS NULL

@@ -196,13 +196,13 @@ class SqliteEdits(SpaceConnection):
             self.execute(statement, (memory_id,))
 
     def note_use(self, memory_ids: Sequence[str], session_id: str) -> None:
-        """Record that a session has used the memories that it can see. For each memory only the first few sessions are
-        kept."""
+        """Record that a session has used memories, but not its private ones, which no other session can use. For each
+        memory only the first few sessions are kept."""
         if memory_ids and session_id:
             self.execute(
                 """INSERT OR IGNORE INTO memory_sessions
                    SELECT number, ?1 FROM memories WHERE space = @SPACE AND id IN (SELECT value FROM json_each(?2))
-                   AND (scope != 'session' OR session_id = ?1)
+                   AND scope != 'session'
                    AND (SELECT count(*) FROM memory_sessions WHERE memory = number) < ?3""",
                 (session_id, as_json(sorted(set(memory_ids))), SESSIONS_KEPT),
             )
