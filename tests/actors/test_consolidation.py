@@ -493,12 +493,12 @@ async def test_a_session_that_is_left_without_a_word_is_abandoned(rig: StoreRig)
 
 async def test_a_strong_memory_of_a_running_session_is_offered_once_at_each_of_its_versions(rig: StoreRig) -> None:
     async with Consolidator(rig.home) as consolidator:
-        memory_id = await rig.gateway.store("Never deploy on Fridays", scope="session", importance=1.0, confidence=0.9)
+        memory_id = await rig.gateway.store("Never deploy on Fridays", scope="session", importance=1.0, confidence=1.0)
         await rig.gateway.store("Lunch was good", scope="session", importance=0.2)
         job = await consolidator.job()
         assert (job.project, job.work) == (PROJECT, PromoteAtOnce((Promotable(memory_id, 1),)))
         await consolidator.no_job(done=job)
-        await rig.gateway.change(UpdateMemory(memory_id, confidence=1.0))
+        await rig.gateway.change(UpdateMemory(memory_id, domain="work"))
         assert (await consolidator.job()).work == PromoteAtOnce((Promotable(memory_id, 2),))
 
 
