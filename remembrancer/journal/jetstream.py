@@ -15,7 +15,7 @@ import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -364,6 +364,7 @@ class JetStreamJournal(Journal):
                         user_jwt_cb=(lambda: server.user_jwt.encode()) if server.user_jwt else None,
                         signature_cb=self._key.answer if self._key else None,
                     )
+                    _know_encrypted(client)
             except BaseException as error:
                 await _close(client)
                 if isinstance(error, nats.errors.NoServersError) and reason:
@@ -422,6 +423,13 @@ class JetStreamJournal(Journal):
                     await answers.unsubscribe()
         await self._info(lane)  # raises if there is none
         raise JournalAway("the journal has no replica to read from at the moment")
+
+
+def _know_encrypted(client: Client) -> None:
+    """Tell a connection's stream reader that it is encrypted: otherwise asyncio complains when the connection ends."""
+    transport = cast("Any", client._transport)._io_writer.transport
+    if transport.get_extra_info("sslcontext") is not None:
+        transport.get_protocol()._over_ssl = True
 
 
 async def _close(client: Client) -> None:
