@@ -134,15 +134,6 @@ def test_turns_are_packed_with_the_last_of_the_chunk_before_and_a_long_one_is_cu
     assert list(chunks_of_turns([])) == []
 
 
-@given(st.lists(st.text(max_size=300), max_size=20), st.sampled_from([(32, 0), (32, 16), (100, 20), (400, 80)]))
-def test_every_turn_is_in_a_chunk_and_none_is_too_long(texts: list[str], size: tuple[int, int]) -> None:
-    turns = [turn(number, text) for number, text in enumerate(texts, 1)]
-    chunks = list(chunks_of_turns(turns, *size))
-    covered = {number for chunk in chunks for number in range(chunk.start_line, chunk.end_line + 1)}
-    assert covered == set(range(1, len(texts) + 1))
-    assert all(estimate_tokens(chunk.text) <= size[0] for chunk in chunks)
-
-
 @pytest.mark.parametrize("timestamp", ["", "yesterday", 5, None, "2026-02-16T12:00:00", "2026-02-16T13:00:00+01:00"])
 def test_a_time_that_cannot_be_read_is_none(timestamp: Any) -> None:
     (only,) = turns_in(lines(said("user", "Hello.", timestamp=timestamp)))

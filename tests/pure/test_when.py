@@ -70,7 +70,6 @@ def test_german_french_and_spanish_phrases_mean_what_the_english_ones_do(query: 
 def test_a_question_may_name_several_times_and_what_was_complained_about_is_dated_by_the_day() -> None:
     assert said("Did I run more in March or in April?") == [("2023-03-01", "2023-04-01"), ("2023-04-01", "2023-05-01")]
     assert windows("what did they complain about on Friday") == windows("on Friday")
-    assert len(windows(" and ".join(f"on 2023-01-{day:02d}" for day in range(1, 31)))) == 8
     assert said("yesterday " + "word " * 1000) == [("2023-05-29", "2023-05-30")]
     assert said("word " * 1000 + "yesterday") == []
 

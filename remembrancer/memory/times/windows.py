@@ -17,9 +17,6 @@ from remembrancer.memory.times.phrases import LOOK_BACK, Phrase, pattern_of, phr
 
 MAX_CHARACTERS: Final = 1000
 """The number of characters of a query that are read: a longer text is a document."""
-MAX_WINDOWS: Final = 8
-MOST_FADES: Final = 8.0
-"""A time does not count if it is this many times as far away as one that counts half."""
 
 _PLAIN: Final = str.maketrans(
     {"\u2019": "'", "\u017f": "s", "\u0131": "i", "\u0130": "I", "\u212a": "K", "\u2013": "-"}
@@ -70,7 +67,7 @@ def time_windows(query: str, reference: float, zone: tzinfo | None = UTC) -> tup
     if _AHEAD.search(text):
         named = [each for each in named if not _PRESENT.match(text[each.begin : each.end])]
     windows = filter(None, (_window(span, zone) for span in _spans(text, named, now)))
-    return tuple(dict.fromkeys(windows))[:MAX_WINDOWS]
+    return tuple(dict.fromkeys(windows))
 
 
 def without_times(query: str) -> str:
@@ -92,8 +89,7 @@ def nearness(happened_at: float, windows: Iterable[TimeWindow]) -> float:
         if window.start <= happened_at < window.end:
             return 1.0
         outside = max(window.start - happened_at, happened_at - window.end) / window.fade_s
-        if outside < MOST_FADES:
-            best = max(best, float(0.5 ** (outside**2)))
+        best = max(best, float(0.5 ** (outside**2)))
     return best
 
 
