@@ -78,16 +78,13 @@ def choose(
     room = tokens - HEADINGS - is_part * min(INDEX, INDEX_SHARE * tokens)
     longest = min(max(LEAST_LONGEST, int(LONGEST_SHARE * tokens)), max(0, int(room) - AROUND))
 
-    def take(memories: Iterable[RecalledMemory], most: float, *, in_order: bool = False) -> None:
-        """Take memories in order as long as they fit into the remaining budget, and into `most` tokens. `in_order`:
-        none behind one that does not fit."""
+    def take(memories: Iterable[RecalledMemory], most: float) -> None:
+        """Take those memories, in order, that fit into the remaining budget, and into `most` tokens."""
         nonlocal room
         available = min(room, most)
         for memory in memories:
             least = AROUND + min(len(memory.content) / CHARACTERS_A_TOKEN, longest if is_part else math.inf)
             if memory.id in given or least > available:  # cheaper than counting tokens
-                if in_order and memory.id not in given:
-                    break
                 continue
             tokens_of = estimate_tokens(memory.content)
             if is_part and tokens_of > longest:
@@ -101,8 +98,6 @@ def choose(
             if cost <= available:
                 given[memory.id] = memory
                 available, room = available - cost, room - cost
-            elif in_order:
-                break
 
     replacing = {newer for memory in standing for newer in memory.possibly_superseded_by}
 
@@ -111,7 +106,7 @@ def choose(
         return memory.id in found, memory.id in replacing, memory.importance, changed_at
 
     take(sorted(standing, key=weight_of, reverse=True), STANDING_SHARE * tokens)
-    take(ends, max(LEAST_FOR_ENDS, ENDS_SHARE * tokens), in_order=True)
+    take(ends, max(LEAST_FOR_ENDS, ENDS_SHARE * tokens))
     take(rest, room)
     take(standing, room)
     take(ends, room)
