@@ -544,7 +544,8 @@ async def test_bridges_that_share_a_session_share_its_start_and_its_end(served: 
     await until(lambda: len(served.life) == 2)
 
 
-async def test_starts_and_ends_wait_for_a_store_that_is_away(quick_rig: Rig) -> None:
+async def test_starts_and_ends_wait_for_a_store_that_is_away(quick_rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_registry, "FIRST_WAIT_S", 0.05)
     async with quick_rig.running() as gateway:
         async with quick_rig.session() as client:
             await client.store("the lantern is green")

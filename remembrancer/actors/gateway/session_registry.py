@@ -28,6 +28,8 @@ from remembrancer.toolsets.tools import Tool
 PRESENCE_S: Final = 5.0
 """The interval between reports of the connected sessions to the store; a session's grace period is several times as
 long."""
+FIRST_WAIT_S: Final = 10.0
+"""The time that the first session of a new gateway waits for a starting store before its start is queued."""
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +76,9 @@ class SessionRegistry:
         """Callers by the key of their connection."""
         self._waiting: asyncio.Queue[Operation] = asyncio.Queue()
         self._connection = anyio.Event()
+        self._patience = anyio.CancelScope()
+        """The wait for the store's first answer; cancelled when the runtime stops."""
+        self._stopping = False
 
     def left(self, session: ClientConversation) -> None:
         self.on_left(session)
@@ -88,7 +93,10 @@ class SessionRegistry:
                 self._waiting.task_done()
 
     async def drain(self) -> None:
-        """Return when every start and end so far has been reported."""
+        """Return when every end so far has been reported. A session whose start was not reported begins at its client's
+        next request."""
+        self._stopping = True
+        self._patience.cancel()
         await self._waiting.join()
 
     def known(self, session: ClientConversation, caller: Caller) -> None:
@@ -122,6 +130,12 @@ class SessionRegistry:
         self._waiting.put_nowait(Operation(operation_id, caller.project, caller.session_id, time.time(), change))
 
     async def _submit(self, operation: Operation) -> None:
+        if not self._store.health.has_answered and not self._stopping:
+            with self._patience:
+                await self._store.wait_usable(FIRST_WAIT_S)
+            self._patience = anyio.CancelScope()
+        if self._stopping and isinstance(operation.change, StartSession):
+            return
         try:
             with anyio.CancelScope(shield=True):
                 await self._access.apply(operation, time.time())
