@@ -16,7 +16,7 @@ from remembrancer.memory.sentences import first_words, from_best_sentence, witho
 from remembrancer.memory.text import neutralised
 from remembrancer.memory.tokens import estimate_tokens, whole_characters
 from remembrancer.protocol.kinds import Kind
-from remembrancer.protocol.reads import ContextGathered, Recall, Recalled, RecalledMemory, Scores, Section
+from remembrancer.protocol.reads import ContextGathered, RecalledMemory, Scores, Section
 from remembrancer.protocol.writes import SourceRef
 from remembrancer.toolsets.memory.answers import memory_of, with_lines
 from remembrancer.toolsets.memory.context_block import (
@@ -34,10 +34,9 @@ from remembrancer.toolsets.memory.context_block import (
     group_of,
     render,
 )
-from remembrancer.toolsets.memory.recall_memories import HINT, count_sent, given_whole, hint_for, within_budget
+from remembrancer.toolsets.memory.recall_memories import HINT, count_sent, given_whole, within_budget
 from remembrancer.toolsets.tools import Answer, answer_text
 from tests.cases import cases
-from tests.operations import PROJECT
 from tests.pure.memories import recalled
 
 KINDS: tuple[Kind, ...] = ("preference", "decision", "procedure", "fact", "open_end")
@@ -426,17 +425,6 @@ def test_no_answer_is_ever_longer_than_promised_and_an_excerpt_takes_no_characte
 def test_an_answer_has_the_day_of_a_change_after_the_day_of_storing(detail: bool) -> None:
     changed = [memory_of(recalled(version=2, updated_at=days * 86_400.0), detail=detail) for days in (0.5, 9)]
     assert [each.get("updated") for each in changed] == [None, "1970-01-10"]
-
-
-def test_the_hint_says_whether_filters_narrowed_the_question() -> None:
-    filters: dict[str, Any] = {"kinds": ("fact",), "min_importance": 0.5}
-    for fields, below, hint in (
-        ({}, 0, "Nothing was found. Try other words or include_forgotten."),
-        ({"include_forgotten": True}, 3, "Nothing is close enough to the query. Try other words."),
-        (filters, 0, "Nothing was found. Try other words, fewer filters or include_forgotten."),
-    ):
-        question = Recall("session:s", project=PROJECT, query="query", **fields)
-        assert hint_for(question, Recalled((), 0, below, "hybrid")) == hint
 
 
 def test_a_text_is_cut_to_its_first_words_or_best_sentence_and_rid_of_marks_and_labels() -> None:

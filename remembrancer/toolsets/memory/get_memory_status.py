@@ -14,15 +14,6 @@ from remembrancer.protocol.store_client import AWAY
 from remembrancer.toolsets.memory.answers import iso
 from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
 
-MODES: Final = {
-    "embedded-file": "file-backed",
-    "embedded-memory": "in-memory",
-    "local-server": "file-backed, large projects' vectors on a Chroma server",
-    "remote": "file-backed, large projects' vectors on a remote Chroma server",
-}
-"""The words shown for a deployment mode."""
-
-
 PROPOSED: Final = 200
 """The number of characters shown of a memory that is proposed for promotion to the user."""
 DECIDED: Final = (
@@ -45,7 +36,7 @@ async def get_memory_status(call: Call) -> Answer:
     answer: Answer = {
         "connection": {
             "status": "connected",
-            "mode": MODES[service.settings.deployment_mode],
+            "mode": "in-memory" if service.settings.deployment_mode == "embedded-memory" else "file-backed",
             "path": str(service.paths.database),
             "uptime_seconds": int(store.uptime_s) if store and is_fresh else 0,
             "version": __version__,

@@ -51,6 +51,7 @@ Source = Literal["memory", "notes", "sessions", "code"]
 NOTHING_OPEN: Final = "Nothing is open."
 DUE_ONLY: Final = "Of {number} open ends, only those due by {day} are listed."
 NONE_DUE: Final = "Nothing is due by {day}. All open ends are listed."
+NOTHING_FOUND: Final = "Nothing was found. Try other words, fewer filters or include_forgotten."
 NEAREST: Final = "Perhaps nothing answers the query; these are the nearest memories."
 STANDING_NOTE: Final = "Memories without the field “answers” apply to every task."
 LEAST_ROOM: Final = 10
@@ -147,7 +148,7 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
     elif asks_for_all:
         hint = about_due if open_ends else NOTHING_OPEN
     elif none_answers and not (is_unjudged or places):
-        hint = NEAREST if memories else hint_for(request, recalled)
+        hint = NEAREST if memories else NOTHING_FOUND
     answer: Answer = {
         "memories": [*map(entry_of, memories), *map(standing_line, standing.values())],
         "total_matched": max(total, len(memories) + len(standing)),
@@ -252,17 +253,6 @@ def to_recall(arguments: RecallMemoriesArguments, project: ProjectRef, session_i
             f"{', '.join(narrowing)} applies to memories only: leave it out when searching notes", field=narrowing[0]
         )
     return request
-
-
-def hint_for(request: Recall, recalled: Recalled) -> str | None:
-    """A hint on how to find more than this query did; None if it found something."""
-    if recalled.memories:
-        return None
-    says = "Nothing is close enough to the query." if recalled.below_threshold else "Nothing was found."
-    tries = "Try other words"
-    if msgspec.structs.replace(request.filters, include_forgotten=False) != Filters(request.session_id):
-        tries += ", fewer filters"
-    return f"{says} {tries}." if request.include_forgotten else f"{says} {tries} or include_forgotten."
 
 
 def within_budget(answer: Answer, max_tokens: int) -> Answer:
