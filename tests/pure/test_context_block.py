@@ -325,14 +325,14 @@ def test_a_memory_is_in_one_of_the_sections_asked(fields: dict[str, Any], wanted
 
 
 # --- Open files are searched for by their names, and recognised however a memory names its source.
-FILES = OpenFiles.at(["/home/me/code/src/auth/token_store.py", "web\\pages\\Login.tsx", "Makefile", ""])
+FILES = OpenFiles(["/home/me/code/src/auth/token_store.py", "web\\pages\\Login.tsx", "Makefile", ""])
 
 
 def test_the_query_has_names_and_the_task_and_a_source_is_open_if_one_path_is_the_end_of_the_other() -> None:
     assert FILES.query("mend the login") == "token_store Login Makefile mend the login"
-    assert OpenFiles.at([]).query("mend") == "mend"
-    assert OpenFiles.at([]).query("") == ""
-    assert OpenFiles.at([".gitignore"]).query("") == ".gitignore"
+    assert OpenFiles([]).query("mend") == "mend"
+    assert OpenFiles([]).query("") == ""
+    assert OpenFiles([".gitignore"]).query("") == ".gitignore"
     ours = "/home/me/code/src/auth/token_store.py auth/token_store.py ./token_store.py C:\\web\\pages\\Login.tsx"
     for file in ours.split():
         assert FILES.is_source(file), file

@@ -8,11 +8,11 @@ were merged or summarised into another that the session may see; closed open end
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from pathlib import PureWindowsPath
 from typing import Final, TypeVar
 
 from remembrancer.actors.store.records.types import Filters, MemoryRecord, Vectors
@@ -59,7 +59,7 @@ class Gathering:
 
     @property
     def files(self) -> OpenFiles:
-        return OpenFiles.at(self.request.files)
+        return OpenFiles(self.request.files)
 
     async def gathered(self) -> ContextGathered:
         with_task = bool(self.request.task)  # without one, the most important are given
@@ -193,20 +193,14 @@ MAX_FILES: Final = 20
 """The number of files considered, in the given order."""
 SEARCHED_FILES: Final = 8
 """The number of files whose names are searched for."""
-_SEPARATORS: Final = re.compile(r"[/\\]+")
 
 
-@dataclass(frozen=True, slots=True)
 class OpenFiles:
-    """Files by the parts of their paths, with the file name last."""
+    """Files by the parts of their paths, with the file name last. The paths may use any system's separators."""
 
-    parts: tuple[tuple[str, ...], ...]
-
-    @classmethod
-    def at(cls, paths: Sequence[str]) -> OpenFiles:
-        """Return the files of these paths, which may use any system's separators."""
-        parts = dict.fromkeys(path_parts(path) for path in paths[:MAX_FILES])
-        return cls(tuple(each for each in parts if each))
+    def __init__(self, paths: Sequence[str]) -> None:
+        parts = dict.fromkeys(PureWindowsPath(path.strip()).parts for path in paths[:MAX_FILES])
+        self.parts = [each for each in parts if each]
 
     def names(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(path[-1] for path in self.parts))
@@ -219,10 +213,5 @@ class OpenFiles:
     def is_source(self, file: str | None) -> bool:
         """True if a memory's source is one of the files: one path is the end of the other, as `auth/service.py` is of
         `/home/me/src/auth/service.py`."""
-        parts = path_parts(file or "")
+        parts = PureWindowsPath((file or "").strip()).parts
         return bool(parts) and any(path[-len(parts) :] == parts or parts[-len(path) :] == path for path in self.parts)
-
-
-def path_parts(path: str) -> tuple[str, ...]:
-    """Return the names in a path, without `.` and surrounding blanks."""
-    return tuple(part for part in _SEPARATORS.split(path.strip()) if part not in ("", "."))
