@@ -274,7 +274,7 @@ def _settle(where: Where, memory: str, relation: str, reason: str | None) -> Rep
         for pair in pairs:
             link = {"relation": relation, "target": pair.older.id}
             answer = conversation.call("update_memory", memory_id=pair.newer.id, add_links=[link], reason=reason)
-            line = f"Both hold. The newer one: “{excerpt(pair.newer.content)}”; {where.undo(pair.newer.id)}"
+            line = f"Both hold, also the newer “{excerpt(pair.newer.content)}”; {where.undo(pair.newer.id)}"
             if relation == "supersedes":
                 line = f"“{excerpt(pair.older.content, QUOTED)}” is replaced by: “{excerpt(pair.newer.content)}”; "
                 line += where.undo(pair.older.id)

@@ -260,11 +260,14 @@ def test_undoing_a_move_that_nobody_asked_for_refuses_it(spaces: Spaces) -> None
     assert [each.reason for each in spaces.project.records.proposals()] == ["two projects say it"]
 
 
-def test_what_never_was_a_projects_or_was_another_ones_is_not_taken_back(spaces: Spaces) -> None:
+def test_what_was_another_projects_is_not_taken_back_and_what_was_always_the_users_can_be_moved(spaces: Spaces) -> None:
     spaces.do(PromoteMemory(ID, "user"))
     own = spaces.user.say("the user's own", scope="user")
     assert isinstance(spaces.try_to(PromoteMemory(ID, "project"), project=OTHER_PROJECT), InvalidInput)
-    assert isinstance(spaces.try_to(PromoteMemory(own, "project")), InvalidInput)
+    spaces.do(PromoteMemory(own, "project"))
+    assert (spaces.project.shown(own).scope, spaces.project.records.proposals()) == ("project", ())
+    spaces.do(UndoChange(own))
+    assert spaces.user.shown(own).scope == "user"
 
 
 def test_a_repeated_store_for_the_user_is_answered_though_the_token_may_no_longer_see_the_user(tmp_path: Path) -> None:

@@ -653,7 +653,7 @@ def test_notes_and_code_are_listed_by_files_and_what_they_no_longer_say_is_to_be
     code = {"x_remembrancer_toolsets": "code"}
     source = visit.directory / "src" / "gate.py"
     source.parent.mkdir()
-    assert "No code of this project is indexed." in Page(visit.get("/review")).text
+    assert "Not looked for: the code of this project is not indexed." in Page(visit.get("/review")).text
     source.write_text("def open_gate(key):\n    return turn(key) and lift()\n")
     visit.call("index_project", path=str(visit.directory), watch=False, headers=code)
     until(

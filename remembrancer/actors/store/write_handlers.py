@@ -195,6 +195,8 @@ class WriteHandlers(Handlers):
         match operation.change:
             case StoreMemory(scope=scope) | ImportMemory(memory=PortableMemory(scope=scope)):
                 needs_space = scope != "user"
+            case PromoteMemory(target_scope=scope):
+                needs_space = scope == "project"
             case change:
                 needs_space = isinstance(change, RecordEvents | WriteNote)
         if not needs_space and self._files.open_project(operation.project) is None:

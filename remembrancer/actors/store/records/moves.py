@@ -139,8 +139,8 @@ def memory_to_move(writer: Writer) -> PortableMemory:
 
     Raises:
         NotFound: the session sees no such memory.
-        InvalidInput: it is forgotten, or its scope is not narrower than the target, or it did not come from the project
-            that it is to return to.
+        InvalidInput: it is forgotten, or its scope is not narrower than the target, or it came from another project
+            than it is to move to.
     """
     operation, change = writer.operation, _promotion(writer)
     memory = writer.memory(change.memory_id)
@@ -150,9 +150,8 @@ def memory_to_move(writer: Writer) -> PortableMemory:
         check_broader(memory.now.scope, change.target_scope)
         if memory.now.kind == SESSION_RECORD:
             raise InvalidInput(f"{memory.id} is the record of a session in its project", field="memory_id")
-    elif memory.source_project != operation.project.id:
-        taken = "came from another project, and only that project can take it back"
-        came = taken if memory.source_project else "never was in a project"
+    elif memory.source_project not in (None, operation.project.id):
+        came = "came from another project, and only that project can take it back"
         raise InvalidInput(f"{memory.id} is one of the user's memories and {came}", field="target_scope")
     portable = writer.space.portable(memory.id)
     assert portable is not None
