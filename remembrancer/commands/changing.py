@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import click
 
-from remembrancer.commands.finding import author_of_change, clients_of, local_time, log_of, minute, tags_given
+from remembrancer.commands.finding import local_time, log_of, minute, tags_given
 from remembrancer.commands.report import YES, Report, argument, confirm, flag, option
 from remembrancer.commands.selection import (
     Answer,
@@ -535,14 +535,11 @@ def _last_change(where: Where, yes: bool) -> tuple[str, int | None]:
         confirm(f"Undo the whole import of {count(total, 'memory')}{elsewhere} ({minute(last['at'])})?", yes=yes)
         return last["run_id"], None
     memory = where.ask("get_memory", memory_id=last["id"], detail=True)
-    history = memory["history"]  # the latest part of it
-    entry = next((entry for entry in history if entry["version"] == last["version"]), history[0])
-    author = "" if entry["session_id"] == SHELL_SESSION else author_of_change(entry, clients_of(where))
-    author = last.get("member", author)  # of a shared memory
-    did = f"{last['did']}, by {author}" if author else last["did"]
     owner = "all your projects" if memory["scope"] == "user" else f"the project {last['project']}"
     where.close()
-    confirm(f"Undo the last change ({did}) of “{excerpt(last['text'])}” ({owner}, {minute(last['at'])})?", yes=yes)
+    confirm(
+        f"Undo the last change ({last['did']}) of “{excerpt(last['text'])}” ({owner}, {minute(last['at'])})?", yes=yes
+    )
     return last["id"], last["undo_at"]
 
 

@@ -1,10 +1,7 @@
-"""`remembrancer status`: the state of each process, the write queue and the embedding, with their problems; with
-`--trace`, the slow calls."""
+"""`remembrancer status`: the state of each process, the write queue and the embedding, with their problems."""
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +13,7 @@ from remembrancer import __version__
 from remembrancer.commands import exit_codes
 from remembrancer.commands.model import describe
 from remembrancer.commands.projects import notice_of_move
-from remembrancer.commands.report import Line, Report, Rows, command, flag
+from remembrancer.commands.report import Line, Report, command
 from remembrancer.commands.runtime_client import look, nothing_runs, paths_here
 from remembrancer.commands.terminal import styled, table
 from remembrancer.config.home import locate
@@ -32,23 +29,19 @@ from remembrancer.protocol.control import (
     RemoteEmbedders,
     RuntimeStatus,
 )
-from remembrancer.protocol.paths import RuntimePaths, read_file
 from remembrancer.protocol.problems import MIB, Problem, find_problems
 from remembrancer.protocol.reads import EmbeddingSummary
-from remembrancer.protocol.tracing import SLOW_CALL, SLOW_S
 from remembrancer.toolsets.files.workspace_files import native_files
 
 COLOURS: Final[dict[ProcessState, str]] = {"ready": "green", "starting": "cyan", "failed": "red", "unresponsive": "red"}
 
 
-@command(flag("--trace", help="List the calls that took over 250 ms."))
-def status(trace: bool) -> Report:
+@command()
+def status() -> Report:
     """Show the processes of this home's runtime, their work and their problems.
 
     Exit status 0: all is well, 3: degraded, 4: nothing runs."""
     paths = paths_here()
-    if trace:
-        return _slow(paths)
     state = look(paths)
     if isinstance(state, Problem):
         return Report(report(paths.home, None, (state,)), (), exit_codes.DEGRADED, (f"remembrancer status: {state}",))
@@ -175,20 +168,3 @@ def duration(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes % 60} min"
     return f"{minutes} min" if minutes else f"{seconds:.0f} s"
-
-
-# --- slow calls, from the gateway's log ---
-
-
-def _slow(paths: RuntimePaths) -> Report:
-    """All slow calls that the gateway has logged, oldest first."""
-    calls = []
-    with contextlib.suppress(FileNotFoundError):
-        for line in read_file(paths.logs / "gateway.log").splitlines():
-            if SLOW_CALL.encode() in line:
-                with contextlib.suppress(ValueError, LookupError):  # a line that a crash has cut
-                    call = json.loads(line)
-                    calls.append({name: call[name] for name in ("time", "tool", "total_ms")})
-    rows = [(call["time"], call["tool"], f"{call['total_ms']:.0f}") for call in calls]
-    none = f"the log has no call that took over {SLOW_S * 1000:.0f} ms"
-    return Report(calls, Rows(("ended", "tool", ">ms"), rows) if rows else none)

@@ -485,18 +485,6 @@ def test_an_undo_at_a_terminal_asks_once_before_it_forgets(shell: Shell) -> None
     assert "which is forgotten now" in " ".join(shown.split())
 
 
-def test_an_undo_without_an_id_says_that_an_assistant_made_the_change(shell: Shell) -> None:
-    async def tagged_by_an_assistant() -> None:
-        async with Session(shell.home, cwd=shell.directory) as client:
-            await client.call("tag_memory", memory_id=memory_id, add=["ops"])
-
-    memory_id = shell.json("add", "We deploy on Tuesdays")["memory_id"]
-    assert "Undo the last change (stored) of “We deploy" in shell("undo", status=exit_codes.USAGE)
-    asyncio.run(tagged_by_an_assistant())
-    asked = shell("undo", status=exit_codes.USAGE)
-    assert re.search(r"Undo the last change \(changed \(tags\), by [^:]+\) of “We deploy on Tuesdays”", asked), asked
-
-
 def test_a_terminal_shows_the_beginning_of_a_long_memory_and_a_pipe_all_of_it(shell: Shell) -> None:
     long = "The quay wall was measured. " * 200
     added = shell("add", "-", stdin=long)
