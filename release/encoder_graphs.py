@@ -20,30 +20,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from remembrancer.actors.embedder.encoder_weights import graph_of
 
 _FIELD = descriptor_pb2.FieldDescriptorProto
-_MESSAGES: Final = """
-message OperatorSet { string domain = 1; int64 version = 2; }
-message Attribute { string name = 1; float f = 2; int64 i = 3; repeated int64 ints = 8; int32 type = 20; }
-message Node {
-    repeated string input = 1; repeated string output = 2; string name = 3; string op_type = 4;
-    repeated Attribute attribute = 5; string domain = 7;
-}
-message Entry { string key = 1; string value = 2; }
-message Tensor {
-    repeated int64 dims = 1; int32 data_type = 2; string name = 8; bytes raw_data = 9;
-    repeated Entry external_data = 13; int32 data_location = 14;
-}
-message Dimension { int64 dim_value = 1; string dim_param = 2; }
-message Shape { repeated Dimension dim = 1; }
-message TensorType { int32 elem_type = 1; Shape shape = 2; }
-message Type { TensorType tensor_type = 1; }
-message Value { string name = 1; Type type = 2; }
-message Graph {
-    repeated Node node = 1; string name = 2; repeated Tensor initializer = 5;
-    repeated Value input = 11; repeated Value output = 12;
-}
-message Model { int64 ir_version = 1; Graph graph = 7; repeated OperatorSet opset_import = 8; }
-"""
-"""The definitions of `onnx.proto`, in its notation, with only the fields that are used here."""
+_MESSAGES: Final = Path(__file__).with_name("onnx.proto").read_text()
 _MESSAGE: Final = re.compile(r"message (\w+) \{([^}]*)\}")
 _DECLARED: Final = re.compile(r"(repeated )?(\w+) (\w+) = (\d+);")
 _FLOAT, _INT8, _INT64 = 1, 3, 7
