@@ -209,11 +209,11 @@ def edit(
     **given: Any,
 ) -> Report:
     """Change a memory: edit ID "new text"; with neither text nor option, in $EDITOR. Earlier versions are kept."""
-    if (done and reopen) or (text and content is not None):
+    if (done and reopen) or (text is not None and content is not None):
         raise click.UsageError("give one of --done and --reopen, and the new text once")
-    if text and text != "-" and " " not in text:  # an unquoted option's value has two words
+    if text and text != "-" and text.isascii() and " " not in text:  # perhaps the end of an unquoted value
         raise click.UsageError(f"{text!r} may belong to an option: quote values, and give one word with --content")
-    content = _input_text() if text == "-" else text or content
+    content = _input_text() if text == "-" else content if text is None else text
     changes = without_none({"content": content, "done": done if done or reopen else None, **given})
     changes |= {"tags": {"add": list(tags)}} if tags else {}
     if sum((pair is not None, to is not None, bool(changes))) > 1:
