@@ -459,6 +459,8 @@ class ContextGathered(msgspec.Struct, frozen=True, tag=True):
     """The directory from which a project that is new, or has no memories, was probably moved."""
     short_ids: dict[str, str] = {}
     """The short forms of the memories' ids."""
+    in_doubt: tuple[str, ...] = ()
+    """The ids of the memories that may replace another one here, or be replaced by it, and wait in Review."""
 
 
 ALL_TOKENS, PART_TOKENS = 6000, 2000

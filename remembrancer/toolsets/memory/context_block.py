@@ -112,7 +112,7 @@ def build_block(
         all_of_it = _but(ALL if is_whole_memory else ALL_OF_THIS, left_out, ids)
         closing = [] if away or is_addition else [all_of_it] if is_whole else [PART, *_index_of(gathered.subjects)]
         closing += [] if is_addition else notices
-        groups = _groups_of(included, ids, today)
+        groups = _groups_of(included, gathered, today)
         text = "\n\n".join([MARKED, *([AWAY] if away else []), *groups, " ".join(closing)]).rstrip()
         tokens = count(text)
         if tokens <= max_tokens:
@@ -149,7 +149,7 @@ def _id_of(memory_id: str, ids: Mapping[str, str]) -> str:
     return ids.get(memory_id, memory_id.removeprefix(MEMORY_PREFIX))
 
 
-def _groups_of(memories: Sequence[RecalledMemory], ids: Mapping[str, str], today: str) -> Iterator[str]:
+def _groups_of(memories: Sequence[RecalledMemory], gathered: ContextGathered, today: str) -> Iterator[str]:
     groups: dict[str, list[RecalledMemory]] = {name: [] for name in GROUPS}
     for memory in memories:
         groups[group_of(memory)].append(memory)
@@ -158,7 +158,7 @@ def _groups_of(memories: Sequence[RecalledMemory], ids: Mapping[str, str], today
             if name == "Open ends":
                 members.sort(key=lambda each: each.urgency, reverse=True)
             members.sort(key=lambda each: bool(each.possibly_superseded_by))
-            yield "\n".join([f"### {name}", *(item(each, _text_of(each), ids, today) for each in members)])
+            yield "\n".join([f"### {name}", *(item(each, _text_of(each), gathered, today) for each in members)])
 
 
 def _text_of(memory: RecalledMemory) -> str:
@@ -180,14 +180,16 @@ def _index_of(subjects: Sequence[tuple[str, int]]) -> list[str]:
     return [f"Subjects: {named}."] if named else []
 
 
-def item(memory: RecalledMemory, content: str, ids: Mapping[str, str], today: str) -> str:
+def item(memory: RecalledMemory, content: str, gathered: ContextGathered, today: str) -> str:
     """A part of a memory's content as one list item, with remarks. An open end has one line."""
-    later = [*memory.superseded_by, *memory.possibly_superseded_by]
+    ids, later = gathered.short_ids, [*memory.superseded_by, *memory.possibly_superseded_by]
     by = next((f" by {ids[each]}" for each in later if each in ids), "")
     remarks = [f"(possibly superseded{by})"] if later else []
     if memory.occurred_at is not None and (day := iso(memory.occurred_at)[:10]) not in content:
         remarks.append(f"({day})")
-    elif memory.version == 1 and not memory.is_open and _names_relative_day(content, group_of(memory)):
+    elif (memory.version == 1 and not memory.is_open) and (
+        memory.id in gathered.in_doubt or _names_relative_day(content, group_of(memory))
+    ):
         remarks.append(f"(stored {iso(memory.created_at)[:10]})")
     if memory.version > 1 and memory.updated_at > memory.created_at:
         day = iso(memory.updated_at)[:10]

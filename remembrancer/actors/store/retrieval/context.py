@@ -89,6 +89,7 @@ class Gathering:
             choice.replaced,
             closed,
             short_ids=await self._in_thread(lambda: self.view.reader.short_forms(ids)),
+            in_doubt=await self._in_thread(lambda: self.view.reader.in_doubt([each.id for each in choice.given])),
         )
 
     def _first(
