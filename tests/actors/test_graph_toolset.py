@@ -225,7 +225,11 @@ async def test_nodes_are_linked_both_ways_and_walked_over(served: Rig) -> None:
         assert [each["id"] for each in (await call("recall", tags=["cache", "none"]))["nodes"]] == [first["id"]]
         assert (await call("recall", query="Redis", tags=["other"]))["nodes"] == []
         assert (await call("recall"))["field"] == "query"
-        assert (await call("remember", content="x", links=["no id"]))["field"] == "links"
+        foreign = "0b0f4a9e-52d1-4b8e-9d53-1c9e1c1d7f5a"  # such as a node of another server
+        x = await call("remember", content="x", links=[foreign])
+        assert (x["links"], [foreign in each["message"] for each in x["warnings"]]) == ([], [True])
+        changed = await call("update", node_id=x["id"], links=["no id"], tags=["y"])
+        assert (changed["tags"], changed["warnings"][0]["code"]) == (["y"], "unknown_link")
 
         near = (await call("connections", node_id=first["id"]))["nodes"]
         assert [(each["id"], each["distance"]) for each in near] == [(first["id"], 0), (second["id"], 1)]

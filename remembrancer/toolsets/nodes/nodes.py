@@ -24,6 +24,7 @@ from remembrancer.toolsets.tools import Answer, Call, derived_tool, tool
 MOST: Final = 100
 MOST_CHARACTERS: Final = 60_000
 """The most nodes and characters in one answer, about 25,000 tokens altogether."""
+UNKNOWN_LINK: Final = "Not linked, since there is no such node: {}."
 
 
 def node_of(memory: ListedMemory) -> Answer:
@@ -47,10 +48,19 @@ def follow(call: Call, memory_ids: Sequence[str], *, depth: int = 0) -> FollowLi
     return FollowLinks(*call.caller.viewer, tuple(memory_ids), depth, MOST, characters)
 
 
-def known_links(links: Sequence[str]) -> tuple[str, ...]:
-    """The distinct ids. Raises `InvalidInput` for too many, or for what is no id."""
+def known_links(call: Call, links: Sequence[str]) -> tuple[str, ...]:
+    """The distinct ids; what is no id is left out, with a warning. Raises `InvalidInput` for too many."""
     check_count(links, field="links", most=MAX_LINKS)
-    return tuple(dict.fromkeys(parse_memory_id(each, field="links") for each in links))
+    ids: dict[str, None] = {}
+    others: dict[str, None] = {}
+    for each in links:
+        try:
+            ids[parse_memory_id(each, field="links")] = None
+        except InvalidInput:
+            others[each[:MAX_NAME]] = None
+    if others:
+        call.warn("unknown_link", UNKNOWN_LINK.format(", ".join(others)))
+    return tuple(ids)
 
 
 async def write_node(call: Call, change: StoreMemory | UpdateMemory, allow_secrets: bool) -> Answer:
@@ -64,7 +74,7 @@ async def write_node(call: Call, change: StoreMemory | UpdateMemory, allow_secre
             asked = await call.service.ask(follow(call, [result.memory_id]), call.received_at)
             node = node if asked.is_old else node_of(asked.reply.memories[0])
         if result.missing:
-            call.warn("unknown_link", f"Not linked, since there is no such node: {', '.join(result.missing)}.")
+            call.warn("unknown_link", UNKNOWN_LINK.format(", ".join(result.missing)))
     return node | near_of(call.near, [node["id"]])
 
 
@@ -130,7 +140,7 @@ async def remember(
     """Store a node and return it. The same content is the same node, which gets these tags and links as well."""
     check_text(content, field="content", longest_bytes=call.service.settings.content_limit_bytes)
     label = clean_name(source, field="source", longest=MAX_NAME) if source else None
-    source_ref, related = SourceRef(label=label), known_links(links)
+    source_ref, related = SourceRef(label=label), known_links(call, links)
     change = project_memory(call, content, tags=clean_tags(tags), source=source_ref, related=related)
     return await write_node(call, change, allow_secrets)
 
@@ -152,7 +162,7 @@ async def update(
         node_id,
         content=content,
         tags=None if tags is None else clean_tags(tags),
-        related=None if links is None else known_links(links),
+        related=None if links is None else known_links(call, links),
     )
     if change == UpdateMemory(node_id):
         raise InvalidInput("there is nothing to change: give content, tags or links", field="content")
