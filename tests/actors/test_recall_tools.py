@@ -1,5 +1,6 @@
 """`recall_memories`, `get_memory_context` and `reflect_and_consolidate` through the gateway, with a real store."""
 
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from remembrancer.memory.relevance import LIKELY, PERHAPS
 from remembrancer.protocol.consolidation import ConsolidatedMemory, Pattern, Reflect, Reflected
 from remembrancer.toolsets.memory.context_block import ALL, ALL_OF_THIS, MARKED, NOTHING, NOTHING_OF_THIS, PART
-from remembrancer.toolsets.memory.recall_memories import NEAREST, NOTHING_OPEN, STANDING_NOTE
+from remembrancer.toolsets.memory.recall_memories import NEAREST, NOTHING_OPEN, STANDING_NOTE, given_whole
 from remembrancer.toolsets.tools import DATA
 from tests.actors.gateway_rig import AWAY, RawClient, Rig
 from tests.patience import until
@@ -122,6 +123,16 @@ async def test_what_holds_for_every_task_is_given_once_to_a_query_that_nothing_a
     for other in (own, filtered, few, again, after_context, question):
         assert other.get("hint") != STANDING_NOTE
     assert (question["memories"], question["hint"][:18]) == ([], "Nothing was found."), "it is no task"
+
+
+async def test_of_too_many_standing_only_the_nearest_are_given(served: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[given_whole.__module__], "MOST_STANDING", 2)
+    async with served.session("01" * 16, session="session:one") as client:
+        for rule in ("Start names with f_.", "Never use floats.", "Sort lists by name."):
+            await client.store(rule, kind="convention")
+    async with served.session("02" * 16, session="session:two") as client:
+        asked = await client.call("recall_memories", query="merges two sorted lists of apples by weight")
+    assert [each["content"] for each in asked["memories"]] == ["Sort lists by name."]
 
 
 async def test_a_question_for_what_is_left_to_do_is_answered_by_open_ends_alone(client: RawClient) -> None:

@@ -59,7 +59,8 @@ LEAST_ROOM: Final = 10
 STANDING_TOKENS: Final = 800
 """The maximum tokens in one answer for memories that hold for every task."""
 MOST_STANDING: Final = 100
-"""The number of memories that hold for every task that are read, the most important ones."""
+MOST_NEAR: Final = 5
+"""If more than `MOST_STANDING` memories hold for every task, an answer has at most this number of them."""
 CODE: Final = "code"
 """The source that is searched and shown alongside the others: places in the project's code."""
 CODE_SHARE: Final = 3
@@ -184,17 +185,21 @@ def given_whole(memories: Sequence[RecalledMemory], *, with_nearest: bool) -> se
 
 
 async def _standing(nearest: Sequence[RecalledMemory], call: Call) -> list[ListedMemory]:
-    """The memories that hold for every task and that the session has not seen, the nearest first: unless it
-    is a question, a query without a likely answer may be a task, and conventions do not resemble the tasks they
-    govern."""
+    """The memories that hold for every task and that the session has not seen, the nearest first (of many, only the
+    nearest): unless it is a question, a query without a likely answer may be a task, and conventions do not resemble
+    the tasks they govern."""
     session_id, project = call.caller.session_id, call.caller.project
     scopes: tuple[Scope, ...] = ("project", "user")
-    request = ListMemories(session_id, scopes, kinds=STANDING, project=project, order="important", limit=MOST_STANDING)
+    most = MOST_STANDING + 1
+    request = ListMemories(session_id, scopes, kinds=STANDING, project=project, order="important", limit=most)
     try:
         # Not `ask`: without the store, these would be what was last shown to the session.
-        listed = (await call.service.require(request, call.service.settings.read_budget_s)).memories
+        answer = await call.service.require(request, call.service.settings.read_budget_s)
     except AWAY:
         return []
+    listed: Sequence[ListedMemory] = answer.memories
+    if answer.more or len(listed) == most:
+        listed = [each for each in nearest if each.kind in STANDING][:MOST_NEAR]
     valid = {each.id: each for each in listed if _holds(each, call.received_at)}
     seen, places = call.session.seen, {each.id: place for place, each in enumerate(nearest)}
     left_out = replaced_among(valid.values()) | frozenset(seen)
