@@ -42,6 +42,8 @@ NAMING_PROBABILITY: Final = 0.6
 TOKENS_OF_FACT: Final = 39
 UNSEEN: Final = 20
 """Empty actions added to the count, so that a few real ones do not decide which words are common."""
+MOST_PAST: Final = 500
+"""The counts are halved after this number of actions, so that those of a long session take no more memory."""
 
 _COMMON: Final = frozenset(
     terms_in("""
@@ -93,6 +95,9 @@ class PastActions:
     def add(self, terms: Iterable[str]) -> None:
         self.number += 1
         self.having.update(terms)
+        if self.number >= MOST_PAST:
+            self.number //= 2
+            self.having = Counter({term: number // 2 for term, number in self.having.items() if number > 1})
 
 
 class Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):

@@ -74,6 +74,11 @@ def test_a_word_of_most_actions_says_nothing() -> None:
     past.add(NPM.terms)
     past.add(NPM.terms)
     assert told(NPM, PNPM, past=past) == ["pnpm"]
+    past = PastActions()
+    for number in range(2000):
+        past.add(["ember", f"file{number}"])
+    assert (past.number < 500, len(past.having) <= 501) == (True, True)  # however long the session is
+    assert past.novelty("ember") < 0.05 < 0.9 < past.novelty("redis")
 
 
 FUNCTION = Action(path="sums.py", new="def total(values):\n    return sum(values)\n")
