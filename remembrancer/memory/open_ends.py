@@ -92,7 +92,8 @@ _END: Final = {
 _AS_BY: Final = re.compile(
     r"\bn(?:o|ot) later than\b|\b(?P<within>within) (?:the next )?"
     rf"(?=(?:\d{{1,2}}|{'|'.join(COUNTS)}) (?:day|week|fortnight|month)s?\b)"
-    rf"|\b(?P<must>(?:must|has to|have to|needs? to) be (?:{'|'.join(_LISTS['tasks'])})t?e?d\b[^,;:?!\n]*) until\b",
+    rf"|\b(?P<must>(?:must|has to|have to|needs? to) be (?:{'|'.join(_LISTS['tasks'])})t?e?d\b"
+    r"[^,;:?!\n]{0,200}) until\b",
     re.IGNORECASE,
 )
 """Words that mean "by": "no later than", "within two weeks", and "until" where the verb is that of a task."""

@@ -289,6 +289,12 @@ def test_an_open_end_is_due_on_the_day_that_its_text_names(text: str, due: str) 
     assert (datetime.fromtimestamp(at, UTC).date().isoformat() if at else "") == due
 
 
+def test_the_due_date_of_a_long_text_is_looked_for_in_time_that_grows_with_its_length() -> None:
+    began = time.process_time()
+    assert due_in("the licence must be renewed and " * 10_000, 0.0) is None
+    assert time.process_time() - began < 10.0  # and not half a minute
+
+
 @pytest.mark.parametrize(("query", "day"), cases("open_ends", "periods"))
 def test_a_question_for_open_ends_names_the_last_day_by_which_they_are_due(query: str, day: str) -> None:
     assert last_day_asked_for(query, datetime(2026, 11, 28, 22).timestamp()) == day
