@@ -704,11 +704,17 @@ def log(where: Where, day: Sequence[str]) -> Report:
     days = dates_in_utc(period.start, period.end)
     answer, warnings = log_of(where, begins=period.start, ends=period.end, days=days)
     dates = dates_of(period.start, period.end)
+    undone: dict[str, list[float]] = {}
+    for entry in answer["changes"]:
+        if entry["did"] == IMPORT_UNDONE:
+            undone.setdefault(entry["at"], []).append(entry["time"])
     entries = [
         (entry["at"], entry["did"], entry["text"], short(entry["id"]), entry)
         for entry in answer["changes"]
-        # An import has one line, which says if it was undone.
-        if (entry["did"] != "imported" or not answer["imports"]) and entry["did"] != IMPORT_UNDONE
+        if (entry["did"] != "imported" or not answer["imports"]) and entry["did"] != IMPORT_UNDONE  # one line each
+    ]
+    entries += [
+        (at, IMPORT_UNDONE, count(len(times), "memory"), "", {"time": max(times)}) for at, times in undone.items()
     ]
     entries += [
         (run["at"], "imported", count(run["memories"], "memory"), run["run_id"], run) for run in answer["imports"]
