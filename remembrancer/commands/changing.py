@@ -27,7 +27,7 @@ from remembrancer.commands.selection import (
 from remembrancer.memory.promotion import named_kind
 from remembrancer.memory.sentences import excerpt
 from remembrancer.memory.short_ids import has_part
-from remembrancer.memory.text import count
+from remembrancer.memory.text import count, tags_in
 from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable, NotFound
 from remembrancer.protocol.kinds import KINDS
 from remembrancer.protocol.runs import IMPORTS
@@ -311,13 +311,20 @@ def edited(text: str) -> str:
 @memory_command(
     ID,
     argument("tags", nargs=-1, callback=tags_given, metavar="[TAG]...", help="Tags to add; a,b are two."),
-    option("--remove", multiple=True, callback=tags_given, metavar="TAG", help="A tag to remove."),
+    option("--remove", multiple=True, metavar="TAG", help="A tag to remove."),
 )
 def tag(where: Where, memory: str, tags: Sequence[str], remove: Sequence[str]) -> Report:
     """Add tags to a memory, or remove them."""
     if not tags and not remove:
         raise click.UsageError("name the tags to add, or give --remove TAG")
-    answer = where.ask("tag_memory", memory_id=memory, add=list(tags) or None, remove=list(remove) or None)
+    own: dict[str, str] = {}
+    with suppress(MemoryUnavailable):  # it will be queued
+        tagged = where.ask("get_memory", memory_id=memory).get("tags", ())
+        own = {name.casefold(): name for name in tagged} | {name: name for name in tagged}
+    # A release before this one could store a tag with a comma.
+    named = [tag for text in remove for tag in ((text,) if text.casefold() in own else tags_in(text) or (text,))]
+    remove = [own.get(tag) or own.get(tag.casefold(), tag) for tag in named]
+    answer = where.ask("tag_memory", memory_id=memory, add=list(tags) or None, remove=remove or None)
     tags_now = ", ".join(answer.get("tags", ()))
     if answer.get("updated_fields") == []:
         has = [f"is tagged {', '.join(tags)} already"] * bool(tags) + [f"has no tag {', '.join(remove)}"] * bool(remove)
