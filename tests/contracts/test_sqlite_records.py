@@ -490,3 +490,24 @@ def test_looking_for_erased_words_keeps_the_locks_of_the_connections(tmp_path: P
         for _ in range(2):
             file.leave_nothing(texts=["the erased words"])
             subprocess.run([sys.executable, "-c", IS_LOCKED, str(path)], check=True)
+
+
+LOOKS_FOR_WORDS = """
+import pathlib, resource, sys
+from remembrancer.actors.store.records.sqlite_file import SqliteFile
+file = SqliteFile(pathlib.Path(sys.argv[1]))
+file.writer.execute("CREATE TABLE texts (text)")
+file.writer.executemany("INSERT INTO texts VALUES (zeroblob(?))", [(10_000_000,)] * 10)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+file.leave_nothing(texts=["the erased words"])
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / before)
+file.writer.execute("INSERT INTO texts VALUES (?)", ("." * 3_000_000 + "the erased words",))
+file.empty_log()
+assert file._has_any(["the erased words"])
+"""
+
+
+def test_a_large_database_is_not_loaded_to_look_for_erased_words(tmp_path: Path) -> None:
+    looking = [sys.executable, "-c", LOOKS_FOR_WORDS, str(tmp_path / "memory.db")]
+    grown = subprocess.run(looking, check=True, capture_output=True, text=True)
+    assert float(grown.stdout) < 1.5

@@ -27,6 +27,7 @@ from remembrancer.protocol.errors import (
 )
 from remembrancer.protocol.paths import problem_of
 
+READ_BYTES: Final = 1024 * 1024
 LOG_LIMIT_BYTES: Final = 4 * 1024 * 1024
 """The size to which the write-ahead log is truncated after a checkpoint."""
 BUSY_TIMEOUT_S: Final = 0.2
@@ -96,6 +97,9 @@ class SqliteFile:
         self._in_use = 0
         """The number of reading connections in use."""
         self._closed = False
+        self._bytes: int | None = None
+        """A descriptor of the file, once its bytes were looked at. It stays open as long as the connections: to close
+        one drops all locks that the process has on the file, and then another program would remove the log."""
         self.writing = threading.RLock()
         """Held during a transaction: shared lanes are written by their own threads."""
         self._synchronous = synchronous
@@ -130,9 +134,8 @@ class SqliteFile:
 
     def leave_nothing(self, texts: Sequence[str] = ()) -> None:
         """Remove deleted content from the log, and delete all copies of the database and the files of release 0.2.0.
-        The database is rewritten if it still
-        contains one of the texts, or if these are unknown: when SQLite moves rows between pages, it leaves
-        their bytes in unused space, which `secure_delete` does not reach.
+        The database is rewritten if it still contains one of the texts, or if these are unknown: when SQLite moves rows
+        between pages, it leaves their bytes in unused space, which `secure_delete` does not reach.
 
         Raises:
             FileLocked: the log cannot be emptied now. The call can be repeated.
@@ -155,9 +158,16 @@ class SqliteFile:
 
     def _has_any(self, texts: Sequence[str]) -> bool:
         """True if the bytes of the database contain one of these texts, also in unused space."""
-        with self.writing:
-            content = self.writer.serialize()
-        return any(text.encode() in content for text in texts)
+        words = [text.encode() for text in texts]
+        overlap = max(map(len, words))
+        step = max(READ_BYTES, 2 * overlap)
+        if self._bytes is None:
+            self._bytes = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        for start in range(0, os.fstat(self._bytes).st_size, step - overlap):
+            content = os.pread(self._bytes, step, start)
+            if any(word in content for word in words):
+                return True
+        return False
 
     def close(self) -> None:
         """Close all connections once the running queries have finished. May be called twice."""
@@ -168,6 +178,9 @@ class SqliteFile:
                 self._idle.pop().close()
         with self.writing:
             self.writer.close()
+        if self._bytes is not None:
+            os.close(self._bytes)
+            self._bytes = None
 
     def read(self, query: str, arguments: Sequence[object] | Mapping[str, object] = ()) -> list[Any]:
         """Return all rows of a query, as of the last commit. From any thread."""
