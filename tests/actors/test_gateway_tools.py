@@ -16,6 +16,7 @@ from remembrancer.actors.bridge.bridge import PREPARED_FILE
 from remembrancer.actors.bridge.replay import HANDSHAKE, PreparedAnswers
 from remembrancer.actors.gateway import conversations, session_registry
 from remembrancer.actors.gateway.elicitation import Asking, Questions
+from remembrancer.actors.gateway.mcp_session import MAX_WAITING, McpSession
 from remembrancer.commands.setup import PLUGIN
 from remembrancer.config.project import project_of
 from remembrancer.config.settings import Settings
@@ -23,6 +24,7 @@ from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.errors import DeadlineExceeded, RecordsUnusable, RemembrancerError
 from remembrancer.protocol.files import DescribeFiles, FilesDescription, SourceCounts
+from remembrancer.protocol.gateway_link import stamped
 from remembrancer.protocol.reads import EmbeddingSummary, Recall, Recalled, Scores
 from remembrancer.protocol.session_life import EndSession, StartSession
 from remembrancer.protocol.sockets import Reply
@@ -474,6 +476,23 @@ async def test_an_answer_to_the_question_of_a_dead_gateway_is_ignored(client: Ra
     await client.send(id="remembrancer-roots-of-before", result={"roots": []})
     assert "error" not in await client.call("get_memory_status")
     assert "result" in await client.request("ping")
+
+
+async def test_what_a_client_floods_its_session_with_waits_unread(
+    client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting: list[int] = []
+    take = McpSession._take_message
+
+    def noted(session: McpSession, text: bytes, sent_ms: int) -> None:
+        take(session, text, sent_ms)
+        waiting.append(session._inbox_send.statistics().current_buffer_used)
+
+    monkeypatch.setattr(McpSession, "_take_message", noted)
+    progress = b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1}}'
+    await client.write(stamped(progress, 1) * 1000)
+    assert "result" in await client.request("ping")
+    assert (len(waiting), max(waiting)) == (1001, MAX_WAITING)
 
 
 CLIENT: dict[str, Any] = {"capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}

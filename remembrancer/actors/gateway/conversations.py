@@ -60,6 +60,8 @@ if TYPE_CHECKING:
 HIGH_WATER_BYTES: Final = 1024 * 1024
 """While more bytes than this are unsent, no lines are read, and the SDK's server waits."""
 MAX_UNREAD_BYTES: Final = MAX_LINE_BYTES + MAX_STAMP_BYTES
+PAUSE_S: Final = 0.01
+"""The pause before a full session looks for its next line."""
 HELLO_WAIT_S: Final = 5.0
 BACKLOG: Final = 256
 MAX_SESSIONS: Final = 512
@@ -327,11 +329,18 @@ class Session(ClientConversation):
         try:
             while (line := await self._reader.readline()).endswith(b"\n"):
                 self.take_line(line)
+                while self._is_full:  # noqa: ASYNC110 - rare, and many events end it
+                    await asyncio.sleep(PAUSE_S)
                 await self._writer.drain()
         except (OSError, ValueError) as error:  # it is lost, or a line is too long
             logger.warning("a connection has ended", extra={"reason": str(error)})
         finally:
             self._open.clear()
+
+    @property
+    def _is_full(self) -> bool:
+        """True if no more lines are to be read for now."""
+        return False
 
     def take_line(self, line: bytes) -> None:
         """Begin to serve a line: a message with a timestamp, or a control line."""

@@ -1,7 +1,6 @@
 """The session of a bridge: an MCP conversation in which the SDK's server answers everything but plain tool calls."""
 
 import json
-import math
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -25,7 +24,7 @@ STREAM: Final = "subscriptions/listen"
 ROOTS_WAIT_S: Final = 1.0
 """The time that a tool call waits for the client's list of roots."""
 MAX_WAITING: Final = 64
-"""The maximum number of messages that wait to be sent. A bridge limits those that come in."""
+"""The maximum number of messages that wait for the SDK's server, or come from it."""
 MAX_CLIENT_NAME: Final = 100
 
 
@@ -34,7 +33,7 @@ class McpSession(Session):
 
     def __init__(self, *described: Any) -> None:
         super().__init__(*described)
-        self._inbox_send, self._inbox = anyio.create_memory_object_stream[SessionMessage | Exception](math.inf)
+        self._inbox_send, self._inbox = anyio.create_memory_object_stream[SessionMessage | Exception](MAX_WAITING)
         self._asking = Asking(self.key, self._service.questions, self._write, self.hello.environment)
         self._roots_request = f"remembrancer-roots-{self.key}"
         self._roots_known = anyio.Event()
@@ -58,6 +57,11 @@ class McpSession(Session):
         return await super().caller()
 
     # --- messages in ---
+
+    @property
+    def _is_full(self) -> bool:
+        """A bridge limits only the requests that are open: notifications, and what was cancelled, would pile up."""
+        return self._inbox_send.statistics().current_buffer_used >= MAX_WAITING
 
     def _take_message(self, text: bytes, sent_ms: int) -> None:
         """Pass a message to the SDK's server, unless it is for the session itself."""
