@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mcp.shared.inbound import decode_header_value
 from ulid import ULID
 
 from remembrancer.actors.bridge.bridge import PREPARED_FILE, _options, main, with_settings
 from remembrancer.actors.bridge.places import Places, hello_line, named_project, session_id
+from remembrancer.actors.bridge.remote import VERSION_KEY, RemoteGateway, _Way
 from remembrancer.actors.bridge.replay import (
     LONG_BUDGET_S,
     MAX_OPEN_REQUESTS,
@@ -354,3 +356,16 @@ def test_after_its_time_nothing_is_asked_for_and_an_answer_that_is_there_is_not_
             client.call("get_memory_context", {}, time.monotonic())
         with pytest.raises(BlockingIOError):  # else the session would count as having been shown the answer
             gateway.recv(65_536, socket.MSG_DONTWAIT)
+
+
+@pytest.mark.parametrize(
+    "uri", ["memory://status", "memory://file/Küche", "memory://file/台所", "a\nb: c", " x", "=?base64?"]
+)
+def test_any_name_comes_through_a_header(uri: str) -> None:
+    """Or the other requests that are open would be refused with it."""
+    gateway = RemoteGateway("http://localhost/mcp", "b", token_file=None, ca_file=None, project="", toolsets="")
+    end, other = socket.socketpair()
+    with closing(end), closing(other):
+        params = {"uri": uri, "_meta": {VERSION_KEY: "2026-07-28"}}
+        name = _Way(gateway, end)._headers({"method": "resources/read", "params": params})["Mcp-Name"]
+    assert (name.isascii(), name.isprintable(), decode_header_value(name)) == (True, True, uri)

@@ -13,6 +13,7 @@ import socket
 import ssl
 import threading
 import time
+from base64 import b64encode
 from urllib.parse import quote, urlsplit
 
 from remembrancer import __version__
@@ -208,10 +209,10 @@ class _Way:
         meta = parameter(message, "_meta")
         version = meta.get(VERSION_KEY) if isinstance(meta, dict) else None
         if not self._remote.session and isinstance(version, str) and message.get("method"):
-            headers |= {"MCP-Protocol-Version": version, "Mcp-Method": str(message["method"])}
+            headers |= {"MCP-Protocol-Version": _header(version), "Mcp-Method": _header(str(message["method"]))}
             name = parameter(message, HEADER_ARGUMENTS.get(message["method"], ""))
             if isinstance(name, str):
-                headers["Mcp-Name"] = name
+                headers["Mcp-Name"] = _header(name)
         return headers
 
     def _take(self, line: http.client.HTTPConnection, message: dict[str, Any]) -> None:
@@ -296,6 +297,13 @@ def _events(response: http.client.HTTPResponse) -> Iterator[bytes]:
             if any(data):  # skips the first event of a stream, which has only an id
                 yield b" ".join(data)
             data = []
+
+
+def _header(value: str) -> str:
+    """The value as the protocol wants it in a header, which a line break or another alphabet would break."""
+    if value.isascii() and value.isprintable() and value.strip() == value and not value.startswith("=?"):
+        return value
+    return f"=?base64?{b64encode(value.encode('utf-8', 'replace')).decode()}?="
 
 
 def _sentence(text: object) -> bytes:
