@@ -515,8 +515,8 @@ class ListedSession(SessionEntry, frozen=True, omit_defaults=True):
 
 
 class SessionDescription(msgspec.Struct, frozen=True, tag=True):
-    """The memories that a session stored. `topics` are the entities and tags of its last thousand memories,
-    the most common first."""
+    """The memories that a session stored. `topics` are the entities and tags of its memories, the most
+    common first."""
 
     started_at: float | None
     stored_by_type: dict[str, int]

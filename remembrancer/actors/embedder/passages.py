@@ -87,7 +87,8 @@ def _measured_words(text: str, bounds: Sequence[int], tokenizer: TokenCounter, m
     words = [match.span(1) for begin, end in pairwise(bounds) for match in _WORD.finditer(text, begin, end)]
     measured: list[tuple[int, int]] = []
     while words:
-        some, words = words[-WORDS_AT_ONCE:], words[:-WORDS_AT_ONCE]
+        some = words[-WORDS_AT_ONCE:]
+        del words[-WORDS_AT_ONCE:]
         counts = tokenizer.count_tokens([text[start:end] for start, end in some])
         for (start, end), tokens in zip(some, counts, strict=True):
             if tokens <= most or end - start == 1:
