@@ -235,6 +235,17 @@ async def test_sessions_share_a_memory_in_memory_which_outlives_a_kill_and_is_go
     end(home, memory)
 
 
+def test_a_link_in_the_place_of_the_directory_for_sockets_is_refused(home: Path) -> None:
+    paths = RuntimePaths(home / ("d" * 120))
+    claim_home(paths, in_memory=False)
+    paths.run.symlink_to(home)
+    try:
+        with pytest.raises(HomeUnusable, match="other users can access it"):
+            prepare_home(paths)
+    finally:
+        paths.run.unlink()
+
+
 def test_a_directory_that_is_not_this_users_alone_is_no_home(home: Path, memory: RuntimePaths) -> None:
     memory.home.mkdir()
     memory.home.chmod(0o755)

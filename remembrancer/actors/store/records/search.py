@@ -411,9 +411,8 @@ def condition_of(filters: Filters) -> tuple[str, list[object]]:
         clauses.append("m.importance >= ?")
         arguments.append(filters.min_importance)
     for sign, at in ((">=", filters.after), ("<=", filters.before)):
-        if at is not None and math.isfinite(
-            at
-        ):  # an event's day begins at midnight in UTC: it is that day in every zone
+        if at is not None and math.isfinite(at):
+            # An event's day begins at midnight in UTC: it is that day in every zone.
             edge = "CASE WHEN m.occurred_at % 86400 = 0 THEN ? ELSE ? END"
             clauses.append(f"coalesce(m.occurred_at, m.created_at) {sign} {edge}")
             arguments.extend((at + time.localtime(at).tm_gmtoff, at))
