@@ -106,6 +106,23 @@ async def test_what_is_probably_replaced_is_named_with_the_call_that_settles_it(
     assert near_of([own], ())["if_replaced"] == "forget_memory(id)"
 
 
+async def test_of_several_that_are_stored_an_answer_and_a_question_quote_the_one_that_replaces(
+    patient_rig: Rig,
+) -> None:
+    async with patient_rig.over_store() as (store, client):
+        await store.worker()
+        asking = Asking("key", Questions(stores=9), (asked := list[bytes]()).append, {})
+        asking.note_capabilities({"elicitation": {}})
+        await client.store("the lamp is lit on Mondays", wait_for_embedding=True)
+        texts = "the lamp is lit on Tuesdays now, not on Mondays", "bread is baked at four"
+        several = {"memories": [{"content": text} for text in texts], "wait_for_embedding": True}
+        answer = await client.call("store_memory", **several)
+        asking.heard("store_memory", several, answer)
+    (near,) = answer["near"]
+    assert (near["replaced_by"][-4:], near["newer"]) == (answer["ids"][0][-4:], texts[0])
+    assert texts[0] in asked[0].decode()
+
+
 async def test_an_answer_says_how_to_take_back_that_a_memory_is_replaced(patient_rig: Rig) -> None:
     async with patient_rig.over_store() as (_, client):
         old = (await client.store("the pool has two threads"))["memory_id"]

@@ -125,7 +125,7 @@ class EmbeddingScheduler:
         self._saved = asyncio.Event()
         """Set after each save, and then replaced."""
         self._to_try_again: set[str] = set()
-        """The keys of models whose dead letters get another chance, since workers or texts were added."""
+        """The keys of models whose dead letters get another chance, since workers were added."""
         self._configured = configured
         self._state = ModelState.read(files.catalog.models(), configured)
         self._stored: ModelState | None = None
