@@ -2,7 +2,9 @@
 
 import json
 import math
+import os
 import socket
+import threading
 import time
 from contextlib import closing
 from pathlib import Path
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 from mcp.shared.inbound import decode_header_value
 from ulid import ULID
 
-from remembrancer.actors.bridge.bridge import PREPARED_FILE, _options, main, with_settings
+from remembrancer.actors.bridge.bridge import PREPARED_FILE, Bridge, _options, main, with_settings
 from remembrancer.actors.bridge.places import Places, hello_line, named_project, session_id
 from remembrancer.actors.bridge.remote import VERSION_KEY, RemoteGateway, _Way
 from remembrancer.actors.bridge.replay import (
@@ -369,3 +371,29 @@ def test_any_name_comes_through_a_header(uri: str) -> None:
         params = {"uri": uri, "_meta": {VERSION_KEY: "2026-07-28"}}
         name = _Way(gateway, end)._headers({"method": "resources/read", "params": params})["Mcp-Name"]
     assert (name.isascii(), name.isprintable(), decode_header_value(name)) == (True, True, uri)
+
+
+class HangsUp:
+    """In place of a `Starter`: whoever is dialled hangs up without a word."""
+
+    failure = None
+    dialled = 0
+
+    def dial(self) -> socket.socket:
+        self.dialled += 1
+        ours, theirs = socket.socketpair()
+        theirs.close()
+        ours.setblocking(False)
+        return ours
+
+    def finish(self) -> None:
+        return
+
+
+def test_who_hangs_up_without_a_welcome_is_dialled_more_and_more_rarely() -> None:
+    starter: Any = HangsUp()
+    source, client = os.pipe()
+    threading.Timer(1.2, os.close, [client]).start()
+    with os.fdopen(source) as client_in, Path(os.devnull).open("w") as client_out:
+        assert Bridge(b"", starter, {}, None, client_in.fileno(), client_out.fileno()).run() == 0
+    assert 3 <= starter.dialled <= 8

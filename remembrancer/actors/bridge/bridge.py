@@ -114,6 +114,8 @@ class Bridge:
         self._dormant = False
         """True if the runtime was stopped in good order or refuses this bridge: the bridge reconnects only when the
         client sends a request."""
+        self._fruitless = 0
+        """The number of connections in a row that ended without a welcome: the pauses after them grow."""
         self._next_attempt = 0.0
         self._ended = False
         self._end_announced = False
@@ -300,6 +302,7 @@ class Bridge:
         if line.startswith(WELCOME):
             self._welcomed = True
             self._conversation.welcome(time.monotonic())
+            self._fruitless = 0
             self._starter.connected()
         elif line.startswith((INVALID, REFUSED)):
             reason = line.partition(b" ")[2].decode("utf-8", "replace")
@@ -316,7 +319,10 @@ class Bridge:
         gateway.close()
         self._to_gateway.clear()
         self._conversation.disconnect(time.monotonic())
-        self._next_attempt = time.monotonic() + (0.0 if self._welcomed else RETRY_S)
+        self._next_attempt = time.monotonic()
+        if not self._welcomed:
+            self._next_attempt += RETRY_S * 2**self._fruitless
+            self._fruitless = min(self._fruitless + 1, 5)
         if self._conversation.has_open:
             self._dormant = False
 
