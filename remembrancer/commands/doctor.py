@@ -231,7 +231,8 @@ def check_home(at: Examination) -> Finding:
         return Finding("problem", f"{home} cannot be written", f"fix its owner and mode (0700), or {MOVE}")
     if home.exists() and about.st_mode & 0o077:
         worse: CheckStatus = "problem" if about.st_mode & stat.S_IWOTH else "warning"
-        return Finding(worse, f"other users can open {home}, or write there", f"chmod 700 it, or {MOVE}")
+        can = "write to" if worse == "problem" else "open"
+        return Finding(worse, f"other users can {can} {home}", f"chmod 700 it, or {MOVE}")
     system = file_system(nearest)
     if system in REMOTE_FILE_SYSTEMS:
         text = f"{home} is on a network file system ({system})"

@@ -178,6 +178,10 @@ def search(
         day = last_day_asked_for(" ".join(query), time.time())
         return _in_order(where, "due", given, exit_codes.FAILED, "All that is open now, by due date:", due_by=day)
     number = given["number"]
+    from remembrancer.config.reading import load_settings
+
+    if "sessions" in sources and not load_settings(os.environ).transcripts:
+        print("Transcripts are not searched: the setting transcripts is off.", file=sys.stderr)
     # Results count as shown, so no more are requested than printed; some open ends may turn out to be closed.
     as_json = click.get_current_context().params["as_json"]
     is_whole = shows_all or is_open or as_json

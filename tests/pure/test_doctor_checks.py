@@ -79,8 +79,8 @@ def test_a_file_system_that_is_no_good_place_is_said(
 @pytest.mark.parametrize(
     ("spoil", "status", "word"),
     [
-        (lambda paths: paths.home.chmod(0o707), "problem", "other users"),
-        (lambda paths: paths.home.chmod(0o755), "warning", "other users"),
+        (lambda paths: paths.home.chmod(0o707), "problem", "other users can write"),
+        (lambda paths: paths.home.chmod(0o755), "warning", "other users can open"),
         (lambda paths: (paths.home.rmdir(), paths.home.touch()), "problem", "not a directory"),
         (lambda paths: (paths.home.rmdir(), paths.home.symlink_to("/dev/null/inside")), "problem", "cannot be checked"),
         (lambda paths: paths.home.rmdir(), "ok", "first session"),
