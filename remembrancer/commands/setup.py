@@ -126,6 +126,10 @@ def setup(
     status = exit_codes.FAILED if fault else exit_codes.OK
     if any(outcome.action == "refuse" for outcome in outcomes):
         status = exit_codes.REFUSED
+    if works:  # the command was tested in a home of its own
+        problems = read_configuration(os.environ, locate(os.environ).file).problems
+        notes += [f"remembrancer setup: no runtime can start until this is fixed: {problem}" for problem in problems]
+        status = exit_codes.CONFIGURATION if problems and status == exit_codes.OK else status
     lines = _lines_of(outcomes)
     command_line = escape(shlex.join(line))
     if fault:

@@ -55,6 +55,16 @@ def read(path: Path) -> Any:
     return json.loads(path.read_text())
 
 
+def test_a_configuration_with_which_no_memory_starts_is_named(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REMEMBRANCER_HOME", str(machine / "memory"))
+    (machine / "memory").mkdir()
+    (machine / "memory/config.toml").write_text("embeders = 3\n")
+    done = setup("claude-code")
+    assert done.returncode == exit_codes.CONFIGURATION
+    assert "no runtime can start until this is fixed" in done.stderr
+    assert "did you mean embedders" in done.stderr
+
+
 async def test_a_client_that_starts_it_remembers(machine: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = setup("claude-code")
     assert done.returncode == exit_codes.OK
