@@ -60,6 +60,8 @@ NETWORK_SILENCE_MS: Final = 8000
 NETWORK_HIGH_WATER_MARK: Final = 256
 """The queue for another host is short, so that messages do not pile up for one that does not read."""
 MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
+YIELD_AFTER: Final = 64
+"""The number of messages after which a reader yields to the event loop, which one sender would stop otherwise."""
 
 FIRST_ID_BITS: Final = 48
 """Message ids begin at a random number, so that no answer to an earlier process of that name matches one of them."""
@@ -205,12 +207,14 @@ class _Endpoint(abc.ABC, Generic[In]):
         their sender."""
 
         async def read() -> None:
-            while True:
+            for number in itertools.count(1):
                 frames = await socket.recv_multipart(copy=copy)
                 try:
                     take(frames)
                 except Exception:  # one failing message must not stop the reader
                     logger.exception("a message failed")
+                if number % YIELD_AFTER == 0:
+                    await asyncio.sleep(0)
 
         self._read.append((socket, asyncio.create_task(read())))
 

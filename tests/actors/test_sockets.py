@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import anyio
@@ -26,7 +27,7 @@ from remembrancer.protocol.errors import (
     StorageFull,
     VersionMismatch,
 )
-from remembrancer.protocol.sockets import Dealer, Peer, Router, Speaker
+from remembrancer.protocol.sockets import YIELD_AFTER, Dealer, Peer, Router, Speaker
 from remembrancer.protocol.wire import PROTOCOL_VERSION, Envelope, encoder
 from tests.patience import PATIENCE_S, until
 
@@ -239,6 +240,20 @@ async def test_what_breaks_its_handler_makes_neither_side_deaf(endpoint: str, ca
         assert service.router.send(service.peers[0], Ping())
         await until(lambda: len(said) == 2)
     assert sum(record.message == "a message failed" for record in caplog.records) == 2
+
+
+async def test_a_flood_leaves_time_for_other_work(endpoint: str, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+    heard = [0]
+    """The messages at each turn of something else."""
+    async with serving(endpoint) as service:
+        with raw_dealer(context, endpoint) as raw:
+            frames = [encoder.encode(Envelope(PROTOCOL_VERSION, 1, "x", "01X")), encoder.encode(EmbedderHealth())]
+            for _ in range(4000):
+                raw.send_multipart(frames)
+            while heard[-1] < 4000:
+                await asyncio.sleep(0)
+                heard.append(len(service.heard))
+    assert max(later - earlier for earlier, later in pairwise(heard)) <= 2 * YIELD_AFTER
 
 
 LAST_WORDS = """
