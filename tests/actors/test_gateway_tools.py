@@ -509,7 +509,8 @@ async def test_what_a_client_floods_its_session_with_waits_unread(
     progress = b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1}}'
     await client.write(stamped(progress, 1) * 1000)
     assert "result" in await client.request("ping")
-    assert (len(waiting), max(waiting)) == (1001, MAX_WAITING)
+    assert len(waiting) == 1001
+    assert max(waiting) <= MAX_WAITING
 
 
 CLIENT: dict[str, Any] = {"capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
