@@ -115,6 +115,9 @@ def test_the_strongest_twenty_are_proposed_and_the_first_three_that_surely_answe
     faded = [candidate(id=f"memory:{n:02}", last_accessed_at=NOW - n * DAY_S) for n in range(30)]
     promoted = strongest([*stuck, *faded], to_user, NOW, USER_LIMIT)
     assert [memory.id for memory, _ in promoted] == [f"memory:{n:02}" for n in range(20)]
+    alike = [candidate(id=f"memory:{n:02}") for n in range(30)]
+    assert strongest(alike[::-1], to_user, NOW, 3) == strongest(alike, to_user, NOW, 3), "whatever their order"
+    assert to_user(candidate(importance=1.0, confidence=1.0, sessions_used=50)).score == 1.0, "and no more"
     named = candidate(content="Engram keeps tokens in memory.")
     assert not to_user(named, project_name="engram").promote
     assert to_user(named).promote

@@ -257,6 +257,7 @@ def test_the_weights_that_ship_are_of_features_that_there_are_and_of_models_or_t
 # --- The parts of a candidate.
 def test_only_a_turn_of_the_assistant_alone_is_the_assistants_and_recency_halves() -> None:
     assert recency(0.0, RECENCY_HALF_LIFE_S) == pytest.approx(0.5)
+    assert recency(DAY_S, 0.0) == 1.0, "of a clock that was set back"
     assert recency(0.0, 3 * RECENCY_HALF_LIFE_S) == pytest.approx(0.125)
     assert is_assistants("assistant: the port is 8443")
     assert is_assistants("  AI : the port is 8443\nand 8080")
