@@ -136,7 +136,7 @@ def relevant_to(
     action: Action, candidates: Sequence[RecalledMemory], past: PastActions, given: Iterable[str], now: float
 ) -> list[RecalledMemory]:
     """The candidates to show before an action, the most probable first. Leaves out memories that were `given` (whole
-    ids or their ends) or are probably replaced, and the earlier of two rules about one form."""
+    ids or their ends) or are replaced, also by one that is shown, and the earlier of two rules about one form."""
     terms = {each.id: terms_of(each.content) for each in candidates}
     having = Counter(term for each in terms.values() for term in each)
     scale = RAREST / math.log(len(candidates) + 2)
@@ -158,12 +158,14 @@ def relevant_to(
         and not each.id.endswith(had)
         and all(latest[form] is each for form in forms[each.id])
     ]
-    return sorted(sure, key=lambda each: (-chances[each.id], -each.happened_at))[:MOST]
+    ids = {each.id for each in sure}
+    current = (each for each in sure if ids.isdisjoint(each.possibly_superseded_by))
+    return sorted(current, key=lambda each: (-chances[each.id], -each.happened_at))[:MOST]
 
 
 def _may_bear(memory: RecalledMemory, now: float) -> bool:
     is_past = memory.status == "archived" or memory.forgotten or memory.expired or has_ended(memory.valid_until, now)
-    return memory.kind in RELEVANT_KINDS and not (is_past or memory.superseded_by or memory.possibly_superseded_by)
+    return memory.kind in RELEVANT_KINDS and not (is_past or memory.superseded_by)
 
 
 def _probability(

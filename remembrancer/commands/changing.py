@@ -211,7 +211,8 @@ def edit(
     """Change a memory: edit ID "new text"; with neither text nor option, in $EDITOR. Earlier versions are kept."""
     if (done and reopen) or (text is not None and content is not None):
         raise click.UsageError("give one of --done and --reopen, and the new text once")
-    if text and text != "-" and text.isascii() and " " not in text:  # perhaps the end of an unquoted value
+    has_option = bool(tags or reason or to or pair or without_none(given))
+    if has_option and text and text != "-" and text.isascii() and " " not in text:  # the end of an unquoted value?
         raise click.UsageError(f"{text!r} may belong to an option: quote values, and give one word with --content")
     content = _input_text() if text == "-" else content if text is None else text
     changes = without_none({"content": content, "done": done if done or reopen else None, **given})

@@ -66,7 +66,8 @@ def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
     facts = {"id": target.id, "former_id": source.id, "from": source.path, "to": target.path}
     joined = f", which had {moved.joined:,} already" if moved.joined else ""
     would = "would move" if dry_run else "moved"
-    line = f"{count(moved.memories, 'memory')} {would} from {source.path} to {target.path}{joined}."
+    places = f"from {directory_of(source.path)} to {directory_of(target.path)}"
+    line = f"{count(moved.memories, 'memory')} {would} {places}{joined}."
     return Report({"dry_run": dry_run, **facts, **msgspec.structs.asdict(moved)}, line, notes=notes)
 
 

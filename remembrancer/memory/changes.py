@@ -12,7 +12,7 @@ from remembrancer.memory.decay import DAY_S, has_ended
 from remembrancer.memory.fields import FIELDS, Field, encode_object
 from remembrancer.memory.limits import MAX_ENTITIES, MAX_TAGS
 from remembrancer.memory.names import name_key
-from remembrancer.memory.open_ends import due_in
+from remembrancer.memory.open_ends import due_of_open_end
 from remembrancer.memory.sentences import cut_at_word, excerpt
 from remembrancer.memory.text import MAX_OBJECT_BYTES, shown
 from remembrancer.protocol.errors import InvalidInput, NotFound
@@ -112,7 +112,7 @@ def updated(
     if kind_of(after) == OPEN_END and change.due is None and "due" not in change.cleared:
         is_same = after.content == before.content
         if kind_of(before) != OPEN_END or not (is_same or _is_given_by_hand(before, earlier)):
-            after = msgspec.structs.replace(after, due=due_in(after.content, at, UTC) or after.due)
+            after = msgspec.structs.replace(after, due=due_of_open_end(after.content, at, UTC) or after.due)
     _check_tags(before, after, "tags")
     if after.scope != "session" and change.kind in SESSION_KINDS:
         raise InvalidInput(
@@ -291,7 +291,9 @@ def _is_given_by_hand(memory: MemoryVersion, earlier: Callable[[], Iterable[Memo
     days_before = (0.0, -0.5, 1.0, 7.0, 28.0, 29.0, 30.0, 31.0)
 
     def is_in(version: MemoryVersion) -> bool:  # alike on all machines
-        return memory.due in {due_in(version.content, (memory.due or 0.0) - each * DAY_S, UTC) for each in days_before}
+        return memory.due in {
+            due_of_open_end(version.content, (memory.due or 0.0) - each * DAY_S, UTC) for each in days_before
+        }
 
     return not (is_in(memory) or (memory.due is not None and any(map(is_in, earlier()))))
 

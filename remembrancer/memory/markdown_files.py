@@ -14,7 +14,7 @@ import msgspec
 
 from remembrancer.memory.chunks import headings_of
 from remembrancer.memory.export_format import MemoryLine
-from remembrancer.memory.open_ends import due_in, is_list_of_open_ends, open_ends_in
+from remembrancer.memory.open_ends import due_of_open_end, is_list_of_open_ends, open_ends_in
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.kinds import OPEN_END, RULES_OF_WORK, STANDING, Kind, kind_of_type, type_of_kind
@@ -152,7 +152,7 @@ def sections_of(
                 content=content,
                 type=type_of_kind(own),
                 kind=own,
-                due=due_in(part, at) if own == OPEN_END else None,
+                due=due_of_open_end(part, at) if own == OPEN_END else None,
                 scope=scope,
                 session_id=SHELL_SESSION,
                 source=SourceRef(file=path),

@@ -8,6 +8,7 @@ from typing import Final
 
 from dateutil.relativedelta import FR, SU, relativedelta
 
+from remembrancer.memory.decay import DAY_S
 from remembrancer.memory.lexicon import toml_file, word_lists
 from remembrancer.memory.sentences import split_sentences
 from remembrancer.memory.times.period_questions import EMPTY
@@ -79,6 +80,11 @@ _DUE: Final = re.compile(
     rf"(?P<day>(?P<iso>\d{{4}}-\d\d-\d\d)|(?P<near>today|tonight|tomorrow|next week|next month)|{_LATER}"
     rf"|(?P<date>\d{{1,2}}(?:st|nd|rd|th)? (?:of )?{_MONTH}|{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?)(?P<year>,? \d{{4}})?"
     rf"|{_WEEKDAY}|(?(end)(?P<period>week|month|year|{'|'.join(MONTHS)})|(?!)))\b",
+    re.IGNORECASE,
+)
+_DATE: Final = re.compile(
+    rf"\b(?:\d{{4}}-\d\d-\d\d|(?:\d{{1,2}}(?:st|nd|rd|th)? (?:of )?{_MONTH}|{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?)"
+    r"(?:,? \d{4})?)(?!\w)",
     re.IGNORECASE,
 )
 _NEAR: Final = {
@@ -181,6 +187,15 @@ def due_in(text: str, at: float, zone: tzinfo | None = None) -> float | None:
         with suppress(ValueError):  # no such day
             return _day_of(named, now).replace(tzinfo=UTC).timestamp()
     return None
+
+
+def due_of_open_end(text: str, at: float, zone: tzinfo | None = None) -> float | None:
+    """The same, or else the only date that the text of an open end names, unless that has passed."""
+    due, dates = due_in(text, at, zone), _DATE.findall(text)
+    if due is not None or len(dates) != 1:
+        return due
+    only = due_in(f"by {dates[0]}", at, zone)
+    return only if only is not None and only > at - DAY_S else None
 
 
 def _day_of(named: re.Match[str], now: datetime) -> datetime:

@@ -20,7 +20,7 @@ from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.kinds import Kind
 from remembrancer.protocol.reads import RecalledMemory
 from remembrancer.toolsets.memory.context_block import render
-from remembrancer.toolsets.memory.get_memory_context import HEADING
+from remembrancer.toolsets.memory.get_memory_context import HEADING, _remark_on
 from tests.cases import cases
 from tests.pure.memories import recalled
 
@@ -57,9 +57,13 @@ def test_a_command_that_does_what_a_rule_denies_is_told_of_it_twice_at_most_and_
 
 
 def test_what_does_not_hold_or_is_no_rule_is_not_told() -> None:
-    over = ({"valid_until": NOW - 10}, {"superseded_by": ("x",)}, {"possibly_superseded_by": ("x",)})
+    over = ({"valid_until": NOW - 10}, {"superseded_by": ("x",)})
     for fields in ({"kind": "fact"}, {"status": "archived"}, *over):
         assert told(NPM, memory("pnpm", PNPM.content, **fields)) == []
+    doubted = memory("pnpm", PNPM.content, possibly_superseded_by=("newer",))
+    assert told(NPM, doubted) == ["pnpm"]
+    assert _remark_on(doubted, {"newer": "We use yarn"}).endswith(") (possibly superseded: “We use yarn”)")
+    assert told(NPM, doubted, memory("newer", f"{PNPM.content} Also in CI.", cosine=0.8)) == ["newer"]
 
 
 def test_a_word_of_most_actions_says_nothing() -> None:

@@ -147,6 +147,8 @@ def test_a_block_says_what_else_there_is_and_the_days_that_a_text_does_not_name(
     for content, fields, line in texts:
         assert line in block([memory(content, version=2, updated_at=9 * 86_400.0, **fields)], 2000).text
     assert "next week (stored 1970-01-01)\n" in block([memory("Lou is away next week")], 2000).text
+    for text in ("Upgraded last night", "Moved an hour ago", "Lou is away until Friday", "It was hot over the weekend"):
+        assert f"{text} (stored 1970-01-01)\n" in block([memory(text)], 2000).text
     assert "at 10 (stored 1970-01-01)\n" in block([memory("We meet Jonas on Tuesday at 10")], 2000).text
     assert "on Friday\n" in block([memory("Never deploy on Friday", kind="convention")], 2000).text
     long, summary = "The queue was full. " * 60, "Post-mortem: the queue was full"

@@ -17,6 +17,7 @@ from remembrancer.memory.changes import updated
 from remembrancer.memory.open_ends import (
     asks_for_open_ends,
     due_in,
+    due_of_open_end,
     is_list_of_open_ends,
     is_task_with_date,
     last_day_asked_for,
@@ -298,6 +299,12 @@ def test_the_due_date_of_a_long_text_is_looked_for_in_time_that_grows_with_its_l
 @pytest.mark.parametrize(("query", "day"), cases("open_ends", "periods"))
 def test_a_question_for_open_ends_names_the_last_day_by_which_they_are_due(query: str, day: str) -> None:
     assert last_day_asked_for(query, datetime(2026, 11, 28, 22).timestamp()) == day
+
+
+@pytest.mark.parametrize(("text", "due"), cases("open_ends", "only_dates"))
+def test_the_only_date_of_an_open_end_is_when_it_is_due(text: str, due: str) -> None:
+    at = due_of_open_end(text, datetime(2026, 11, 28, 22).timestamp())
+    assert (datetime.fromtimestamp(at, UTC).date().isoformat() if at else "") == due
 
 
 @pytest.mark.parametrize(("text", "is_task"), cases("open_ends", "tasks"))

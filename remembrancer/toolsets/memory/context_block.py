@@ -60,8 +60,10 @@ _GROUP_OF: Final[dict[Kind, str]] = {
 }
 _RELATIVE: Final = re.compile(
     r"\b(?:today|tonight|tomorrow|yesterday|heute|gestern|morgen"
-    rf"|(?:this|next|last) (?:week|weekend|month|quarter|year|spring|summer|autumn|winter|{'|'.join(WEEKDAYS)})"
-    rf"|\d+ (?:day|week|month)s? ago|in \d+ (?:day|week|month)s|(?P<weekday>on (?:{'|'.join(WEEKDAYS)})))\b",
+    rf"|(?:this|next|last) (?:morning|afternoon|evening|night|week|weekend|month|quarter|year|{'|'.join(WEEKDAYS)}"
+    r"|spring|summer|autumn|winter)|(?:an?|the|two|three|\d+) (?:hour|day|week|month)s? ago"
+    r"|in (?:an?|two|three|\d+) (?:hour|day|week|month)s?|(?:at|on|over) the weekend"
+    rf"|(?P<weekday>(?:on|until|by|since) (?:{'|'.join(WEEKDAYS)})))\b",
     re.IGNORECASE,
 )
 """A day that means another one when it is read later; a weekday only in a text that is no rule."""

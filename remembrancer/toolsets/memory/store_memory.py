@@ -9,7 +9,7 @@ from msgspec import Meta
 from remembrancer.memory.changes import with_subjects
 from remembrancer.memory.credentials import refuse_credentials
 from remembrancer.memory.limits import MAX_LINKS, check_count
-from remembrancer.memory.open_ends import due_in, is_list_of_open_ends, is_task_with_date, open_ends_in
+from remembrancer.memory.open_ends import due_of_open_end, is_list_of_open_ends, is_task_with_date, open_ends_in
 from remembrancer.memory.promotion import is_others_wish
 from remembrancer.memory.sentences import first_words
 from remembrancer.memory.text import MAX_EXACT, check_text, finder_of, shown
@@ -87,7 +87,7 @@ async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
     for memory, change in changes:
         if change.kind == OPEN_END:
             for text in open_ends_in(change.content):
-                due = due_in(text, call.received_at) if change.due is None else change.due
+                due = due_of_open_end(text, call.received_at) if change.due is None else change.due
                 stores.append((memory, msgspec.structs.replace(change, content=text, due=due)))
         else:
             stores.append((memory, change))

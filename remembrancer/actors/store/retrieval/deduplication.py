@@ -74,7 +74,7 @@ def show(request: Recall, view: View, ranking: Ranking, filters: Filters, now: f
     behind their replacements."""
     ranked, limit = ranking.scored[: ranking.answering], request.limit
     # A context leaves out memories that are probably replaced; an answer only marks them, as all that stand in Review.
-    replaced_from = REPLACED if request.is_task else 0.0
+    replaced_from = REPLACED if request.is_task and not request.marks_all else 0.0
     load = partial(_loaded, view, filters, now, ranking.vectors, replaced_from)
     loaded: list[Entry] = []
     kept: list[Entry] = []
