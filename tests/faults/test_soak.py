@@ -28,7 +28,7 @@ async def test_what_six_sessions_were_acknowledged_bears_twenty_kills(seed: int)
 
 @pytest.mark.usefixtures("home")
 async def test_four_hosts_have_the_same_lane_whatever_broke_while_they_changed_it(seed: int) -> None:
-    found = await shared_soak.run(seed, OPERATIONS, 2, WEATHER)
+    found = await shared_soak.run(seed, OPERATIONS, 2, WEATHER, look_s=0.12)
     assert not found.wrong, found.wrong[:5]
     assert found.operations == OPERATIONS * found.hosts
     assert found.acknowledged > OPERATIONS
