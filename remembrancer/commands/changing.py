@@ -261,12 +261,14 @@ def _listed(fields: Iterable[str]) -> str:
 def _settle(where: Where, memory: str, relation: str, reason: str | None) -> Report:
     """Decide whether a newer memory replaces this one. Both hold with all that might replace it."""
     from remembrancer.commands.runtime_client import ask_store
-    from remembrancer.protocol.browsing import MOST_PAIRS, FindUndecided
+    from remembrancer.protocol.browsing import MOST_PAIRS, FindUndecided, Pair
 
     for place, conversation in where.conversations():
         viewer = place.project, where.session or SHELL_SESSION
-        review = ask_store(FindUndecided(*viewer, MOST_PAIRS, with_hidden=True))  # a search also marks hidden ones
-        pairs = [pair for pair in review.pairs if has_part(pair.older.id, short(memory))]
+        pairs: list[Pair] = []
+        for hidden in (False, True) if relation == "supersedes" else (True,):  # a search also marks hidden ones
+            review = ask_store(FindUndecided(*viewer, MOST_PAIRS, with_hidden=hidden))
+            pairs = pairs or [pair for pair in review.pairs if has_part(pair.older.id, short(memory))]
         if relation == "supersedes" and len(pairs) > 1:
             newer = ", ".join(f"“{excerpt(pair.newer.content, QUOTED)}” ({short(pair.newer.id)})" for pair in pairs)
             command = f"'remembrancer edit NEWER --supersedes {short(memory)}{where.repeated}'"

@@ -297,6 +297,16 @@ def test_a_memory_that_several_may_replace_is_settled_by_naming_one_or_holds_bes
     assert newer_of_old() == set()
 
 
+def test_the_pair_that_review_shows_is_accepted_though_it_hides_another_of_the_same_memory(shell: Shell) -> None:
+    old = shell.json("add", "Queue jobs run on Laravel Horizon with Redis")["memory_id"]
+    new = shell.json("add", "Redis is gone; the queue now runs on RabbitMQ")["memory_id"]
+    rival = shell.json("add", "Horizon was replaced, workers run under supervisor")["memory_id"]
+    asyncio.run(until(lambda: f"({rival})?" in shell("search", "Laravel Horizon") or rival in shell("show", old)))
+    [pair] = asyncio.run(until(lambda: shell.json("list", "--review")["contradictions"]))
+    assert (pair["older_id"], pair["newer_id"]) == (old, new)
+    assert "RabbitMQ" in shell("edit", old, "--replaced")
+
+
 def test_a_pair_that_a_search_marks_and_review_leaves_out_can_be_settled(shell: Shell) -> None:
     texts = "the build takes 10 minutes", "a build of the docs takes 10 minutes on the old machine"
     asked, hidden = (shell.json("add", text, "--on", "2026-01-02")["memory_id"] for text in texts)
