@@ -551,7 +551,10 @@ def _details(where: Where, answer: Answer, clients: Mapping[str, str]) -> list[L
     first = next((entry for entry in answer["history"] if entry["version"] == 1), answer)
     author = author_of_change(first, clients)
     by = f" by {author}" if author else ""  # the consolidator has no session
-    lines.append(f"stored {minute(answer['created_at'])}{by}{changed}")
+    stored = f"stored {minute(answer['created_at'])}{by}"
+    if first.get("change") == "imported":  # as old as its file
+        stored = f"imported {minute(first['at'])}{by}, dated {minute(answer['created_at'])}"
+    lines.append(f"{stored}{changed}")
     if answer.get("access_count"):
         lines.append(f"used {count(answer['access_count'], 'time')}, last {minute(answer['last_accessed'])}")
     entities = [entity["name"] for entity in answer.get("related_entities", ())]

@@ -276,6 +276,9 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
     assert (pair["newer_id"], "10 minutes" in pair["older"]) == (new, True)
     listed = {each["id"]: each.get("possibly_superseded_by") for each in shell.json("list")["memories"]}
     assert (listed[new], listed[pair["older_id"]]) == (None, [new])
+    shown = shell("show", pair["older_id"])
+    assert f"imported {datetime.now():%Y-%m}" in shown
+    assert f", dated {datetime.fromtimestamp(day):%Y-%m-%d}" in shown
 
 
 def test_a_memory_that_several_may_replace_is_settled_by_naming_one_or_holds_beside_all(shell: Shell) -> None:
