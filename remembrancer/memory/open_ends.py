@@ -62,6 +62,7 @@ _REMINDER: Final = re.compile(r"(?:please )?remind (?:me|us) (?:to|of|about)\b",
 _HOUR: Final = r"(?:\d{1,2}(?:[:.]\d\d)? ?(?:[ap]\.?m\b\.?)?|noon|midnight)"
 _WEEKDAY: Final = rf"(?:{'|'.join(WEEKDAYS)})"
 _MONTH: Final = rf"(?:{'|'.join(name[:3] for name in MONTHS)})(?:\.|[a-z]*)"
+_CALENDAR_DAY: Final = rf"(?:\d{{1,2}}(?:st|nd|rd|th)? (?:of )?{_MONTH}|{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?)"
 _LATER: Final = rf"in (?P<count>\d{{1,2}}|{'|'.join(COUNTS)}) (?P<unit>day|week|fortnight|month)s?"
 _WHEN: Final = re.compile(
     rf"\b(?:on |next (?!week|month)|this |(?=(?:tomorrow|today|next (?:week|month)|{_LATER})\b))", re.IGNORECASE
@@ -78,15 +79,11 @@ _DUE: Final = re.compile(
     rf"(?:{_HOUR}(?:,? on)? |(?:the )?(?:end|close) of (?:the )?(?:day|business)(?: on)? )?"
     rf"(?:the )?(?P<end>end of (?:the )?)?(?:this |coming |next (?!week|month))*(?:{_WEEKDAY},? (?:the )?(?=\w* ?\d))?"
     rf"(?P<day>(?P<iso>\d{{4}}-\d\d-\d\d)|(?P<near>today|tonight|tomorrow|next week|next month)|{_LATER}"
-    rf"|(?P<date>\d{{1,2}}(?:st|nd|rd|th)? (?:of )?{_MONTH}|{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?)(?P<year>,? \d{{4}})?"
+    rf"|(?P<date>{_CALENDAR_DAY})(?P<year>,? \d{{4}})?"
     rf"|{_WEEKDAY}|(?(end)(?P<period>week|month|year|{'|'.join(MONTHS)})|(?!)))\b",
     re.IGNORECASE,
 )
-_DATE: Final = re.compile(
-    rf"\b(?:\d{{4}}-\d\d-\d\d|(?:\d{{1,2}}(?:st|nd|rd|th)? (?:of )?{_MONTH}|{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?)"
-    r"(?:,? \d{4})?)(?!\w)",
-    re.IGNORECASE,
-)
+_DATE: Final = re.compile(rf"\b(?:\d{{4}}-\d\d-\d\d|{_CALENDAR_DAY}(?:,? \d{{4}})?)(?!\w)", re.IGNORECASE)
 _NEAR: Final = {
     **{"today": relativedelta(), "tonight": relativedelta(), "tomorrow": relativedelta(days=1)},
     **{"next week": relativedelta(weeks=1), "next month": relativedelta(months=1)},
@@ -116,7 +113,6 @@ _NO_OBLIGATION: Final = re.compile(
     r" (?:each|every|was|were|had|(?:has|have)(?! to))\b|(?<! be)(?<! and) (?:met|missed|sent)\b", re.IGNORECASE
 )
 """The words of a deadline that recurs or is past."""
-
 _PERIOD: Final = re.compile(r"\b(?P<which>this|next) (?P<unit>week|month|year)\b", re.IGNORECASE)
 _IN_MONTH: Final = re.compile(rf"\b(?:in|by|until|of|this) (?P<month>{'|'.join(MONTHS)})\b(?! \d)", re.IGNORECASE)
 

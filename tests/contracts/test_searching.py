@@ -1,6 +1,5 @@
 """What is found in records: by filters, in an order, by words, by names, and what was told around a memory."""
 
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -14,6 +13,7 @@ from remembrancer.actors.store.retrieval.question import phrases_and_units
 from remembrancer.protocol.writes import ForgetMemory, LinkRef, SourceRef, UpdateMemory
 from tests.contracts.records_rig import RecordsRig, apply
 from tests.operations import OTHER_SESSION, REQUESTED_AT, SESSION, store_operation
+from tests.zones import in_zone
 
 ALL = Filters(SESSION)
 THEIRS: dict[str, Any] = {"scope": "session", "session_id": OTHER_SESSION}
@@ -90,21 +90,14 @@ def test_every_search_lets_through_exactly_what_the_filters_allow(rig: RecordsRi
 
 
 @pytest.mark.parametrize("zone", ["America/Los_Angeles", "Pacific/Auckland"])
-def test_an_event_is_found_by_its_day_in_every_zone(
-    zone: str, rig: RecordsRig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_event_is_found_by_its_day_in_every_zone(zone: str, rig: RecordsRig) -> None:
     day = datetime(2026, 2, 20)
-    monkeypatch.setenv("TZ", zone)
-    time.tzset()
-    try:
+    with in_zone(zone):
         event = rig.number(rig.say("the ferry was late", occurred_at=day.replace(tzinfo=UTC).timestamp()))
         begin, end = day.timestamp(), day.timestamp() + 86_399
         assert rig.records.matching(Filters(SESSION, after=begin, before=end), 10) == [event]
         assert rig.records.matching(Filters(SESSION, before=begin - 1), 10) == []
         assert rig.records.matching(Filters(SESSION, after=end + 1), 10) == []
-    finally:
-        monkeypatch.undo()
-        time.tzset()
 
 
 def test_open_ends_are_given_by_their_due_dates_until_they_are_done(rig: RecordsRig) -> None:

@@ -1,6 +1,5 @@
 """Promotion and decay: scores at their edges, thresholds and conditions, and reasons that a person can read."""
 
-import time
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -31,6 +30,7 @@ from remembrancer.protocol.runs import ChainLink
 from remembrancer.protocol.writes import MemoryLink, MemoryVersion, PortableMemory
 from tests.cases import cases
 from tests.pure.memories import memory, recalled
+from tests.zones import in_zone
 
 NOW = 1_800_000_000.0
 at_session_end, at_once = (partial(to_project, least=least) for least in (SESSION_END_SCORE, AT_ONCE_SCORE))
@@ -250,16 +250,11 @@ def test_a_proposal_is_told_with_its_reason_and_a_refusal_with_its_day() -> None
     assert "No longer proposed to the user since 2026-02-02." in said(portable("project"), proposal=refused)
 
 
-def test_a_day_is_one_of_the_zone_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TZ", "America/St_Johns")
-    time.tzset()
-    try:
+def test_a_day_is_one_of_the_zone_here() -> None:
+    with in_zone("America/St_Johns"):
         one_o_clock = datetime(2026, 2, 2, 1, tzinfo=UTC).timestamp()
         assert "Forgotten on 2026-02-01:" in said(portable("project", forgotten_at=one_o_clock))
         assert "Forgotten on 9999-12-31:" in said(portable("project", forgotten_at=253402300799.0))
-    finally:
-        monkeypatch.undo()
-        time.tzset()
 
 
 # --- The words of the model: complete, and consistent with each other.

@@ -33,6 +33,7 @@ from remembrancer.protocol.writes import MemoryVersion, UpdateMemory
 from remembrancer.toolsets.memory.day_log import date_of, dates_in_utc, day_of, happened_in, verb_of
 from tests.cases import cases
 from tests.operations import PROJECT, SESSION
+from tests.zones import in_zone
 
 NOW = datetime(2023, 5, 30, 17, 0, tzinfo=UTC)  # a Tuesday
 DAY_S = 86_400.0
@@ -80,30 +81,20 @@ def test_what_has_begun_is_this_one_and_the_last_that_before(query: str, now: da
     assert said(query, now) == [(start, end)]
 
 
-def test_without_a_zone_the_days_are_those_of_the_machine_all_year(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_zone_the_days_are_those_of_the_machine_all_year() -> None:
     zone = ZoneInfo("Europe/Berlin")
-    monkeypatch.setenv("TZ", "Europe/Berlin")
-    time.tzset()
-    try:
+    with in_zone("Europe/Berlin"):
         for query in ("yesterday", "in January", "on 2023-03-26", "since 2019", "before March"):
             assert time_windows(query, NOW.timestamp(), None) == time_windows(query, NOW.timestamp(), zone) != ()
-    finally:
-        monkeypatch.undo()
-        time.tzset()
 
 
 @pytest.mark.parametrize("zone", ["Pacific/Auckland", "America/Los_Angeles"])
-def test_a_new_text_brings_the_same_due_date_on_every_machine(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_text_brings_the_same_due_date_on_every_machine(zone: str) -> None:
     tomorrow = datetime(2023, 5, 31, tzinfo=UTC).timestamp()
     fields: Any = {"type": "semantic", "scope": "project", "session_id": SESSION, "kind": "open_end"}
     before = MemoryVersion(content="Pay the rent by 2023-06-09", due=tomorrow + 9 * DAY_S, **fields)
-    monkeypatch.setenv("TZ", zone)
-    time.tzset()
-    try:
+    with in_zone(zone):
         after = updated(before, UpdateMemory("memory:1", content="Pay the rent by tomorrow"), NOW.timestamp())
-    finally:
-        monkeypatch.undo()
-        time.tzset()
     assert after.due == tomorrow
 
 
@@ -116,11 +107,9 @@ def test_a_new_text_brings_the_same_due_date_on_every_machine(zone: str, monkeyp
         ("America/Sao_Paulo", "2017-10-15"),
     ],
 )
-def test_a_day_without_a_time_is_the_same_day_everywhere(zone: str, date: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_day_without_a_time_is_the_same_day_everywhere(zone: str, date: str) -> None:
     day = datetime.fromisoformat(f"{date}T00:00Z").timestamp()
-    monkeypatch.setenv("TZ", zone)
-    time.tzset()
-    try:
+    with in_zone(zone):
         local = datetime.fromisoformat(date).date()
         begins, ends = begin_of(local), begin_of(local + timedelta(1))
         assert begins == browser_day_of(date)
@@ -131,9 +120,6 @@ def test_a_day_without_a_time_is_the_same_day_everywhere(zone: str, date: str, m
         assert date_of(MemoryChanged("1", "happened", begins - 1)) != date_of(event)
         stored = MemoryChanged("1", "stored", begins + 1), MemoryChanged("1", "stored", begins - 1)
         assert [happened_in(ActivityRead((each,), happened=(event,))) for each in stored] == [[], [event]]
-    finally:
-        monkeypatch.undo()
-        time.tzset()
 
 
 def test_days_are_those_of_the_calendar_in_the_zone_of_the_question() -> None:
