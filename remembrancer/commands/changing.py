@@ -45,9 +45,9 @@ UNCHANGED: Final = "Nothing was changed: the memory has these values already."
 
 
 def due_date(text: str) -> str:
-    """Parse a due date for the tools: a day (2026-02-20, 4 December) or a local time, `today`, `tomorrow`, a weekday
-    (the next one, or today; `next Friday` is that of the next week), or a distance from today (`3d`, `in 2 weeks`,
-    `next month`). An empty text or `none` clears it."""
+    """Parse a due date for the tools: a day (2026-02-20, 4 December, `today`, `tomorrow`, a weekday (the next one, or
+    today; `next Friday` is that of the next week)), perhaps with a local time (14:00), or a distance from today (`3d`,
+    `in 2 weeks`, `next month`). An empty text or `none` clears it."""
     from remembrancer.memory.open_ends import day_named
     from remembrancer.memory.times.calendar_spans import back
     from remembrancer.memory.times.phrases import WEEKDAYS, counted, pattern_of
@@ -61,6 +61,9 @@ def due_date(text: str) -> str:
         return f"{today + timedelta(days=near[word]):%Y-%m-%d}"
     if (day := day_named(word, today.timestamp())) is not None:
         return f"{datetime.fromtimestamp(day, UTC):%Y-%m-%d}"
+    with suppress(ValueError, click.BadParameter):
+        if timed := re.fullmatch(r"(.+?),?(?: at)? (\d\d?:\d\d)", word):
+            return iso(datetime.fromisoformat(f"{due_date(timed[1])}T{timed[2]:0>5}").timestamp())
     spoken = re.sub(r"(?<=\d)[dw]$", lambda unit: {"d": " day", "w": " week"}[unit[0]], word).replace("next ", "a ")
     with suppress(ValueError, OverflowError):
         if distance := pattern_of("(?:in )?<count> <unit>").fullmatch(spoken):
@@ -70,8 +73,8 @@ def due_date(text: str) -> str:
         at = datetime.fromisoformat(text)
         return iso(at.timestamp()) if len(text) > len("2026-02-20") else text
     raise click.BadParameter(
-        f"{text!r} is not a day: use a date such as 2026-02-20 or '4 December', yesterday, today, tomorrow, Friday, "
-        "3d, 'in 2 weeks', 'next month' or none"
+        f"{text!r} is not a day: use a date such as 2026-02-20 or '4 December', also with a time (14:00), yesterday, "
+        "today, tomorrow, Friday, 3d, 'in 2 weeks', 'next month' or none"
     )
 
 

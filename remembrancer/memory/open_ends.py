@@ -84,6 +84,18 @@ _DUE: Final = re.compile(
     re.IGNORECASE,
 )
 _DATE: Final = re.compile(rf"\b(?:\d{{4}}-\d\d-\d\d|{_CALENDAR_DAY}(?:,? \d{{4}})?)(?!\w)", re.IGNORECASE)
+_APPOINTMENT: Final = re.compile(
+    r"(?:(?:(?:we|i) have|there(?:['’]s| is)) )?(?:(?!(?:no|each|every|had|was|were)\b)[\w.'’-]+ ){0,4}?"
+    rf"(?:{'|'.join(_LISTS['appointments'])})(?: v?\d[\w.]*| window)?"
+    r"(?: (?:with|at|in|for|about|of|by|to|between)\b(?:[^,;:.?!\n]|\.(?! )){1,80}?)?"
+    r"(?: (?:(?:is|was|has been|will be) )?(?:(?:set|scheduled|planned|booked|moved|postponed|rescheduled)(?: back)?"
+    r" (?:for|to)|takes place|starts|is|will be))?[,:]? (?:on |next |this |the )*(?<!of )(?<!from )(?<!since )"
+    rf"(?:{_WEEKDAY},? (?:the )?(?=\w* ?\d))?(?P<day>\d{{4}}-\d\d-\d\d|{_CALENDAR_DAY}(?:,? \d{{4}})?"
+    rf"|{_WEEKDAY}|today|tonight|tomorrow)"
+    r"(?:,? (?:at|from|in|with|for|about|via|on|because|morning|afternoon|evening|\(|\d)[^;?!\n]*)?[.!]?",
+    re.IGNORECASE,
+)
+"""An appointment: "Meeting with Acme on 3 December at 10:00", "The demo is moved to Friday"."""
 _NEAR: Final = {
     **{"today": relativedelta(), "tonight": relativedelta(), "tomorrow": relativedelta(days=1)},
     **{"next week": relativedelta(weeks=1), "next month": relativedelta(months=1)},
@@ -172,9 +184,12 @@ def _marked(text: str) -> list[str]:
 
 def due_in(text: str, at: float, zone: tzinfo | None = None) -> float | None:
     """The day in "due 2026-12-20", "before Friday", "by the end of the month" or "bis zum 20. Dezember", and of
-    "tomorrow" in the last words, in seconds since the epoch, else None. `at` is the time of the text, in the local time
-    zone unless another is given: a weekday is the next one from then, and a day without a year is the nearest."""
-    if not _DUE.search(text):
+    "tomorrow" in the last words and of an appointment, in seconds since the epoch, else None. `at` is the time of the
+    text, in the local time zone unless another is given: a weekday is the next one from then, and a day without a year
+    is the nearest."""
+    if appointment := _APPOINTMENT.fullmatch(text.strip()):
+        text = f"by {appointment['day']}"
+    elif not _DUE.search(text):
         days = list((_WHEN if _REMINDER.match(text) else _LAST).finditer(text))
         if days:
             text = f"{text[: days[-1].start()]} by {text[days[-1].end() :]}"
@@ -245,6 +260,12 @@ def _with_by(text: str) -> str:
 def _due_in_english(due: re.Match[str]) -> str:
     name = MONTHS[int(due["month"]) - 1] if due["month"] else _ENGLISH.get(due["named"].lower(), due["named"])
     return " ".join(filter(None, ("by", due["day"], name, (due["year"] or "").strip())))
+
+
+def is_appointment(text: str, at: float) -> bool:
+    """True for one sentence that names an appointment whose day has not passed at `at`, in seconds since the epoch."""
+    due = due_in(text, at) if _APPOINTMENT.fullmatch(text.strip()) else None
+    return due is not None and due > at - DAY_S
 
 
 def is_task_with_date(text: str) -> bool:

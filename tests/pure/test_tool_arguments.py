@@ -64,7 +64,7 @@ RECALL = ArgumentDecoder(RecallMemoriesArguments)
 
 def store(**arguments: Any) -> StoreMemory:
     given = {"content": "The build needs Java 21", "type": "semantic", "scope": "project", **arguments}
-    return to_change(STORE.decode(given), "session:s", LIMIT_BYTES)
+    return to_change(STORE.decode(given), "session:s", LIMIT_BYTES, 0.0)
 
 
 def recall(**arguments: Any) -> Recall:
@@ -157,10 +157,10 @@ def test_a_name_has_nothing_that_cannot_be_seen_or_turns_the_writing() -> None:
 def test_a_kind_implies_the_type_and_a_type_alone_leaves_the_kind_open() -> None:
     given = {"content": "x", "scope": "session"}
     for kind in KINDS:
-        change = to_change(STORE.decode({**given, "kind": kind}), "session:s", LIMIT_BYTES)
+        change = to_change(STORE.decode({**given, "kind": kind}), "session:s", LIMIT_BYTES, 0.0)
         assert (change.kind, change.type) == (kind, type_of_kind(kind))
         both = {**given, "kind": kind, "type": type_of_kind(kind)}
-        assert to_change(STORE.decode(both), "session:s", LIMIT_BYTES) == change
+        assert to_change(STORE.decode(both), "session:s", LIMIT_BYTES, 0.0) == change
     assert store(type="procedural").kind is None
     for kind in ("scratchpad", "tool_outcome"):
         assert store(kind=kind, scope="project").scope == "session", "it is for its session alone"
@@ -168,7 +168,7 @@ def test_a_kind_implies_the_type_and_a_type_alone_leaves_the_kind_open() -> None
 
 @pytest.mark.parametrize(("content", "kind"), cases("tool_arguments", "kinds"))
 def test_content_alone_is_enough_and_its_words_tell_the_kind(content: str, kind: str) -> None:
-    change = to_change(STORE.decode({"content": content}), "session:s", LIMIT_BYTES)
+    change = to_change(STORE.decode({"content": content}), "session:s", LIMIT_BYTES, 0.0)
     assert (change.kind, change.type, change.scope) == (kind, type_of_kind(kind), "project")  # type: ignore[arg-type]
     assert change.importance == (0.5 if kind == "fact" else 0.7)
 
@@ -176,7 +176,7 @@ def test_content_alone_is_enough_and_its_words_tell_the_kind(content: str, kind:
 @pytest.mark.parametrize(("more", "importance"), cases("tool_arguments", "importances"))
 def test_a_kind_only_guessed_makes_no_sessions_memory_matter_more(more: dict[str, str], importance: float) -> None:
     guessed = {"content": "We want labels of 203 dpi", "scope": "session"}
-    assert to_change(STORE.decode(guessed | more), "session:s", LIMIT_BYTES).importance == importance
+    assert to_change(STORE.decode(guessed | more), "session:s", LIMIT_BYTES, 0.0).importance == importance
 
 
 def test_the_subject_of_a_relationship_is_an_entity_and_a_fact_with_a_due_date_an_open_end() -> None:

@@ -18,6 +18,7 @@ from remembrancer.memory.open_ends import (
     asks_for_open_ends,
     due_in,
     due_of_open_end,
+    is_appointment,
     is_list_of_open_ends,
     is_task_with_date,
     last_day_asked_for,
@@ -291,6 +292,13 @@ def test_a_question_for_open_ends_names_the_last_day_by_which_they_are_due(query
 def test_the_only_date_of_an_open_end_is_when_it_is_due(text: str, due: str) -> None:
     at = due_of_open_end(text, datetime(2026, 11, 28, 22).timestamp())
     assert (datetime.fromtimestamp(at, UTC).date().isoformat() if at else "") == due
+
+
+@pytest.mark.parametrize(("text", "day"), cases("open_ends", "appointments"))
+def test_a_coming_appointment_is_due_on_its_day(text: str, day: str) -> None:
+    at = datetime(2026, 11, 28, 22).timestamp()
+    assert is_appointment(text, at) is bool(day)
+    assert not day or datetime.fromtimestamp(due_in(text, at) or 0.0, UTC).date().isoformat() == day
 
 
 @pytest.mark.parametrize(("text", "is_task"), cases("open_ends", "tasks"))

@@ -9,7 +9,13 @@ from msgspec import Meta
 from remembrancer.memory.changes import with_subjects
 from remembrancer.memory.credentials import refuse_credentials
 from remembrancer.memory.limits import MAX_LINKS, check_count
-from remembrancer.memory.open_ends import due_of_open_end, is_list_of_open_ends, is_task_with_date, open_ends_in
+from remembrancer.memory.open_ends import (
+    due_of_open_end,
+    is_appointment,
+    is_list_of_open_ends,
+    is_task_with_date,
+    open_ends_in,
+)
 from remembrancer.memory.promotion import is_others_wish
 from remembrancer.memory.sentences import first_words
 from remembrancer.memory.text import MAX_EXACT, check_text, finder_of, shown
@@ -82,7 +88,7 @@ async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
     of open ends is stored as separate memories. With `memories`, all are checked before the first is stored; one that
     the store refuses is in the answer with its error, next to the ids of the others."""
     session_id, limit = call.caller.session_id, call.service.settings.content_limit_bytes
-    changes = changes_of(arguments, session_id, limit)
+    changes = changes_of(arguments, session_id, limit, call.received_at)
     stores: list[tuple[MemoryArguments, StoreMemory]] = []
     for memory, change in changes:
         if change.kind == OPEN_END:
@@ -115,13 +121,13 @@ async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
 
 
 def changes_of(
-    arguments: StoreMemoryArguments, session_id: str, content_limit_bytes: int
+    arguments: StoreMemoryArguments, session_id: str, content_limit_bytes: int, at: float
 ) -> list[tuple[MemoryArguments, StoreMemory]]:
     """The memories of a call, each with the change that it requests. A field given next to `memories` applies to each
     of them that lacks it. Raises `InvalidInput`."""
     changes: list[tuple[MemoryArguments, StoreMemory]] = []
     if arguments.memories is None or arguments.content is not None:
-        changes.append((arguments, to_change(arguments, session_id, content_limit_bytes)))
+        changes.append((arguments, to_change(arguments, session_id, content_limit_bytes, at)))
     elif not arguments.memories:
         raise InvalidInput("memories must not be empty", field="memories")
     memories = arguments.memories or ()
@@ -131,7 +137,7 @@ def changes_of(
         unset = {name: getattr(arguments, name) for name in shared if getattr(memory, name) is None}
         whole = msgspec.structs.replace(memory, **unset)
         try:
-            changes.append((whole, to_change(whole, session_id, content_limit_bytes)))
+            changes.append((whole, to_change(whole, session_id, content_limit_bytes, at)))
         except InvalidInput as error:
             error.message = f"nothing was stored: memories[{place}]: {error.message}"
             error.field = f"memories[{place}].{error.field}"
@@ -186,12 +192,12 @@ def project_memory(call: Call, content: str, **fields: Any) -> StoreMemory:
     return StoreMemory(memory_id=call.memory_id(), content=content, session_id=session_id, **usual, **fields)
 
 
-def to_change(arguments: MemoryArguments, session_id: str, content_limit_bytes: int) -> StoreMemory:
-    """The change that a call requests, without the memory's id. Raises `InvalidInput`."""
+def to_change(arguments: MemoryArguments, session_id: str, content_limit_bytes: int, at: float) -> StoreMemory:
+    """The change that a call requests at `at`, without the memory's id. Raises `InvalidInput`."""
     if arguments.content is None:
         raise InvalidInput("content is missing: it must be a string", field="content")
     check_text(arguments.content, field="content", longest_bytes=content_limit_bytes)
-    scope, memory_type, kind = _scope_and_kind(arguments, arguments.content)
+    scope, memory_type, kind = _scope_and_kind(arguments, arguments.content, at)
     fields = cleaned(arguments)
     if scope == "session" and fields.get("session_id", session_id) != session_id:
         message = (
@@ -220,7 +226,7 @@ def to_change(arguments: MemoryArguments, session_id: str, content_limit_bytes: 
     )
 
 
-def _scope_and_kind(arguments: MemoryArguments, content: str) -> tuple[Scope, MemoryType, Kind | None]:
+def _scope_and_kind(arguments: MemoryArguments, content: str, at: float) -> tuple[Scope, MemoryType, Kind | None]:
     """The scope, type and kind of a memory: as requested, else the project, and the kind that its wording suggests,
     unless it contradicts a given type. A kind determines the type, and one that exists only in sessions the scope."""
     scope: Scope = arguments.scope or "project"
@@ -231,7 +237,7 @@ def _scope_and_kind(arguments: MemoryArguments, content: str) -> tuple[Scope, Me
     if arguments.kind is None and arguments.type is not None:
         likely = kind_of(content)
         return scope, arguments.type, likely if type_of_kind(likely) == arguments.type and likely != "fact" else None
-    kind = arguments.kind or kind_of(content)
+    kind = arguments.kind or (OPEN_END if is_appointment(content, at) else kind_of(content))
     return "session" if kind in SESSION_KINDS else scope, type_of_kind(kind), kind
 
 
