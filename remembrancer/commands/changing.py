@@ -216,7 +216,9 @@ def edit(
         raise click.UsageError("give one of --done and --reopen, and the new text once")
     has_option = bool(tags or reason or to or pair or without_none(given))
     if has_option and text and text != "-" and text.isascii() and " " not in text:  # the end of an unquoted value?
-        raise click.UsageError(f"{text!r} may belong to an option: quote values, and give one word with --content")
+        raise click.UsageError(
+            f"is {text!r} the new text? Give one word with --content, and quote an option's value of several words"
+        )
     content = _input_text() if text == "-" else content if text is None else text
     changes = without_none({"content": content, "done": done if done or reopen else None, **given})
     changes |= {"tags": {"add": list(tags)}} if tags else {}
@@ -335,8 +337,8 @@ def tag(where: Where, memory: str, tags: Sequence[str], remove: Sequence[str]) -
     if answer.get("updated_fields") == []:
         has = [f"is tagged {', '.join(tags)} already"] * bool(tags) + [f"has no tag {', '.join(remove)}"] * bool(remove)
         return _done(answer, f"Nothing was changed: the memory {' and '.join(has)}. Tags: {tags_now or 'none'}")
-    tagged = f"Tagged {tags_now}" if tags_now else "No tags left"
-    return _done(answer, f"{tagged}: {_name_of(where, memory, answer)}; {where.undo(memory)} undoes it")
+    outcome = f"{_name_of(where, memory, answer)} is tagged {tags_now}" if tags_now else "It has no tags now"
+    return _done(answer, f"{outcome}; {where.undo(memory)} undoes it")
 
 
 # --- forgetting and restoring ---
@@ -544,8 +546,8 @@ def _last_change(where: Where, yes: bool) -> tuple[str, int | None]:
     if "run_id" in last:
         total = sum(run["memories"] for run in imports if run["run_id"] == last["run_id"])
         where.close()
-        elsewhere = "" if where.names_one else " here, and of those in other projects"
-        confirm(f"Undo the whole import of {count(total, 'memory')}{elsewhere} ({minute(last['at'])})?", yes=yes)
+        elsewhere = "" if where.names_one else " here, and what it brought to other projects,"
+        confirm(f"Undo the import of {minute(last['at'])} ({count(total, 'memory')}{elsewhere})?", yes=yes)
         return last["run_id"], None
     memory = where.ask("get_memory", memory_id=last["id"], detail=True)
     owner = "all your projects" if memory["scope"] == "user" else f"the project {last['project']}"
