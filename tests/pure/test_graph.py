@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.retrieval.graph import Edge, Expansion, Node, Sighting
-from remembrancer.actors.store.retrieval.graph_search import Reached, connection, longest, mentions_in, walk
+from remembrancer.actors.store.retrieval.graph import Edge, Expansion, Node
+from remembrancer.actors.store.retrieval.graph_search import Reached, connection, longest, spans_of, walk
 from remembrancer.memory.found_names import MOST_NAMES, READ, found_names, is_proper
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.reads import Direction
@@ -40,14 +40,14 @@ class SmallGraph:
 
     def expand(self, nodes: Sequence[Node]) -> Expansion:
         self.asked.append(list(nodes))
-        rows: Counter[Edge] = Counter()
+        edges: Counter[Edge] = Counter()
         for each in self.said:
             leads_on = (each.subject in nodes and self.direction != "incoming") or (
                 each.target in nodes and self.direction != "outgoing"
             )
             if leads_on:
-                rows[Edge(each.subject, each.relationship, each.target)] += not each.forgotten
-        return Expansion([Sighting(edge, edge, live) for edge, live in rows.items()])
+                edges[Edge(each.subject, each.relationship, each.target)] += not each.forgotten
+        return Expansion(edges)
 
 
 def distances(said: Sequence[Said], starts: set[Node], depth: int, direction: Direction) -> dict[Node, int]:
@@ -118,7 +118,7 @@ def test_nearness_makes_a_memory_worth_0_to_1(entities: list[Reached], distance:
 
 # Names in texts
 def keys_in(text: str, *names: str) -> list[str]:
-    return [mention.key for mention in longest(mentions_in(text), {name_key(name) for name in names})]
+    return list(longest(spans_of(text), {name_key(name) for name in names}).values())
 
 
 @pytest.mark.parametrize(("text", "name"), cases("graph", "found"))
@@ -135,13 +135,11 @@ def test_the_longest_name_counts_each_word_once_and_stop_words_and_long_sequence
 
 @given(st.text(max_size=300))
 def test_any_text_can_be_read_for_names(text: str) -> None:
-    mentions = mentions_in(text)
-    for mention in mentions:
-        assert 0 <= mention.begin < mention.end
-        assert mention.key
-    chosen = longest(mentions, {mention.key for mention in mentions})
-    places = [place for mention in chosen for place in range(mention.begin, mention.end)]
-    assert len(places) == len(set(places))
+    spans = spans_of(text)
+    assert all(0 <= begin < end and key for (begin, end), key in spans.items())
+    chosen = longest(spans, set(spans.values()))
+    places = [place for span in chosen for place in range(*span)]
+    assert places == sorted(set(places))
 
 
 # --- Names that a text has, and what only looks like one.

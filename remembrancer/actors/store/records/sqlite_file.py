@@ -9,6 +9,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ import msgspec
 
 from remembrancer.actors.migrations import DAMAGE, NO_ROOM, PRIMARY_CODE, Schema, drop_copies, drop_old_files
 from remembrancer.actors.store.records.schema import MEMORY
+from remembrancer.memory.names import name_key
 from remembrancer.protocol.errors import (
     FileLocked,
     InternalError,
@@ -44,6 +46,7 @@ DAMAGED: Final = (sqlite3.DatabaseError, UnicodeDecodeError)
 """The errors that opening a damaged file may raise: SQLite quotes the damage, which may not be UTF-8."""
 
 logger = logging.getLogger(__name__)
+_name_key: Final = lru_cache(4096)(name_key)
 
 
 Query = Callable[[str, Sequence[object]], list[Any]]
@@ -279,6 +282,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     connection.execute(f"PRAGMA journal_size_limit = {LOG_LIMIT_BYTES}")
     connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
     connection.execute(f"PRAGMA soft_heap_limit = {HEAP_LIMIT_BYTES}")
+    connection.create_function("name_key", 1, _name_key, deterministic=True)
     return connection
 
 

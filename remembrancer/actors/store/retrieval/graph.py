@@ -8,8 +8,7 @@ that hubs do not make them long.
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from remembrancer.actors.store.records.search import RANKING, condition_of, expression_of
@@ -52,6 +51,8 @@ IS_SEEN: Final = f"""NOT EXISTS (SELECT 1 FROM {APART} WHERE {IS_APART}
                    AND (a.forgotten_at IS NOT NULL OR NOT {shown_to("a")}))"""  # noqa: S608 - fixed clauses
 ALIKE: Final = "('similar_to', 'derived_from', 'supersedes', 'contradicts')"
 """Links between memories about the same thing. Queries find those by their words, so the links are not followed."""
+_WAYS: Final = ("outgoing", "subject", "entity DESC, memory DESC"), ("incoming", "entity", "memory DESC")
+"""The directions of edges, each with the end at which the nodes are, and the order in which their rows are read."""
 _ENTITIES: Final = "SELECT e.number, e.name, e.key, e.type FROM entities AS e"
 
 
@@ -70,20 +71,11 @@ class Edge(NamedTuple):
     target: Node
 
 
-class Sighting(NamedTuple):
-    """A row of a graph that states an edge, with the number of its memories that are neither forgotten nor expired. The
-    same row may be seen from both ends."""
+class Expansion(NamedTuple):
+    """The edges of some nodes, each with the number of the memories that state it and are neither forgotten nor
+    expired. `cut`: not all of them were read."""
 
-    row: Hashable
-    edge: Edge
-    live: int
-
-
-@dataclass(frozen=True, slots=True)
-class Expansion:
-    """The edges of some nodes. `cut`: not all of them were read."""
-
-    sightings: Sequence[Sighting]
+    edges: Mapping[Edge, int]
     cut: bool = False
 
 
@@ -133,14 +125,13 @@ def _around() -> str:
 _AROUND: Final = _around()
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """An overview of a graph: numbers of entities and relationships by their spellings, the number of edges of the best
-    connected nodes, and the latest communities of entities."""
+class Summary(NamedTuple):
+    """An overview of a graph: numbers of entities and relationships by type, the number of edges of the best connected
+    nodes, and the latest communities of entities."""
 
-    entity_types: dict[str, int]
-    relationship_types: dict[str, int]
-    degrees: dict[Node, int]
+    entity_types: Counter[str]
+    relationship_types: Counter[str]
+    degrees: Counter[Node]
     topics: tuple[Topic, ...]
 
 
@@ -223,62 +214,42 @@ class Graph:
     # Edges.
 
     def edges(
-        self, nodes: Sequence[Node], *, direction: Direction = "both", relationships: Collection[str] | None = None
+        self, nodes: Sequence[Node], *, direction: Direction = "both", relationship: str | None = None
     ) -> Expansion:
-        """Return the edges of these nodes (only of relationships with these keys, if given), best supported first.
-        Incomplete if there are very many."""
+        """Return the edges of these nodes (only of relationships with this key, if given): of each direction the best
+        supported. Incomplete if there are very many."""
         numbers = self._numbers_of(nodes)
-        rows: list[Any] = []
-        cut = False
-        for way in ("outgoing", "incoming") if direction == "both" else (direction,):
-            stated, is_cut = self._stated(numbers, relationships, outgoing=way == "outgoing")
-            rows += stated
-            cut = cut or is_cut
-        self._meet_numbers(end for subject, _, target, *_ in rows for end in (subject, target))
-        return Expansion([Sighting(row[:3], self._edge(*row[:3]), *row[3:]) for row in rows], cut)
-
-    def _stated(
-        self, numbers: Sequence[int], relationships: Collection[str] | None, *, outgoing: bool
-    ) -> tuple[list[Any], bool]:
-        """Return the edges that memories state, from (`outgoing`) or to these entities, and whether there are
-        more. A row is the subject, the relationship in one spelling, the target, and the number of live memories."""
-        here, order = ("subject", "entity DESC, memory DESC") if outgoing else ("entity", "memory DESC")
-        spellings = self._spellings(here, "edge", numbers, relationships)
-        most = _share(len(numbers))
-        rows: list[Any] = []
-        cut = False
-        for number in numbers:
-            of_one = self._read(
-                f"""SELECT r.subject, r.edge, r.entity,
-                        sum(a.forgotten_at IS NULL AND (a.valid_until IS NULL OR a.valid_until > ?)) AS live, count(*)
-                    FROM (SELECT subject, edge, entity, memory FROM memory_entities AS s
-                        WHERE {here} = ? AND subject IS NOT NULL
-                        AND (?3 IS NULL OR edge IN (SELECT value FROM json_each(?3))) AND {IS_SHOWN}
-                        ORDER BY {order} LIMIT ?) AS r
-                    LEFT JOIN {APART} ON {IS_OVER.format("r")} GROUP BY r.subject, r.entity, r.edge""",  # noqa: S608 - fixed clauses
-                (self._now, number, spellings, self._session_id, most),
-            )
-            cut = cut or sum(stated for *_, stated in of_one) >= most
-            rows += (row[:4] for row in of_one)
-        rows.sort(key=lambda row: (-row[3], row[:3]))
-        return rows[:MAX_EDGES], cut or len(rows) > MAX_EDGES
+        most, cut = _share(len(numbers)), False
+        live: dict[tuple[int, str, int], int] = {}  # of subject, relationship in one spelling, and target
+        for way, end, order in _WAYS:
+            rows: list[Any] = []
+            for number in numbers if direction in ("both", way) else ():
+                of_one = self._read(
+                    f"""SELECT r.subject, r.edge, r.entity,
+                            sum(a.forgotten_at IS NULL AND (a.valid_until IS NULL OR a.valid_until > ?)), count(*)
+                        FROM (SELECT subject, edge, entity, memory FROM memory_entities AS s
+                            WHERE {end} = ? AND subject IS NOT NULL
+                            AND (?3 IS NULL OR name_key(edge) = ?3) AND {IS_SHOWN}
+                            ORDER BY {order} LIMIT ?) AS r
+                        LEFT JOIN {APART} ON {IS_OVER.format("r")} GROUP BY r.subject, r.entity, r.edge""",  # noqa: S608 - fixed clauses
+                    (self._now, number, relationship, self._session_id, most),
+                )
+                cut = cut or sum(stated for *_, stated in of_one) >= most
+                rows += of_one
+            rows.sort(key=lambda row: (-row[3], row[:3]))
+            cut = cut or len(rows) > MAX_EDGES
+            for row in rows[:MAX_EDGES]:  # the same one may be seen from both ends
+                live[row[:3]] = max(row[3], live.get(row[:3], 0))
+        self._meet_numbers(end for subject, _, target in live for end in (subject, target))
+        edges: Counter[Edge] = Counter()
+        for (subject, spelling, target), count in live.items():
+            edges[self._edge(subject, spelling, target)] += count
+        return Expansion(edges, cut)
 
     def _edge(self, subject: int, relationship: str, target: int) -> Edge:
         key = name_key(relationship)
         self._relationships.setdefault(key, relationship)
         return Edge(self._nodes[subject], key, self._nodes[target])
-
-    def _spellings(
-        self, here: str, column: str, numbers: Sequence[int], relationships: Collection[str] | None
-    ) -> str | None:
-        """Return the spellings of relationships at these entities as JSON; None for all."""
-        if relationships is None:
-            return None
-        rows = self._read(
-            f"SELECT DISTINCT {column} FROM memory_entities WHERE {here} IN {AMONG}",  # noqa: S608 - fixed
-            (json_list(numbers),),
-        )
-        return json_list(spelling for (spelling,) in rows if name_key(spelling) in relationships)
 
     # Memories of nodes and edges.
 
@@ -332,32 +303,31 @@ class Graph:
         return {nodes[place]: count for place, count in rows}
 
     def memories(
-        self, nodes: Collection[Node], filters: Filters, limit: int, relationships: Collection[str] | None = None
+        self, nodes: Collection[Node], filters: Filters, limit: int, relationship: str | None = None
     ) -> dict[int, RankingFacts]:
         """Return, of the memories that pass the filters and name these nodes, the `limit` most important and the
-        `limit` latest; with `relationships` (as `name_key`s) only those that name them by one of these. Of a hub's
-        memories only the newest are read."""
+        `limit` latest; with a `relationship` (a `name_key`) only those that name them by it. Of a hub's memories only
+        the newest are read."""
         numbers = self._numbers_of(nodes)
-        spellings = self._spellings("entity", "relationship", numbers, relationships)
         condition, allowed = condition_of(filters)
         facts: dict[int, RankingFacts] = {}
         for number in numbers:
             rows = self._read(
                 f"""SELECT DISTINCT m.number, {RANKING}
                     FROM (SELECT memory FROM memory_entities AS s WHERE entity = ?1
-                        AND (?2 IS NULL OR relationship IN (SELECT value FROM json_each(?2))) AND {IS_SHOWN}
+                        AND (?2 IS NULL OR name_key(relationship) = ?2) AND {IS_SHOWN}
                         ORDER BY memory DESC LIMIT ?4) AS r
                     CROSS JOIN memories AS m ON m.number = r.memory WHERE {condition}""",  # noqa: S608 - fixed clauses
-                (number, spellings, self._session_id, _share(len(numbers)), *allowed),
+                (number, relationship, self._session_id, _share(len(numbers)), *allowed),
             )
             facts |= {row[0]: RankingFacts(*row[1:]) for row in rows}
         latest = sorted(facts, key=lambda ref: (facts[ref].happened_at, ref), reverse=True)
         important = sorted(latest, key=lambda ref: facts[ref].importance, reverse=True)
         return {ref: facts[ref] for ref in (*important[:limit], *latest[:limit])}
 
-    def nodes_named_by(self, memories: Iterable[int], among: Collection[Node] | None = None) -> dict[int, set[Node]]:
-        """Return the nodes (of some, or of all) that these memories name. The session must be allowed to
-        see them all."""
+    def nodes_named_by(self, memories: Iterable[int], among: Container[Node]) -> dict[int, set[Node]]:
+        """Return those of some nodes that these memories name, for each that names one. The session must be allowed to
+        see all of the memories."""
         links = self._read(
             f"SELECT DISTINCT memory, entity FROM memory_entities WHERE memory IN {AMONG}",  # noqa: S608 - fixed
             (json_list(memory for memory in memories if is_memory(memory)),),
@@ -366,7 +336,7 @@ class Graph:
         named: defaultdict[int, set[Node]] = defaultdict(set)
         for memory, entity in links:
             node = self._nodes.get(entity)  # an entity may be erased between the two reads
-            if node is not None and (among is None or node in among):
+            if node is not None and node in among:
                 named[memory].add(node)
         return named
 
@@ -425,42 +395,36 @@ class Graph:
         trust = max(relevance[key] for key in first if key in seeds) / max(relevance.values())
         return {node: trust * min(1.0, got / max(most, MIN_SHARE)) for node, got in received.items()} if most else {}
 
-    def summary(self, spaces: Sequence[int], relationships: Collection[str] | None, limit: int) -> Summary:
-        """Summarise the graph of some spaces (of relationships with these keys, or of all), with its `limit` best
+    def summary(self, spaces: Sequence[int], relationship: str | None, limit: int) -> Summary:
+        """Summarise the graph of some spaces (of relationships with this key, or of all), with its `limit` best
         connected entities."""
         read = Spaces(self._spaces.file, spaces).read
-        condition, wanted = "s.subject IS NOT NULL", list[object]()
-        alone = " UNION ALL SELECT DISTINCT entity, 0 FROM seen"
-        if relationships is not None:
-            rows = read(
-                """SELECT DISTINCT s.edge FROM entities AS e CROSS JOIN memory_entities AS s ON s.entity = e.number
-                   WHERE e.space = @SPACE"""
-            )
-            wanted = [json_list(spelling for (spelling,) in rows if name_key(spelling) in relationships)]
-            condition, alone = f"{condition} AND s.edge IN {AMONG}", ""
         rows = read(
             f"""WITH seen AS MATERIALIZED (
                     SELECT s.* FROM memories AS m CROSS JOIN memory_entities AS s ON s.memory = m.number
                     WHERE m.space = @SPACE AND {shown_to()}),
                 edges AS MATERIALIZED (
-                    SELECT DISTINCT s.subject, s.edge, s.entity FROM seen AS s WHERE {condition}),
-                ends AS (SELECT subject AS entity, 1 AS edges FROM edges UNION ALL SELECT entity, 1 FROM edges{alone})
+                    SELECT DISTINCT subject, edge, entity FROM seen
+                    WHERE subject IS NOT NULL AND (?2 IS NULL OR name_key(edge) = ?2)),
+                ends AS (SELECT subject AS entity, 1 AS edges FROM edges UNION ALL SELECT entity, 1 FROM edges
+                    UNION ALL SELECT DISTINCT entity, 0 FROM seen WHERE ?2 IS NULL)
                 SELECT 'relationship', edge, count(*) FROM edges GROUP BY edge
                 UNION ALL SELECT 'entity', e.type, count(*) FROM (SELECT DISTINCT entity FROM seen) AS v
                     JOIN entities AS e ON e.number = v.entity GROUP BY e.type
                 UNION ALL SELECT * FROM (SELECT 'connected', entity, sum(edges) AS edges FROM ends
-                    GROUP BY entity ORDER BY edges DESC, entity LIMIT ?)""",  # noqa: S608 - fixed clauses
-            (self._session_id, *wanted, limit),
+                    GROUP BY entity ORDER BY edges DESC, entity LIMIT ?3)""",  # noqa: S608 - fixed clauses
+            (self._session_id, relationship, limit),
         )
-        counts: dict[str, dict[Any, int]] = {"relationship": {}, "entity": {}, "connected": {}}
+        self._meet_numbers(name for sort, name, _ in rows if sort == "connected")
+        found = Summary(Counter(), Counter(), Counter(), read_topics(read))
         for sort, name, count in rows:
-            counts[sort][name] = count
-        self._meet_numbers(counts["connected"])
-        degrees: Counter[Node] = Counter()
-        for number, degree in counts["connected"].items():
-            degrees[self._nodes[number]] += degree
-        topics = read_topics(read)
-        return Summary(counts["entity"], counts["relationship"], degrees, topics)
+            if sort == "relationship":
+                found.relationship_types[self._relationships.setdefault(name_key(name), name)] += count
+            elif sort == "entity":
+                found.entity_types[name.lower()] += count
+            else:
+                found.degrees[self._nodes[name]] += count
+        return found
 
 
 def _share(entities: int) -> int:

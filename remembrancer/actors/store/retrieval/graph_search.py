@@ -4,14 +4,15 @@ the memories connected with the entities in a query."""
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Literal, NamedTuple
+from itertools import groupby, islice
+from typing import Final, NamedTuple
 
 from remembrancer.actors.store.records.types import Filters, RankingFacts
 from remembrancer.actors.store.retrieval.deduplication import as_recalled
-from remembrancer.actors.store.retrieval.graph import Edge, Expansion, Graph, Node, Sighting
+from remembrancer.actors.store.retrieval.graph import Edge, Expansion, Graph, Node
 from remembrancer.actors.store.retrieval.question import phrases_of
 from remembrancer.actors.store.retrieval.view import Ref, View
 from remembrancer.memory.decay import recency
@@ -51,46 +52,26 @@ class Walk:
 
 def walk(starts: Iterable[Node], expand: Callable[[Sequence[Node]], Expansion], depth: int, widest: int) -> Walk:
     """Walk breadth first from `starts` for `depth` hops; it continues from the `widest` best connected nodes of each
-    level."""
+    level. Edges between spellings of one name are dropped."""
     reached = {start: Reached(0) for start in starts}
-    rows: dict[Hashable, Sighting] = {}
-    frontier = list(reached)
-    cut = False
+    edges: dict[Edge, int] = {}
+    frontier, cut = list(reached), False
     for distance in range(1, depth + 1):
         if not frontier:
             break
         leading = frontier[:widest]
         expansion = expand(leading)
         cut = cut or expansion.cut or len(leading) < len(frontier)
-        for sighting in expansion.sightings:
-            rows[sighting.row] = max(rows.get(sighting.row, sighting), sighting, key=lambda each: each.live)
-        found = _next_level(expansion.sightings, set(leading), reached, distance)
-        reached.update(found)
-        frontier = list(found)
-    return Walk(reached, _supports(rows.values()), cut)
-
-
-def _next_level(
-    sightings: Iterable[Sighting], leading: set[Node], reached: dict[Node, Reached], distance: int
-) -> dict[Node, Reached]:
-    """Return the nodes that edges from `leading` reach for the first time, best connected first."""
-    weights: dict[Node, int] = {}
-    for sighting in sightings:
-        subject, _, target = sighting.edge
-        for here, there in ((subject, target), (target, subject)):
-            if here in leading and there not in reached:
-                weights[there] = weights.get(there, 0) + sighting.live
-    best = sorted(weights, key=lambda node: (-weights[node], node))
-    return {node: Reached(distance, weights[node]) for node in best}
-
-
-def _supports(sightings: Iterable[Sighting]) -> dict[Edge, int]:
-    """Return the edges that the rows state, best supported first. Edges between spellings of one name are dropped."""
-    found: Counter[Edge] = Counter()
-    for _, edge, live in sightings:
-        if edge.subject != edge.target:
-            found[edge] += live
-    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+        weights: Counter[Node] = Counter()
+        for edge, live in expansion.edges.items():
+            edges[edge] = max(live, edges.get(edge, 0))
+            for end in (edge.subject, edge.target):
+                if end not in reached:
+                    weights[end] += live
+        frontier = sorted(weights, key=lambda node: (-weights[node], node))
+        reached |= {node: Reached(distance, weights[node]) for node in frontier}
+    best = sorted((-live, edge) for edge, live in edges.items() if edge.subject != edge.target)
+    return Walk(reached, {edge: -live for live, edge in best}, cut)
 
 
 def connection(entities: Iterable[Reached]) -> float:
@@ -115,11 +96,8 @@ def connections(
         return None
     reached = walk(starts, graph.edges, HOPS, WIDEST).reached
     facts = {**near_memories(graph, reached, filters, CONNECTED), **matching}
-    worth = {
-        ref: connection(reached[node] for node in nodes if node in reached)
-        for ref, nodes in graph.nodes_named_by(facts).items()
-    }
-    return {ref: (facts[ref], each) for ref, each in worth.items() if each > 0}
+    named = graph.nodes_named_by(facts, reached)
+    return {ref: (facts[ref], connection(reached[node] for node in nodes)) for ref, nodes in named.items()}
 
 
 def near_memories(
@@ -127,15 +105,13 @@ def near_memories(
     reached: Mapping[Node, Reached],
     filters: Filters,
     enough: int,
-    relationships: Collection[str] | None = None,
+    relationship: str | None = None,
 ) -> dict[Ref, RankingFacts]:
-    """Return memories that name the reached entities: of the nearest, the most important and the latest. Proceeds
-    level by level until there are `enough` memories in total."""
+    """Return memories that name the reached entities, which are ordered by distance: of the nearest, the most important
+    and the latest. Proceeds level by level until there are `enough` memories in total."""
     found: dict[Ref, RankingFacts] = {}
-    nodes = list(reached)[: WIDEST * HOPS]
-    for distance in sorted({reached[node].distance for node in nodes}):
-        level = [node for node in nodes if reached[node].distance == distance]
-        found |= graph.memories(level, filters, enough, relationships)
+    for _, level in groupby(islice(reached, WIDEST * HOPS), key=lambda node: reached[node].distance):
+        found |= graph.memories(list(level), filters, enough, relationship)
         if len(found) >= enough:
             break
     return found
@@ -156,10 +132,10 @@ TOPICS: Final = 10
 def search_graph(request: SearchGraph, view: View, now: float) -> GraphFound:
     """Return the answer. For an unknown entity, suggest names with its words."""
     graph = Graph(view.reader.spaces, request.session_id, now)
-    wanted = None if request.relationship_type is None else frozenset([name_key(request.relationship_type)])
-    expand = partial(graph.edges, direction=request.direction, relationships=wanted)
+    wanted = None if request.relationship_type is None else name_key(request.relationship_type)
+    expand = partial(graph.edges, direction=request.direction, relationship=wanted)
     if request.entity is None:
-        return _overview(request, graph, view, wanted)
+        return _overview(request, graph, view, expand, wanted)
     kind = None if request.entity_type is None else request.entity_type.lower()
     named = graph.keyed([name_key(request.entity)], request.entity)
     nodes = [node for node in named if kind in (None, node.type)][:MAX_STARTS]
@@ -188,21 +164,19 @@ def search_graph(request: SearchGraph, view: View, now: float) -> GraphFound:
     )
 
 
-def _overview(request: SearchGraph, graph: Graph, view: View, wanted: frozenset[str] | None) -> GraphFound:
+def _overview(
+    request: SearchGraph,
+    graph: Graph,
+    view: View,
+    expand: Callable[[Sequence[Node]], Expansion],
+    wanted: str | None,
+) -> GraphFound:
     """Return the project's best connected entities with their relationships, and total counts, but no memories.
     Statements of the user's memories about these entities are included; the user's other entities are not."""
     project = [records.space for records in view.records if not records.is_users]
     if not project:
         return GraphFound(())
     summary = graph.summary(project, wanted, max(WIDEST, request.limit))
-    types: Counter[str] = Counter()
-    spellings: dict[str, str] = {}
-    for spelling, count in summary.relationship_types.items():
-        types[spellings.setdefault(name_key(spelling), spelling)] += count
-    entity_types: Counter[str] = Counter()
-    for kind, count in summary.entity_types.items():
-        entity_types[kind.lower()] += count
-    expand = partial(graph.edges, direction=request.direction, relationships=wanted)
     best = sorted(summary.degrees, key=lambda node: (-summary.degrees[node], node))[: request.limit]
     walked = walk(best, expand, 1, len(best))
     chosen = {node: walked.reached[node] for node in best}
@@ -210,11 +184,11 @@ def _overview(request: SearchGraph, graph: Graph, view: View, wanted: frozenset[
         entities=_entities(graph, walked, chosen, graph.memory_counts(best)),
         entities_traversed=len(best),
         relationships_found=len(walked.edges),
-        relationship_types=dict(types.most_common(TYPES)),
-        entity_types=dict(entity_types.most_common(TYPES)),
-        total_entities=entity_types.total(),
-        total_relationships=types.total(),
-        topics=tuple(summary.topics[:TOPICS]),
+        relationship_types=dict(summary.relationship_types.most_common(TYPES)),
+        entity_types=dict(summary.entity_types.most_common(TYPES)),
+        total_entities=summary.entity_types.total(),
+        total_relationships=summary.relationship_types.total(),
+        topics=summary.topics[:TOPICS],
     )
 
 
@@ -227,17 +201,13 @@ def _entities(
     facts = graph.facts(dict.fromkeys(shown[: RELATIONSHIPS * len(chosen)]))
     descriptions = graph.descriptions(list(chosen))
     for edge, count in walked.edges.items():
-        ends: tuple[tuple[Node, Node, Literal["outgoing", "incoming"]], ...] = (
-            (edge.subject, edge.target, "outgoing"),
-            (edge.target, edge.subject, "incoming"),
-        )
-        for here, there, direction in ends:
+        for here, there in ((edge.subject, edge.target), (edge.target, edge.subject)):
             if here in chosen and len(relationships[here]) < RELATIONSHIPS:
                 relationships[here].append(
                     GraphRelationship(
                         type=graph.relationship(edge.relationship),
                         target=graph.name(there),
-                        direction=direction,
+                        direction="outgoing" if here is edge.subject else "incoming",
                         memories=count,
                         stale=count == 0,
                         target_type=there.type,
@@ -266,10 +236,10 @@ def _memories(
     view: View,
     chosen: Mapping[Node, Reached],
     now: float,
-    wanted: Collection[str] | None,
+    wanted: str | None,
 ) -> tuple[RecalledMemory, ...]:
     """Return the memories that name the chosen entities: nearest first, then by importance, recency and standing.
-    `wanted`: only memories with one of these relationships to the entity."""
+    `wanted`: only memories with this relationship to the entity."""
     filters = Filters(request.session_id)
     ranked: list[tuple[int, float, Ref]] = []
     scores: dict[Ref, Scores] = {}
@@ -306,45 +276,36 @@ _PART: Final = re.compile(r"[^\W_]+")
 _POSSESSIVE: Final = re.compile(r"['\u2019]s\b", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Mention:
-    """A part of a text that may be a name: its parts `begin` to `end` (exclusive), and their `name_key`."""
-
-    begin: int
-    end: int
-    key: str
+Span = tuple[int, int]
+"""The place of a possible name in a text: its first part, and the one behind its last."""
 
 
-def mentions_in(text: str) -> list[Mention]:
-    """Return every sequence of one to four words (between blanks), or of their parts, in a text. Single stop words are
-    left out."""
+def spans_of(text: str) -> dict[Span, str]:
+    """Return the `name_key` of every sequence of one to four words (between blanks), or of their parts, in a text.
+    Single stop words are left out."""
     normal = _POSSESSIVE.sub(" ", unicodedata.normalize("NFKC", text))
-    parts: list[tuple[str, int]] = []  # with the index of the word that each belongs to
-    for place, word in enumerate(_WORD.finditer(normal)):
-        parts.extend((part.group().casefold(), place) for part in _PART.finditer(word.group()))
-        if len(parts) >= LONGEST_TEXT:
-            del parts[LONGEST_TEXT:]
-            break
-    return [
-        Mention(begin, end, key)
+    words = enumerate(_WORD.finditer(normal))
+    every = ((part.group().casefold(), place) for place, word in words for part in _PART.finditer(word.group()))
+    parts = list(islice(every, LONGEST_TEXT))  # with the index of the word that each belongs to
+    return {
+        (begin, end): key
         for begin in range(len(parts))
         for end in range(begin + 1, min(begin + MAX_PARTS, len(parts)) + 1)
         if parts[end - 1][1] - parts[begin][1] < MAX_WORDS
         and not all(part in ENGLISH_STOP_WORDS for part, _ in parts[begin:end])
         and (key := name_key("".join(part for part, _ in parts[begin:end])))
-    ]
+    }
 
 
-def longest(mentions: Iterable[Mention], known: Container[str]) -> list[Mention]:
-    """Return those mentions that are known keys, in text order. If two overlap, the longer one counts."""
+def longest(spans: Mapping[Span, str], known: Container[str]) -> dict[Span, str]:
+    """Return those spans that are known keys, in text order. If two overlap, the longer one counts."""
     taken: set[int] = set()
-    chosen: list[Mention] = []
-    for mention in sorted(mentions, key=lambda each: (each.begin - each.end, each.begin)):
-        places = range(mention.begin, mention.end)
-        if mention.key in known and taken.isdisjoint(places):
-            taken.update(places)
-            chosen.append(mention)
-    return sorted(chosen, key=lambda each: each.begin)
+    chosen: dict[Span, str] = {}
+    for begin, end in sorted(spans, key=lambda span: (span[0] - span[1], span)):
+        if spans[begin, end] in known and taken.isdisjoint(range(begin, end)):
+            taken.update(range(begin, end))
+            chosen[begin, end] = spans[begin, end]
+    return dict(sorted(chosen.items()))
 
 
 MAX_STARTS: Final = 20
@@ -360,7 +321,7 @@ def suggest(graph: Graph, name: str) -> tuple[str, ...]:
 
 def named_in(graph: Graph, text: str) -> list[Node]:
     """Return the nodes that a text names by sequences of its words."""
-    mentions = mentions_in(text)
-    nodes = graph.keyed(list(dict.fromkeys(mention.key for mention in mentions)))
-    keys = {mention.key for mention in longest(mentions, {node.key for node in nodes})}
+    spans = spans_of(text)
+    nodes = graph.keyed(list(dict.fromkeys(spans.values())))
+    keys = set(longest(spans, {node.key for node in nodes}).values())
     return [node for node in nodes if node.key in keys][:MAX_STARTS]
