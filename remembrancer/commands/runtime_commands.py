@@ -64,7 +64,7 @@ def up(http: str | None, no_token: bool, for_sessions: bool, secrets_on_stdin: b
         RuntimePaths(home.directory),
         lambda: load_configuration({**os.environ, **given}),
         environ=os.environ,
-        secrets=json.load(sys.stdin.buffer) if secrets_on_stdin else None,
+        secrets=json.load(sys.stdin.buffer) if secrets_on_stdin else os.environ,
         command=ACTOR,
         for_sessions=for_sessions,
         in_memory=home.in_memory,

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import Any, BinaryIO, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 import anyio
@@ -31,7 +31,7 @@ from remembrancer.actors.launcher.home import (
     take_home,
     write_record,
 )
-from remembrancer.actors.launcher.lifecycle import Instruction, Lifecycle, Signal, Start, Tell
+from remembrancer.actors.launcher.lifecycle import Lifecycle, System
 from remembrancer.actors.launcher.supervision import Supervision
 from remembrancer.config.reading import Configuration
 from remembrancer.config.settings import REMOTE_ENGINES, Settings, secret_variables
@@ -40,9 +40,11 @@ from remembrancer.protocol.control import (
     AskStatus,
     EmbedderHealth,
     GatewayHealth,
+    PeerGone,
     Ping,
     ProcessStatus,
     RuntimeStatus,
+    Stop,
     ToLauncher,
     to_launcher,
 )
@@ -71,7 +73,6 @@ SMALL: Final = {"OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", 
 those of the tokenizer. Threads that take turns need no separate heaps, which would hold 30 MB more."""
 
 Command = Callable[[str], list[str]]
-"""Maps a role to the command that runs it."""
 _decode_failure: Final = msgspec.json.Decoder(Failure).decode
 
 
@@ -83,21 +84,20 @@ class Runtime(NamedTuple):
     """The runtime of one home.
 
     `for_sessions` ends the runtime after the settings' `idle_timeout_s` without a session. `secrets` are variables that
-    may include those for embedders (None: they are in `environ`). `command` returns the command line of a role.
-    `in_memory`: the content of the home is deleted after an orderly stop; after a crash the next runtime continues with
-    it. `no_token`: HTTP is open to every program on this machine. `when_started` is called once it can no longer fail
-    to start.
+    may include those for embedders. `command` maps a role to the command that runs it. `in_memory`: the content of the
+    home is deleted after an orderly stop; after a crash the next runtime continues with it. `no_token`: HTTP is open to
+    every program on this machine. `when_started` is called once it can no longer fail to start.
     """
 
     paths: RuntimePaths
     load_configuration: Callable[[], Configuration]
     environ: Mapping[str, str]
-    secrets: Mapping[str, str] | None = None
-    command: Command = actor_command
-    for_sessions: bool = False
-    in_memory: bool = False
-    no_token: bool = False
-    when_started: Callable[[], None] | None = None
+    secrets: Mapping[str, str]
+    command: Command
+    for_sessions: bool
+    in_memory: bool
+    no_token: bool
+    when_started: Callable[[], None]
 
     def run(self) -> str:
         """Run until told to stop. Returns the reason for stopping. Sets the process's umask. Raises `HomeUnusable`,
@@ -120,8 +120,7 @@ class Runtime(NamedTuple):
 
     def _supervise(self) -> str:
         settings = self._read_settings()
-        if self.when_started is not None:
-            self.when_started()
+        self.when_started()
         logger.info("starting", extra={"home": str(self.paths.home), "for_sessions": self.for_sessions})
         supervisor = Supervisor(self, settings, self._take_secrets(settings))
         try:
@@ -131,9 +130,8 @@ class Runtime(NamedTuple):
             raise
 
     def _take_secrets(self, settings: Settings) -> dict[str, str]:
-        secrets = self.environ if self.secrets is None else self.secrets
         names = {name for engine in REMOTE_ENGINES for name in secret_variables(settings, engine)}
-        taken = {name: secrets[name] for name in names if name in secrets}
+        taken = {name: self.secrets[name] for name in names if name in self.secrets}
         for name, value in taken.items():
             _blot_out(name, value)
         return taken
@@ -163,9 +161,11 @@ def _blot_out(name: str, value: str) -> None:
         del os.environ[name]
 
 
-class Supervisor:
+class Supervisor(System):
     """Runs the processes of a runtime, once. Each embedder gets those of the `secrets` that its engine needs, and no
     other process gets any."""
+
+    _tasks: anyio.abc.TaskGroup
 
     def __init__(self, runtime: Runtime, settings: Settings, secrets: Mapping[str, str]) -> None:
         self._runtime = runtime
@@ -173,22 +173,21 @@ class Supervisor:
         self._settings = settings
         self._secrets = secrets
         self._started_at = time.monotonic()
-        self._core = Supervision(settings, new_ulid, for_sessions=runtime.for_sessions, now=self._started_at)
+        self._core = Supervision(settings, self, for_sessions=runtime.for_sessions, now=self._started_at)
         self._children: dict[str, asyncio.subprocess.Process] = {}
         self._changed = anyio.Event()
         self._router: Router[ToLauncher] = Router(
             runtime.paths.control_endpoint, Speaker("launcher", new_ulid()), to_launcher, self._hear
         )
-        self._tasks: anyio.abc.TaskGroup | None = None
 
     async def run(self) -> str:
         """Run until told to stop, and stop the processes in order. Returns the reason."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:  # keep ignoring it, as nohup asks
-                loop.add_signal_handler(number, self._on_signal, number)
+                loop.add_signal_handler(number, self._decide, self._core.stop, number.name)
         async with self._router, anyio.create_task_group() as self._tasks:
-            self._decide(self._core.begin)
+            self._decide(self._core.tick)
             self._tasks.start_soon(self._watch_sockets)
             while not self._core.finished:
                 self._changed = anyio.Event()
@@ -205,45 +204,44 @@ class Supervisor:
         socket = self._paths.control_endpoint.removeprefix("ipc://")
         while os.path.lexists(socket):  # noqa: ASYNC110, ASYNC240 - no event reports it, and no disk is waited for
             await anyio.sleep(SOCKETS_LOOK_S)
-        reason = f"its sockets in {self._paths.run} are gone"
-        self._decide(self._core.stop, reason)
+        self._decide(self._core.stop, f"its sockets in {self._paths.run} are gone")
 
-    def _decide(self, event: Callable[..., list[Instruction]], *about: object) -> None:
-        """Pass an event, with the time, to the decisions, and carry out the instructions."""
-        self._carry_out(event(*about, time.monotonic()))
+    def _decide(self, event: Callable[..., None], *about: object) -> None:
+        """Pass an event, with the time, to the decisions."""
+        event(*about, time.monotonic())
         self._changed.set()
 
-    def _carry_out(self, instructions: list[Instruction]) -> None:
-        for instruction in instructions:
-            match instruction:
-                case Start():
-                    self._start(instruction)
-                case Tell(name=name, incarnation=incarnation, message=Ping()):
-                    assert self._tasks is not None
-                    self._tasks.start_soon(self._ping, name, incarnation)
-                case Tell(name=name, incarnation=incarnation, message=message):
-                    self._router.send(_peer(name, incarnation), message)
-                case Signal(name=name, signal=which) if (child := self._children.get(name)) is not None:
-                    if which == "KILL":
-                        _kill_group(child)
-                    else:
-                        with contextlib.suppress(ProcessLookupError):  # it is dead
-                            child.terminate()
+    # --- carrying out the decisions ---
 
-    def _start(self, order: Start) -> None:
-        settings = self._settings
-        if order.model is not None:
-            settings = msgspec.structs.replace(settings, engine=order.model.engine, model=order.model.model)
-        last = self._core.reports.get(order.name)
+    def start(self, process: Lifecycle) -> str:
+        settings, home = self._settings, str(self._paths.home)
+        if process.model is not None:
+            settings = msgspec.structs.replace(settings, engine=process.model.engine, model=process.model.model)
+        last = self._core.reports.get(process.name)
         if isinstance(last, GatewayHealth) and last.http and not settings.http_port:  # for the memory browser
             served = urlsplit(last.http)
             settings = msgspec.structs.replace(settings, http_host=served.hostname, http_port=served.port)
-        home, no_token = str(self._paths.home), self._runtime.no_token
-        spec = LaunchSpec(order.role, order.name, order.incarnation, home, settings, order.threads, no_token)
-        wanted = secret_variables(self._settings, settings.engine) if order.role == "embedder" else ()
+        spec = LaunchSpec(
+            process.role, process.name, new_ulid(), home, settings, process.threads, self._runtime.no_token
+        )
+        wanted = secret_variables(self._settings, settings.engine) if process.role == "embedder" else ()
         secrets = {name: value for name, value in self._secrets.items() if name in wanted}
-        assert self._tasks is not None
         self._tasks.start_soon(self._run_child, spec, secrets)
+        return spec.incarnation
+
+    def ping(self, process: Lifecycle) -> None:
+        self._tasks.start_soon(self._ping, _peer(process))
+
+    def tell(self, process: Lifecycle, message: Stop | PeerGone) -> None:
+        self._router.send(_peer(process), message)
+
+    def signal(self, process: Lifecycle, which: Literal["TERM", "KILL"]) -> None:
+        child = self._children.get(process.name)
+        if child is not None and which == "KILL":
+            _kill_group(child)
+        elif child is not None:
+            with contextlib.suppress(ProcessLookupError):  # it is dead
+                child.terminate()
 
     async def _run_child(self, spec: LaunchSpec, secrets: Mapping[str, str]) -> None:
         """Run a process until its end, in its own process group, with its output appended to `<name>.out` in the logs.
@@ -277,11 +275,7 @@ class Supervisor:
         ending = _failure_in(output, name) if status == EXIT_START_FAILED else status
         self._decide(self._core.on_exit, name, spec.incarnation, ending)
 
-    def _on_signal(self, number: int) -> None:
-        self._decide(self._core.stop, signal.Signals(number).name)
-
     def _hear(self, peer: Peer, envelope: Envelope, message: ToLauncher) -> None:
-        assert self._tasks is not None
         match message:
             case AskStatus():
                 self._tasks.start_soon(self._report, peer, envelope.message_id)
@@ -291,19 +285,17 @@ class Supervisor:
             case health:
                 self._decide(self._core.on_health, peer.name, peer.incarnation, health)
 
-    async def _ping(self, name: str, incarnation: str) -> None:
-        try:
-            health = await self._router.ask(_peer(name, incarnation), Ping(), timeout_s=self._settings.stall_timeout_s)
-        except RemembrancerError:
-            return
-        self._decide(self._core.on_health, name, incarnation, health)
+    async def _ping(self, peer: Peer) -> None:
+        with contextlib.suppress(RemembrancerError):
+            health = await self._router.ask(peer, Ping(), timeout_s=self._settings.stall_timeout_s)
+            self._decide(self._core.on_health, peer.name, peer.incarnation, health)
 
     async def _report(self, peer: Peer, asked: int) -> None:
         with anyio.move_on_after(FRESH_ANSWERS_S):
             async with anyio.create_task_group() as asking:
                 for process in self._core.processes:
                     if process.state == "ready":
-                        asking.start_soon(self._ping, process.name, process.incarnation)
+                        asking.start_soon(self._ping, _peer(process))
         self._router.send(peer, self._status(time.monotonic()), in_reply_to=asked)
 
     def _status(self, now: float) -> RuntimeStatus:
@@ -337,7 +329,8 @@ def resident_bytes(pid: int) -> int:
         return 0
 
 
-def _peer(name: str, incarnation: str) -> Peer:
+def _peer(process: Lifecycle) -> Peer:
+    name, incarnation = process.name, process.incarnation
     return Peer(f"{name}/{incarnation}".encode(), name, incarnation)
 
 
