@@ -100,6 +100,22 @@ async def test_a_file_is_a_memory_of_its_scope_and_goes_to_a_broader_one_by_bein
     assert (await said(client, "view", "/memories/repo/queue.md")).startswith("error: The path")
 
 
+async def test_a_line_becomes_the_file_with_its_text_and_a_group_gives_way_to_a_file_of_its_name(
+    client: RawClient,
+) -> None:
+    line = (await client.store("Try the blue queue.", kind="fact"))["memory_id"]
+    await said(client, "create", "/memories/repo/queue.md", file_text="Try the blue queue.")
+    assert (await client.call("get_memory", memory_id=line))["metadata"] == {"path": "queue.md"}
+    await said(client, "create", "/memories/repo/decisions.md", file_text="- Revisions are rebased.\n")
+    await client.store("Revisions are rebased.", kind="decision", metadata={"path": "queue.md"})
+    await said(client, "insert", "/memories/repo/more-decisions.md", insert_line=1, insert_text="Never on Fridays.")
+    assert (await said(client, "view", "/memories/repo/more-decisions.md")).splitlines()[1:] == [
+        "     1\t- Revisions are rebased.",
+        "     2\t- Never on Fridays.",
+        "     3\t",
+    ]
+
+
 async def test_bad_input_is_refused_in_a_sentence(client: RawClient) -> None:
     await said(client, "create", "/memories/own.md", file_text="Own.")
     secret = command("create", "/memories/repo/k.md", file_text="api_key = sk-ant-api03-" + "aB3" * 30)

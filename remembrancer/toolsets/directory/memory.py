@@ -4,12 +4,16 @@ A memory created as a file is a whole file, and its metadata has the `path`. Oth
 kind. The wording is that of `BetaLocalFilesystemMemoryTool` in Anthropic's Python SDK.
 """
 
-import itertools
+import inspect
 import posixpath
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import Annotated, Final, Literal, NamedTuple, TypeVar
+from itertools import zip_longest
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -26,7 +30,6 @@ from remembrancer.protocol.writes import (
     ForgetMemory,
     PromoteMemory,
     Scope,
-    StoredResult,
     StoreMemory,
     UpdateMemory,
 )
@@ -36,21 +39,24 @@ from remembrancer.toolsets.tools import Answer, Call, tool
 ROOT: Final = "/memories"
 PATH: Final = "path"
 """The metadata key that holds the name of a memory's file."""
-_FOLDERS: Final[dict[str, Scope]] = {"repo": "project", "session": "session"}
-_GROUPS: Final[dict[str, tuple[Kind, ...]]] = {
-    "preferences.md": ("preference",),
-    "decisions.md": ("decision",),
-    "conventions.md": ("convention",),
-    "procedures.md": ("procedure",),
-    "architecture.md": ("architecture",),
-    "fixes.md": ("error_fix",),
-    "patterns.md": ("pattern",),
-    "facts.md": ("fact", "entity"),
-    "open_ends.md": ("open_end",),
+_DIRECTORIES: Final[dict[Scope, str]] = {"project": f"{ROOT}/repo", "session": f"{ROOT}/session", "user": ROOT}
+"""Each scope's own directory; the last one contains the others."""
+_GROUPS: Final[dict[Kind, str]] = {
+    "preference": "preferences.md",
+    "decision": "decisions.md",
+    "convention": "conventions.md",
+    "procedure": "procedures.md",
+    "architecture": "architecture.md",
+    "error_fix": "fixes.md",
+    "pattern": "patterns.md",
+    "fact": "facts.md",
+    "entity": "facts.md",
+    "open_end": "open_ends.md",
 }
-"""The files for memories that were not created as files, with their kinds; a new line gets the first kind."""
+"""The files for memories that were not created as files; a new line gets the first kind of its file."""
 _OTHERS: Final = "notes.md"
-_NAMES: Final = {kind: name for name, kinds in _GROUPS.items() for kind in kinds}
+_SECOND: Final = "more-"
+"""The prefix of a group's name if a file has taken it."""
 _LEVELS: Final = 2
 _NUMBER_WIDTH: Final = 6
 _CONTEXT: Final = 2
@@ -58,40 +64,15 @@ _CONTEXT: Final = 2
 _BULLET: Final = "- "
 _INDENT: Final = "  "
 PAGE: Final = 1000
-T = TypeVar("T")
-
-
-class DirectoryPath(NamedTuple):
-    """A path below `/memories`: the scope, and the name within it ("" is the scope's own directory)."""
-
-    scope: Scope
-    name: str
-
-    @property
-    def path(self) -> str:
-        folder = next((f"/{folder}" for folder, scope in _FOLDERS.items() if scope == self.scope), "")
-        return f"{ROOT}{folder}" + (f"/{self.name}" if self.name else "")
-
-
-def place_of(path: str) -> DirectoryPath:
-    """The place that a path names. Raises `InvalidInput` if it is not below `/memories`."""
-    if not f"{path}/".startswith(f"{ROOT}/"):
-        raise InvalidInput(f"Path must start with /memories, got: {path}", field=PATH)
-    _, root, *parts = posixpath.normpath(path).split("/")
-    if f"/{root}" != ROOT:
-        raise InvalidInput(f"Path {path} would escape /memories directory", field=PATH)
-    if parts and parts[0] in _FOLDERS:
-        return DirectoryPath(_FOLDERS[parts[0]], "/".join(parts[1:]))
-    return DirectoryPath("user", "/".join(parts))
 
 
 @dataclass(frozen=True)
 class File:
     """A file: one whole memory, or a group of memories with one list item each."""
 
-    place: DirectoryPath
-    memories: tuple[ListedMemory, ...]
-    is_group: bool
+    path: str
+    memories: Sequence[ListedMemory]
+    is_group: bool = False
 
     @property
     def text(self) -> str:
@@ -100,127 +81,60 @@ class File:
         return "".join(f"{_item(memory.content)}\n" for memory in self.memories)
 
 
-TextChange = tuple[ListedMemory | None, str | None]
-"""A memory gets this text. Without a memory, a new one is stored; without a text, the memory is forgotten."""
+def normal_path(path: str) -> str:
+    """A path without `.`, `..` and repeated slashes. Raises `InvalidInput` if it is not below `/memories`."""
+    if not f"{path}/".startswith(f"{ROOT}/"):
+        raise InvalidInput(f"Path must start with /memories, got: {path}", field=PATH)
+    normal = posixpath.normpath(path)
+    if not f"{normal}/".startswith(f"{ROOT}/"):
+        raise InvalidInput(f"Path {path} would escape /memories directory", field=PATH)
+    return normal
 
 
-def files_of(memories: Iterable[ListedMemory]) -> dict[DirectoryPath, File]:
-    """The files of the valid memories, by their places. A group whose name is taken by a file is called `more-…`."""
-    files: dict[DirectoryPath, File] = {}
-    groups: dict[DirectoryPath, list[ListedMemory]] = {}
+def scope_and_name(path: str) -> tuple[Scope, str]:
+    """The scope of a normal path, and the name in the scope's directory (empty: the directory itself)."""
+    return next(
+        (scope, path[len(directory) + 1 :])
+        for scope, directory in _DIRECTORIES.items()
+        if f"{path}/".startswith(f"{directory}/")
+    )
+
+
+def files_of(memories: Iterable[ListedMemory]) -> dict[str, File]:
+    """The files of the valid memories, by their paths. A group whose name is taken by a file is called `more-…`."""
+    files: dict[str, File] = {}
+    groups: dict[tuple[str, str], list[ListedMemory]] = {}
     for memory in sorted(memories, key=lambda each: (each.created_at, each.id)):
-        name = memory.metadata.get(PATH)
-        if isinstance(name, str) and name and DirectoryPath(memory.scope, name) not in files:
-            place = DirectoryPath(memory.scope, name)
-            files[place] = File(place, (memory,), is_group=False)
+        directory, name = _DIRECTORIES[memory.scope], memory.metadata.get(PATH)
+        path = f"{directory}/{name}"
+        if isinstance(name, str) and name and path not in files:
+            files[path] = File(path, [memory])
         elif not (memory.superseded_by or memory.done or memory.status != "active" or memory.kind == "session_record"):
-            group = _NAMES.get(memory.kind or kind_of_type(memory.type), _OTHERS)
-            groups.setdefault(DirectoryPath(memory.scope, group), []).append(memory)
-    for place, grouped in groups.items():
-        free = place if place not in files else DirectoryPath(place.scope, f"more-{place.name}")
-        files[free] = File(free, tuple(grouped), is_group=True)
+            group = _GROUPS.get(memory.kind or kind_of_type(memory.type), _OTHERS)
+            groups.setdefault((directory, group), []).append(memory)
+    for (directory, name), grouped in groups.items():
+        path = f"{directory}/{name}" if f"{directory}/{name}" not in files else f"{directory}/{_SECOND}{name}"
+        files[path] = File(path, grouped, is_group=True)
     return files
 
 
-def below(files: Mapping[DirectoryPath, File], place: DirectoryPath) -> list[File]:
-    """The files in this directory and its subdirectories."""
-    inside = f"{place.path}/"
-    return [file for file in files.values() if file.place.path.startswith(inside)]
-
-
-def is_directory(files: Mapping[DirectoryPath, File], place: DirectoryPath) -> bool:
-    """True for a scope's own directory, which always exists, and for any directory that has files."""
-    return not place.name or bool(below(files, place))
-
-
-def check_free(files: Mapping[DirectoryPath, File], place: DirectoryPath, taken: str, field: str) -> None:
-    """Raises `InvalidInput` if no file can be made at a place: `taken` if there is one already."""
-    if place in files or is_directory(files, place):
-        raise InvalidInput(taken, field=field)
-    for file in files.values():
-        if place.path.startswith(f"{file.place.path}/"):
-            raise InvalidInput(f"The path {file.place.path} is not a directory.", field=field)
-
-
-def file_at(files: Mapping[DirectoryPath, File], path: str) -> File:
-    """The file at a path. Raises `NotFound` and `InvalidInput` with the SDK's messages."""
-    place = place_of(path)
-    if place in files:
-        return files[place]
-    if is_directory(files, place):
-        raise InvalidInput(f"The path {path} is not a file.", field=PATH)
-    raise NotFound(f"The path {path} does not exist. Please provide a valid path.", field=PATH)
-
-
-def listing(files: Mapping[DirectoryPath, File], place: DirectoryPath, path: str) -> str:
-    """A listing of a directory, two levels deep, without hidden items, with sizes."""
-    sizes: dict[tuple[str, ...], int] = {}
-    folders: dict[tuple[str, ...], int] = {(): 0}
-    if place == DirectoryPath("user", ""):
-        folders |= {(folder,): 0 for folder in _FOLDERS}
-    for file in below(files, place):
-        parts = tuple(file.place.path.removeprefix(f"{place.path}/").split("/"))
-        size = len(file.text.encode())
-        for depth in range(len(parts)):
-            folders[parts[:depth]] = folders.get(parts[:depth], 0) + size
-        sizes[parts] = size
-    entries = sorted([*sizes.items(), *folders.items()])
+def listing(files: Iterable[File], directory: str, path: str) -> str:
+    """A listing of the files in a directory, two levels deep, without hidden items, with sizes."""
+    sizes = Counter[tuple[str, ...]]()
+    folders: set[tuple[str, ...]] = {(), *([("repo",), ("session",)] if directory == ROOT else ())}
+    for file in files:
+        parts = tuple(file.path.removeprefix(f"{directory}/").split("/"))
+        above = [parts[:depth] for depth in range(len(parts))]
+        folders.update(above)
+        for each in (*above, parts):
+            sizes[each] += len(file.text.encode())
     rows = [
-        f"{_size(size)}\t{path}" + "".join(f"/{part}" for part in parts) + ("/" if parts and parts in folders else "")
-        for parts, size in entries
+        f"{_size(sizes[parts])}\t{'/'.join((path, *parts))}{'/' if parts and parts in folders else ''}"
+        for parts in sorted(folders.union(sizes))
         if len(parts) <= _LEVELS and not any(part.startswith(".") for part in parts)
     ]
     header = f"Here're the files and directories up to 2 levels deep in {path}, excluding hidden items:"
     return "\n".join((header, *rows))
-
-
-def numbered(path: str, text: str, view_range: Sequence[int] | None) -> str:
-    """The numbered lines of a file, or of a range of it (1-based; an end of -1 means the last line)."""
-    lines = text.split("\n")
-    first, last = view_range if view_range and len(view_range) == 2 else (1, -1)
-    start = max(1, first) - 1
-    selected = lines[start : len(lines) if last == -1 else last]
-    return f"Here's the content of {path} with line numbers:\n" + _with_numbers(selected, start)
-
-
-def replaced(path: str, text: str, old: str, new: str) -> tuple[str, str]:
-    """The text with the single occurrence of `old` replaced, and the command's answer."""
-    count = text.count(old)
-    if count != 1:
-        none = f"No replacement was performed, old_str `{old}` did not appear verbatim in {path}."
-        at = [text[:place].count("\n") + 1 for place in range(len(text) + 1) if text.startswith(old, place)]
-        many = f"No replacement was performed. Multiple occurrences of old_str `{old}` in lines: "
-        raise InvalidInput(
-            f"{many}{', '.join(map(str, at))}. Please ensure it is unique" if count else none, field="old_str"
-        )
-    changed = text.replace(old, new)
-    at_line = text[: text.find(old)].count("\n")
-    start = max(0, at_line - _CONTEXT)
-    snippet = _with_numbers(changed.split("\n")[start : at_line + _CONTEXT + 1], start)
-    head = "The memory file has been edited. Here is the snippet showing the change (with line numbers):"
-    return changed, f"{head}\n{snippet}"
-
-
-def inserted(text: str, line: int, new: str) -> str:
-    """The text with `new` inserted after line `line`. Raises `InvalidInput` if there are fewer lines."""
-    lines = text.removesuffix("\n").split("\n")
-    if not 0 <= line <= len(lines):
-        message = f"Invalid `insert_line` parameter: {line}. It should be within the range [0, {len(lines)}]."
-        raise InvalidInput(message, field="insert_line")
-    after = "\n".join([*lines[:line], new.rstrip("\n"), *lines[line:]])
-    return after if after.endswith("\n") else f"{after}\n"
-
-
-def changes(file: File, after: str) -> list[TextChange]:
-    """The memory changes that turn the content of a file into `after`."""
-    if not file.is_group:
-        return [(file.memories[0], after)]
-    before, wanted = [_normal(memory.content) for memory in file.memories], _items(after)
-    made: list[TextChange] = []
-    for kind, start, end, to_start, to_end in SequenceMatcher(None, before, wanted, autojunk=False).get_opcodes():
-        if kind != "equal":
-            made += itertools.zip_longest(file.memories[start:end], wanted[to_start:to_end])
-    return made
 
 
 def _item(content: str) -> str:
@@ -253,6 +167,10 @@ def _size(size: int) -> str:
     return f"{int(value)}{'BKMG'[power]}" if value == int(value) else f"{value:.1f}{'BKMG'[power]}"
 
 
+_ALIASES: Final = {"old_path": "path", "insert_text": "new_str"}
+"""Other arguments that may be given in their place."""
+
+
 class MemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     command: Literal["view", "create", "str_replace", "insert", "delete", "rename"]
     path: Annotated[str, Meta(description="/memories: user; /memories/repo: project; /memories/session")] | None = None
@@ -267,159 +185,188 @@ class MemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Directory:
-    """The commands over the files that a call sees: a method each, of the command's name."""
+    """The files that a call sees, and its commands: a method each, of the command's name, which returns the text of the
+    answer, and notes the `changes` to be made."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call, files: dict[str, File]) -> None:
         self._call = call
-        self._parts = 0
+        self._files = files
+        self._longest_bytes = call.service.settings.content_limit_bytes
+        self.changes: list[Change] = []
 
-    async def _read(self, *scopes: Scope) -> dict[DirectoryPath, File]:
-        caller = self._call.caller
-        memories: list[ListedMemory] = []
-        while True:
-            request = ListMemories(
-                project=caller.project,
-                session_id=caller.session_id,
-                scopes=scopes,
-                limit=PAGE,
-                offset=len(memories),
-                valid_at=self._call.received_at,
-            )
-            service = self._call.service
-            reply = await service.require(request, service.settings.call_budget_s)
-            memories += reply.memories
-            if not reply.more and len(reply.memories) < PAGE:
-                return files_of(memories)
-
-    async def _file(self, path: str) -> File:
-        return file_at(await self._read(place_of(path).scope), path)
-
-    async def _submit(self, change: Change) -> object:
-        """Make one change. The changes of a call are numbered, so that each gets its own id."""
-        self._parts += 1
-        return await self._call.submit(change, part=f"change {self._parts - 1}")
-
-    async def _store(self, place: DirectoryPath, text: str, *, is_file: bool) -> None:
-        kind = _GROUPS.get(place.name, ("fact",))[0]
-        check_text(text, field="file_text", longest_bytes=self._call.service.settings.content_limit_bytes)
-        name = clean_name(place.name, field=PATH, longest=MAX_PATH)
-        change = StoreMemory(
-            # The ids of one call sort in the order of its parts, so its lines keep their order.
-            memory_id=derive_memory_id(f"{self._call.operation_id} {self._parts}", at=self._parts / 1000),
-            content=text,
-            type=type_of_kind(kind),
-            kind=kind,
-            scope=place.scope,
-            session_id=self._call.caller.session_id,
-            confidence=DEFAULT_CONFIDENCE,
-            metadata={PATH: name} if is_file else {},
-            pinned=is_file,
-        )
-        result = await self._submit(change)
-        if is_file and isinstance(result, StoredResult) and result.already_known:
-            # A line of a kind's file has the text, and becomes this file.
-            await self._submit(UpdateMemory(result.memory_id, metadata={PATH: name}))
-
-    async def _apply(self, file: File, wanted: Iterable[TextChange]) -> None:
-        for memory, text in wanted:
-            if text is None:
-                assert memory is not None
-                await self._submit(ForgetMemory(memory.id, reason=f"deleted from {file.place.path}"))
-            elif memory is None:
-                await self._store(file.place, text, is_file=False)
-            else:
-                check_text(text, field="new_str", longest_bytes=self._call.service.settings.content_limit_bytes)
-                await self._submit(UpdateMemory(memory.id, content=text))
-
-    async def view(self, arguments: MemoryArguments) -> str:
-        path = _required(arguments.path, PATH).rstrip("/")
-        place = place_of(path)
-        scopes: tuple[Scope, ...] = (place.scope,) if path != ROOT else ()
-        files = await self._read(*scopes)
-        if place not in files and is_directory(files, place):
-            return listing(files, place, path)
-        text = numbered(path, file_at(files, path).text, arguments.view_range)
+    def view(self, path: str, view_range: Sequence[int] | None = None) -> str:
+        path = path.rstrip("/")
+        directory = normal_path(path)
+        if directory not in self._files and self._is_directory(directory):
+            return listing(self._below(directory), directory, path)
+        lines = self._file(path).text.split("\n")
+        first, last = view_range if view_range and len(view_range) == 2 else (1, -1)
+        start = max(1, first) - 1
+        shown = _with_numbers(lines[start : len(lines) if last == -1 else last], start)
+        text = f"Here's the content of {path} with line numbers:\n{shown}"
         if len(text.encode()) > MAX_ANSWER_BYTES:
             raise InvalidInput(f"{path} is too long to be shown at once: give a view_range", field="view_range")
         return text
 
-    async def create(self, arguments: MemoryArguments) -> str:
-        path = _required(arguments.path, PATH)
-        text, place = _required(arguments.file_text, "file_text"), place_of(path)
-        files = await self._read(place.scope)
-        check_free(files, place, f"File {path} already exists", PATH)
-        for file in files.values():
-            if file.text == text and not file.is_group:  # the same text is one memory, which has one name
-                raise InvalidInput(f"File {file.place.path} has the same text", field="file_text")
-        await self._store(place, text, is_file=True)
+    def create(self, path: str, file_text: str) -> str:
+        self._check_free(path, f"File {path} already exists", PATH)
+        for file in self._files.values():
+            if file.text == file_text and not file.is_group:  # the same text is one memory, which has one name
+                raise InvalidInput(f"File {file.path} has the same text", field="file_text")
+        self._store(normal_path(path), file_text, is_file=True)
         return f"File created successfully at: {path}"
 
-    async def str_replace(self, arguments: MemoryArguments) -> str:
-        path = _required(arguments.path, PATH)
-        file = await self._file(path)
-        old = _required(arguments.old_str, "old_str")
-        after, text = replaced(path, file.text, old, arguments.new_str or "")
-        await self._apply(file, changes(file, after))
-        return text
+    def str_replace(self, path: str, old_str: str, new_str: str = "") -> str:
+        file = self._file(path)
+        text = file.text
+        breaks = [found.start() for found in re.finditer("\n", text)]
+        places = [found.start() for found in re.finditer(f"(?={re.escape(old_str)})", text)]
+        at = [bisect_left(breaks, place) for place in places]
+        if text.count(old_str) != 1:
+            none = f"No replacement was performed, old_str `{old_str}` did not appear verbatim in {path}."
+            many = f"No replacement was performed. Multiple occurrences of old_str `{old_str}` in lines: "
+            many += f"{', '.join(str(line + 1) for line in at)}. Please ensure it is unique"
+            raise InvalidInput(many if places else none, field="old_str")
+        after = text.replace(old_str, new_str)
+        self._edit(file, after)
+        start = max(0, at[0] - _CONTEXT)
+        snippet = _with_numbers(after.split("\n")[start : at[0] + _CONTEXT + 1], start)
+        head = "The memory file has been edited. Here is the snippet showing the change (with line numbers):"
+        return f"{head}\n{snippet}"
 
-    async def insert(self, arguments: MemoryArguments) -> str:
-        path = _required(arguments.path, PATH)
-        file = await self._file(path)
-        new = arguments.insert_text if arguments.insert_text is not None else arguments.new_str
-        line = _required(arguments.insert_line, "insert_line")
-        after = inserted(file.text, line, _required(new, "insert_text"))
-        await self._apply(file, changes(file, after))
+    def insert(self, path: str, insert_line: int, insert_text: str) -> str:
+        file = self._file(path)
+        lines = file.text.removesuffix("\n").split("\n")
+        if not 0 <= insert_line <= len(lines):
+            allowed = f"It should be within the range [0, {len(lines)}]."
+            raise InvalidInput(f"Invalid `insert_line` parameter: {insert_line}. {allowed}", field="insert_line")
+        after = "\n".join([*lines[:insert_line], insert_text.rstrip("\n"), *lines[insert_line:]])
+        self._edit(file, after if after.endswith("\n") else f"{after}\n")
         return f"The file {path} has been edited."
 
-    async def delete(self, arguments: MemoryArguments) -> str:
-        path = _required(arguments.path, PATH)
-        place = place_of(path)
-        if not place.name:
-            raise InvalidInput(f"Cannot delete the {place.path} directory itself", field=PATH)
-        files = await self._read(place.scope)
-        doomed = [files[place]] if place in files else below(files, place)
-        if not doomed:
-            raise NotFound(f"The path {path} does not exist", field=PATH)
-        for file in doomed:
-            _check_own(file, "deleted: replace single lines by nothing")
-            await self._apply(file, [(file.memories[0], None)])
+    def delete(self, path: str) -> str:
+        for file in self._chosen(path, PATH, "delete", "deleted: replace single lines by nothing"):
+            self._set(file, file.memories[0], None)
         return f"Successfully deleted {path}"
 
-    async def rename(self, arguments: MemoryArguments) -> str:
-        old_path = _required(arguments.old_path or arguments.path, "old_path")
-        new_path = _required(arguments.new_path, "new_path")
-        old, new = place_of(old_path), place_of(new_path)
-        if not old.name:
-            raise InvalidInput(f"Cannot rename the {old.path} directory itself", field="old_path")
-        files = await self._read(old.scope, new.scope)
-        check_free(files, new, f"The destination {new_path} already exists", "new_path")
-        moved = [files[old]] if old in files else below(files, old)
-        if not moved:
-            raise NotFound(f"The path {old_path} does not exist", field="old_path")
-        if BREADTH[new.scope] < BREADTH[old.scope]:
+    def rename(self, old_path: str, new_path: str) -> str:
+        moved = self._chosen(old_path, "old_path", "rename", "renamed: its lines belong to a kind of memory")
+        self._check_free(new_path, f"The destination {new_path} already exists", "new_path")
+        (old_scope, old_name), (scope, new_name) = (scope_and_name(normal_path(each)) for each in (old_path, new_path))
+        if BREADTH[scope] < BREADTH[old_scope]:
             message = f"{old_path} cannot be moved to a narrower scope: create {new_path}, then delete {old_path}"
             raise InvalidInput(message, field="new_path")
         for file in moved:
-            _check_own(file, "renamed: its lines belong to a kind of memory")
-        for file in moved:
-            name = new.name + file.place.name.removeprefix(old.name)
             memory_id = file.memories[0].id
-            await self._submit(UpdateMemory(memory_id, metadata={PATH: clean_name(name, field=PATH, longest=MAX_PATH)}))
-            if new.scope != old.scope and new.scope != "session":
-                await self._submit(PromoteMemory(memory_id, new.scope, reason=f"renamed to {new_path}"))
+            name = new_name + scope_and_name(file.path)[1].removeprefix(old_name)
+            metadata = {PATH: clean_name(name, field=PATH, longest=MAX_PATH)}
+            self.changes.append(UpdateMemory(memory_id, metadata=metadata))
+            if scope != old_scope and scope != "session":
+                self.changes.append(PromoteMemory(memory_id, scope, reason=f"renamed to {new_path}"))
         return f"Successfully renamed {old_path} to {new_path}"
 
+    def _below(self, directory: str) -> list[File]:
+        """The files in a directory and its subdirectories."""
+        return [file for path, file in self._files.items() if path.startswith(f"{directory}/")]
 
-def _required(value: T | None, field: str) -> T:
-    if value is None:
-        raise InvalidInput(f"{field} is required for this command", field=field)
-    return value
+    def _is_directory(self, path: str) -> bool:
+        """True for a scope's own directory, which always exists, and for any directory that has files."""
+        return path in _DIRECTORIES.values() or bool(self._below(path))
+
+    def _file(self, path: str) -> File:
+        """The file at a path. Raises `NotFound` and `InvalidInput` with the SDK's messages."""
+        normal = normal_path(path)
+        if normal in self._files:
+            return self._files[normal]
+        if self._is_directory(normal):
+            raise InvalidInput(f"The path {path} is not a file.", field=PATH)
+        raise NotFound(f"The path {path} does not exist. Please provide a valid path.", field=PATH)
+
+    def _chosen(self, path: str, field: str, verb: str, advice: str) -> list[File]:
+        """The file at a path, or those in the directory. Raises `InvalidInput` if one of them is a group."""
+        normal = normal_path(path)
+        if normal in _DIRECTORIES.values():
+            raise InvalidInput(f"Cannot {verb} the {normal} directory itself", field=field)
+        chosen = [self._files[normal]] if normal in self._files else self._below(normal)
+        if not chosen:
+            raise NotFound(f"The path {path} does not exist", field=field)
+        for file in chosen:
+            if file.is_group:
+                memories = count(len(file.memories), "memory")
+                raise InvalidInput(f"{file.path} shows {memories} and cannot be {advice}", field=PATH)
+        return chosen
+
+    def _check_free(self, path: str, taken: str, field: str) -> None:
+        """Raises `InvalidInput` if no file can be made at a path: `taken` if there is one already."""
+        normal = normal_path(path)
+        if normal in self._files or self._is_directory(normal):
+            raise InvalidInput(taken, field=field)
+        for file in self._files:
+            if normal.startswith(f"{file}/"):
+                raise InvalidInput(f"The path {file} is not a directory.", field=field)
+
+    def _edit(self, file: File, after: str) -> None:
+        """Turn the content of a file into `after`: a group by changes of the memories whose items differ."""
+        if not file.is_group:
+            self._set(file, file.memories[0], after)
+            return
+        before, wanted = [_normal(memory.content) for memory in file.memories], _items(after)
+        for kind, start, end, to_start, to_end in SequenceMatcher(None, before, wanted, autojunk=False).get_opcodes():
+            if kind != "equal":
+                for memory, text in zip_longest(file.memories[start:end], wanted[to_start:to_end]):
+                    self._set(file, memory, text)
+
+    def _set(self, file: File, memory: ListedMemory | None, text: str | None) -> None:
+        """Give a memory of a file this text. Without a memory, store a new one; without a text, forget the memory."""
+        if memory is None:
+            self._store(file.path, text or "", is_file=False)
+        elif text is None:
+            self.changes.append(ForgetMemory(memory.id, reason=f"deleted from {file.path}"))
+        else:
+            check_text(text, field="new_str", longest_bytes=self._longest_bytes)
+            self.changes.append(UpdateMemory(memory.id, content=text))
+
+    def _store(self, path: str, text: str, *, is_file: bool) -> None:
+        check_text(text, field="file_text", longest_bytes=self._longest_bytes)
+        scope, name = scope_and_name(path)
+        kind: Kind = next((kind for kind, group in _GROUPS.items() if group == name.removeprefix(_SECOND)), "fact")
+        part = len(self.changes)
+        change = StoreMemory(
+            # The ids of one call sort in the order of its parts, so its lines keep their order.
+            memory_id=derive_memory_id(f"{self._call.operation_id} {part}", at=part / 1000),
+            content=text,
+            type=type_of_kind(kind),
+            kind=kind,
+            scope=scope,
+            session_id=self._call.caller.session_id,
+            confidence=DEFAULT_CONFIDENCE,
+            metadata={PATH: clean_name(name, field=PATH, longest=MAX_PATH)} if is_file else {},
+            pinned=is_file,
+        )
+        self.changes.append(change)
 
 
-def _check_own(file: File, advice: str) -> None:
-    if file.is_group:
-        memories = count(len(file.memories), "memory")
-        raise InvalidInput(f"{file.place.path} shows {memories} and cannot be {advice}", field=PATH)
+def _given(command: Callable[..., str], arguments: MemoryArguments) -> dict[str, Any]:
+    """The arguments for a command, by the names of its parameters. Raises `InvalidInput` if one is missing."""
+    given: dict[str, Any] = {}
+    for name, parameter in inspect.signature(command).parameters.items():
+        values = (getattr(arguments, each) for each in (name, _ALIASES.get(name, name)))
+        given[name] = next((value for value in values if value is not None), parameter.default)
+        if given[name] is parameter.empty:
+            raise InvalidInput(f"{name} is required for this command", field=name)
+    return given
+
+
+async def _read(call: Call, scopes: Iterable[Scope]) -> dict[str, File]:
+    project, session_id = call.caller.viewer
+    request = ListMemories(session_id, tuple(scopes), project=project, limit=PAGE, valid_at=call.received_at)
+    memories: list[ListedMemory] = []
+    while True:
+        page = msgspec.structs.replace(request, offset=len(memories))
+        reply = await call.service.require(page, call.service.settings.call_budget_s)
+        memories += reply.memories
+        if not reply.more and len(reply.memories) < PAGE:
+            return files_of(memories)
 
 
 @tool(
@@ -430,5 +377,11 @@ def _check_own(file: File, advice: str) -> None:
 )
 async def memory(call: Call, arguments: MemoryArguments) -> Answer:
     """Run one command; the answer's `text` is what the SDK's own tool would return."""
-    text: str = await getattr(_Directory(call), arguments.command)(arguments)
+    paths = [normal_path(each) for each in (arguments.path, arguments.old_path, arguments.new_path) if each is not None]
+    scopes = {scope_and_name(path)[0] for path in paths if ROOT not in paths}
+    directory = _Directory(call, await _read(call, scopes))
+    command: Callable[..., str] = getattr(directory, arguments.command)
+    text = command(**_given(command, arguments))
+    for number, change in enumerate(directory.changes):
+        await call.submit(change, part=f"change {number}")
     return {"text": text}
