@@ -19,7 +19,7 @@ import select
 import stat
 import time
 
-from remembrancer.actors.bridge.places import find_places, working_directory
+from remembrancer.actors.bridge.places import SESSION_VARIABLES, find_places, working_directory
 from remembrancer.protocol.gateway_link import CONTEXT_GIVEN, HOOK_EVENTS, HOOK_FORMAT, HOOK_SUFFIX
 
 TYPE_CHECKING = False
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from remembrancer.actors.bridge.places import Places
+    from remembrancer.commands.gateway_client import Message
 
     Given = Mapping[str, Any]
 SESSION_START, PROMPT, TOOL_BEGINS = "SessionStart", "UserPromptSubmit", "PreToolUse"
@@ -93,58 +93,214 @@ exit status: always 0, so that no session fails because of its memory
 """
 
 
-class Session:
-    """The session of an event. `began` is the start of this process (`time.monotonic`)."""
+class Hook:
+    """One event of a client's session, and what follows from it: its record, and memories for the assistant."""
 
-    def __init__(
-        self, places: Places, environ: Mapping[str, str], client: str, name: str, directory: str, began: float
-    ) -> None:
-        self.places, self.environ, self.client = places, environ, client
-        self.name, self.directory, self.began = name, directory, began
-        self._spool = os.path.join(places.home, "hooks")
+    def __init__(self, argument: str, client: str, given: Given, environ: Mapping[str, str], began: float) -> None:
+        """`argument` and `client` are those of the command line, empty if missing; `given` is the client's input.
+        `began` is the start of this process (`time.monotonic`). Raises `ValueError` if the input names no session or no
+        event that is known."""
+        self.given, self.environ, self.began = given, environ, began
+        self.name = argument if argument in EVENTS_BY_NAME else given.get("hook_event_name", given.get("hookEventName"))
+        """The client's name of the event; `event` is ours."""
+        event = EVENTS_BY_NAME.get(self.name) if isinstance(self.name, str) else None
+        if event is None:
+            unknown = argument or self.name
+            raise ValueError("no event is named" if unknown is None else f"unknown event {str(unknown)[:60]!r}")
+        self.event, self.client = event, client_of(client, given)
+        self.session, self.directory = session_of(given, environ), directory_of(given, environ)
+        self.places = find_places(environ)
+        self._spool = os.path.join(self.places.home, "hooks")
         self._notes = os.path.join(self._spool, "running")
 
-    def leave(self, event: str, given: Mapping[str, Any]) -> None:
-        """Leave an event for the gateway, with the client's input. Raises `OSError` if it cannot be written, too many
-        wait already, other users may write there, or there is no home."""
-        if self.places.on_disk != self.places.home and not os.path.isdir(self.places.home):
-            raise FileNotFoundError("the memory is in RAM, and no runtime is up")
-        _make_private(self._spool)
-        if len(os.listdir(self._spool)) > MAX_WAITING_EVENTS:
-            raise OSError(f"{MAX_WAITING_EVENTS} events wait already: 'remembrancer doctor' says why nobody reads them")
+    # --- the record ---
+
+    def record(self) -> None:
+        """Leave the event for the gateway, unless only its end is recorded. Raises `OSError` if it cannot be noted that
+        the conversation has lost its memories."""
+        if self.event in COMPACTIONS:
+            self.note("given", CONTEXT_LOST)
+        if self.event not in NOT_RECORDED:
+            try:
+                self.leave(self.event, bounded(self.given))
+            except OSError as error:
+                _complain(f"{self.event} is not recorded: {error}")
+
+    def leave(self, event: str, given: Given) -> None:
+        """Leave an event for the gateway. Raises `OSError` if it cannot be written, too many wait already, other users
+        may write there, or there is no home."""
         now_ns = time.time_ns()
-        about = {"format": HOOK_FORMAT, "event": event, "at": now_ns / 1e9, "session": self.name}
+        about = {"format": HOOK_FORMAT, "event": event, "at": now_ns / 1e9, "session": self.session}
         about |= {"directory": self.directory, "client": self.client, "given": given}
+        if len(self._listed(self._spool)) > MAX_WAITING_EVENTS:
+            raise OSError(f"{MAX_WAITING_EVENTS} events wait already: 'remembrancer doctor' says why nobody reads them")
         name = f"{now_ns:020d}-{os.urandom(4).hex()}{HOOK_SUFFIX}"
-        unnamed = os.path.join(self._spool, f".{name}")
-        _write_new(unnamed, json.dumps(about, separators=(",", ":")).encode())
-        os.rename(unnamed, os.path.join(self._spool, name))
+        _write_whole(self._spool, name, json.dumps(about, separators=(",", ":")).encode())
 
     def note(self, kind: str, content: bytes) -> None:
         """Note the ids that are given to the session. Raises as `leave`."""
-        _make_private(self._spool)
-        _make_private(self._notes)
-        notes = os.listdir(self._notes)
+        self._listed(self._spool)
+        notes = self._listed(self._notes)
         if len(notes) >= MAX_NOTES:
             for name in notes:
                 _remove(os.path.join(self._notes, name))
-        path = self._note(kind)
-        _remove(path)
-        _write_new(path, content)
+        _write_whole(self._notes, self._name_of_note(kind), content)
 
     def noted(self, kind: str) -> bytes | None:
         """The ids that were given to the session; None if nothing was."""
         try:
-            with open(self._note(kind), "rb", buffering=0) as file:
+            with open(os.path.join(self._notes, self._name_of_note(kind)), "rb", buffering=0) as file:
                 return file.read()
         except OSError:
             return None
 
-    def _note(self, kind: str) -> str:
+    def _name_of_note(self, kind: str) -> str:
         from binascii import crc32
 
-        name, directory = self.name.encode(), self.directory.encode("utf-8", "replace")
-        return os.path.join(self._notes, f"{kind}-{crc32(name):08x}-{crc32(directory):08x}")
+        session, directory = self.session.encode(), self.directory.encode("utf-8", "replace")
+        return f"{kind}-{crc32(session):08x}-{crc32(directory):08x}"
+
+    def _listed(self, directory: str) -> list[str]:
+        """The names in a directory that only this user can access. It is made if necessary, and so is the home if a
+        hook is the first to need it."""
+        if self.places.on_disk != self.places.home and not os.path.isdir(self.places.home):
+            raise FileNotFoundError("the memory is in RAM, and no runtime is up")
+        for path in (os.path.dirname(directory), directory):
+            os.makedirs(path, mode=0o700, exist_ok=True)
+        about = os.lstat(directory)
+        if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or about.st_mode & 0o077:
+            raise PermissionError(f"{directory} is not a directory that only this user can access")
+        return os.listdir(directory)
+
+    # --- memories for the assistant ---
+
+    def give(self) -> None:
+        """Print the memories that are due. Raises `ValueError` if they cannot be read, and `OSError` if nobody reads
+        the output."""
+        prompt, called = self.given.get("prompt"), self.given.get("tool_input")
+        if self.event == SESSION_START:
+            self._give_context("")
+        elif self.event == PROMPT and isinstance(prompt, str) and prompt.strip():
+            self._give_context(whole(prompt))
+        elif self.event == TOOL_BEGINS and isinstance(called, dict) and self.client in CONTEXT_BEFORE_TOOLS:
+            self._give_facts(called)
+
+    def _give_context(self, text: str) -> None:
+        """Print everything relevant with the first prompt, and only likely and new memories with a later one. If none
+        are due yet, start a runtime, so that the first prompt finds one."""
+        tokens = int(self.setting("hook_context_length", DEFAULT_TOKENS))
+        if tokens <= 0:
+            return
+        # A conversation that was just compacted continues without a prompt; VS Code accepts no context with one.
+        if not (text or self.given.get("source") == "compact" or self.client == VSCODE):
+            if (link := self._connection(time.monotonic())) is not None:
+                link.close()
+            return
+        before = self.noted("given")
+        is_first = before in (None, CONTEXT_LOST)
+        had = [] if before is None or is_first else before.decode().split()
+        arguments: Message = {"detail": True, "given": had}
+        if tokens != DEFAULT_TOKENS:
+            arguments["max_tokens"] = min(MOST_TOKENS, max(LEAST_TOKENS, tokens))
+        if text:
+            arguments["task_description"] = text[:LONGEST_TASK]
+        if before != CONTEXT_LOST:
+            arguments["unseen"] = True
+        if not is_first:
+            arguments["sections"] = SECTIONS_OF_A_PROMPT
+        # The time counts from the start of this process, or for a first prompt, from the connection to the gateway.
+        wait_s = min(MOST_WAIT_S if is_first else LATER_WAIT_S, self.setting("hook_wait_s", DEFAULT_WAIT_S))
+        until = self.began + (STARTING if is_first else 1) * wait_s
+        link = self._connection(until)
+        if is_first and time.monotonic() < until:
+            until = time.monotonic() + wait_s
+        answer = self._answer(link, arguments, until)
+        if answer is None:
+            return
+        if "error" in answer:
+            raise ValueError(answer["message"])
+        if answer["memory_ids"] or (is_first and not answer.get("degraded")):
+            self._give("given", had, answer, text)
+
+    def _give_facts(self, called: Given) -> None:
+        """Before a command or an edit, print the relevant memories that this session was not given yet: as context, or
+        as a question to the user."""
+        from remembrancer.commands.hook_actions import action_of
+
+        if (action := action_of(called)) is None:
+            return
+        had = (self.noted("acted") or b"").decode().split()
+        answer = self.ask_about(action, had)
+        if answer is not None and answer.get("memory_ids"):
+            self._give("acted", had, answer, action.get("command") or action["path"])
+
+    def ask_about(self, action: dict[str, str], had: list[str]) -> Message | None:
+        """The memories that are relevant to an action and not in `had`; None if they do not arrive in time, which
+        counts from here, since the client has already waited for this process to start. Starts no runtime."""
+        from remembrancer.actors.bridge.starter import Starter
+
+        until = time.monotonic() + min(MOST_WAIT_S, self.setting("action_wait_s", DEFAULT_ACTION_WAIT_S))
+        return self._answer(Starter(self.places, self.environ).dial(), {"action": action, "given": had}, until)
+
+    def setting(self, name: str, otherwise: float) -> float:
+        """A setting from the environment or the configuration file. The file is parsed, which takes some 50 ms, only if
+        it mentions the setting."""
+        named, config = self.environ.get(f"REMEMBRANCER_{name.upper()}"), self.places.config
+        try:
+            if named is None and config is not None:
+                from remembrancer.protocol.paths import read_file
+
+                if name.encode() in read_file(config):
+                    from remembrancer.config.reading import load_settings
+
+                    return float(getattr(load_settings(self.environ), name))
+            return float(named or otherwise)
+        except (OSError, ValueError):  # the file cannot be read, or that is no number
+            return otherwise
+
+    def _connection(self, until: float) -> socket.socket | None:
+        """As `reach`."""
+        from remembrancer.actors.bridge.starter import Starter
+        from remembrancer.commands.gateway_client import reach
+
+        return reach(Starter(self.places, self.environ), until)
+
+    def _answer(self, link: socket.socket | None, arguments: Message, until: float) -> Message | None:
+        """The answer of `get_memory_context`; None if there is no connection, or it does not arrive by `until`."""
+        from remembrancer.commands.gateway_client import GatewayClient, pause
+
+        if link is None:
+            return None
+        with link:
+            try:
+                link.settimeout(max(0.0, until - time.monotonic()))
+                gateway = GatewayClient(link, self.places, self.session, self.directory, {}, "remembrancer hook")
+                answer = gateway.call("get_memory_context", arguments, until)
+                while answer.get("degraded") and not answer.get("memory_ids") and time.monotonic() + AGAIN_S < until:
+                    pause(AGAIN_S)  # the gateway is up before the store
+                    answer = gateway.call("get_memory_context", arguments, until)
+            except OSError:  # it disconnected, or is too slow
+                return None
+        return answer
+
+    def _give(self, kind: str, had: list[str], answer: Message, asked: str) -> None:
+        """Print an answer in the client's form, note its memories beside those that the session `had`, and tell the
+        gateway about them: it counts none as shown until then."""
+        new, block = answer["memory_ids"], answer["context_block"]
+        fields = {"additionalContext": block}
+        if answer.get("ask") and self.client not in NO_ASK:
+            fields = {"permissionDecision": "ask", "permissionDecisionReason": block}
+        output: Message = {"hookSpecificOutput": {"hookEventName": self.name, **fields}}
+        if self.client == CURSOR:
+            output = {"continue": True, "additional_context": block}
+        if block:  # none if the session has seen all already
+            _write(1, json.dumps(output) + "\n")
+        self.note(kind, " ".join([*had, *new]).encode())  # even for an empty memory, to report it only once
+        if new:
+            count = f"{len(new)} {'memory' if len(new) == 1 else 'memories'}"
+            metadata = {"memories": new, "is_all": not answer.get("truncated", True)}
+            about = {"text": f"{count} given with {self.event}", "metadata": metadata}
+            self.leave(CONTEXT_GIVEN, {**about, "question": cut(asked, MEMBER_BYTES)})
 
 
 def client_of(named: str, given: Given) -> str:
@@ -156,9 +312,9 @@ def client_of(named: str, given: Given) -> str:
 def session_of(given: Given, environ: Mapping[str, str]) -> str:
     """The session that an event belongs to: named by the same variables as for the bridge, or else by the client.
     Raises `ValueError` if nothing names one."""
-    named = environ.get("REMEMBRANCER_SESSION_ID") or environ.get("MEMORY_SESSION_ID")
-    of_client = next((given[name] for name in ("session_id", "sessionId", "conversation_id") if name in given), None)
-    session = named or of_client or environ.get("CLAUDE_CODE_SESSION_ID")
+    *ours, claudes = map(environ.get, SESSION_VARIABLES)
+    of_client = map(given.get, ("session_id", "sessionId", "conversation_id"))
+    session = next(filter(None, (*ours, *of_client, claudes)), None)
     if not isinstance(session, str) or not session.strip():
         raise ValueError("the input names no session_id")
     return whole(session)
@@ -232,116 +388,25 @@ def main(argv: list[str]) -> int:
             _write(1, USAGE)
             return 0
         argument, client, *_ = [*argv, "", ""]
-        given = _parsed(_read_input(began + INPUT_WAIT_S))
-        name, event = _event_of(argument, given)
-        name_of_session, directory = session_of(given, os.environ), directory_of(given, os.environ)
-        places = find_places(os.environ)
-        session = Session(places, os.environ, client_of(client, given), name_of_session, directory, began)
-        if event in COMPACTIONS:  # the conversation has lost the memories that it had
-            session.note("given", CONTEXT_LOST)
-        if event not in NOT_RECORDED:
-            try:
-                session.leave(event, bounded(given))
-            except OSError as error:
-                _complain(f"{event} is not recorded: {error}")
+        hook = Hook(argument, client, _read_input(began + INPUT_WAIT_S), os.environ, began)
+        hook.record()
         failure = "no context is given"
-        _give(name, event, given, session)
+        hook.give()
     except Exception as error:  # noqa: BLE001 - the session must go on, and the line says what was wrong
         _complain(f"{failure}: {error or 'an unexpected error'}")
     return 0
 
 
-def _event_of(argument: str, given: Given) -> tuple[str, str]:
-    """The client's name of the event, and ours. Raises `ValueError` if it is not known."""
-    name = argument if argument in EVENTS_BY_NAME else given.get("hook_event_name", given.get("hookEventName"))
-    event = EVENTS_BY_NAME.get(name) if isinstance(name, str) else None
-    if event is None:
-        unknown = argument or name
-        raise ValueError("no event is named" if unknown is None else f"unknown event {str(unknown)[:60]!r}")
-    return name, event
-
-
-def _give(name: str, event: str, given: Given, session: Session) -> None:
-    """Print the memories that are due. `name` is the client's name of the event."""
-    if event == TOOL_BEGINS and isinstance(given.get("tool_input"), dict):
-        _print_before_action(name, given["tool_input"], session)
-        return
-    prompt = given.get("prompt") if event == PROMPT else None
-    text = whole(prompt) if isinstance(prompt, str) and not prompt.isspace() else ""
-    if text or event == SESSION_START:
-        # A conversation that was just compacted continues without a prompt; VS Code accepts no context with one.
-        is_due = event == PROMPT or given.get("source") == "compact" or session.client == VSCODE
-        _print_context(name, event, text, session, is_due=is_due)
-
-
-def _print_context(name: str, event: str, text: str, session: Session, *, is_due: bool) -> None:
-    """Print the memories for the assistant: with the first prompt everything relevant, later only likely and new ones.
-    If none are due yet, start a runtime, so that the first prompt finds one. Raises `ValueError` if they cannot be
-    read."""
-    tokens, wait_s, later_s = wanted(session.places, session.environ)
-    if tokens == 0:
-        return
-    if not is_due:
-        if (link := _connection(session, time.monotonic())) is not None:
-            link.close()
-        return
-    before = session.noted("given")
-    is_first = before is None or before == CONTEXT_LOST
-    had = [] if before is None or is_first else before.decode().split()
-    arguments = question(text, tokens, had, is_first=is_first, is_again=before == CONTEXT_LOST)
-    answer = ask(session, arguments, wait_s if is_first else later_s, is_first=is_first)
-    if answer is None:
-        return
-    if "error" in answer:
-        raise ValueError(answer["message"])
-    new, block = answer["memory_ids"], answer["context_block"]
-    is_whole = is_first and not answer.get("degraded")
-    if not new and not is_whole:
-        return
-    if block:  # none if the session has seen all already
-        specific = {"hookSpecificOutput": {"hookEventName": name, "additionalContext": block}}
-        _print({"continue": True, "additional_context": block} if session.client == CURSOR else specific)
-    session.note("given", " ".join([*had, *new]).encode())  # even for an empty memory, to report it only once
-    _report_given(session, event, new, text, is_all=not answer["truncated"])
-
-
-def _print_before_action(name: str, called: Given, session: Session) -> None:
-    """Before a command or an edit, print the relevant memories that this session was not given yet: as context, or as a
-    question to the user."""
-    from remembrancer.commands.hook_actions import action_of
-
-    action = action_of(called) if session.client in CONTEXT_BEFORE_TOOLS else None
-    if action is None:
-        return
-    before = (session.noted("acted") or b"").decode().split()
-    answer = ask_about_action(session, action, before)
-    if answer is None or not answer.get("memory_ids"):
-        return
-    new, block = answer["memory_ids"], answer["context_block"]
-    output = {"additionalContext": block}
-    if answer.get("ask") and session.client not in NO_ASK:
-        output = {"permissionDecision": "ask", "permissionDecisionReason": block}
-    _print({"hookSpecificOutput": {"hookEventName": name, **output}})
-    session.note("acted", " ".join([*before, *new]).encode())
-    _report_given(session, TOOL_BEGINS, new, action.get("command") or action["path"])
-
-
-def _print(output: Mapping[str, Any]) -> None:
-    """Print the output for a client; its memories count as given only then. Raises `OSError` if nobody reads it."""
-    _write_all(1, json.dumps(output) + "\n")
-
-
-def _report_given(session: Session, event: str, memory_ids: list[str], asked: str, *, is_all: bool = False) -> None:
-    """Tell the gateway which memories have been printed, and whether these are all: it has counted none of them as
-    shown until then."""
-    if memory_ids:
-        count = f"{len(memory_ids)} {'memory' if len(memory_ids) == 1 else 'memories'}"
-        about = {"text": f"{count} given with {event}", "metadata": {"memories": memory_ids, "is_all": is_all}}
-        session.leave(CONTEXT_GIVEN, {**about, "question": cut(asked, MEMBER_BYTES)})
-
-
-def _parsed(data: bytes) -> dict[str, Any]:
-    """The object in the input. Raises `ValueError` if there is none."""
+def _read_input(until: float) -> dict[str, Any]:
+    """The JSON object on standard input, read to its end, or as far as it has arrived at `until`, since someone may
+    keep the pipe open. Raises `ValueError` if there is none."""
+    data = bytearray()
+    poll = select.poll()
+    poll.register(0, select.POLLIN)
+    while not os.isatty(0) and poll.poll(max(0.0, until - time.monotonic()) * 1000) and (read := os.read(0, 2**20)):
+        data += read
+        if len(data) > INPUT_BYTES:
+            raise ValueError(f"the input has more than {INPUT_BYTES} bytes")
     if not data.strip():
         raise ValueError("there is no input: a hook needs a JSON object on standard input")
     try:
@@ -353,156 +418,30 @@ def _parsed(data: bytes) -> dict[str, Any]:
     return given
 
 
-def _read_input(until: float) -> bytes:
-    """Standard input up to its end, or as much of it as has arrived at `until`."""
-    if os.isatty(0):
-        return b""
-    data = bytearray()
-    poll = select.poll()
-    poll.register(0, select.POLLIN)
-    while len(data) <= INPUT_BYTES and poll.poll(max(0.0, until - time.monotonic()) * 1000):
-        read = os.read(0, 1024 * 1024)
-        if not read:
-            return bytes(data)
-        data += read
-    if len(data) > INPUT_BYTES:
-        raise ValueError(f"the input has more than {INPUT_BYTES} bytes")
-    return bytes(data)  # someone keeps the pipe open, but the input may be complete
-
-
 def _complain(text: str) -> None:
-    _write(2, f"remembrancer hook: {text}\n")
-
-
-def _write(descriptor: int, text: str) -> None:
     try:
-        _write_all(descriptor, text)
+        _write(2, f"remembrancer hook: {text}\n")
     except OSError:  # there is no reader
         return
 
 
-def _write_all(descriptor: int, text: str) -> None:
-    """Write without Python's own streams, which complain at exit if the reader has gone."""
+def _write(descriptor: int, text: str) -> None:
+    """Write without Python's own streams, which complain at exit if the reader has gone. Raises `OSError` then."""
     rest = memoryview(text.encode("utf-8", "replace"))
     while rest:
         rest = rest[os.write(descriptor, rest) :]
 
 
-# --- asking the memory ---
-
-
-def wanted(places: Places, environ: Mapping[str, str]) -> tuple[int, float, float]:
-    """The length of the context in tokens (0: off), and the time limits from the start of a hook, in seconds, for the
-    first prompt and for later ones."""
-    tokens = int(_setting("hook_context_length", DEFAULT_TOKENS, places, environ))
-    wait_s = min(MOST_WAIT_S, _setting("hook_wait_s", DEFAULT_WAIT_S, places, environ))
-    tokens = 0 if tokens <= 0 else min(MOST_TOKENS, max(LEAST_TOKENS, tokens))
-    return tokens, wait_s, min(LATER_WAIT_S, wait_s)
-
-
-def _setting(name: str, otherwise: float, places: Places, environ: Mapping[str, str]) -> float:
-    """A setting from the environment or the configuration file. The file is parsed, which takes some 50 ms, only if it
-    mentions the setting."""
-    named = environ.get(f"REMEMBRANCER_{name.upper()}")
+def _write_whole(directory: str, name: str, content: bytes) -> None:
+    """Write a file as a whole or not at all. Raises `OSError`."""
+    unnamed = os.path.join(directory, f".{name}-{os.urandom(4).hex()}")
     try:
-        if named is None and places.config is not None:
-            from remembrancer.protocol.paths import read_file
-
-            if name.encode() in read_file(places.config):
-                from remembrancer.config.reading import load_settings
-
-                return float(getattr(load_settings(environ), name))
-        return float(named or otherwise)
-    except (OSError, ValueError):  # the file cannot be read, or that is no number
-        return otherwise
-
-
-def question(text: str, tokens: int, had: list[str], *, is_first: bool, is_again: bool) -> dict[str, Any]:
-    """The arguments of `get_memory_context` for a prompt; with the first prompt, for everything that a session should
-    know. `had` are the memories that were printed for the session.
-
-    `text` is empty if a session continues without a prompt; `is_again`: its conversation has lost its context.
-    """
-    arguments: dict[str, Any] = {"detail": True, "given": had}
-    if tokens != DEFAULT_TOKENS:
-        arguments["max_tokens"] = tokens
-    if text:
-        arguments["task_description"] = text[:LONGEST_TASK]
-    if not is_again:
-        arguments["unseen"] = True
-    return arguments if is_first else {**arguments, "sections": SECTIONS_OF_A_PROMPT}
-
-
-def ask_about_action(session: Session, action: dict[str, str], given: list[str]) -> dict[str, Any] | None:
-    """The memories that are relevant to an action and not in `given`; None if they do not arrive in time, which counts
-    from here, since the client has already waited for this process to start. Starts no runtime."""
-    from remembrancer.actors.bridge.starter import Starter
-
-    wait_s = min(MOST_WAIT_S, _setting("action_wait_s", DEFAULT_ACTION_WAIT_S, session.places, session.environ))
-    until = time.monotonic() + wait_s
-    return _answer(Starter(session.places, session.environ).dial(), session, {"action": action, "given": given}, until)
-
-
-def ask(session: Session, arguments: dict[str, Any], wait_s: float, *, is_first: bool) -> dict[str, Any] | None:
-    """The memory's answer with the ids of its memories; None if it does not arrive within `wait_s` of the start of this
-    process. With the first prompt, the time counts from the connection to the gateway, which may take `STARTING` times
-    as long."""
-    until = session.began + (STARTING if is_first else 1) * wait_s
-    link = _connection(session, until)
-    if is_first and time.monotonic() < until:
-        until = time.monotonic() + wait_s
-    return _answer(link, session, arguments, until)
-
-
-def _connection(session: Session, until: float) -> socket.socket | None:
-    """As `reach`."""
-    from remembrancer.actors.bridge.starter import Starter
-    from remembrancer.commands.gateway_client import reach
-
-    return reach(Starter(session.places, session.environ), until)
-
-
-def _answer(
-    link: socket.socket | None, session: Session, arguments: dict[str, Any], until: float
-) -> dict[str, Any] | None:
-    """The answer of `get_memory_context`; None if there is no connection, or it does not arrive by `until`."""
-    from remembrancer.commands.gateway_client import GatewayClient, pause
-
-    if link is None:
-        return None
-    with link:
-        try:
-            link.settimeout(max(0.0, until - time.monotonic()))
-            gateway = GatewayClient(link, session.places, session.name, session.directory, {}, "remembrancer hook")
-            answer = gateway.call("get_memory_context", arguments, until)
-            while answer.get("degraded") and not answer.get("memory_ids") and time.monotonic() + AGAIN_S < until:
-                pause(AGAIN_S)  # the gateway is up before the store
-                answer = gateway.call("get_memory_context", arguments, until)
-        except OSError:  # it disconnected, or is too slow
-            return None
-    return answer
-
-
-# --- files ---
-
-
-def _make_private(directory: str) -> None:
-    """Make a directory that only this user can access, and the home if a hook is the first to need it."""
-    for each in (os.path.dirname(directory), directory):
-        os.makedirs(each, mode=0o700, exist_ok=True)
-    about = os.lstat(directory)
-    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or about.st_mode & 0o077:
-        raise PermissionError(f"{directory} is not a directory that only this user can access")
-
-
-def _write_new(path: str, content: bytes) -> None:
-    with open(path, "xb", opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, 0o600)) as file:
-        try:
+        with open(unnamed, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
             file.write(content)
-            file.flush()
-        except OSError:
-            _remove(path)
-            raise
+        os.rename(unnamed, os.path.join(directory, name))
+    except OSError:
+        _remove(unnamed)
+        raise
 
 
 def _remove(path: str) -> None:

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from remembrancer.actors.bridge.places import find_places
 from remembrancer.actors.gateway.shown_log import ShownLog
-from remembrancer.commands.hook import Session, ask_about_action
+from remembrancer.commands.hook import Hook
 from remembrancer.commands.runtime_client import is_up
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
@@ -306,8 +305,8 @@ def test_a_convention_is_told_once_in_a_session_before_an_edit_on_which_it_bears
     assert hook("PreToolUse", project, "fourth", **looking).stdout == b""
     environ = {**os.environ, "REMEMBRANCER_ACTION_WAIT_S": f"{PATIENCE_S}"}
     began = time.monotonic() - 2 * PATIENCE_S
-    session = Session(find_places(environ), environ, "claude-code", "late", str(project), began)
-    answer = ask_about_action(session, {"path": "src/sums.py", "old": "", "new": "def get_sum(values):\n"}, [])
+    late = Hook("PreToolUse", "claude-code", {"session_id": "late", "cwd": str(project)}, environ, began)
+    answer = late.ask_about({"path": "src/sums.py", "old": "", "new": "def get_sum(values):\n"}, [])
     assert answer is not None, "the time counts from the question on"
     assert RULE in answer["context_block"]
 

@@ -1,6 +1,7 @@
 """A hook's input and the taking in of its file: bounded, understood, in order, once, with credentials blotted out."""
 
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.bridge.places import find_places
 from remembrancer.actors.gateway.hook_events import (
     PRESENT_S,
     HookIntake,
@@ -51,12 +51,36 @@ def recorded(change: SessionChange) -> dict[str, Any]:
     return about
 
 
+class Hook(hook.Hook):
+    """A prompt of a session to a memory that knows nothing yet."""
+
+    arguments: dict[str, Any] | None = None
+    until = 0.0
+
+    def __init__(self, home: Path, given: dict[str, Any], event: str = "UserPromptSubmit", **environ: str) -> None:
+        self.began = time.monotonic()
+        whole = {"REMEMBRANCER_HOME": str(home), **environ}
+        super().__init__(event, "codex", {"session_id": "s", "cwd": str(home), **given}, whole, self.began)
+
+    def _connection(self, until: float) -> None:
+        self.until = until
+
+    def _answer(self, link: object, arguments: dict[str, Any], until: float) -> dict[str, Any]:
+        self.arguments, self.until = arguments, until
+        return {"memory_ids": [], "context_block": "", "truncated": False}
+
+    def asked(self) -> dict[str, Any]:
+        self.give()
+        assert self.arguments is not None
+        return self.arguments
+
+
 class Intake:
     """A home with hooks' files, and a place for the intake's writes: keeps them, or refuses them with `error`."""
 
     def __init__(self, home: Path) -> None:
         self.spool = home / "hooks"
-        self.session = hook.Session(find_places({"REMEMBRANCER_HOME": str(home)}), {}, "codex", "s", "/app", 0.0)
+        self.session = Hook(home, {})
         self.changes: list[Any] = []
         self.error: Exception | None = None
         self.given: list[tuple[str, Sequence[str], str, bool]] = []
@@ -169,7 +193,8 @@ async def test_what_a_hook_has_printed_counts_as_shown_once_it_is_recorded(hooks
     about = {"text": "1 memory given", "metadata": {"memories": ["memory:01"]}}
     hooks.session.leave(CONTEXT_GIVEN, {**about, "question": "which day?"})
     hooks.session.leave(CONTEXT_GIVEN, about)  # as release 0.2.0 leaves it
-    hooks.session.leave(CONTEXT_GIVEN, {**about, "metadata": {"memories": ["memory:02"], "is_all": True}})
+    for others in ({"truncated": False}, {"truncated": True}, {}):  # the last as before an edit
+        hooks.session._give("given", [], {"memory_ids": ["memory:02"], "context_block": "", **others}, "")
     hooks.error = StorageFull("the disk is full")
     with pytest.raises(StorageFull):
         await hooks.take_all()
@@ -179,7 +204,7 @@ async def test_what_a_hook_has_printed_counts_as_shown_once_it_is_recorded(hooks
     assert hooks.given == [
         ("s", ["memory:01"], "which day?", False),
         ("s", ["memory:01"], "", False),
-        ("s", ["memory:02"], "", True),
+        *(("s", ["memory:02"], "", is_all) for is_all in (True, False, False)),
     ]
 
 
@@ -221,7 +246,7 @@ async def test_events_are_taken_in_in_their_order_and_too_many_and_an_open_spool
     await hooks.take_all()
     assert hooks.texts == ["0", "1", "2", "3", "4", "5"]
     assert list(hooks.spool.iterdir()) == []
-    hooks.spool.chmod(0o777)
+    hooks.spool.chmod(0o710)
     with pytest.raises(PermissionError):
         hooks.leave("x")
 
@@ -298,22 +323,49 @@ def test_the_client_the_session_and_the_directory_are_known_by_the_input_unless_
     assert hook.client_of("", {"hook_event_name": "Stop"}) == "claude-code"
 
 
-def test_the_first_prompt_asks_for_all_that_a_session_should_know_and_a_later_one_for_what_is_about_it() -> None:
-    first = hook.question("x" * 9000, 500, [], is_first=True, is_again=False)
-    assert (first["max_tokens"], len(first["task_description"]), first["unseen"]) == (500, 4000, True)
-    assert "sections" not in first
-    later = hook.question("x", 500, [], is_first=False, is_again=False)
+def test_the_first_prompt_asks_for_all_that_a_session_should_know_and_a_later_one_for_what_is_about_it(
+    tmp_path: Path,
+) -> None:
+    prompt = {"prompt": "x" * 9000}
+    first = Hook(tmp_path, prompt).asked()
+    assert first == {"detail": True, "given": [], "unseen": True, "task_description": "x" * 4000}
+    Hook(tmp_path, {}).note("given", b"memory:01 memory:02")
+    later = Hook(tmp_path, prompt).asked()
+    assert later["given"] == ["memory:01", "memory:02"]
     assert "session_history" not in later["sections"]
     assert later["unseen"]
-    again = hook.question("", 500, [], is_first=True, is_again=True)
-    assert {"task_description", "unseen"}.isdisjoint(again)
+    compacted = Hook(tmp_path, {"source": "compact"}, "SessionStart")
+    Hook(tmp_path, {}, "PreCompact").record()
+    assert compacted.asked() == {"detail": True, "given": []}
+    assert "unseen" in compacted.asked(), "an empty memory is reported once"
+
+
+@pytest.mark.parametrize(("event", "given"), [("SessionStart", {}), ("UserPromptSubmit", {"prompt": " "})])
+def test_nothing_is_asked_without_a_prompt(tmp_path: Path, event: str, given: dict[str, Any]) -> None:
+    start = Hook(tmp_path, given, event)
+    start.give()
+    assert (start.arguments, start.until > 0) == (None, event == "SessionStart"), "but a runtime is started"
 
 
 def test_the_wanted_tokens_and_time_come_from_variables_the_file_or_the_defaults(tmp_path: Path) -> None:
-    environ = {"REMEMBRANCER_HOME": str(tmp_path)}
-    assert hook.wanted(find_places(environ), environ) == (hook.DEFAULT_TOKENS, hook.DEFAULT_WAIT_S, hook.LATER_WAIT_S)
+    def wanted(said: str | None, wait: str | None = None) -> tuple[int, float]:
+        environ = {"HOOK_CONTEXT_LENGTH": said, "HOOK_WAIT_S": wait}
+        named = {f"REMEMBRANCER_{name}": value for name, value in environ.items() if value is not None}
+        waited = []
+        for before in (hook.CONTEXT_LOST, b"memory:01"):
+            asking = Hook(tmp_path, {"prompt": "x"}, **named)
+            asking.note("given", before)
+            tokens = asking.asked().get("max_tokens", hook.DEFAULT_TOKENS)
+            waited.append(asking.until - asking.began)
+        assert waited[1] == pytest.approx(min(0.3, waited[0]), abs=0.1)
+        return tokens, round(waited[0], 1)
+
+    assert wanted(None) == (hook.DEFAULT_TOKENS, hook.DEFAULT_WAIT_S)
     (tmp_path / "config.toml").write_text("hook_context_length = 250\nhook_wait_s = 0.5\n")
-    assert hook.wanted(find_places(environ), environ) == (250, 0.5, 0.3)
-    for said, tokens in {"0": 0, "5": 100, "700": 700, "many": hook.DEFAULT_TOKENS}.items():
-        named = {**environ, "REMEMBRANCER_HOOK_CONTEXT_LENGTH": said, "REMEMBRANCER_HOOK_WAIT_S": "0.2"}
-        assert hook.wanted(find_places(named), named) == (tokens, 0.2, 0.2)
+    assert wanted(None) == (250, 0.5)
+    for said, tokens in {"5": 100, "700": 700, "9000": 8000, "many": hook.DEFAULT_TOKENS}.items():
+        assert wanted(said, "0.2") == (tokens, 0.2)
+    assert wanted(None, "60") == (250, 10.0)
+    off = Hook(tmp_path, {"prompt": "x"}, REMEMBRANCER_HOOK_CONTEXT_LENGTH="0")
+    off.give()
+    assert off.arguments is None
