@@ -1,7 +1,7 @@
 """Changes the configuration files of MCP clients so that a client starts Remembrancer.
 
-The clients are a table, `clients.toml`. A change takes a text and returns one. Files of JSON or YAML with comments are
-left alone; in a TOML file only our own tables are rewritten, and in a file of instructions only our own block.
+The clients are a table, `clients.toml`, and `merge` is the change of a file's text. Files of JSON or YAML with comments
+are left alone; in a TOML file only our own tables are rewritten, and in a file of instructions only our own block.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import shutil
 import stat
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -31,7 +31,6 @@ ClientScope = Literal["project", "user"]
 ClientPart = Literal["entry", "hooks", "rules"]
 Json = dict[str, Any]
 
-HOOKS: Final = "hooks"
 HOOK_TIMEOUT_S: Final = 10
 TOOL_EVENTS: Final = ("PreToolUse", "PostToolUse", "PostToolUseFailure")
 COMMAND: Final = "remembrancer"
@@ -86,12 +85,12 @@ class ClientEnvironment:
 
 
 class ClientFile(NamedTuple):
-    """A file from which a client reads its servers or hooks, in the top-level member `key`. A file of instructions has
-    no such member."""
+    """A file from which a client reads its servers or hooks, in the top-level member `key`, or its instructions."""
 
     scope: ClientScope
+    part: ClientPart
     path: Path
-    key: str
+    key: str = ""
 
 
 class Client(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -118,8 +117,9 @@ class Client(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def place(self, around: ClientEnvironment, scope: ClientScope, part: ClientPart = "entry") -> ClientFile | None:
         """The file with its servers, hooks or instructions in that scope; None if there is none."""
-        files, key = {"entry": (self.files, self.key), "hooks": (self.hooks, HOOKS), "rules": (self.rules, "")}[part]
-        return ClientFile(scope, around.path(files[scope]), key) if scope in files else None
+        files = {"entry": self.files, "hooks": self.hooks, "rules": self.rules}[part]
+        key = self.key if part == "entry" else part
+        return ClientFile(scope, part, around.path(files[scope]), key) if scope in files else None
 
     def is_found(self, around: ClientEnvironment) -> bool:
         """True if the client seems to be installed, by its command or its traces in the user's home."""
@@ -157,30 +157,7 @@ def own_command(program: str, interpreter: str, environ: Mapping[str, str]) -> t
     return (interpreter, "-P", "-m", COMMAND, "mcp")
 
 
-# --- the contents of files ---
-
-
-def make_entry(client: Client, command: tuple[str, ...], environ: Mapping[str, str]) -> Json:
-    """The entry with which `client` starts `command`."""
-    named, args, env = client.words
-    line: Json = {named: command[0], args: list(command[1:])} if args else {named: list(command)}
-    return {**client.more, **line, **({env: dict(environ)} if environ else {})}
-
-
-def make_groups(client: Client, command: tuple[str, ...], environ: Mapping[str, str]) -> dict[str, Json]:
-    """Our group of commands for each of its hook events. `command` is the command line before `hook`."""
-    variables = [f"{name}={shlex.quote(value)}" for name, value in environ.items()]
-    start = " ".join([*variables, shlex.join([*command, "hook"])])
-    is_claude = client.name == "claude-code"
-    groups: dict[str, Json] = {}
-    for event, name in client.events.items():
-        line = f"{start} {name}" if is_claude else f"{start} {name} {client.name}"
-        # Clients differ in the unit of a timeout; their defaults are long enough.
-        run = {"type": "command", "command": line, **({"timeout": HOOK_TIMEOUT_S} if is_claude else {})}
-        groups[name] = {"command": line} if client.flat else {"hooks": [run]}
-        if event in TOOL_EVENTS and not client.flat:
-            groups[name] = {"matcher": "*", **groups[name]}
-    return groups
+# --- our part of a file ---
 
 
 def is_ours(client: Client, entry: object) -> bool:
@@ -210,50 +187,75 @@ def our_entries(client: Client, place: ClientFile, around: ClientEnvironment) ->
     return [(name, entry) for name, entry in servers if isinstance(entry, Mapping) and is_ours(client, entry)]
 
 
-# --- changing a text: if nothing is `wanted`, our part is removed, and a text without anything else becomes empty ---
-
-
-def merge_entry(client: Client, place: ClientFile, text: str, wanted: Json | None) -> str:
-    """The text with our entry. Keeps the entry's other members, and its arguments if it starts the same command. Raises
-    `FileRefused` if the file cannot be changed safely, or an entry of this name starts something else."""
+def merge(
+    client: Client, place: ClientFile, text: str, command: Sequence[str] | None, environ: Mapping[str, str]
+) -> str:
+    """The text of a client's file with the entry, hooks or instructions that have it start `command` (the command line
+    of `mcp`) with these variables. With None, our part is removed, and a text without anything else becomes empty.
+    Raises `FileRefused` if the file cannot be changed safely, or an entry of our name starts something else."""
+    if place.part == "rules":
+        return _with_block(place, text, remove=command is None)
     content = _parsed(place, text)
-    present = _member(content, place).get(COMMAND)
+    member = content.get(place.key, {})
+    if not isinstance(member, dict):
+        raise FileRefused(f"its member {place.key!r} is not an object")
+    change = _entry if place.part == "entry" else _hooks
+    changes = change(client, member, command, environ)
+    merged = {name: value for name, value in {**member, **changes}.items() if name not in changes or value is not None}
+    if merged == member:
+        return text
+    after = {**content, place.key: merged}
+    is_versioned = client.flat and place.part == "hooks"
+    if not merged:
+        del after[place.key]
+        if not after or (is_versioned and after.keys() == {"version"}):
+            return ""
+    elif is_versioned:
+        after = {"version": 1, **after}
+    written = _written(place, text, after, changes)
+    if _parsed(place, written) != after:
+        raise FileRefused("it cannot be changed without changing something else")
+    return written
+
+
+def _entry(client: Client, member: Json, command: Sequence[str] | None, environ: Mapping[str, str]) -> Json:
+    """Our entry, or None in its place to remove it. Keeps its other members, and its arguments if it starts the same
+    command."""
+    present = member.get(COMMAND)
     if present is not None and not is_ours(client, present):
         raise FileRefused(f"its entry {COMMAND!r} starts something else")
-    if wanted is None or present is None:
-        return _merged(place, text, content, {COMMAND: wanted})
-    env = client.words[2]
-    (line, environ), (wanted_line, variables) = client.started_by(present), client.started_by(wanted)
-    entry = {**wanted, **present} if line[0] == wanted_line[0] else {**present, **wanted}
-    both = {**environ, **variables}
-    return _merged(place, text, content, {COMMAND: {**entry, **({env: both} if both else {})}})
+    if command is None:
+        return {COMMAND: None}
+    named, args, env = client.words
+    words = {named: command[0], args: list(command[1:])} if args else {named: list(command)}
+    present = present or {}
+    before, variables = client.started_by(present)
+    wanted, both = {**client.more, **words}, {**variables, **environ}
+    entry = {**wanted, **present} if before[:1] == [command[0]] else {**present, **wanted}
+    return {COMMAND: {**entry, **({env: both} if both else {})}}
 
 
-def merge_hooks(client: Client, place: ClientFile, text: str, wanted: Mapping[str, Json] | None) -> str:
-    """The text with our command for each event instead of earlier ones. Raises `FileRefused`."""
-    content = _parsed(place, text)
+def _hooks(client: Client, member: Json, command: Sequence[str] | None, environ: Mapping[str, str]) -> Json:
+    """The groups of commands of each event, with ours instead of earlier ones; None to remove an event."""
+    ours: Json = {}
+    if command is not None:
+        variables = [f"{name}={shlex.quote(value)}" for name, value in environ.items()]
+        start = " ".join([*variables, shlex.join([*command[:-1], "hook"])])
+        is_claude = client.name == "claude-code"
+        for event, name in client.events.items():
+            line = f"{start} {name}" if is_claude else f"{start} {name} {client.name}"
+            # Clients differ in the unit of a timeout; their defaults are long enough.
+            run = {"type": "command", "command": line, **({"timeout": HOOK_TIMEOUT_S} if is_claude else {})}
+            matcher = {"matcher": "*"} if event in TOOL_EVENTS else {}
+            ours[name] = {"command": line} if client.flat else {**matcher, "hooks": [run]}
     events: Json = {}
-    for event in {**_member(content, place), **(wanted or {})}:
-        groups = content.get(place.key, {}).get(event, [])
+    for event in {**member, **ours}:
+        groups = member.get(event, [])
         if not isinstance(groups, list):
             raise FileRefused(f"its hooks for the event {event} are not a list")
-        ours = [wanted[event]] if wanted and event in wanted else []
         others = [group for group in groups if not _is_our_group(group)]
-        events[event] = [*others, *ours] or (None if groups else [])
-    if client.flat and wanted:
-        content.setdefault("version", 1)
-    after = _merged(place, text, content, events)
-    return "" if after != text and _parsed(place, after).keys() == {"version"} else after
-
-
-def merge_rules(place: ClientFile, text: str, *, remove: bool) -> str:
-    """The text of a file of instructions with our block, or without it."""
-    head = _ALWAYS if place.path.suffix == ".mdc" else ""
-    others = _BLOCK.sub("\n", text)
-    is_empty = others.strip() in ("", head.strip())
-    if remove:
-        return "" if is_empty and others != text else others
-    return head + RULES if is_empty else f"{others.rstrip()}\n\n{RULES}"
+        events[event] = [*others, *([ours[event]] if event in ours else [])] or (None if groups else [])
+    return events
 
 
 def _is_our_group(group: object) -> bool:
@@ -266,54 +268,37 @@ def _is_our_group(group: object) -> bool:
     )
 
 
-def _member(content: Json, place: ClientFile) -> Json:
-    member = content.get(place.key, {})
-    if not isinstance(member, dict):
-        raise FileRefused(f"its member {place.key!r} is not an object")
-    return member
+def _with_block(place: ClientFile, text: str, *, remove: bool) -> str:
+    """The text of a file of instructions with our block, or without it."""
+    head = _ALWAYS if place.path.suffix == ".mdc" else ""
+    others = _BLOCK.sub("\n", text)
+    is_empty = others.strip() in ("", head.strip())
+    if remove:
+        return "" if is_empty and others != text else others
+    return head + RULES if is_empty else f"{others.rstrip()}\n\n{RULES}"
 
 
-def _merged(place: ClientFile, text: str, content: Json, changes: Mapping[str, object]) -> str:
-    """The text with these keys of the member; None removes one. A member that becomes empty is removed."""
-    before = _member(content, place)
-    member = {key: value for key, value in {**before, **changes}.items() if key not in changes or value is not None}
-    if member == before:
-        return text
-    after = {**content, place.key: member}
-    if not member:
-        del after[place.key]
-    if not after:
-        return ""
+def _written(place: ClientFile, text: str, content: Json, changes: Json) -> str:
+    """The content in the format of the file, and in the style of its text. In TOML only what changes is rewritten."""
     match place.path.suffix:
         case ".toml":
-            written = _toml(text, place.key, after.get(place.key))
+            file = tomlkit.parse(text)
+            member = file.setdefault(place.key, tomlkit.table(is_super_table=True))
+            for name, value in changes.items():
+                member.pop(name, None) if value is None else member.update({name: value})
+            if place.key not in content:
+                del file[place.key]
+            written = tomlkit.dumps(file)
+            # tomlkit adds a blank line before a table, which remains when the last table is deleted.
+            return written if text.endswith("\n\n") else f"{written.rstrip()}\n"
         case ".yaml":
             if any(_YAML_COMMENT.search(line) for line in text.splitlines()):
                 raise FileRefused("it has comments, which would be lost")
-            written = str(yaml.safe_dump(after, sort_keys=False, allow_unicode=True))
+            return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
         case _:
             indented = re.search(r"\n([ \t]+)", text)
             end = "" if text.strip() and not text.endswith("\n") else "\n"
-            written = json.dumps(after, indent=indented.group(1) if indented else 2, ensure_ascii=False) + end
-    if _parsed(place, written) != after:
-        raise FileRefused("it cannot be changed without changing something else")
-    return written
-
-
-def _toml(text: str, key: str, servers: Json | None) -> str:
-    """The text with only the changed servers rewritten; None removes the table."""
-    file = tomlkit.parse(text)
-    present = file.setdefault(key, tomlkit.table(is_super_table=True))
-    for name in {**present, **(servers or {})}:
-        if not servers or name not in servers:
-            del present[name]
-        elif present.get(name) != servers[name]:
-            present[name] = servers[name]
-    if servers is None:
-        del file[key]
-    written = tomlkit.dumps(file)
-    # tomlkit adds a blank line before a table, which remains when the last table is deleted.
-    return written if text.endswith("\n\n") else f"{written.rstrip()}\n"
+            return json.dumps(content, indent=indented.group(1) if indented else 2, ensure_ascii=False) + end
 
 
 def _parsed(place: ClientFile, text: str) -> Json:

@@ -9,14 +9,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from functools import partial
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from threading import Timer
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
-import msgspec
 from rich.markup import escape
 
 from remembrancer.commands import exit_codes
@@ -25,15 +24,12 @@ from remembrancer.commands.clients import (
     Client,
     ClientEnvironment,
     ClientFile,
+    ClientPart,
     ClientScope,
     FileRefused,
     client_named,
     clients,
-    make_entry,
-    make_groups,
-    merge_entry,
-    merge_hooks,
-    merge_rules,
+    merge,
     our_entries,
     own_command,
     read_text,
@@ -57,7 +53,9 @@ ANSWER_S: Final = 90.0
 """The time to wait for all answers of the check. Loading the libraries from a cold disk can take many seconds, which is
 no fault of the command."""
 STOP_S: Final = 10.0
-EXTRAS: Final = {"hooks": "hooks", "rules": "instruction file"}
+EXTRAS: Final[dict[ClientPart, str]] = {"hooks": "hooks", "rules": "instruction file"}
+SELF: Final = "remembrancer setup: "
+HOME: Final = "REMEMBRANCER_HOME"
 
 
 @command(
@@ -98,109 +96,89 @@ def setup(
         raise InvalidInput("no client was found on this machine: name one (see 'remembrancer setup --help')")
     if all(scope not in target.files for target in chosen):
         raise InvalidInput(f"{chosen[0].title} has no configuration for a project: leave out --project")
-    notes = []
-    if remove:
-        scopes: tuple[ClientScope, ...] = ("project",) if for_project else ("user", "project")
-        edits = [edit for target in chosen for place in scopes for edit in _edits(target, around, place, None, EXTRAS)]
-    else:
-        wanted = [what for what in EXTRAS if extras[what]]
-        edits = [edit for target in chosen for edit in _edits(target, around, scope, line, wanted)]
-        whose = "this project" if for_project else "all projects"
-        wants = [(known, part) for known in chosen for part in wanted]
-        lacking = [(known.title, EXTRAS[part]) for known, part in wants if scope not in getattr(known, part)]
-        reasons = [f"{title} has no {noun} that setup can write for {whose}" for title, noun in lacking]
-        notes = [f"remembrancer setup: {reason}: see docs/clients.md" for reason in reasons]
+    edits: list[FileEdit] = []
+    notes: list[str] = []
+    scopes: tuple[ClientScope, ...] = ("user", "project") if remove and not for_project else (scope,)
+    parts: list[ClientPart] = ["entry", *(part for part in EXTRAS if remove or extras[part])]
+    for known, where, part in product(chosen, scopes, parts):
+        if place := known.place(around, where, part):
+            edits.append(FileEdit(known, place, None if remove else line))
+        elif part in EXTRAS and not remove:
+            whose = "this project" if for_project else "all projects"
+            notes.append(
+                f"{SELF}{known.title} has no {EXTRAS[part]} that setup can write for {whose}: see docs/clients.md"
+            )
     if prints:
-        documents = [
-            {"client": edit.client.name, "path": str(edit.place.path), "text": edit.document} for edit in edits
-        ]
-        notes += [f"{edit.client.title}: {edit.place.path}" for edit in edits]
-        return Report({"documents": documents}, [unwrapped(edit.document) for edit in edits], notes=notes)
-    missing = [known.title for known in chosen if not remove and not known.is_found(around)]
-    notes += [f"remembrancer setup: {title} was not found on this machine: set up for later" for title in missing]
-    outcomes = [_carry_out(edit, "remove" if remove else "add") for edit in edits]
-    if remove:
-        outcomes = [outcome for outcome in outcomes if outcome.action != "nothing"]
-    works = not remove and any(outcome.action != "refuse" for outcome in outcomes)
-    took_s, fault = probe(line) if works and not no_check else (0.0, "")
-    status = exit_codes.FAILED if fault else exit_codes.OK
-    if any(outcome.action == "refuse" for outcome in outcomes):
-        status = exit_codes.REFUSED
-    if works:  # the command was tested in a home of its own
-        problems = read_configuration(os.environ, locate(os.environ).file).problems
-        notes += [f"remembrancer setup: no runtime can start until this is fixed: {problem}" for problem in problems]
-        status = exit_codes.CONFIGURATION if problems and status == exit_codes.OK else status
-    lines = _lines_of(outcomes)
-    command_line = escape(shlex.join(line))
-    if fault:
-        lines.append(styled(f"[red]![/red] {command_line} does not work: {escape(fault)}"))
-        lines.append("  run 'remembrancer doctor' to find the reason")
-    elif took_s:
-        lines.append(styled(f"[green]✓[/green] tested: {command_line} answers after {took_s:.1f} s"))
-    if works and not fault:
-        lines += _next_steps(outcomes, scope, with_hooks=extras["hooks"])
+        about = [(edit.client.name, str(edit.place.path), edit.merged("").rstrip()) for edit in edits]
+        documents = [{"client": name, "path": path, "text": text} for name, path, text in about]
+        notes += (f"{edit.client.title}: {edit.place.path}" for edit in edits)
+        return Report({"documents": documents}, [unwrapped(document["text"]) for document in documents], notes=notes)
+    notes += [
+        f"{SELF}{known.title} was not found on this machine: set up for later"
+        for known in chosen
+        if not remove and not known.is_found(around)
+    ]
+    outcomes = [outcome for edit in edits if (outcome := edit.carry_out())["action"] != "nothing" or not remove]
+    facts: dict[str, Any] = {"command": line, "clients": outcomes, "answered_after_s": None, "error": None}
+    lines: list[Line] = []
+    for outcome in outcomes:
+        mark = "[yellow]![/]" if outcome["action"] == "refuse" else "[green]✓[/]"
+        change = f"{client_named(outcome['client']).title}: {outcome['path']}: {outcome['said']}"
+        lines.append(styled(f"{mark} {escape(change)}"))
+        lines += [f"  Add this by hand:\n{outcome['paste']}"] if outcome["paste"] else []
+    actions = {outcome["action"] for outcome in outcomes}
+    status = exit_codes.REFUSED if "refuse" in actions else exit_codes.OK
     if remove:
         lines.append("Your memories are kept." if outcomes else "Its files have no entry for Remembrancer.")
-    if works and (offer := _offer_native_memories()):
-        lines.append(offer)
-    facts = {"command": line, "clients": outcomes, "answered_after_s": took_s or None, "error": fault or None}
+    elif actions - {"refuse"}:
+        took_s, fault = (0.0, "") if no_check else probe(line)
+        facts |= {"answered_after_s": took_s or None, "error": fault or None}
+        problems = read_configuration(os.environ, locate(os.environ).file).problems  # the test had a home of its own
+        notes += [f"{SELF}no runtime can start until this is fixed: {problem}" for problem in problems]
+        status = status or (exit_codes.FAILED if fault else exit_codes.CONFIGURATION if problems else exit_codes.OK)
+        command_line = escape(shlex.join(line))
+        if fault:
+            lines.append(styled(f"[red]![/red] {command_line} does not work: {escape(fault)}"))
+            lines.append("  run 'remembrancer doctor' to find the reason")
+        elif took_s:
+            lines.append(styled(f"[green]✓[/green] tested: {command_line} answers after {took_s:.1f} s"))
+        added = [outcome["client"] for outcome in outcomes if outcome["action"] == "add"]
+        if added and not fault:
+            lines += _next_steps([*map(client_named, dict.fromkeys(added))], scope, with_hooks=extras["hooks"])
+        lines += _offer_native_memories()
     return Report(facts, lines, status, notes)
 
 
-class SetupOutcome(msgspec.Struct, frozen=True):
-    """The outcome of one edit. `paste` is the text to add by hand if the edit was refused."""
-
-    client: str
-    scope: ClientScope
-    path: str
-    action: Literal["add", "remove", "nothing", "refuse"]
-    said: str
-    paste: str = ""
-
-
 class FileEdit(NamedTuple):
-    """The change of one client's file: a function from its text to a new one, or `FileRefused`."""
+    """The change of one client's file: it starts this command line, or (None) loses our part."""
 
     client: Client
     place: ClientFile
-    what: str
-    merge: Callable[[str], str]
+    line: tuple[str, ...] | None
 
-    @property
-    def document(self) -> str:
-        """The text of a file with only this edit."""
-        return self.merge("").rstrip()
+    def merged(self, text: str) -> str:
+        """The text after the change. Raises `FileRefused`."""
+        home = os.environ.get(HOME) if self.place.scope == "user" else None
+        environ = {HOME: str(Path(home).expanduser().absolute())} if home else {}
+        return merge(self.client, self.place, text, self.line, environ)
 
-
-def _edits(
-    client: Client, around: ClientEnvironment, scope: ClientScope, line: tuple[str, ...] | None, extras: Collection[str]
-) -> Iterator[FileEdit]:
-    """The edits of a client's files in a scope; without a command line, those that remove everything."""
-    home = os.environ.get("REMEMBRANCER_HOME") if scope == "user" else None
-    environ = {"REMEMBRANCER_HOME": str(Path(home).expanduser().absolute())} if home else {}
-    if place := client.place(around, scope):
-        entry = make_entry(client, line, environ) if line else None
-        yield FileEdit(client, place, "entry", partial(merge_entry, client, place, wanted=entry))
-    if "hooks" in extras and (place := client.place(around, scope, "hooks")):
-        groups = make_groups(client, line[:-1], environ) if line else None
-        yield FileEdit(client, place, "hooks", partial(merge_hooks, client, place, wanted=groups))
-    if "rules" in extras and (place := client.place(around, scope, "rules")):
-        yield FileEdit(client, place, "instructions", partial(merge_rules, place, remove=line is None))
-
-
-def _carry_out(edit: FileEdit, action: Literal["add", "remove"]) -> SetupOutcome:
-    """Change the file, or report why that cannot be done safely."""
-    client, place, what, merge = edit
-    about = (client.name, place.scope, str(place.path))
-    try:
-        before = read_text(place.path)
-        after = merge(before)
-        if after == before:
-            return SetupOutcome(*about, "nothing", f"{what}: nothing to do")
-        write_text(place, after)
-    except FileRefused as error:
-        return SetupOutcome(*about, "refuse", f"unchanged: {error}", edit.document if action == "add" else "")
-    return SetupOutcome(*about, action, f"{what} {'added' if action == 'add' else 'removed'}")
+    def carry_out(self) -> dict[str, str]:
+        """Change the file, or find out why that cannot be done safely. Returns the outcome as `--json` prints it:
+        `action` is `add`, `remove`, `nothing` or `refuse`, and `paste` the text to add by hand if it was refused."""
+        place, paste = self.place, ""
+        what = "instructions" if place.part == "rules" else place.part
+        action, said = ("remove", f"{what} removed") if self.line is None else ("add", f"{what} added")
+        try:
+            before = read_text(place.path)
+            after = self.merged(before)
+            if after == before:
+                action, said = "nothing", f"{what}: nothing to do"
+            else:
+                write_text(place, after)
+        except FileRefused as error:
+            action, said, paste = "refuse", f"unchanged: {error}", self.merged("").rstrip()
+        about = {"client": self.client.name, "scope": place.scope, "path": str(place.path)}
+        return {**about, "action": action, "said": said, "paste": paste}
 
 
 def _overview(around: ClientEnvironment, scope: ClientScope, line: tuple[str, ...]) -> Report:
@@ -224,22 +202,7 @@ def _overview(around: ClientEnvironment, scope: ClientScope, line: tuple[str, ..
     return Report({"command": line, "clients": rows}, lines)
 
 
-def _lines_of(outcomes: Sequence[SetupOutcome]) -> list[Line]:
-    """The changes."""
-    lines: list[Line] = []
-    for outcome in outcomes:
-        mark = "[yellow]![/]" if outcome.action == "refuse" else "[green]✓[/]"
-        change = f"{client_named(outcome.client).title}: {outcome.path}: {outcome.said}"
-        lines.append(styled(f"{mark} {escape(change)}"))
-        if outcome.paste:
-            lines.append(f"  Add this by hand:\n{outcome.paste}")
-    return lines
-
-
-def _next_steps(outcomes: Sequence[SetupOutcome], scope: ClientScope, *, with_hooks: bool) -> list[Line]:
-    done = [client_named(name) for name in dict.fromkeys(each.client for each in outcomes if each.action == "add")]
-    if not done:
-        return []
+def _next_steps(done: Sequence[Client], scope: ClientScope, *, with_hooks: bool) -> list[Line]:
     lines: list[Line] = ["Next:", *(f"  {client.title}: {client.restart}" for client in done)]
     if hooked := [client.name for client in done if scope in client.hooks and not with_hooks]:
         again = f"remembrancer setup {hooked[0]} --hooks{' --project' if scope == 'project' else ''}"
@@ -249,17 +212,17 @@ def _next_steps(outcomes: Sequence[SetupOutcome], scope: ClientScope, *, with_ho
     return [*lines, "  then tell the assistant: remember that I prefer short answers"]
 
 
-def _offer_native_memories() -> str:
+def _offer_native_memories() -> list[Line]:
     """Let searches read the assistants' own memories if a person says yes; where nobody can be asked, say how."""
     home = locate(os.environ)
     folders = native_files()
     if not folders or read_configuration(os.environ, home.file).settings.native_memories:
-        return ""
+        return []
     files = ", ".join(f"{client} {number}" for client, number in folders.items())
     question = f"Your assistants keep memory files of their own ({files}). Should searches read them, too?"
     if not sys.stdin.isatty():
-        return f"{question} 'remembrancer config --set native_memories=true'"
-    return write_setting(home, "native_memories=true") if click.confirm(question, err=True) else ""
+        return [f"{question} 'remembrancer config --set native_memories=true'"]
+    return [write_setting(home, "native_memories=true")] if click.confirm(question, err=True) else []
 
 
 # --- checking the command ---

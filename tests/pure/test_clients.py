@@ -18,11 +18,7 @@ from remembrancer.commands.clients import (
     client_named,
     clients,
     is_our_command,
-    make_entry,
-    make_groups,
-    merge_entry,
-    merge_hooks,
-    merge_rules,
+    merge,
     own_command,
     read_text,
     write_text,
@@ -49,12 +45,12 @@ def around(platform: str = "linux", **environ: str) -> ClientEnvironment:
 
 def added(text: str, client: str = "cursor", **environ: str) -> str:
     known = client_named(client)
-    return merge_entry(known, known.places(around())[-1], text, make_entry(known, COMMAND, environ))
+    return merge(known, known.places(around())[-1], text, COMMAND, environ)
 
 
 def removed(text: str, client: str = "cursor") -> str:
     known = client_named(client)
-    return merge_entry(known, known.places(around())[-1], text, None)
+    return merge(known, known.places(around())[-1], text, None, {})
 
 
 # --- where and how ---
@@ -102,8 +98,7 @@ def test_an_entry_changes_nothing_else_and_its_removal_leaves_the_rest(
         with pytest.raises(FileRefused):
             added(text)
         return
-    entry = make_entry(client_named("cursor"), COMMAND, {})
-    with_entry = {**whole, "mcpServers": {**servers, "remembrancer": entry}}
+    with_entry = {**whole, "mcpServers": {**servers, "remembrancer": {"type": "stdio", **ENTRY}}}
     assert json.dumps(json.loads(added(text))) == json.dumps(with_entry)  # the order of the keys, too
     rest = {name: value for name, value in whole.items() if name != "mcpServers" or servers}
     assert json.dumps(json.loads(removed(added(text)))) == json.dumps(rest)
@@ -123,7 +118,7 @@ def test_a_file_that_begins_with_a_byte_order_mark_is_read_and_a_symbolic_link_s
     target.write_bytes(b'\xef\xbb\xbf{"servers": {"a": 1}}')
     link.symlink_to(target)
     assert read_text(link) == '{"servers": {"a": 1}}'
-    write_text(ClientFile("user", link, "servers"), '{"servers": {}}')
+    write_text(ClientFile("user", "entry", link), '{"servers": {}}')
     assert (link.is_symlink(), target.read_text()) == (True, '{"servers": {}}')
 
 
@@ -151,14 +146,12 @@ def test_another_entry_of_our_name_is_neither_replaced_nor_removed(present: obje
 @pytest.mark.parametrize("client", clients(), ids=lambda client: client.name)
 def test_every_client_is_set_up_once_and_left_as_it_was(client: Client) -> None:
     for place in client.places(around()):
-        wanted = make_entry(client, COMMAND, {"A": "b"})
-        text = merge_entry(client, place, "", wanted)
-        assert merge_entry(client, place, text, wanted) == text
-        more = make_entry(client, COMMAND, {"A": "b", "C": "d"})
-        extended = merge_entry(client, place, text, more)
-        assert extended == merge_entry(client, place, "", more)
-        assert merge_entry(client, place, extended, wanted) == extended
-        assert merge_entry(client, place, text, None) == ""
+        text = merge(client, place, "", COMMAND, {"A": "b"})
+        assert merge(client, place, text, COMMAND, {"A": "b"}) == text
+        extended = merge(client, place, text, COMMAND, {"A": "b", "C": "d"})
+        assert extended == merge(client, place, "", COMMAND, {"A": "b", "C": "d"})
+        assert merge(client, place, extended, COMMAND, {"A": "b"}) == extended
+        assert merge(client, place, text, None, {}) == ""
 
 
 def test_a_file_of_goose_keeps_its_other_extensions() -> None:
@@ -171,9 +164,10 @@ def test_a_file_of_goose_keeps_its_other_extensions() -> None:
 
 
 def instructions(name: str, text: str, *, remove: bool = False) -> str:
-    place = client_named(name).place(around(), "project", "rules")
+    client = client_named(name)
+    place = client.place(around(), "project", "rules")
     assert place is not None
-    return merge_rules(place, text, remove=remove)
+    return merge(client, place, text, None if remove else COMMAND, {})
 
 
 @pytest.mark.parametrize("before", ["", "# Rules\n\nBe brief.\n", "Be brief.", "a\n\n\n"])
@@ -224,21 +218,19 @@ def test_a_removed_entry_leaves_no_trace_at_the_end_of_a_file(client: str, text:
 
 @given(st.dictionaries(st.text(max_size=6), st.text(max_size=8), max_size=3))
 def test_any_variable_reaches_codex(environ: dict[str, str]) -> None:
-    known = client_named("codex")
-    wanted = make_entry(known, COMMAND, environ)
-    text = merge_entry(known, known.places(around())[-1], "model = 1 # mine", wanted)
-    assert tomllib.loads(text)["mcp_servers"]["remembrancer"] == wanted
+    wanted = {**ENTRY, **({"env": environ} if environ else {})}
+    assert tomllib.loads(added("model = 1 # mine", "codex", **environ))["mcp_servers"]["remembrancer"] == wanted
 
 
 # --- Hooks in a client's settings: ours are there once, and nobody else's are touched.
 CLAUDE = client_named("claude-code")
-PLACE = ClientFile("project", Path("/src/app/.claude/settings.json"), "hooks")
-RUN = ("/opt/my tools/remembrancer",)
+PLACE = ClientFile("project", "hooks", Path("/src/app/.claude/settings.json"), "hooks")
+RUN = "/opt/my tools/remembrancer"
 OTHERS = {"matcher": "Bash", "hooks": [{"type": "command", "command": "lint --all"}]}
 
 
-def with_hooks(text: str, *command: str, **environ: str) -> str:
-    return merge_hooks(CLAUDE, PLACE, text, make_groups(CLAUDE, command or RUN, environ))
+def with_hooks(text: str, program: str = RUN, **environ: str) -> str:
+    return merge(CLAUDE, PLACE, text, (program, "mcp"), environ)
 
 
 def test_a_new_file_of_the_project_or_the_user_has_a_command_for_every_event() -> None:
@@ -264,15 +256,14 @@ def test_each_client_gets_its_hooks_and_loses_them(name: str, event: str, matche
     client = client_named(name)
     place = client.place(around(), "user", "hooks")
     assert place is not None
-    wanted = make_groups(client, ("/r/remembrancer",), {})
-    command = f"/r/remembrancer hook {event} {name}"
+    text = merge(client, place, '{"mine": 1}', COMMAND, {})
+    command = f"{COMMAND[0]} hook {event} {name}"
     typed = {"type": "command", "command": command}
-    assert wanted[event] == ({"command": command} if matcher is None else {**matcher, "hooks": [typed]})
-    assert {EVENTS_BY_NAME[each] for each in wanted} == set(client.events)
-    text = merge_hooks(client, place, '{"mine": 1}', wanted)
-    assert json.loads(text)["hooks"][event] == [wanted[event]]
-    assert "hooks" not in json.loads(merge_hooks(client, place, text, None))
-    assert merge_hooks(client, place, merge_hooks(client, place, "", wanted), None) == ""
+    hooks = json.loads(text)["hooks"]
+    assert hooks[event] == [{"command": command} if matcher is None else {**matcher, "hooks": [typed]}]
+    assert {EVENTS_BY_NAME[each] for each in hooks} == set(client.events)
+    assert json.loads(merge(client, place, text, None, {})).keys() == json.loads(text).keys() - {"hooks"}
+    assert merge(client, place, merge(client, place, "", COMMAND, {}), None, {}) == ""
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"hooks": []}', '{"hooks": {"Stop": {}}}', '// x\n{"hooks": {}}'])
@@ -282,7 +273,7 @@ def test_settings_that_cannot_be_changed_safely_are_refused(text: str) -> None:
 
 
 def test_a_command_of_ours_is_known_by_what_it_runs_and_has_its_home() -> None:
-    command = make_groups(CLAUDE, RUN, {"REMEMBRANCER_HOME": "/my home"})["Stop"]["hooks"][0]["command"]
+    command = json.loads(with_hooks("", REMEMBRANCER_HOME="/my home"))["hooks"]["Stop"][0]["hooks"][0]["command"]
     assert command == "REMEMBRANCER_HOME='/my home' '/opt/my tools/remembrancer' hook Stop"
     for ours in (command, "/x/python -P -m remembrancer hook Stop"):
         assert is_our_command(ours)
