@@ -20,7 +20,7 @@ from typing import Final
 
 from bench.client import Json, StdioClient
 from bench.harness import Figure, Runtime, answered, drained, play_in_projects, print_figures, wait_until
-from remembrancer.commands.hook import DEFAULT_TOKENS, question
+from remembrancer.commands.hook import LONGEST_TASK, SECTIONS_OF_A_PROMPT
 from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.kinds import KINDS
 
@@ -72,8 +72,8 @@ async def play(running: Runtime, directory: Path, data: Path) -> list[Played]:
     played = []
     for prompt, needs in prompts:
         async with running.client(directory) as client:
-            later = question(prompt, DEFAULT_TOKENS, [], is_first=False, is_again=False)
-            context = await client.call("get_memory_context", **later)
+            later = {"task_description": prompt[:LONGEST_TASK], "sections": SECTIONS_OF_A_PROMPT, "unseen": True}
+            context = await client.call("get_memory_context", detail=True, given=[], **later)
             answer = await answered(client, "recall_memories", query=prompt)
         given = tuple(map(named, context["memory_ids"]))
         recalled = {named(each["id"]): " ".join(each["content"].split()) for each in answer["memories"]}

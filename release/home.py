@@ -16,12 +16,11 @@ from typing import Any, Final
 from bench.client import StdioClient
 from bench.harness import Runtime, runtime
 from remembrancer import __version__
-from remembrancer.actors.bridge.places import find_places
 from remembrancer.actors.gateway.write_queue import QueueFile, queued_row
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.shared_lane import SharedLane
-from remembrancer.commands.hook import Session
+from remembrancer.commands.hook import Hook
 from remembrancer.config.project import project_of
 from remembrancer.protocol.errors import Failure
 from remembrancer.protocol.ids import derive_memory_id
@@ -169,8 +168,10 @@ def _leave_waiting(home: Path) -> None:
         queue.append(queued_row(each, project.id, now))
     queue.settle((), {refused.operation_id: Failure("invalid_input", "it was too late")}, now)
     queue.close()
-    places = find_places({"REMEMBRANCER_HOME": str(home)})
-    Session(places, {}, "claude-code", "wednesday", PROJECT, 0.0).leave("UserPromptSubmit", {"prompt": PROMPTED})
+    given = {"session_id": "wednesday", "prompt": PROMPTED}
+    hook = Hook("UserPromptSubmit", "claude-code", given, {"REMEMBRANCER_HOME": str(home)}, 0.0)
+    hook.directory = PROJECT
+    hook.record()
     shutil.rmtree(home / "hooks" / "running", ignore_errors=True)
 
 

@@ -170,7 +170,7 @@ def instructions(name: str, text: str, *, remove: bool = False) -> str:
     return merge(client, place, text, None if remove else COMMAND, {})
 
 
-@pytest.mark.parametrize("before", ["", "# Rules\n\nBe brief.\n", "Be brief.", "a\n\n\n"])
+@pytest.mark.parametrize("before", ["", "\n", "# Rules\n\nBe brief.\n", "Be brief.", "a\n\n\n"])
 @pytest.mark.parametrize("name", ["codex", "cursor"])
 def test_instructions_get_a_block_once_and_lose_it_again(name: str, before: str) -> None:
     after = instructions(name, before)
@@ -260,6 +260,7 @@ def test_each_client_gets_its_hooks_and_loses_them(name: str, event: str, matche
     command = f"{COMMAND[0]} hook {event} {name}"
     typed = {"type": "command", "command": command}
     hooks = json.loads(text)["hooks"]
+    assert json.loads(text).get("version") == (1 if client.flat else None)
     assert hooks[event] == [{"command": command} if matcher is None else {**matcher, "hooks": [typed]}]
     assert {EVENTS_BY_NAME[each] for each in hooks} == set(client.events)
     assert json.loads(merge(client, place, text, None, {})).keys() == json.loads(text).keys() - {"hooks"}
