@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from remembrancer.actors.store.records.memory_rows import OF_RUN, of_import
-from remembrancer.actors.store.records.rules import next_undo
+from remembrancer.actors.store.records.rules import next_undos
 from remembrancer.actors.store.records.space import APART, shown_to
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
 from remembrancer.actors.store.records.sqlite_file import decode_names
@@ -167,8 +167,8 @@ def undo_forgets(space: SqliteEdits, memory_id: str, session_id: str) -> bool:
     memory = space.memory(memory_id)
     with suppress(InvalidInput):  # it would be refused
         if memory is not None and not memory.now.forgotten:
-            found = next_undo(space, memory, space.history(memory_id), session_id)
-            return found.last is not None and found.after.forgotten and "previous_scope" not in found.last.details
+            first, *_ = next_undos(space, memory, space.history(memory_id), session_id)
+            return first.after.forgotten and "previous_scope" not in first.last.details
     return False
 
 

@@ -31,12 +31,29 @@ def snapshot_of(memory: PortableMemory) -> MemoryVersion:
     return MemoryVersion(**fields, forgotten=memory.forgotten_at is not None)
 
 
-def step_of(memory_id: str, before: MemoryVersion, change: PromoteMemory, at: float, project: str | None) -> ChainLink:
-    """The entry that a promotion adds to a memory's promotion chain. `project` is the one that the memory leaves."""
+def log_step(
+    writer: Writer, memory_id: str, before: MemoryVersion, project: str | None = None, merged_into: str | None = None
+) -> ChainLink:
+    """Log the promotion of a memory, which may be merged into another one, and return the step that it adds to the
+    promotion chain. `project` is the one that the memory leaves."""
+    change = _promotion(writer)
+    writer.log_promotion(
+        LogPromotion(
+            memory_id=memory_id,
+            kind=before.kind or kind_of_type(before.type),
+            from_scope=before.scope,
+            to_scope=change.target_scope,
+            reason=change.why,
+            source_session=before.session_id,
+            score=change.score,
+            merged_into=merged_into,
+        )
+    )
     return ChainLink(
         scope=before.scope,
         memory_id=memory_id,
-        promoted_at=at,
+        promoted_at=writer.at,
+        action="merged" if merged_into else "promoted",
         session_id=before.session_id or None,
         source_project=project,
         score=change.score,
@@ -44,29 +61,14 @@ def step_of(memory_id: str, before: MemoryVersion, change: PromoteMemory, at: fl
     )
 
 
-def log_entry(memory_id: str, before: MemoryVersion, change: PromoteMemory) -> LogPromotion:
-    return LogPromotion(
-        memory_id=memory_id,
-        kind=before.kind or kind_of_type(before.type),
-        from_scope=before.scope,
-        to_scope=change.target_scope,
-        reason=change.why,
-        source_session=before.session_id,
-        score=change.score,
-    )
-
-
 def join_promoted(
-    writer: Writer, known: Memory, again: StoreMemory, before: MemoryVersion, change: PromoteMemory, project: str | None
+    writer: Writer, known: Memory, again: StoreMemory, before: MemoryVersion, project: str | None = None
 ) -> None:
     """Merge a promoted memory into the one with the same text in the broader scope. `project` is the project that it
     leaves."""
-    step = msgspec.structs.replace(step_of(again.memory_id, before, change, writer.at, project), action="merged")
-    chain = (*known.promotion_chain, step)
+    chain = (*known.promotion_chain, log_step(writer, again.memory_id, before, project, known.id))
     reason = f"{again.memory_id} was merged into it"
     writer.revise(known, joined(known.now, again), "merged", chain=chain, reason=reason)
-    entry = log_entry(again.memory_id, before, change)
-    writer.log_promotion(msgspec.structs.replace(entry, merged_into=known.id))
 
 
 # --- Proposals and observations.
@@ -179,28 +181,27 @@ def receive_move(writer: Writer, memory: PortableMemory, proposal: Sequence[obje
     change, present = _promotion(writer), writer.space.memory(memory.id)
     if present is not None and present.id == memory.id:
         raise InvalidInput(f"a memory with the id {memory.id} already exists", field="memory_id")
-    before, project = snapshot_of(memory), writer.operation.project.id
-    is_taken_back = memory.scope == "user"
-    came_from = project if change.target_scope == "user" else None
+    before, is_taken_back = snapshot_of(memory), memory.scope == "user"
+    came_from = writer.operation.project.id if change.target_scope == "user" else None
     again = restating(memory.id, memory, memory.created_at, change.target_scope)
-    if present is None and not is_taken_back and (known := writer.known_as(again)) is not None:
-        join_promoted(writer, known, again, before, change, came_from)
+    known = writer.known_as(again) if present is None and not is_taken_back else None
+    if came_from is not None:
+        note_pattern(writer, NotePattern(memory.id if known is None else known.id, came_from))
+    if known is not None:
+        join_promoted(writer, known, again, before, came_from)
         writer.space.add_alias(memory.id, known.id)
-        if came_from is not None:
-            note_pattern(writer, NotePattern(known.id, project))
         return PromotedResult(memory.id, memory.scope, known.id)
     if is_taken_back:
         chain = memory.promotion_chain
         steps = [place for place, step in enumerate(chain) if (step.action, step.scope) == ("promoted", "project")]
         chain = tuple(step for place, step in enumerate(chain) if place not in steps[-1:])
     else:
-        chain = (*memory.promotion_chain, step_of(memory.id, before, change, writer.at, came_from))
-    at = max(writer.at, memory.updated_at)
+        chain = (*memory.promotion_chain, log_step(writer, memory.id, before, came_from))
     moved = msgspec.structs.replace(
         memory,
         scope=change.target_scope,
         version=memory.version + 1,
-        updated_at=at,
+        updated_at=max(writer.at, memory.updated_at),
         links=(),
         promotion_chain=chain,
         source_project=came_from,
@@ -209,20 +210,17 @@ def receive_move(writer: Writer, memory: PortableMemory, proposal: Sequence[obje
         moved.version,
         "taken back" if is_taken_back else "promoted",
         snapshot_of(moved),
-        at,
+        moved.updated_at,
         fields=("scope",),
         previous_scope=memory.scope,
         reason=change.reason,
         score=None if is_taken_back else change.score,
         proposal=proposal,
     )
-    writer.space.insert(msgspec.structs.replace(moved, history=(*memory.history, entry)), at, comes_whole=True)
+    moved = msgspec.structs.replace(moved, history=(*memory.history, entry))
+    writer.space.insert(moved, moved.updated_at, comes_whole=True)
     if is_taken_back:
         _propose_as_before(writer, memory, change)
-    else:
-        writer.log_promotion(log_entry(memory.id, before, change))
-    if came_from is not None:
-        note_pattern(writer, NotePattern(memory.id, project))
     writer.note_active()
     return PromotedResult(moved.id, memory.scope)
 

@@ -5,7 +5,7 @@ space on every host of a shared lane (where a session's limit is checked beforeh
 writes anything.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple, get_type_hints
 
 import msgspec
@@ -13,11 +13,10 @@ import msgspec
 from remembrancer.actors.store.records.memory_rows import RELATED
 from remembrancer.actors.store.records.moves import (
     join_promoted,
-    log_entry,
+    log_step,
     propose_again,
     refuse_proposal,
     snapshot_of,
-    step_of,
 )
 from remembrancer.actors.store.records.run_rules import CHANGED_SINCE, apply_run, begin_run, undo_run
 from remembrancer.actors.store.records.sessions import session_record_of
@@ -99,16 +98,17 @@ def apply_rule(writer: Writer) -> Result:
     if type(change) not in RULES:
         raise InvalidInput(f"a {type(change).__name__} does not change records")
     result = RULES[type(change)](writer, change)
-    if isinstance(change, BY_A_SESSION):
+    used = _used_by(change)
+    if used is not None:
         writer.note_active()
-        if used := used_by(change):
-            writer.space.note_use(used, writer.operation.session_id)
+        writer.space.note_use(used, writer.operation.session_id)
     return result
 
 
-def used_by(change: Change) -> tuple[str, ...]:
-    """The memories that a change uses: the changed one, and those that it links. Hiding a memory does not count as
-    use."""
+def _used_by(change: Change) -> tuple[str, ...] | None:
+    """The memories that a session uses with a change: the changed one, and those that it links. Hiding a memory does
+    not count as use. None if the change does not make the session of its operation active, which may differ from the
+    memory's."""
     match change:
         case StoreMemory():
             return change.related
@@ -116,10 +116,12 @@ def used_by(change: Change) -> tuple[str, ...]:
             return (change.memory_id, *(link.target for link in change.add_links), *(change.related or ()))
         case TagMemory() | RestoreMemory() | UndoChange():
             return (change.memory_id,)
-        case InvalidateMemory(replaced_by=str(newer)):
-            return (newer,)
-        case _:
+        case InvalidateMemory(replaced_by=newer):
+            return () if newer is None else (newer,)
+        case ForgetMemory() | PromoteMemory():
             return ()
+        case _:
+            return None
 
 
 # --- Storing memories.
@@ -134,12 +136,10 @@ def _store(writer: Writer, change: StoreMemory) -> Result:
     wanted = [LinkRef(SUPERSEDES, memory_id) for memory_id in replaced]
     links = _targets(writer, change.memory_id, wanted, "supersedes", change.scope)
     known = writer.known_as(change)
-    restated: Memory | None = None
     doubts = [] if known is None else _doubts_about(writer, known)
-    if known is not None and doubts:
-        links.append((LinkRef(SUPERSEDES, known.id), known))
-        known, restated = None, known
-    if known is None:
+    if known is not None and not doubts:
+        result = _store_again(writer, change, known)
+    else:
         if writer.session_limit is not None:
             check_session_limit(writer, change, writer.session_limit)
         fields = change.fields() | {
@@ -147,15 +147,14 @@ def _store(writer: Writer, change: StoreMemory) -> Result:
             "kind": change.kind or kind_of_type(change.type),
         }
         first = MemoryVersion(**fields)
-        if restated is not None:
+        if known is not None:
+            links.append((LinkRef(SUPERSEDES, known.id), known))
             own = {name: getattr(first, name) for name in ("session_id", "occurred_at", "status")}
-            first = msgspec.structs.replace(joined(restated.now, change), **own)
+            first = msgspec.structs.replace(joined(known.now, change), **own)
         writer.insert(change.memory_id, first)
         for strength, other in doubts:  # of that pair, the restated text is now the newer one
             writer.space.put_link(change.memory_id, other.id, CONTRADICTS, strength, writer.at)
         result = StoredResult(change.memory_id, change.scope, len(first.related_entities))
-    else:
-        result = _store_again(writer, change, known)
     if links or change.related:
         made = writer.memory(result.memory_id)
         _add_links(writer, made, [link for link in links if link[1].id != made.id])
@@ -199,11 +198,10 @@ def _import(writer: Writer, change: ImportMemory) -> Result:
     present = writer.space.memory(memory.id)
     if present is not None and present.id == memory.id:
         is_undone = present.now.forgotten_reason == IMPORT_UNDONE and memory.forgotten_at is None
-        if change.run_id is None or not is_undone:
-            return ImportedResult(memory.id)
-        after = msgspec.structs.replace(present.now, forgotten=False, forgotten_reason=None)
-        writer.revise(present, after, RESTORED, imported=change.run_id)
-        begin_run(writer, change.run_id, IMPORT, SHELL_SESSION)
+        if change.run_id is not None and is_undone:
+            after = msgspec.structs.replace(present.now, forgotten=False, forgotten_reason=None)
+            writer.revise(present, after, RESTORED, imported=change.run_id)
+            begin_run(writer, change.run_id, IMPORT, SHELL_SESSION)
         return ImportedResult(memory.id)
     if change.joins_same and memory.forgotten_at is None:
         again = restating(memory.id, memory, memory.created_at, memory.scope)
@@ -236,7 +234,7 @@ def _update(writer: Writer, change: UpdateMemory) -> UpdatedResult:
     made = writer.revise(
         memory, after, "updated", reason=change.reason, superseded_by=_valid_again(writer, memory, after)
     )
-    unlinked = _remove_links(writer, memory, to_remove)
+    unlinked = [link for link, target in to_remove if _remove_link(writer, memory.id, target.id, link.relation)]
     relinked = _add_links(writer, memory, to_add, change.reason)
     missing: tuple[str, ...] = ()
     if change.related is not None:
@@ -274,25 +272,13 @@ def _restore(writer: Writer, change: RestoreMemory) -> RestoredResult:
     """Restore a forgotten memory, or return to an earlier version. If the memory is neither forgotten nor invalidated,
     undo its replacement by another, and renew a refused proposal to promote it to the user."""
     memory = writer.memory(change.memory_id)
-    is_whole = not memory.now.forgotten and memory.now.invalid_reason is None
-    if change.version is None and is_whole:
-        replacing = _replacing(writer, memory)
-        is_replaced = any(link.relation == SUPERSEDES for link, _ in replacing)
-        for link, newer in replacing:
-            _remove_links(writer, newer, [(LinkRef(SUPERSEDES, memory.id), memory)])
-            if link.relation == CONTRADICTS and not is_replaced:  # else nobody has decided about that pair
-                _add_links(writer, newer, [(LinkRef(RELATED, memory.id), memory)])
-        proposed_again = propose_again(writer, memory.id)
-        if replacing or proposed_again:
-            version = writer.memory(memory.id).version
-            fields = ("valid_until",) if version > memory.version else ()
-            return RestoredResult(memory.id, version, fields, proposed_again=proposed_again)
     if change.version is None and memory.now.forgotten:
         after = msgspec.structs.replace(memory.now, forgotten=False, forgotten_reason=None)
     elif change.version is None and memory.now.invalid_reason is not None:
-        after = msgspec.structs.replace(
-            memory.now, valid_until=_valid_until_before(writer, memory.id), invalid_reason=None
-        )
+        until = _valid_until_before(writer, memory.id)
+        after = msgspec.structs.replace(memory.now, valid_until=until, invalid_reason=None)
+    elif change.version is None and (result := _hold_again(writer, memory)) is not None:
+        return result
     else:
         after = reverted(memory.now, _earlier(writer, memory, change.version))
     made = writer.revise(
@@ -304,6 +290,22 @@ def _restore(writer: Writer, change: RestoreMemory) -> RestoredResult:
         superseded_by=_valid_again(writer, memory, after),
     )
     return RestoredResult(memory.id, made.version, made.fields)
+
+
+def _hold_again(writer: Writer, memory: Memory) -> RestoredResult | None:
+    """Undo the replacement of a memory, and renew its refused proposal. None if there is neither."""
+    replacing = _replacing(writer, memory)
+    is_replaced = any(link.relation == SUPERSEDES for link, _ in replacing)
+    for _, newer in replacing:
+        _remove_link(writer, newer.id, memory.id, SUPERSEDES)
+        if not is_replaced:  # else nobody has decided about a pair that is in doubt
+            _add_links(writer, newer, [(LinkRef(RELATED, memory.id), memory)])
+    proposed_again = propose_again(writer, memory.id)
+    if not (replacing or proposed_again):
+        return None
+    version = writer.memory(memory.id).version
+    fields = ("valid_until",) if version > memory.version else ()
+    return RestoredResult(memory.id, version, fields, proposed_again=proposed_again)
 
 
 def _replacing(writer: Writer, memory: Memory) -> list[tuple[Link, Memory]]:
@@ -329,40 +331,51 @@ def _doubts_about(writer: Writer, memory: Memory) -> list[tuple[float, Memory]]:
     ]
 
 
-class NextUndo(NamedTuple):
-    """The change that an undo takes back: `last`, the last change of the memory still in effect (None: there is none).
-    The memory becomes `after`, and the changes in `replaced`, made by the same operation, are taken back with it."""
+class Undo(NamedTuple):
+    """A change to undo: `last`, the last one of the memory that is still in effect. The memory becomes `after`."""
 
     memory: Memory
-    last: HistoryEntry | None
+    last: HistoryEntry
     after: MemoryVersion
-    replaced: tuple["NextUndo", ...] = ()
 
 
-def next_undo(space: SqliteEdits, memory: Memory, history: Sequence[HistoryEntry], session_id: str | None) -> NextUndo:
-    """The change that an undo of a memory with this history takes back: its last one, or a later replacement of another
-    memory by it. A memory without an earlier version is forgotten. Raises `InvalidInput` if the replaced memory has
-    been changed since, or the previous version is no longer kept."""
+def next_undos(
+    space: SqliteEdits, memory: Memory, history: Sequence[HistoryEntry], session_id: str | None
+) -> list[Undo]:
+    """The changes that an undo of a memory with this history takes back: a later replacement of another memory by it,
+    or else its last change, and the replacements by the same operation. Memories that the session cannot see stay
+    replaced.
+
+    Raises `InvalidInput` if there is no change, a replaced memory has been changed since, or the previous version is no
+    longer kept.
+    """
     changes = standing(history)
     if not changes:
-        return NextUndo(memory, None, memory.now)
-    last = changes[-1]
+        raise InvalidInput(f"there is nothing more to undo: {memory.id} is forgotten", remedy="restore_memory")
     together = []
-    for old, old_history in _replaced_since(space, memory.id, session_id, last):
-        found = _without_last(old, old_history)
-        if found.last is None or found.last.operation_id != last.operation_id:
-            return found
-        together.append(found)
-    return _without_last(memory, history)._replace(replaced=tuple(together))
+    for link in space.links(memory.id):
+        old = space.memory(link.target) if (link.source, link.relation) == (memory.id, SUPERSEDES) else None
+        if old is None or not is_visible(old.now, session_id):
+            continue
+        old_history = space.history(old.id)
+        by_it = [each for each in standing(old_history) if each.details.get("by") == memory.id]
+        if by_it and by_it[-1].changed_at >= changes[-1].changed_at:
+            undo = _undo_of(old, old_history)
+            if undo.last is not by_it[-1]:
+                raise InvalidInput(f"it replaced {old.id}, which {CHANGED_SINCE}: undo that first")
+            if undo.last.operation_id != changes[-1].operation_id:
+                return [undo]
+            together.append(undo)
+    return [_undo_of(memory, history), *together]
 
 
-def _without_last(memory: Memory, history: Sequence[HistoryEntry]) -> NextUndo:
-    """The last change in a history that is still in effect, and the memory without it."""
+def _undo_of(memory: Memory, history: Sequence[HistoryEntry]) -> Undo:
+    """Undo the last change in a history that is still in effect. A memory without an earlier version is forgotten."""
     last = standing(history)[-1]
     before = {entry.version: entry.record for entry in history if entry.version < last.version}
     if before and last.version - 1 not in before:
         raise InvalidInput(f"version {last.version - 1} of {memory.id} is no longer kept", remedy="restore_memory")
-    return NextUndo(memory, last, taken_back(memory.now, before.get(last.version - 1), STORING_UNDONE))
+    return Undo(memory, last, taken_back(memory.now, before.get(last.version - 1), STORING_UNDONE))
 
 
 def _undo_change(writer: Writer, change: UndoChange) -> RestoredResult:
@@ -373,21 +386,17 @@ def _undo_change(writer: Writer, change: UndoChange) -> RestoredResult:
     if change.version not in (None, asked.version):
         raise InvalidInput(f"{asked.id} {CHANGED_SINCE}", field="version")
     history = writer.space.history(asked.id)
-    found = next_undo(writer.space, asked, history, writer.operation.session_id)
-    if found.memory.id != asked.id:
+    undos = next_undos(writer.space, asked, history, writer.operation.session_id)
+    if undos[0].memory.id != asked.id:
         # A new version, so that a second click is refused.
         writer.revise(asked, asked.now, UNDONE, chain=asked.promotion_chain, undid=SUPERSEDED, as_of=asked.version)
-    result = _take_back(writer, found)
-    for each in found.replaced:
-        _take_back(writer, each)
-    return msgspec.structs.replace(result, valid_again=tuple(each.memory.id for each in found.replaced))
+    result, *others = [_take_back(writer, undo) for undo in undos]
+    return msgspec.structs.replace(result, valid_again=tuple(each.memory_id for each in others))
 
 
-def _take_back(writer: Writer, found: NextUndo) -> RestoredResult:
-    """Undo one change. Raises `InvalidInput` if there is none, or it is a move that cannot be undone here."""
-    memory, last, after, _ = found
-    if last is None:
-        raise InvalidInput(f"there is nothing more to undo: {memory.id} is forgotten", remedy="restore_memory")
+def _take_back(writer: Writer, undo: Undo) -> RestoredResult:
+    """Undo one change. Raises `InvalidInput` if it is a move that cannot be undone here."""
+    memory, last, after = undo
     scope = last.details.get("previous_scope", after.scope)
     if scope != memory.now.scope:
         raise InvalidInput(f"{memory.id} was moved from a {scope}, which cannot be undone here", remedy="forget_memory")
@@ -403,31 +412,11 @@ def _take_back(writer: Writer, found: NextUndo) -> RestoredResult:
     replaced_by = [last.details["by"]] if last.change == SUPERSEDING_UNDONE else last.details.get("superseded_by", ())
     for newer in replaced_by:
         writer.space.put_link(newer, memory.id, SUPERSEDES, 1.0, writer.at)
-    if last.change == BOTH_HOLD and (settled := writer.link(memory.id, last.details["other"], RELATED)) is not None:
-        writer.space.unlink(settled)
+    if last.change == BOTH_HOLD:
+        writer.space.unlink(memory.id, last.details["other"], RELATED)
     for source, target, strength in last.details.get("doubts", ()):
         writer.space.put_link(source, target, CONTRADICTS, strength, writer.at)
     return RestoredResult(memory.id, made.version, made.fields, undone=last.change)
-
-
-def _replaced_since(
-    space: SqliteEdits, memory_id: str, session_id: str | None, last: HistoryEntry
-) -> Iterator[tuple[Memory, Sequence[HistoryEntry]]]:
-    """The memories that this one has replaced with its last change or later, with their histories. Those that the
-    session cannot see stay replaced. Raises `InvalidInput` if one has been changed since."""
-    for link in space.links(memory_id):
-        if link.source == memory_id and link.relation == SUPERSEDES:
-            old = space.memory(link.target)
-            if old is None or not is_visible(old.now, session_id):
-                continue
-            history = space.history(old.id)
-            changes = standing(history)
-            by_it = [each for each in changes if each.details.get("by") == memory_id]
-            since = [each for each in by_it if each.changed_at >= last.changed_at]
-            if since and since[-1] is not changes[-1]:
-                raise InvalidInput(f"it replaced {old.id}, which {CHANGED_SINCE}: undo that first")
-            if since:
-                yield old, history
 
 
 def _valid_until_before(writer: Writer, memory_id: str) -> float | None:
@@ -468,8 +457,7 @@ def _invalidate(writer: Writer, change: InvalidateMemory) -> InvalidatedResult:
     by = replacing[0][1].id if replacing else None
     made = writer.revise(memory, after, INVALIDATED, reason=change.reason, by=by)
     for link, newer in replacing:
-        if writer.link(newer.id, memory.id, link.relation) is None:
-            writer.space.put_link(newer.id, memory.id, link.relation, link.strength, writer.at)
+        writer.space.put_link(newer.id, memory.id, link.relation, link.strength, writer.at)
     assert after.valid_until is not None
     assert after.invalid_reason is not None
     already = memory.now.invalid_reason is not None
@@ -483,7 +471,7 @@ def _valid_again(writer: Writer, memory: Memory, after: MemoryVersion) -> list[s
         return None
     links = [link for link in writer.space.links(memory.id) if (link.target, link.relation) == (memory.id, SUPERSEDES)]
     for link in links:
-        writer.space.unlink(link)
+        writer.space.unlink(link.source, link.target, SUPERSEDES)
     return [link.source for link in links] or None
 
 
@@ -501,19 +489,18 @@ def _promote(writer: Writer, change: PromoteMemory) -> PromotedResult:
         reason = f"merged into {known.id}, which says the same"
         hidden = msgspec.structs.replace(memory.now, status="promoted")
         writer.revise(memory, hidden, "promoted", reason=change.reason or reason)
-        join_promoted(writer, known, again, memory.now, change, None)
+        join_promoted(writer, known, again, memory.now)
         writer.space.put_link(memory.id, known.id, "supports", 1.0, writer.at)
         return PromotedResult(memory.id, before, known.id)
     writer.revise(
         memory,
         msgspec.structs.replace(memory.now, scope=change.target_scope),
         "promoted",
-        chain=(*memory.promotion_chain, step_of(memory.id, memory.now, change, writer.at, None)),
+        chain=(*memory.promotion_chain, log_step(writer, memory.id, memory.now)),
         reason=change.reason,
         previous_scope=before,
         score=change.score,
     )
-    writer.log_promotion(log_entry(memory.id, memory.now, change))
     return PromotedResult(memory.id, before)
 
 
@@ -562,31 +549,31 @@ def _add_links(writer: Writer, source: Memory, links: Targets, reason: str | Non
     undecided pair hold."""
     changed = False
     for link, target in links:
-        present = writer.link(source.id, target.id, link.relation)
-        if present is not None and (present.strength == link.strength or link.relation == SIMILAR):
+        before = writer.space.strength(source.id, target.id, link.relation)
+        if before is not None and (before == link.strength or link.relation == SIMILAR):
             continue
         changed = True
         ends = ((source.id, target.id), (target.id, source.id))
         writer.space.put_link(source.id, target.id, link.relation, link.strength, writer.at)
-        if present is None and link.relation == SUPERSEDES:
-            for newer in _replacing_through(writer, source, target):  # it was the other way round
-                _remove_links(writer, newer, [(LinkRef(SUPERSEDES, source.id), source)])
+        if before is None and link.relation == SUPERSEDES:
+            for newer_id in _replacing_through(writer, source, target):  # it was the other way round
+                _remove_link(writer, newer_id, source.id, SUPERSEDES)
             replaced = writer.memory(target.id)  # including the effects of earlier links
             # If the older one is what holds, it is no longer thought to be replaced.
             doubts = _take_doubts(writer, *ends) if target.age_key > source.age_key else []
             if replaced.now.valid_until is None:
                 after = msgspec.structs.replace(replaced.now, valid_until=writer.at)
                 writer.revise(replaced, after, SUPERSEDED, by=source.id, reason=reason, doubts=doubts or None)
-        elif present is None and link.relation not in (SIMILAR, CONTRADICTS):  # then both are valid
+        elif before is None and link.relation not in (SIMILAR, CONTRADICTS):  # then both are valid
             doubts = _take_doubts(writer, *ends)
-            if link.relation == RELATED and (doubts or any(writer.link(*each, SIMILAR) for each in ends)):
+            if link.relation == RELATED and (doubts or any(writer.space.strength(*each, SIMILAR) for each in ends)):
                 one = writer.memory(source.id)
                 settled: dict[str, Any] = {"other": target.id, "doubts": doubts}
                 writer.revise(one, one.now, BOTH_HOLD, chain=one.promotion_chain, reason=reason, **settled)
     return changed
 
 
-def _replacing_through(writer: Writer, older: Memory, last: Memory) -> list[Memory]:
+def _replacing_through(writer: Writer, older: Memory, last: Memory) -> list[str]:
     """The memories that replace `older` and are `last`, or were replaced by it, directly or through others."""
     rows = writer.space.query(
         """WITH RECURSIVE before(number) AS (VALUES (?1) UNION SELECT target FROM before
@@ -595,42 +582,33 @@ def _replacing_through(writer: Writer, older: Memory, last: Memory) -> list[Memo
            JOIN memory_links AS l ON l.source = m.number AND relation = 'supersedes' AND target = ?2""",
         (last.number, older.number),
     )
-    return [writer.memory(memory_id) for (memory_id,) in rows]
+    return [memory_id for (memory_id,) in rows]
 
 
 def _take_doubts(writer: Writer, *pairs: tuple[str, str]) -> list[tuple[str, str, float]]:
     """Remove the links by which one memory of a pair probably replaces the other. Returns them for the history, so that
     an undo can restore them."""
-    doubts = [doubt for pair in pairs if (doubt := writer.link(*pair, CONTRADICTS)) is not None]
-    for doubt in doubts:
-        writer.space.unlink(doubt)
-    return [(each.source, each.target, each.strength) for each in doubts]
+    removed = ((*pair, writer.space.unlink(*pair, CONTRADICTS)) for pair in pairs)
+    return [(source, target, strength) for source, target, strength in removed if strength is not None]
 
 
-def _remove_links(writer: Writer, source: Memory, links: Targets) -> bool:
-    """Remove links; True if one existed. An end of validity that a link had set is removed with it."""
-    changed = False
-    for link, target in links:
-        if (present := writer.link(source.id, target.id, link.relation)) is not None:
-            changed = True
-            writer.space.unlink(present)
-            if link.relation == SUPERSEDES:
-                _restore_validity(writer, source.id, target.id)
-    return changed
-
-
-def _restore_validity(writer: Writer, source_id: str, target_id: str) -> None:
-    """Restore from the history the validity that a link ended, unless another change has set it since."""
-    target = writer.memory(target_id)
-    ended = [
-        entry
-        for entry in writer.space.history(target.id)
-        if entry.change in (SUPERSEDED, INVALIDATED) and entry.details.get("by") == source_id
-    ]
-    if ended and target.now.valid_until is not None and ended[-1].record.valid_until == target.now.valid_until:
-        until = None if target.now.invalid_reason is None else _valid_until_before(writer, target.id)
-        after = msgspec.structs.replace(target.now, valid_until=until, invalid_reason=None)
-        writer.revise(target, after, SUPERSEDING_UNDONE, by=source_id)
+def _remove_link(writer: Writer, source_id: str, target_id: str, relation: str) -> bool:
+    """Remove a link; True if it existed. The validity that a superseding link ended is restored from the history,
+    unless another change has set it since."""
+    if writer.space.unlink(source_id, target_id, relation) is None:
+        return False
+    target = writer.space.memory(target_id)
+    if relation == SUPERSEDES and target is not None and target.now.valid_until is not None:
+        ended = [
+            entry.record.valid_until
+            for entry in writer.space.history(target_id)
+            if entry.change in (SUPERSEDED, INVALIDATED) and entry.details.get("by") == source_id
+        ]
+        if ended[-1:] == [target.now.valid_until]:
+            until = None if target.now.invalid_reason is None else _valid_until_before(writer, target_id)
+            after = msgspec.structs.replace(target.now, valid_until=until, invalid_reason=None)
+            writer.revise(target, after, SUPERSEDING_UNDONE, by=source_id)
+    return True
 
 
 def _relate(writer: Writer, memory: Memory, ids: Sequence[str], *, alone: bool = False) -> tuple[bool, tuple[str, ...]]:
@@ -639,22 +617,19 @@ def _relate(writer: Writer, memory: Memory, ids: Sequence[str], *, alone: bool =
     wanted: dict[str, Memory] = {}
     missing: list[str] = []
     for memory_id in dict.fromkeys(ids):
-        try:
-            target = writer.memory(memory_id)
-            check_remembered(target.id, target.now)
-        except (NotFound, InvalidInput):
+        target = writer.space.memory(memory_id)
+        if target is None or not writer.sees(target) or target.now.forgotten:
             missing.append(memory_id)
-            continue
-        if target.id != memory.id:
+        elif target.id != memory.id:
             wanted[target.id] = target
     links = [link for link in writer.space.links(memory.id) if link.relation == RELATED]
     others = {link: link.target if link.source == memory.id else link.source for link in links}
-    new: Targets = [(LinkRef(RELATED, target), wanted[target]) for target in wanted if target not in others.values()]
+    new = [(LinkRef(RELATED, target), wanted[target]) for target in wanted if target not in others.values()]
     changed = _add_links(writer, memory, new)
     for link, other in others.items() if alone else ():
         related = writer.space.memory(other)
         if other not in wanted and related is not None and writer.sees(related) and not related.now.forgotten:
-            writer.space.unlink(link)
+            writer.space.unlink(link.source, link.target, RELATED)
             changed = True
     return changed, tuple(missing)
 
@@ -741,14 +716,3 @@ RULES: Final[dict[type[Any], Callable[[Writer, Any], Result]]] = {
     )
 }
 """The rule for each change."""
-BY_A_SESSION: Final = (
-    StoreMemory,
-    UpdateMemory,
-    TagMemory,
-    ForgetMemory,
-    RestoreMemory,
-    UndoChange,
-    InvalidateMemory,
-    PromoteMemory,
-)
-"""The changes that record the session of their operation, which may differ from the memory's, as active."""

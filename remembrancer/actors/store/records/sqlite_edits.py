@@ -59,6 +59,8 @@ _TRACES: Final = (
 
 _WORDS: Final = "content, tags, summary, parts"
 _WORDS_OF: Final = f"SELECT number, {_WORDS} FROM memories WHERE number = ?"  # noqa: S608 - our names
+_OF_LINK: Final = """FROM memory_links WHERE source = (SELECT number FROM memories WHERE space = @SPACE AND id = ?1)
+    AND target = (SELECT number FROM memories WHERE space = @SPACE AND id = ?2) AND relation = ?3"""
 
 _encode_result: Final = msgspec.msgpack.Encoder().encode
 _decode_result: Final = msgspec.msgpack.Decoder(Result).decode
@@ -169,13 +171,15 @@ class SqliteEdits(SpaceConnection):
             (relation, strength, created_at, source, target),
         )
 
-    def unlink(self, link: Link) -> None:
-        self.execute(
-            """DELETE FROM memory_links WHERE relation = ?
-               AND source = (SELECT number FROM memories WHERE space = @SPACE AND id = ?)
-               AND target = (SELECT number FROM memories WHERE space = @SPACE AND id = ?)""",
-            (link.relation, link.source, link.target),
-        )
+    def strength(self, source: str, target: str, relation: str) -> float | None:
+        """The strength of a link; None if there is none."""
+        rows = self.query(f"SELECT strength {_OF_LINK}", (source, target, relation))
+        return rows[0][0] if rows else None
+
+    def unlink(self, source: str, target: str, relation: str) -> float | None:
+        """Delete a link, and return its strength; None if there is none."""
+        rows = self.query(f"DELETE {_OF_LINK} RETURNING strength", (source, target, relation))
+        return rows[0][0] if rows else None
 
     def add_alias(self, alias: str, memory_id: str) -> None:
         """Give a memory another id by which it can be found."""

@@ -6,8 +6,7 @@ The only clock is the time of the operation.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -48,8 +47,7 @@ NAMED_FILES: Final = 8
 """The number of files in the text of a session's record; the others are in its structured part."""
 
 
-@dataclass(frozen=True, slots=True)
-class Revision:
+class Revision(NamedTuple):
     """The version of a memory after a change, and the changed fields; if there are none, the version is as before."""
 
     version: int
@@ -208,10 +206,6 @@ class Writer:
             if not self.space.query(_SUMMED_UP_IN, (hidden_id,)):
                 reason = "the memory that represented it no longer says it"
                 make_active(self.space, hidden, RELEASED, reason, self.at)
-
-    def link(self, source: str, target: str, relation: str) -> Link | None:
-        links = (link for link in self.space.links(source) if link.source == source and link.target == target)
-        return next((link for link in links if link.relation == relation), None)
 
     def note_active(self, session_id: str | None = None, start: StartSession | None = None) -> None:
         """Record that a session, by default the operation's, is active: a new one is registered, and an ended one is
