@@ -25,10 +25,10 @@ from bench.datasets import OWN_SETS, Haystack, Item, Question, load_sets
 from bench.measures import NAMES, Answered, percentages
 from remembrancer.actors.embedder.engine import Engine, scale_of
 from remembrancer.actors.embedder.workers import load_engine, passages_of
+from remembrancer.actors.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.found_entities import find_names
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.schema import MEMORY
-from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import EmbeddedMemory, Vectors
 from remembrancer.actors.store.retrieval.candidates import find_words
@@ -65,7 +65,7 @@ class Asking:
         self.path = directory / f"{hashlib.sha256(made_of).hexdigest()[:24]}.db"
         is_kept = self.path.exists()
         making = self.path if is_kept else self.path.with_suffix(".part")
-        self.records = Records(SqliteFile(making), PROJECT.id, lambda: self.now)
+        self.records = Records(SqliteFile(making, MEMORY), PROJECT.id, lambda: self.now)
         self.model = engine.identity.key
         ids = [derive_memory_id(str(place), self.now) for place in range(len(haystack.items))]
         self.labels = {memory_id: item.label for memory_id, item in zip(ids, haystack.items, strict=True)}
@@ -75,7 +75,7 @@ class Asking:
                 self._store(ids[first : first + TOGETHER], haystack.items[first : first + TOGETHER], engine)
             self.records.close()
             making.rename(self.path)
-            self.records = Records(SqliteFile(self.path), PROJECT.id, lambda: self.now)
+            self.records = Records(SqliteFile(self.path, MEMORY), PROJECT.id, lambda: self.now)
         while find_names(self.records.spaces.file, self.now):
             pass  # as the store does in the background
         vectors_of_all = ExactVectors(self.records, self.model, scale_of(engine))

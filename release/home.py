@@ -17,7 +17,8 @@ from bench.client import StdioClient
 from bench.harness import Runtime, runtime
 from remembrancer import __version__
 from remembrancer.actors.gateway.write_queue import QueueFile, queued_row
-from remembrancer.actors.store.records.sqlite_file import SqliteFile
+from remembrancer.actors.sqlite_file import SqliteFile
+from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.shared_lane import SharedLane
 from remembrancer.commands.hook import Hook
@@ -178,7 +179,7 @@ def _leave_waiting(home: Path) -> None:
 def _share(home: Path) -> None:
     """Leave a run that can be undone, proposals (one refused), and a lane with an unreachable journal."""
     paths, project, now = RuntimePaths(home), project_of(Path(PROJECT)), time.time()
-    with closing(Records(SqliteFile(paths.database), project.id, time.time)) as records:
+    with closing(Records(SqliteFile(paths.database, MEMORY), project.id, time.time)) as records:
         waiting, refused, merged = (
             _stored(name, content, now)
             for name, content in (("proposed", PROPOSED), ("refused", NOT_PROPOSED), ("merged", MERGED))
@@ -196,7 +197,7 @@ def _share(home: Path) -> None:
         journal = InProcessJournal(InProcessServer())
         loop.run_until_complete(journal.create(LANE))
         with closing(
-            SharedLane(SqliteFile(paths.database), LANE, time.time, journal, "ada", loop.run_until_complete)
+            SharedLane(SqliteFile(paths.database, MEMORY), LANE, time.time, journal, "ada", loop.run_until_complete)
         ) as shared:
             stored, gone = (_stored(f"shared {number}", each, now) for number, each in enumerate((TOGETHER, "A slip.")))
             _applied(shared, stored, gone)
@@ -204,7 +205,7 @@ def _share(home: Path) -> None:
             erased = EraseMemory(memory_id_of(gone.change) or "")
             _applied(shared, Operation("changed", project, "monday", now, change))
             _applied(shared, Operation("erased", project, "monday", now, erased))
-    with closing(SqliteFile(paths.database)) as database, database.transaction() as connection:
+    with closing(SqliteFile(paths.database, MEMORY)) as database, database.transaction() as connection:
         connection.execute("INSERT INTO shares VALUES (?, ?)", (project.id, LANE))
 
 

@@ -13,16 +13,18 @@ import sqlite3
 import zlib
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from remembrancer.actors.migrations import Schema, Step
+from remembrancer.actors.sqlite_file import SqliteFile
 from remembrancer.code.words import last_part
 from remembrancer.memory.subword_tokens import subword_tokens
 from remembrancer.protocol.errors import RecordsUnusable, SchemaTooNew, SchemaTooOld
-from remembrancer.protocol.paths import delete_database, problem_of
+from remembrancer.protocol.paths import delete_database
 
 if TYPE_CHECKING:
     from remembrancer.code.reader import ReadFile
@@ -156,8 +158,7 @@ SCHEMA: Final = Schema(
 )
 """The tables. An index of another version is rebuilt, so any change to how code is cut or counted is a new step."""
 BUSY_S: Final = 5.0
-LOG_LIMIT_BYTES: Final = 32 * 1024 * 1024
-"""The size to which the write-ahead log is truncated after a checkpoint."""
+"""The time that an index waits while the store writes vectors, which it does more often than it may take."""
 
 logger = logging.getLogger(__name__)
 
@@ -187,54 +188,39 @@ class ReadNote(NamedTuple):
 
 class IndexWriter(ABC):
     """An index, open for writing; the first write creates its file. Files that were not cut into chunks according to
-    `cut` are marked as changed, and stay as they are until they are read again. Methods raise `sqlite3.Error`, or
-    `OSError` if its file is gone or its directory cannot be created."""
+    `cut` are marked as changed, and stay as they are until they are read again. Errors are those of `SqliteFile`."""
 
     def __init__(self, path: Path, cut: str = "") -> None:
         self._path = path
         self._cut = cut
-        self._open: tuple[sqlite3.Connection, tuple[int, int]] | None = None
-        """The connection, and the identity of its file; None if there is no file yet."""
+        self._file: SqliteFile | None = None
+        """None if there is no file yet."""
         if os.path.lexists(path):
-            self._connect()
+            self._file = self._opened()
 
-    def _connect(self) -> sqlite3.Connection:
+    def _opened(self) -> SqliteFile:
         """Open the file. One that cannot be read, or is of another release, is deleted first."""
+        open_file = partial(SqliteFile, self._path, SCHEMA, synchronous="NORMAL", wait_s=BUSY_S)  # it is derived
         try:
-            connection = self._connected()
-        except (sqlite3.DatabaseError, UnicodeDecodeError, RecordsUnusable, SchemaTooNew, SchemaTooOld) as error:
-            if isinstance(error, sqlite3.OperationalError):
+            file = open_file()
+        except (RecordsUnusable, SchemaTooNew, SchemaTooOld) as error:
+            if isinstance(error.__cause__, sqlite3.OperationalError):  # it may pass
                 raise
-            is_of_other = isinstance(error, SchemaTooNew | SchemaTooOld)
-            level, reason = (logging.INFO, "another release wrote it") if is_of_other else (logging.WARNING, str(error))
+            is_damaged = isinstance(error, RecordsUnusable)
+            level, reason = (logging.WARNING, str(error)) if is_damaged else (logging.INFO, "another release wrote it")
             logger.log(level, "a file index is rebuilt", extra={"file": str(self._path), "reason": reason})
             delete_database(self._path)
-            connection = self._connected()
-        self._open = connection, _identity_of(self._path)
-        if self.about("").get("cut", "") != self._cut:
-            connection.execute("UPDATE files SET mtime_ns = 0, digest = x''")
-            self.note("", cut=self._cut)
-        return connection
-
-    def _connected(self) -> sqlite3.Connection:
-        if (problem := problem_of(self._path)) is not None:
-            raise RecordsUnusable(problem)
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        SCHEMA.check(self._path, BUSY_S)
-        connection = sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
-        try:
-            for pragma in ("journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = ON", "secure_delete = ON"):
-                connection.execute(f"PRAGMA {pragma}")  # files lost in a power failure are read again
-            connection.execute(f"PRAGMA journal_size_limit = {LOG_LIMIT_BYTES}")
-            SCHEMA.migrate(connection, self._path)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+            file = open_file()
+        ((cut,),) = file.read("SELECT coalesce(max(value), '') FROM about WHERE root = '' AND name = 'cut'")
+        if cut != self._cut:
+            with file.transaction() as connection:
+                connection.execute("UPDATE files SET mtime_ns = 0, digest = x''")
+                connection.execute("INSERT OR REPLACE INTO about VALUES ('', 'cut', ?)", (self._cut,))
+        return file
 
     def close(self) -> None:
-        if self._open is not None:
-            self._open[0].close()
+        if self._file is not None:
+            self._file.close()
 
     def known(self, root: str) -> dict[str, FileState]:
         """All files of a root that were read, including skipped ones, by path."""
@@ -245,7 +231,7 @@ class IndexWriter(ABC):
         return dict(self._read("SELECT name, value FROM about WHERE root = ?", root))
 
     def _read(self, query: str, root: str) -> list[Any]:
-        return [] if self._open is None else self._open[0].execute(query, (root,)).fetchall()
+        return [] if self._file is None else self._file.read(query, (root,))
 
     def note(self, root: str, **about: object) -> None:
         with self._transaction() as connection:
@@ -298,14 +284,10 @@ class IndexWriter(ABC):
     def _put(self, connection: sqlite3.Connection, file: int, chunks: Sequence[Any]) -> Counter[int]:
         """Store the chunks of a file, and return the numbers of their texts."""
 
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        connection, identity = self._open or (self._connect(), None)
-        if identity not in (None, _identity_of(self._path)):
-            raise sqlite3.OperationalError(f"{self._path} was removed or replaced while it was open")
-        connection.execute("BEGIN IMMEDIATE")
-        with connection:
-            yield connection
+    def _transaction(self) -> AbstractContextManager[sqlite3.Connection]:
+        if self._file is None:
+            self._file = self._opened()
+        return self._file.transaction()
 
 
 class CodeWriter(IndexWriter):
@@ -349,8 +331,3 @@ class NotesWriter(IndexWriter):
             place = (file, ordinal, *known, chunk.start_line, chunk.end_line)
             connection.execute("INSERT INTO chunks VALUES (?, ?, ?, ?, ?)", place)
         return texts
-
-
-def _identity_of(path: Path) -> tuple[int, int]:
-    about = os.stat(path)  # noqa: PTH116
-    return about.st_dev, about.st_ino

@@ -8,15 +8,9 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from remembrancer.actors.migrations import DAMAGE, PRIMARY_CODE, Schema, damage_in, write_copy
-from remembrancer.protocol.errors import (
-    FileLocked,
-    FileUnusable,
-    RecordsUnusable,
-    RemembrancerError,
-    disk_full,
-    is_disk_full,
-)
+from remembrancer.actors.migrations import Schema, damage_in, write_copy
+from remembrancer.actors.sqlite_file import as_error
+from remembrancer.protocol.errors import FileUnusable, RecordsUnusable, RemembrancerError
 from remembrancer.protocol.paths import problem_of
 
 BUSY_S: Final = 2.0
@@ -41,12 +35,7 @@ class Snapshot(NamedTuple):
 
 def unreadable(path: Path, error: Exception) -> RemembrancerError:
     """The error for a database that is damaged, locked, or cannot be opened."""
-    code = getattr(error, "sqlite_errorcode", 0) & PRIMARY_CODE
-    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return FileLocked(f"another program has locked {path}: end that program, or wait")
-    if code not in DAMAGE and is_disk_full(path):
-        return disk_full(f"{path} cannot be read now ({error}): make room and try again", path)
-    return RecordsUnusable(f"{path} cannot be read ({error}): restore a backup of it, or move it away")
+    return as_error(path, error, advice="restore a backup of it, or move it away")
 
 
 @contextmanager

@@ -12,8 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 from remembrancer.actors.actor_process import EXIT_STOPPED
+from remembrancer.actors.sqlite_file import SqliteFile
 from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.records.sqlite_file import SqliteFile
+from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Outcome
 from remembrancer.protocol.control import StoreHealth
@@ -250,7 +251,7 @@ class WatchedRecords(Records):
     """Notes which operations were committed together."""
 
     def __init__(self, path: Path, name: str) -> None:
-        super().__init__(SqliteFile(path), name, lambda: REQUESTED_AT)
+        super().__init__(SqliteFile(path, MEMORY), name, lambda: REQUESTED_AT)
         self.groups: list[list[str]] = []
         self.fault: Exception | None = None
 

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from remembrancer.actors.sqlite_file import SqliteFile
 from remembrancer.actors.store import note_files
-from remembrancer.actors.store.records.sqlite_file import SqliteFile
+from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Outcome
 from remembrancer.commands.backup import put_back
@@ -25,7 +26,7 @@ NOTE = "memory/log.md"
 
 def write_for_ever(path: Path, first: int) -> None:
     """Store memories, numbered from `first` on, in groups. The id of each acknowledged operation is printed at once."""
-    records = Records(SqliteFile(path), PROJECT.id, time.time)
+    records = Records(SqliteFile(path, MEMORY), PROJECT.id, time.time)
     for start in range(first, first + 1_000_000, 4):
         operations = [
             store_operation(f"op{n}", f"lantern number {n} " + "x" * (n % 500)) for n in range(start, start + 4)
@@ -54,7 +55,7 @@ def write_note(records: Records, operation: Operation) -> Outcome:
 
 def write_note_and_die(database: Path, root: Path, content: str, step: int) -> None:
     """Write a note. The process is killed before that call to the disk or to the records, if there are so many."""
-    records, wrap = Records(SqliteFile(database), PROJECT.id, lambda: REQUESTED_AT), mortal(step)
+    records, wrap = Records(SqliteFile(database, MEMORY), PROJECT.id, lambda: REQUESTED_AT), mortal(step)
     for each in ("open", "rename", "fsync", "write", "unlink", "mkdir", "close"):
         setattr(os, each, wrap(getattr(os, each)))
     records.complete = wrap(records.complete)  # type: ignore[method-assign]

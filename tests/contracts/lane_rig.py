@@ -6,10 +6,11 @@ from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from remembrancer.actors.sqlite_file import SqliteFile
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.lane_follower import LaneFollower
 from remembrancer.actors.store.records.found_entities import find_names
-from remembrancer.actors.store.records.sqlite_file import SqliteFile
+from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.sqlite_records import NO_LIMITS, Limits
 from remembrancer.actors.store.shared_lane import SharedLane
 from remembrancer.journal.contract import LaneSnapshot, NewEntry
@@ -47,7 +48,7 @@ class Host:
 
     def open(self, limits: Limits = NO_LIMITS) -> None:
         self.lane = SharedLane(
-            SqliteFile(self.path),
+            SqliteFile(self.path, MEMORY),
             LANE,
             lambda: self.clock,
             self.journal,

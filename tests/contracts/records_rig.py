@@ -11,10 +11,11 @@ from typing import Any, Self, cast
 import msgspec
 import numpy as np
 
+from remembrancer.actors.sqlite_file import SqliteFile, json_list
 from remembrancer.actors.store.records.found_entities import find_names
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
-from remembrancer.actors.store.records.sqlite_file import SqliteFile, json_list
+from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.sqlite_records import NO_LIMITS, Limits, Records
 from remembrancer.actors.store.records.types import EmbeddedMemory, Filters, MemoryRecord, Outcome, WaitingWork
 from remembrancer.actors.store.retrieval.question import phrases_of
@@ -51,7 +52,7 @@ class RecordsRig:
     ) -> None:
         self.path = path
         self.clock = Clock()
-        self.records = Records(file or SqliteFile(path), space, self.clock, limits)
+        self.records = Records(file or SqliteFile(path, MEMORY), space, self.clock, limits)
         self._made = 0
 
     def __enter__(self) -> Self:

@@ -28,7 +28,7 @@ from remembrancer.memory.text import MAX_OBJECT_BYTES
 from remembrancer.protocol.browsing import FindUndecided, ReadActivity
 from remembrancer.protocol.consolidation import ReadMemories
 from remembrancer.protocol.errors import InvalidInput, NotFound, StorageFull
-from remembrancer.protocol.reads import Counts
+from remembrancer.protocol.reads import Counts, SessionDescription
 from remembrancer.protocol.runs import AddLink, AddMemory, Edit, NewMemory, ReviseMemory
 from remembrancer.protocol.writes import (
     Applied,
@@ -98,7 +98,7 @@ def test_what_cannot_be_applied_changes_nothing_and_hurts_no_other(rig: RecordsR
     outcomes = apply(rig.records, [before, store_operation("bad", **{**given, **bad}), after])
     assert [type(outcome) for outcome in outcomes] == [Applied, InvalidInput, Applied]
     assert rig.records.counts(None) == Counts(2, {"project": 2}, {"semantic": 2}, 0, 0, 0)
-    assert rig.records.session_start(OTHER_SESSION) == (None, 0)
+    assert rig.records.describe_session(OTHER_SESSION) == SessionDescription(None, {}, ())
     assert len(pending(rig.records)) == 2
     assert rig.found("never kept") == []
     (good,) = apply(rig.records, [store_operation("bad", "kept now")])

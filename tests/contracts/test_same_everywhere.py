@@ -9,7 +9,8 @@ import msgspec
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.records.sqlite_file import SqliteFile
+from remembrancer.actors.sqlite_file import SqliteFile
+from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.sqlite_records import Limits, Records
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.runs import CloseSession, Edit
@@ -136,7 +137,7 @@ def rows_after(operations: list[Operation], groups: int, clock_at: float, sessio
     """
     with TemporaryDirectory() as directory:
         path = Path(directory) / "memory.db"
-        records = Records(file := SqliteFile(path), PROJECT.id, lambda: clock_at, Limits(session=session_limit))
+        records = Records(file := SqliteFile(path, MEMORY), PROJECT.id, lambda: clock_at, Limits(session=session_limit))
         for first in range(0, len(operations), groups):
             before = file.writer.total_changes
             outcomes = apply(records, operations[first : first + groups])

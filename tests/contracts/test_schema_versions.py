@@ -11,8 +11,8 @@ from remembrancer.actors.gateway import shown_log, write_queue
 from remembrancer.actors.gateway.shown_log import FILE, ShownLog
 from remembrancer.actors.gateway.write_queue import QueueFile, queued_row
 from remembrancer.actors.migrations import Step, copy_of, drop_copies, version_in, version_of
+from remembrancer.actors.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.schema import MEMORY
-from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.protocol.errors import FileUnusable, RecordsUnusable, SchemaTooOld, StorageFull
 from remembrancer.protocol.writes import EraseMemory
 from tests.contracts.records_rig import RecordsRig, apply, leave_in_log, scrub
@@ -71,7 +71,7 @@ def test_an_older_file_is_copied_and_brought_forward_and_keeps_what_it_has(old: 
 def test_an_erased_memory_is_in_no_copy_of_its_file_and_others_keep_theirs(old: Path, tmp_path: Path) -> None:
     elsewhere = shutil.copytree(old.parent, tmp_path / "elsewhere") / old.name
     erased = memory_id_of(store_operation("op1", "lantern number 1"))
-    SqliteFile(elsewhere).close()
+    SqliteFile(elsewhere, MEMORY).close()
     with RecordsRig(old) as rig:
         assert copied(old).exists()
         rig.do(EraseMemory(erased))
@@ -110,7 +110,7 @@ def test_a_copy_that_cannot_be_deleted_is_named(tmp_path: Path) -> None:
 
 def test_what_was_acknowledged_and_is_in_the_log_alone_is_in_the_copy(old: Path) -> None:
     leave_in_log(old, "UPDATE memories SET content = 'in the log' WHERE number = 1")
-    SqliteFile(old).close()
+    SqliteFile(old, MEMORY).close()
     assert rows_of(copied(old), "SELECT content FROM memories WHERE number = 1") == [("in the log",)]
 
 
@@ -127,7 +127,7 @@ def test_a_step_that_fails_changes_nothing(old: Path, monkeypatch: pytest.Monkey
     comes(monkeypatch, COLOURS, Step("99.1.0", f"{statements}\n"))
     said = rf"{FAILING[statements]}.*release {MEMORY.steps[FIRST - 1].release} reads it"
     with pytest.raises(RecordsUnusable, match=said):
-        SqliteFile(old)
+        SqliteFile(old, MEMORY)
     assert is_as_it_was(old)
 
 
@@ -158,7 +158,7 @@ def test_without_room_on_the_disk_it_stays_as_it_was_until_there_is_some(old: Pa
     write_rows(old, "PRAGMA journal_mode = DELETE")
     assert old.stat().st_size > limit_bytes
     with full_disk(limit_bytes), pytest.raises(StorageFull, match="no room"):
-        SqliteFile(old)
+        SqliteFile(old, MEMORY)
     assert not list(old.parent.glob("*release*"))
     assert is_as_it_was(old)
     assert total(old) == 3
@@ -169,7 +169,7 @@ def test_a_damaged_file_is_not_brought_forward(old: Path) -> None:
     content = old.read_bytes()
     for _ in range(2):
         with pytest.raises(RecordsUnusable):
-            SqliteFile(old)
+            SqliteFile(old, MEMORY)
     assert old.read_bytes() == content
     assert not copied(old).exists()
 
@@ -180,5 +180,5 @@ def test_a_file_of_before_the_first_release_is_refused_unchanged(path: Path, ver
     write_rows(path, "CREATE TABLE memories (id)", f"PRAGMA user_version = {version}")
     before = path.read_bytes()
     with pytest.raises(SchemaTooOld, match=r"older than release 0\.2\.0.*remembrancer export"):
-        SqliteFile(path)
+        SqliteFile(path, MEMORY)
     assert path.read_bytes() == before

@@ -78,7 +78,6 @@ def test_what_a_session_did_is_its_own_and_one_in_two_spaces(rig: RecordsRig) ->
     described = both.describe_session(SESSION)
     assert (described.started_at, described.stored_by_type) == (10.0, {"semantic": 3, "episodic": 1})
     assert described.topics == ("AuthService", "grpc", "tabs")
-    assert both.session_start(SESSION) == (10.0, 4)
 
 
 def test_the_record_of_a_session_says_what_no_memory_says(rig: RecordsRig) -> None:

@@ -16,14 +16,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from remembrancer.actors.sqlite_file import SqliteFile
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.read_handlers import list_memories
 from remembrancer.actors.store.records import found_entities
 from remembrancer.actors.store.records.browsing import BROWSER_READS
 from remembrancer.actors.store.records.found_entities import find_names
 from remembrancer.actors.store.records.memory_rows import read_copies
+from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits, merge
-from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Reader, Records
 from remembrancer.actors.store.records.types import USER, Filters, Outcome, Phrase, Vectors
 from remembrancer.actors.store.retrieval.graph_search import search_graph
@@ -169,7 +170,7 @@ OFTEN: dict[str, Callable[[Records], Any]] = {
 
 
 def test_what_is_asked_all_the_time_costs_no_more_in_a_space_of_many(tmp_path: Path) -> None:
-    with closing(SqliteFile(tmp_path / "memory.db")) as database:
+    with closing(SqliteFile(tmp_path / "memory.db", MEMORY)) as database:
         records = Records(database, PROJECT.id, lambda: REQUESTED_AT)
         costs: list[dict[str, int]] = []
         for numbers in (range(50), range(50, 1000)):
@@ -210,7 +211,7 @@ def test_names_are_found_in_all_spaces_by_one_round_and_counted_in_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(found_entities, "SMALL", 1)
-    with closing(SqliteFile(tmp_path / "memory.db")) as database:
+    with closing(SqliteFile(tmp_path / "memory.db", MEMORY)) as database:
         ours, theirs = (Records(database, name, lambda: REQUESTED_AT) for name in (PROJECT.id, USER))
         apply(ours, [store_operation(f"{n}", f"{n} boats left src/{n}.py for Skagen today") for n in range(2)])
         apply(theirs, [store_operation("2", "two boats left src/2.py for Skagen today")])
@@ -303,7 +304,7 @@ async def test_a_write_behind_a_move_is_applied_and_a_move_that_fails_hides_noth
 
 def test_threads_that_end_leave_no_open_file(tmp_path: Path) -> None:
     """A thread that writes ends when there is nothing to write: for months another one comes and goes every minute."""
-    with closing(Records(SqliteFile(tmp_path / "memory.db"), USER, time.time)) as records:
+    with closing(Records(SqliteFile(tmp_path / "memory.db", MEMORY), USER, time.time)) as records:
 
         def reads() -> None:
             thread = threading.Thread(target=records.number_of, args=("memory:none",))
@@ -371,7 +372,6 @@ VIEWED: dict[str, Callable[[Viewer], object]] = {
     "counts": lambda it: (it.reader.counts(it.session).by_type, it.reader.counts(it.session).by_scope),
     "proposals": lambda it: it.reader.proposals(),
     "describe_session": lambda it: it.reader.describe_session(it.session),
-    "session_start": lambda it: it.reader.session_start(it.session),
     "uses": lambda it: it.reader.uses(it.session, 999),
     "happened": lambda it: (
         BROWSER_READS[ReadActivity](
@@ -417,7 +417,7 @@ MEMORIES = st.tuples(PLACES, st.sampled_from(["alice", "bob"]), st.booleans(), s
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(MEMORIES, min_size=1, max_size=12))
 def test_of_two_viewers_none_sees_what_is_the_others(stored: list[tuple[str, str, bool, bool]]) -> None:
-    with TemporaryDirectory() as directory, closing(SqliteFile(Path(directory) / "memory.db")) as database:
+    with TemporaryDirectory() as directory, closing(SqliteFile(Path(directory) / "memory.db", MEMORY)) as database:
         spaces = {name: Records(database, name, lambda: REQUESTED_AT) for name in (OURS, LANE, USER, THEIRS)}
         known: dict[str, tuple[str, str | None, str]] = {}
         for place, (name, session, is_own, forgotten) in enumerate(stored):

@@ -17,13 +17,13 @@ from typing import NamedTuple
 
 import pytest
 
+from remembrancer.actors import sqlite_file
 from remembrancer.actors.migrations import STAMP, Step, daily_copies
 from remembrancer.actors.snapshots import damage_of
+from remembrancer.actors.sqlite_file import SqliteFile
 from remembrancer.actors.store.daily_copies import DAY_S, DailyCopies
-from remembrancer.actors.store.records import sqlite_file
 from remembrancer.actors.store.records.catalog import NEW_S, Catalog, may_be_moved
 from remembrancer.actors.store.records.schema import MEMORY
-from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Filters, Phrase
 from remembrancer.commands.home_reader import (
@@ -72,10 +72,10 @@ def fill(path: Path, count: int = 20) -> None:
 def test_an_empty_file_and_no_file_are_brought_to_the_present_schema(path: Path) -> None:
     path.parent.mkdir()
     path.touch()
-    SqliteFile(path).close()
+    SqliteFile(path, MEMORY).close()
     assert rows_of(path, "PRAGMA user_version") == [(MEMORY.latest,)]
     shutil.rmtree(path.parent)
-    SqliteFile(path).close()
+    SqliteFile(path, MEMORY).close()
     assert rows_of(path, "PRAGMA user_version") == [(MEMORY.latest,)]
     assert rows_of(path, "PRAGMA journal_mode") == [("wal",)]
     assert path.parent.stat().st_mode & 0o777 == 0o700
@@ -96,7 +96,7 @@ def test_a_file_of_a_newer_schema_is_refused_and_not_a_byte_of_it_changes(path: 
     before = path.read_bytes()
     for _ in range(2):
         with pytest.raises(SchemaTooNew, match=r"newer release \(99\.0\.0"):
-            SqliteFile(path)
+            SqliteFile(path, MEMORY)
     assert path.read_bytes() == before
 
 
@@ -109,7 +109,7 @@ def test_what_a_newer_release_left_in_its_log_when_it_crashed_stays_there(path: 
     before = path.read_bytes(), log.read_bytes()
     assert before[1]
     with pytest.raises(SchemaTooNew):
-        SqliteFile(path)
+        SqliteFile(path, MEMORY)
     assert (path.read_bytes(), log.read_bytes()) == before
 
 
@@ -129,18 +129,18 @@ def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(path: Path, con
     path.parent.mkdir()
     path.write_bytes(content)
     with pytest.raises(RecordsUnusable, match="backup"):
-        SqliteFile(path)
+        SqliteFile(path, MEMORY)
     assert path.read_bytes() == content
 
 
 def test_a_place_where_no_file_can_be_is_an_error_of_ours(path: Path) -> None:
     path.parent.write_text("a file where a directory should be")
     with pytest.raises(RecordsUnusable):
-        SqliteFile(path)
+        SqliteFile(path, MEMORY)
     path.parent.unlink()
     path.mkdir(parents=True)
     with pytest.raises(RecordsUnusable):
-        SqliteFile(path)
+        SqliteFile(path, MEMORY)
 
 
 def everything_of(records: Records) -> list[Callable[[], object]]:
@@ -232,11 +232,11 @@ def test_a_file_that_another_program_has_locked_is_not_called_damaged(
     with RecordsRig(path) as rig:
         with locked(path, "IMMEDIATE"):
             assert isinstance(rig.try_to(words), FileLocked)
-            SqliteFile(path).close()
+            SqliteFile(path, MEMORY).close()
         rig.do(words)
     with locked(path), pytest.raises(FileLocked, match="another program"):
-        SqliteFile(path)
-    SqliteFile(path).close()
+        SqliteFile(path, MEMORY)
+    SqliteFile(path, MEMORY).close()
 
 
 def test_the_catalogue_remembers_projects_lanes_and_what_was_decided_about_models(tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_the_catalogue_remembers_projects_lanes_and_what_was_decided_about_model
     assert (catalog.projects(), catalog.models(), catalog.shares()) == ([], None, [])
     with pytest.raises(FileLocked):
         catalog.note_session(PROJECT)
-    with closing(SqliteFile(tmp_path / "memory.db")) as database:
+    with closing(SqliteFile(tmp_path / "memory.db", MEMORY)) as database:
         catalog.database = database
         for project in (PROJECT, OTHER_PROJECT):
             catalog.note_session(project)
@@ -256,7 +256,7 @@ def test_the_catalogue_remembers_projects_lanes_and_what_was_decided_about_model
             catalog.note_models(state)
         catalog.share(PROJECT.id, "l_one")
     again = Catalog(lambda: 0.0)
-    with closing(SqliteFile(tmp_path / "memory.db")) as database:
+    with closing(SqliteFile(tmp_path / "memory.db", MEMORY)) as database:
         again.database = database
         assert again.projects() == [PROJECT, OTHER_PROJECT]
         assert again.models() == b"other"
@@ -308,7 +308,7 @@ def test_a_file_is_closed_only_when_each_reader_has_finished_its_query(path: Pat
 
 
 def test_only_what_can_be_made_again_is_committed_without_waiting_for_the_disk(tmp_path: Path) -> None:
-    file = SqliteFile(tmp_path / "memory.db")
+    file = SqliteFile(tmp_path / "memory.db", MEMORY)
     waits = "PRAGMA synchronous"
     with file.transaction(durable=False) as connection:
         assert connection.execute(waits).fetchone() == (1,)
@@ -441,7 +441,7 @@ MOVED, OTHER = (memory_id_of(store_operation(name, "")) for name in ("moved", "o
 def paths(tmp_path: Path) -> RuntimePaths:
     """A home whose user has a memory, and a project another."""
     paths = RuntimePaths(tmp_path)
-    with closing(SqliteFile(paths.database)) as database:
+    with closing(SqliteFile(paths.database, MEMORY)) as database:
         user, project = (Records(database, name, lambda: REQUESTED_AT) for name in ("user", PROJECT.id))
         apply(user, [store_operation("moved", "I prefer tabs.", scope="user")])
         apply(project, [store_operation("other", "The release is cut on Thursdays.")])
@@ -485,7 +485,7 @@ sys.exit("another program would take the log for its own, and remove it")
 
 def test_looking_for_erased_words_keeps_the_locks_of_the_connections(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
-    with closing(SqliteFile(path)) as file:
+    with closing(SqliteFile(path, MEMORY)) as file:
         file.read("SELECT 1")
         for _ in range(2):
             file.leave_nothing(texts=["the erased words"])
@@ -494,8 +494,9 @@ def test_looking_for_erased_words_keeps_the_locks_of_the_connections(tmp_path: P
 
 LOOKS_FOR_WORDS = """
 import pathlib, resource, sys
-from remembrancer.actors.store.records.sqlite_file import SqliteFile
-file = SqliteFile(pathlib.Path(sys.argv[1]))
+from remembrancer.actors.sqlite_file import SqliteFile
+from remembrancer.actors.store.records.schema import MEMORY
+file = SqliteFile(pathlib.Path(sys.argv[1]), MEMORY)
 file.writer.execute("CREATE TABLE texts (text)")
 file.writer.executemany("INSERT INTO texts VALUES (zeroblob(?))", [(10_000_000,)] * 10)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -25,7 +25,8 @@ import msgspec
 import pytest
 
 from bench.client import ClientError, Json, StdioClient
-from remembrancer.actors.store.records.sqlite_file import SqliteFile
+from remembrancer.actors.sqlite_file import SqliteFile
+from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.commands.clients import ClientEnvironment
 from remembrancer.commands.doctor import CHECKS, Examination, Finding
@@ -301,7 +302,7 @@ async def test_a_start_on_a_disk_without_a_byte_fails_with_a_sentence(scene: Sce
 
 def test_a_file_that_was_taken_away_is_not_begun_anew_by_who_reads_it(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
-    records = Records(SqliteFile(path), "user", lambda: 1.0)
+    records = Records(SqliteFile(path, MEMORY), "user", lambda: 1.0)
     assert records.proposals() == ()
     for each in tmp_path.iterdir():
         each.unlink()

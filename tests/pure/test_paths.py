@@ -15,9 +15,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from remembrancer.actors.index_file import SCHEMA, NotesWriter
 from remembrancer.actors.snapshots import snapshot_of
+from remembrancer.actors.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.schema import MEMORY
-from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.commands.home_reader import examine_file
 from remembrancer.protocol.control import RuntimeStatus
 from remembrancer.protocol.errors import RecordsUnusable, StorageFull
@@ -180,15 +181,18 @@ def refuse(*_: object, **__: object) -> NoReturn:
 
 
 def test_a_healthy_file_on_a_full_disk_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "work: mine" / "memory.db"
-    SqliteFile(path).close()
+    path, index = tmp_path / "work: mine" / "memory.db", tmp_path / "index.db"
+    SqliteFile(path, MEMORY).close()
+    SqliteFile(index, SCHEMA).close()
 
     monkeypatch.setattr(sqlite3, "connect", refuse)
-    with pytest.raises(RecordsUnusable, match="backup"):
-        SqliteFile(path)
+    for each in (lambda: SqliteFile(path, MEMORY), lambda: NotesWriter(index)):
+        with pytest.raises(RecordsUnusable, match="backup"):
+            each()
+    assert index.exists(), "nor is an index made anew"
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=4096))
     with pytest.raises(StorageFull, match="make room"):
-        SqliteFile(path)
+        SqliteFile(path, MEMORY)
     with pytest.raises(StorageFull, match="make room"), snapshot_of(path, MEMORY):
         pass
     advice = examine_file(path, MEMORY).advice

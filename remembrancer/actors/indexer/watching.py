@@ -19,9 +19,8 @@ import msgspec
 from watchfiles import Change, awatch
 
 from remembrancer.actors.index_file import FileState, IndexWriter, ReadNote
-from remembrancer.actors.migrations import NO_ROOM
 from remembrancer.code.reader import ReadFile
-from remembrancer.protocol.errors import RemembrancerError, disk_full
+from remembrancer.protocol.errors import InternalError, RecordsUnusable, RemembrancerError
 from remembrancer.protocol.files import IndexedTree, SyncDone, ToRead
 from remembrancer.protocol.paths import delete_database
 from remembrancer.protocol.system import IS_POLLED
@@ -35,7 +34,7 @@ FIRST_REPORT_MS: Final = 2000
 MAX_OPEN_BATCHES: Final = 4
 """The maximum number of batches of files that are being read or are waiting to be indexed."""
 BATCH_FILES: Final = 200
-DAMAGED: Final = (sqlite3.DatabaseError, zlib.error, UnicodeDecodeError)
+DAMAGED: Final = (RecordsUnusable, InternalError, zlib.error, UnicodeDecodeError)
 """The errors of a damaged index."""
 
 logger = logging.getLogger(__name__)
@@ -135,11 +134,8 @@ class Indexer:
             self.error = None
         except (RemembrancerError, OSError, MemoryError, msgspec.DecodeError, *DAMAGED) as error:
             self.error = str(error)
-            if getattr(error, "sqlite_errorcode", 0) in NO_ROOM:
-                text = f"the disk has no room for this write ({error}): make room and try again"
-                self.error = disk_full(text, path).message
             logger.warning("files were not indexed", extra={"root": self.tree.root, "reason": self.error})
-            if isinstance(error, DAMAGED) and not isinstance(error, sqlite3.OperationalError):
+            if isinstance(error, DAMAGED) and not isinstance(error.__cause__, sqlite3.OperationalError):
                 with suppress(OSError):  # the next attempt reports it
                     await anyio.to_thread.run_sync(delete_database, path)
             done = SyncDone(self.tree, error=self.error)

@@ -15,11 +15,11 @@ from typing import Final
 import anyio
 import msgspec
 
+from remembrancer.actors.sqlite_file import unusable
 from remembrancer.actors.store.committer import INDEX
 from remembrancer.actors.store.dispatcher import Handler, Handlers, RequestContext, StoreParts, by_request
 from remembrancer.actors.store.file_index import FileFilter, FileIndex, FileMemories
 from remembrancer.actors.store.indexer_work import IndexerPoll, compared
-from remembrancer.actors.store.records.sqlite_file import unusable
 from remembrancer.actors.store.retrieval.view import Source
 from remembrancer.config.project import workspace_root
 from remembrancer.protocol.consolidation import NotePresence

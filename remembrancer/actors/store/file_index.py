@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from remembrancer.actors.index_file import SCHEMA
+from remembrancer.actors.sqlite_file import AMONG, SqliteFile, json_list, places_for
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
 from remembrancer.actors.store.records.search import SqliteWords, expression_of, hits_of_rare
-from remembrancer.actors.store.records.sqlite_file import AMONG, SqliteFile, json_list, places_for
 from remembrancer.actors.store.records.types import Filters, Hits, MemoryRecord, Phrase, RankingFacts
 from remembrancer.code.index import CodeSearch
 from remembrancer.memory.chunks import shown_chunk

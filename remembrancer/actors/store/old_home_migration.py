@@ -15,10 +15,10 @@ import msgspec
 from remembrancer.actors.migrations import NO_SPACE, OLD_FILES, version_of, write_checked_copy
 from remembrancer.actors.repair import drop_dangling
 from remembrancer.actors.snapshots import opened, unreadable
+from remembrancer.actors.sqlite_file import as_error
 from remembrancer.actors.store.records.schema import FORMER, MEMORY
 from remembrancer.actors.store.records.space_copies import take_in
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
-from remembrancer.actors.store.records.sqlite_file import as_error
 from remembrancer.actors.store.records.types import USER
 from remembrancer.protocol.errors import FileUnusable, RecordsUnusable, disk_full
 from remembrancer.protocol.paths import RuntimePaths, delete_database, sync_directory

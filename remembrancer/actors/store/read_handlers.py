@@ -226,14 +226,14 @@ class ReadHandlers(Handlers):
         return self._scheduler.models()
 
     def _description(self, request: DescribeStore, view: View) -> StoreDescription:
-        started_at, stored = view.reader.session_start(request.session_id)
+        session = view.reader.describe_session(request.session_id)
         return StoreDescription(
             counts=view.reader.counts(request.session_id),
             embedding=self._scheduler.summary(),
             database_bytes=self._files.size_bytes,
             uptime_s=time.monotonic() - self._started_at,
-            memories_this_session=stored,
-            session_started_at=started_at,
+            memories_this_session=sum(session.stored_by_type.values()),
+            session_started_at=session.started_at,
         )
 
     async def _view(

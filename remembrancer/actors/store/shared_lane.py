@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
+from remembrancer.actors.sqlite_file import AMONG, SqliteFile, json_list
 from remembrancer.actors.store.records.moves import (
     delete_handed_over,
     end_move,
@@ -32,7 +33,6 @@ from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.space import SpaceConnection, empty_space
 from remembrancer.actors.store.records.space_copies import take_in, write_space
 from remembrancer.actors.store.records.sqlite_edits import LOGS, SqliteEdits, merge, read_applied
-from remembrancer.actors.store.records.sqlite_file import AMONG, SqliteFile, json_list
 from remembrancer.actors.store.records.sqlite_records import NO_LIMITS, Limits, Records, apply_alone
 from remembrancer.actors.store.records.types import USER, Outcome
 from remembrancer.actors.store.records.writer import Writer, revive

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Never, TypeAlias, Type
 
 import msgspec
 
+from remembrancer.actors.sqlite_file import SqliteFile
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.dispatcher import Handler, RequestContext, by_request
 from remembrancer.actors.store.records.moves import delete_handed_over
-from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Limits, Records
 from remembrancer.actors.store.records.types import Outcome
 from remembrancer.actors.store.spaces import USER, HomeSpaces

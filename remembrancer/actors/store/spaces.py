@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from remembrancer.actors.migrations import BACKUPS, note_made, was_made
+from remembrancer.actors.sqlite_file import SqliteFile, unusable
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.file_index import FileIndex
 from remembrancer.actors.store.old_home_migration import is_old, migrate_old_home
@@ -21,7 +22,6 @@ from remembrancer.actors.store.records.catalog import Catalog
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts, HomeTexts
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits, merge
-from remembrancer.actors.store.records.sqlite_file import SqliteFile, unusable
 from remembrancer.actors.store.records.sqlite_records import NO_LIMITS, Limits, Reader, Records
 from remembrancer.actors.store.records.types import USER as USER
 from remembrancer.protocol.errors import (
@@ -150,7 +150,7 @@ class HomeSpaces:
     def _opened_database(self) -> SqliteFile:
         migrate_old_home(self._paths)
         _refuse_if_lost(self._paths.database)
-        database = SqliteFile(self._paths.database)
+        database = SqliteFile(self._paths.database, MEMORY)
         try:
             note_made(self._paths.database)
         except OSError as error:

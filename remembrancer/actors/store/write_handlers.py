@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 
+from remembrancer.actors.sqlite_file import Query
 from remembrancer.actors.store.dispatcher import Handler, Handlers, RequestContext, StoreParts
 from remembrancer.actors.store.note_files import write_note
 from remembrancer.actors.store.records.memory_rows import read_copies
 from remembrancer.actors.store.records.space import SpaceConnection
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits, read_applied
-from remembrancer.actors.store.records.sqlite_file import Query
 from remembrancer.actors.store.records.sqlite_records import Reader, Records, apply_each
 from remembrancer.actors.store.records.types import RECORDS, USER, Outcome
 from remembrancer.actors.store.replaced_memories import ReplacedMemories

@@ -6,17 +6,16 @@ from typing import Any, Final
 
 import msgspec
 
+from remembrancer.actors.sqlite_file import Query, decode_names, json_list
 from remembrancer.actors.store.records.memory_rows import SAYS_IT, decoded, read_copies
 from remembrancer.actors.store.records.passage_rows import mean_vectors, passage_vectors
 from remembrancer.actors.store.records.search import NO_COLUMNS
 from remembrancer.actors.store.records.sessions import open_sessions
 from remembrancer.actors.store.records.space import Spaces, is_newer, shown_to
-from remembrancer.actors.store.records.sqlite_file import Query, decode_names, json_list
 from remembrancer.actors.store.records.types import WaitingWork
 from remembrancer.memory.promotion import CONFIDENCE_SHARE, DIGITS, IMPORTANCE_SHARE, MAX_BONUS
 from remembrancer.memory.replacement import REPLACED
 from remembrancer.protocol.consolidation import Material, Promotable, ReadMemories
-from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.reads import Memories, Proposal, Surroundings
 from remembrancer.protocol.runs import LoggedPromotion, Prune
 from remembrancer.protocol.writes import EntityRef, MemoryLink
@@ -75,16 +74,6 @@ class SqliteBackground:
             (NAMED_TOGETHER, MAX_EDGES),
         )
         return tuple(rows)
-
-    def session_start(self, session_id: str) -> tuple[float | None, int]:
-        """Return the time at which a session began (None: unknown here), and the number of memories it stored,
-        forgotten or not."""
-        rows = self._file.read(
-            """SELECT (SELECT min(started_at) FROM sessions WHERE space = @SPACE AND session_id = ?1),
-                   (SELECT count(*) FROM memories WHERE space = @SPACE AND session_id = ?1 AND kind != ?2)""",
-            (session_id, SESSION_RECORD),
-        )
-        return rows[0][0], rows[0][1]
 
     def proposals(self) -> tuple[Proposal, ...]:
         """Return the first memories that are proposed to the user and await an answer, most certain first."""

@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import msgspec
 
+from remembrancer.actors.sqlite_file import decode_names
 from remembrancer.actors.store.records.memory_rows import OF_RUN, of_import
 from remembrancer.actors.store.records.rules import next_undos
 from remembrancer.actors.store.records.space import APART, shown_to
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
-from remembrancer.actors.store.records.sqlite_file import decode_names
 from remembrancer.actors.store.records.sqlite_records import Reader
 from remembrancer.memory.changes import MOVE_UNDONE, RESTORED, undoing
 from remembrancer.memory.decay import DAY_S

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from remembrancer.actors.store.records.sqlite_file import SqliteFile
+from remembrancer.actors.sqlite_file import SqliteFile
 from remembrancer.config.project import directory_of, is_gone
 from remembrancer.protocol.errors import FileLocked
 from remembrancer.protocol.problems import OPENING

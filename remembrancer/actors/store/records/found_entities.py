@@ -7,8 +7,8 @@ distinguish them.
 
 from typing import Final
 
+from remembrancer.actors.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
-from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.memory.found_names import found_names
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.kinds import SESSION_RECORD

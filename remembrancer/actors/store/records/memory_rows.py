@@ -7,8 +7,8 @@ from typing import Any, Final, get_type_hints
 
 import msgspec
 
+from remembrancer.actors.sqlite_file import Query, as_json, json_list
 from remembrancer.actors.store.records.space import shown_to
-from remembrancer.actors.store.records.sqlite_file import Query, as_json, json_list
 from remembrancer.actors.store.records.types import Memory
 from remembrancer.memory.changes import is_version_visible, is_visible
 from remembrancer.memory.fields import FIELDS, SEARCHED

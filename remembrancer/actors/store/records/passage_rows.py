@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from remembrancer.actors.store.records.sqlite_file import AMONG, SqliteFile, json_list
+from remembrancer.actors.sqlite_file import AMONG, SqliteFile, json_list
 from remembrancer.actors.store.records.types import (
     MAX_ATTEMPTS,
     RECORDS,

@@ -5,10 +5,10 @@ from typing import Final, assert_never
 
 import msgspec
 
+from remembrancer.actors.sqlite_file import as_json
 from remembrancer.actors.store.records.background import prune
 from remembrancer.actors.store.records.memory_rows import OF_RUN, of_import
 from remembrancer.actors.store.records.moves import note_pattern, propose
-from remembrancer.actors.store.records.sqlite_file import as_json
 from remembrancer.actors.store.records.types import Memory
 from remembrancer.actors.store.records.writer import Writer
 from remembrancer.memory.changes import BREADTH, UNDONE, is_visible, revised, standing, taken_back

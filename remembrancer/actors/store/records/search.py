@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import msgspec
 
+from remembrancer.actors.sqlite_file import AMONG, json_list, places_for
 from remembrancer.actors.store.records.memory_rows import decoded, read_memory, read_related
 from remembrancer.actors.store.records.schema import STANDING_KINDS
 from remembrancer.actors.store.records.space import APART, Spaces, is_newer, shown_to, visible
-from remembrancer.actors.store.records.sqlite_file import AMONG, json_list, places_for
 from remembrancer.actors.store.records.types import (
     EVERY,
     Filters,

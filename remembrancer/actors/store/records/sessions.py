@@ -2,9 +2,9 @@
 
 from typing import Final
 
+from remembrancer.actors.sqlite_file import Query, as_json, decode_names
 from remembrancer.actors.store.records.memory_rows import read_memory
 from remembrancer.actors.store.records.space import Spaces
-from remembrancer.actors.store.records.sqlite_file import Query, as_json, decode_names
 from remembrancer.actors.store.records.types import Memory
 from remembrancer.protocol.kinds import MEMORY_TYPES, SESSION_RECORD
 from remembrancer.protocol.reads import SessionDescription

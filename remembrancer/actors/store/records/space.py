@@ -10,8 +10,8 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from remembrancer.actors.sqlite_file import Query, SqliteFile
 from remembrancer.actors.store.records.schema import OWNED, make_space
-from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile
 
 Arguments = Sequence[object] | Mapping[str, object]
 

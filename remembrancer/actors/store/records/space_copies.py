@@ -4,8 +4,8 @@ shared lanes."""
 import sqlite3
 from typing import Any, Final
 
+from remembrancer.actors.sqlite_file import Query
 from remembrancer.actors.store.records.schema import MEMORY, OWNED, fill_full_texts, make_space
-from remembrancer.actors.store.records.sqlite_file import Query
 
 _OF_MEMORY: Final = {"memory": "memories"}
 _IN_ORDER: Final = {"sequence": ""}

@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import asdict
 
+from remembrancer.actors.sqlite_file import Query, as_json
 from remembrancer.actors.store.records.memory_rows import (
     KEPT,
     STORED_FIELDS,
@@ -18,7 +19,6 @@ from remembrancer.actors.store.records.memory_rows import (
     read_portable,
 )
 from remembrancer.actors.store.records.space import SpaceConnection, drop_space
-from remembrancer.actors.store.records.sqlite_file import Query, as_json
 from remembrancer.actors.store.records.types import Link, Memory
 from remembrancer.memory.fields import SEARCHED
 from remembrancer.memory.names import name_key, name_words

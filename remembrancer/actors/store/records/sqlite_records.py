@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
+from remembrancer.actors.sqlite_file import AMONG, SqliteFile, json_list
 from remembrancer.actors.store.records.background import SqliteBackground
 from remembrancer.actors.store.records.memory_rows import read_portable
 from remembrancer.actors.store.records.moves import end_move, memory_to_move, proposal_of, receive_move
@@ -18,7 +19,6 @@ from remembrancer.actors.store.records.search import SqliteSearch
 from remembrancer.actors.store.records.sessions import describe_session
 from remembrancer.actors.store.records.space import Spaces, number_of_space
 from remembrancer.actors.store.records.sqlite_edits import ArrivingEdits, SqliteEdits, read_applied
-from remembrancer.actors.store.records.sqlite_file import AMONG, SqliteFile, json_list
 from remembrancer.actors.store.records.types import USER, Outcome
 from remembrancer.actors.store.records.writer import Writer, revive
 from remembrancer.protocol.errors import InvalidInput, NotFound, StorageFull, size_on_disk

@@ -11,10 +11,10 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from remembrancer.actors.sqlite_file import AMONG, json_list
 from remembrancer.actors.store.records.search import RANKING, condition_of, expression_of
 from remembrancer.actors.store.records.sessions import read_topics
 from remembrancer.actors.store.records.space import APART, Spaces, shown_to, visible
-from remembrancer.actors.store.records.sqlite_file import AMONG, json_list
 from remembrancer.actors.store.records.types import Filters, Phrase, RankingFacts, is_memory
 from remembrancer.memory.names import name_key
 from remembrancer.memory.pagerank import DAMPING, Around, personal_pagerank

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from remembrancer.actors.sqlite_file import SqliteFile
 from remembrancer.actors.store.file_index import FileMemories
-from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Reader, Records
 from remembrancer.actors.store.records.types import Filters, MemoryRecord, RankingFacts
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors

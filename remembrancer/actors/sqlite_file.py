@@ -16,7 +16,6 @@ from typing import Any, Final
 import msgspec
 
 from remembrancer.actors.migrations import DAMAGE, NO_ROOM, PRIMARY_CODE, Schema, drop_copies, drop_old_files
-from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.errors import (
     FileLocked,
@@ -76,7 +75,8 @@ def json_list(values: Iterable[object]) -> str:
 
 
 class SqliteFile:
-    """Opens the file, and migrates it to the current version of its schema.
+    """Opens the file, and migrates it to the current version of its schema. `wait_s` is the time that it waits for
+    another program's lock (None: `BUSY_TIMEOUT_S`).
 
     Raises:
         SchemaTooNew, SchemaTooOld: another release wrote it; it is unchanged.
@@ -85,7 +85,7 @@ class SqliteFile:
         RecordsUnusable: it is damaged or not a file, or its directory cannot be made.
     """
 
-    def __init__(self, path: Path, schema: Schema = MEMORY, *, synchronous: str = "FULL") -> None:
+    def __init__(self, path: Path, schema: Schema, *, synchronous: str = "FULL", wait_s: float | None = None) -> None:
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
@@ -94,6 +94,7 @@ class SqliteFile:
         if problem is not None:
             raise RecordsUnusable(problem)
         self.path = path
+        self._wait_s = BUSY_TIMEOUT_S if wait_s is None else wait_s
         self._pool = threading.Condition()
         self._idle: list[sqlite3.Connection] = []
         """The idle reading connections."""
@@ -111,8 +112,8 @@ class SqliteFile:
         self.damage: str | None = None
         """The damage that was last found since the file was opened."""
         try:
-            schema.check(path, BUSY_TIMEOUT_S)
-            self.writer = _connect(path)
+            schema.check(path, self._wait_s)
+            self.writer = self._connect()
             try:
                 self.writer.execute(f"PRAGMA synchronous = {synchronous}")
                 schema.migrate(self.writer, path)
@@ -120,7 +121,7 @@ class SqliteFile:
                 self.writer.close()
                 raise
         except DAMAGED as error:
-            raise as_error(path, error, is_opening=True) from error
+            raise as_error(path, error, REPAIR) from error
         self._identity = _identity_of(path)
 
     @property
@@ -200,7 +201,7 @@ class SqliteFile:
                 self._refuse_if_closed()
                 if not self._idle and self.is_replaced:  # a new connection would create an empty file without tables
                     raise self._replaced()
-                connection = self._idle.pop() if self._idle else _connect(self.path)
+                connection = self._idle.pop() if self._idle else self._connect()
                 self._in_use += 1
             try:
                 connection.execute("BEGIN")
@@ -253,6 +254,20 @@ class SqliteFile:
                 if not durable:
                     self.writer.execute(f"PRAGMA synchronous = {self._synchronous}")
 
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self.path, timeout=self._wait_s, isolation_level=None, check_same_thread=False, cached_statements=STATEMENTS
+        )
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("PRAGMA secure_delete = ON")  # erased content must not remain readable in the file
+        connection.execute(f"PRAGMA journal_size_limit = {LOG_LIMIT_BYTES}")
+        connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+        connection.execute(f"PRAGMA soft_heap_limit = {HEAP_LIMIT_BYTES}")
+        connection.create_function("name_key", 1, _name_key, deterministic=True)
+        return connection
+
     def _refuse_if_closed(self) -> None:
         if self._closed:
             raise MemoryUnavailable(f"{self.path.name} is closed: the store is stopping")
@@ -271,31 +286,17 @@ def _identity_of(path: Path) -> tuple[int, int] | None:
     return (about.st_dev, about.st_ino) if about.st_size else None
 
 
-def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False, cached_statements=STATEMENTS
-    )
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA foreign_keys = ON")
-    connection.execute("PRAGMA secure_delete = ON")  # erased content must not remain readable in the file
-    connection.execute(f"PRAGMA journal_size_limit = {LOG_LIMIT_BYTES}")
-    connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
-    connection.execute(f"PRAGMA soft_heap_limit = {HEAP_LIMIT_BYTES}")
-    connection.create_function("name_key", 1, _name_key, deterministic=True)
-    return connection
+REPAIR: Final = "repair it with 'remembrancer doctor --repair', or restore a backup"
 
 
-def unusable(path: Path, error: Exception) -> RecordsUnusable:
+def unusable(path: Path, error: Exception, advice: str = REPAIR) -> RecordsUnusable:
     """Return the error for a file that is damaged or cannot be opened."""
-    return RecordsUnusable(
-        f"{path} cannot be read ({error}): repair it with 'remembrancer doctor --repair', or restore a backup"
-    )
+    return RecordsUnusable(f"{path} cannot be read ({error}): {advice}")
 
 
-def as_error(path: Path, error: sqlite3.Error | UnicodeDecodeError, *, is_opening: bool = False) -> RemembrancerError:
-    """Convert an SQLite error into one of ours. A file that cannot be opened counts as damaged if SQLite gives no other
-    reason."""
+def as_error(path: Path, error: Exception, advice: str | None = None) -> RemembrancerError:
+    """Convert an SQLite error into one of ours. With `advice`, the file is being opened or only read, and counts as
+    damaged if SQLite gives no other reason."""
     code = getattr(error, "sqlite_errorcode", 0)
     if code & PRIMARY_CODE in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return FileLocked(f"another program has locked {path}: end that program, or wait")
@@ -303,7 +304,7 @@ def as_error(path: Path, error: sqlite3.Error | UnicodeDecodeError, *, is_openin
     is_unclear = code & PRIMARY_CODE in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR)
     if code in NO_ROOM or (is_unclear and is_disk_full(path)):
         return disk_full(f"the disk has no room for this write ({error}): make room and try again", path)
-    if is_opening or code & PRIMARY_CODE in DAMAGE:
-        return unusable(path, error)
+    if advice is not None or code & PRIMARY_CODE in DAMAGE:
+        return unusable(path, error, advice or REPAIR)
     logger.error("the records failed", extra={"path": str(path), "reason": str(error), "code": code})
     return InternalError(f"the records could not be read or written: {error}")
