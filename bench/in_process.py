@@ -13,7 +13,6 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -126,15 +125,14 @@ class Asking:
         """Return the features of a recall's candidates (candidates, features), and their labels. `by_words`: without
         vectors."""
         request = self._request(question)
-        parsed = read_question(request, self.now)
-        searches = find_words(self._view, parsed)
+        search = find_words(self._view, read_question(request, self.now))
         if not by_words:
-            parsed = replace(parsed, vector=self.vectors[question.text])
-        rows, _ = gather(request, self._view, parsed, searches, self.now)
+            search = search._replace(vector=self.vectors[question.text])
+        rows, _ = gather(search)
         if not len(rows):
             return np.zeros((0, len(FEATURES))), []
         labels = [item.label for item in self.haystack.items]  # numbered from 1 in this order
-        return table(columns(parsed, searches, rows), parsed.asked), [labels[number - 1] for number in rows.refs]
+        return table(columns(search, rows), search.question.asked), [labels[number - 1] for number in rows.refs]
 
     async def ranking(self, question: Question) -> list[str]:
         """Return the labels of the memories of a recall of ten."""

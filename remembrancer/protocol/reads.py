@@ -173,8 +173,8 @@ class Recall(Filters, Request[Recalled], frozen=True, kw_only=True):
     reference_time: float | None = None
     is_task: bool = False
     """True if the query is a task: memories related to it are wanted, not only those that answer it."""
-    marks_all: bool = False
-    """True if also for a task, every memory that stands in Review is marked."""
+    replaced_from: float = 0.0
+    """The probability from which a memory is marked as possibly replaced, of those that stand in Review."""
     sources: tuple[Origin, ...] = ()
     """The sources to search; empty: memories, and notes where the project has them."""
     root: str = ""

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from remembrancer.actors.store.records.types import USER, Filters, Hits, Phrase, Vectors
-from remembrancer.actors.store.retrieval.candidates import CANDIDATES
+from remembrancer.actors.store.retrieval.candidates import CANDIDATES, FIRST_SEARCH
 from remembrancer.actors.store.retrieval.recalls import ANSWERS_BY_TIME
 from remembrancer.memory.contexts import in_sections, section_of
 from remembrancer.memory.decay import DAY_S
@@ -66,6 +66,18 @@ async def test_a_session_s_few_memories_are_not_crowded_out_by_its_project_s(fil
     found = await files.found("the lantern by the near mole", strategy=strategy, limit=4 * CANDIDATES)
     assert mine in found
     assert len(found) > CANDIDATES, "the many are more than a search brings"
+
+
+async def test_filters_take_no_candidates_away_and_meaning_alone_reads_no_words(files: Spaces) -> None:
+    for number in range(FIRST_SEARCH):
+        files.store(f"the lantern {number}", type="episodic")
+    rare = files.store("bread", tags=("rare",))
+    unready = files.store("the lantern is new", passages=0)
+    vector: dict[str, Any] = {"strategy": "vector", "is_task": True, "limit": CANDIDATES}
+    assert await files.found("the lantern", tags=("rare",), **vector) == [rare]
+    answer = await files.recall("the lantern", left_out=1, about=rare, **vector)
+    assert {rare, unready}.isdisjoint(each.id for each in answer.memories)
+    assert rare in {each.id for each in answer.left_out}, "it is scored as well, since it was asked about"
 
 
 async def test_what_two_scopes_say_alike_is_said_once_and_both_are_named(files: Spaces) -> None:

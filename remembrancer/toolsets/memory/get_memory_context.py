@@ -152,9 +152,7 @@ async def action_block(call: Call, action: Action, known: Sequence[str]) -> Answ
     if service.settings.before_actions == "off" or service.settings.hook_context_length == 0 or not action.query:
         return nothing
     past = service.past_actions.setdefault(caller.project.id, PastActions())
-    request = Recall(
-        caller.session_id, project=caller.project, query=action.query, limit=FOUND, is_task=True, marks_all=True
-    )
+    request = Recall(caller.session_id, project=caller.project, query=action.query, limit=FOUND, is_task=True)
     response = await service.ask(request, call.received_at)
     candidates = () if response.is_old else response.reply.memories
     chosen = relevant_to(action, candidates, past, known, time.time())

@@ -7,9 +7,9 @@ session are not crowded out by those of the project.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -40,10 +40,6 @@ FEW: Final = 1000
 """A session with at most this many memories of its own gets separate candidates from them."""
 
 
-Matches = NDArray[np.bool_]
-"""A row for each candidate, and a column for each unit of the question."""
-
-
 @dataclass(frozen=True, slots=True)
 class Rows:
     """Candidates and their ranking data: row i of each array is of `refs[i]`. NaN: unknown or missing."""
@@ -61,12 +57,10 @@ class Rows:
     """The cosine of the first passage, if there are several."""
     context_cosine: Column
     """The mean cosine of a turn and its neighbours."""
-    words: Matches
-    """The question's units that each candidate contains."""
-    context_words: Matches
-    """The question's units that a turn and its neighbours contain together."""
-    has_context: NDArray[np.bool_]
-    """True for turns with `context_words`."""
+    words: NDArray[np.bool_]
+    """The question's units that each candidate contains: a column for each unit."""
+    context_words: Column
+    """The question's units that a turn and its neighbours contain together: 1 or 0."""
     vectors: Vectors
     """The mean of the passages of each, of unit length; 0 if it has none."""
 
@@ -85,114 +79,111 @@ class Rows:
         return [getattr(self, each.name) for each in fields(self)]
 
 
-class Search(NamedTuple):
-    """The search of a space or of notes by words. `postings` are the memories with each unit of the question, `size`
-    is the number of memories, visible or not.
-
-    If the session has memories of its own here, there are two `sides`: these (with their numbers), and all others. An
-    empty space has none, and is not searched. `hits` are the results for each side.
-    """
+class Side(NamedTuple):
+    """Memories of a space with candidates of their own: all of them, or the session's `own`, or all others. `hits` are
+    the results of the search by words."""
 
     source: Source
-    size: int
-    postings: Sequence[Sequence[Ref]]
-    sides: Sequence[tuple[Filters, Sequence[Ref]]]
-    hits: Sequence[Hits]
+    filters: Filters
+    hits: Hits
+    own: Sequence[Ref] = ()
 
 
-Searches = Mapping[int, Search]
-"""Searches by space number."""
+class Search(NamedTuple):
+    """The search for a question. `sizes` are the numbers of memories in the spaces, visible or not; `postings` are the
+    memories with each unit of the question. `vector` (dimensions,) is of unit length; None if it is unavailable."""
+
+    view: View
+    question: Question
+    sizes: dict[int, int]
+    postings: list[list[Ref]]
+    sides: list[Side]
+    vector: Vectors | None = None
 
 
-def find_words(view: View, question: Question) -> Searches:
-    """Do the part of a recall that does not need the question's vector."""
+def find_words(view: View, question: Question) -> Search:
+    """Do the part of a recall that does not need the question's vector. An empty space is not searched."""
     filters = question.filters
     survey = view.reader.survey(question.units, filters.session_id, FEW)
     others = tuple(scope for scope in filters.scopes or SCOPES if scope != "session")
     is_apart = filters.session_id and len(others) != len(filters.scopes)
-    searches: dict[int, Search] = {}
+    search = Search(view, question, dict(survey.sizes), [[] for _ in question.units], [])
     for space, source in view.sources.items():
-        own: Sequence[Ref] = ()
-        if isinstance(source.texts, FileMemories):
-            size, postings = source.texts.size, source.texts.postings(question.units)
+        texts = source.texts
+        if isinstance(texts, FileMemories):
+            search.sizes[space], postings = texts.size, texts.postings(question.units)
         else:
-            size, postings = survey.sizes[space], survey.postings[space]
-            own = survey.own.get(space, ())
-        sides: list[tuple[Filters, Sequence[Ref]]] = [(filters, ())]
-        if own and is_apart:
-            sides = [(msgspec.structs.replace(filters, scopes=("session",)), own)]
-            sides += [(msgspec.structs.replace(filters, scopes=others), ())] if others else []
-        if not (size or filters.include_forgotten):
-            sides = []
+            postings = survey.postings[space]
+        for every, having in zip(search.postings, postings, strict=True):
+            every.extend(having)
         counted = None
         if sum(map(len, postings)) > ROWS:
             units = zip(question.units, postings, strict=True)
             counted = {unit[0]: len(having) for unit, having in units if len(unit) == 1}
-        hits = [
-            source.texts.keyword_hits(question.phrases, side, CANDIDATES, counted, among)
-            for side, among in (sides if question.phrases else ())
-        ]
-        searches[space] = Search(source, size, postings, sides, hits)
-    return searches
+        sides: list[tuple[Filters, Sequence[Ref]]] = [(filters, ())]
+        if is_apart and (own := survey.own.get(space)):
+            sides = [(msgspec.structs.replace(filters, scopes=("session",)), own)]
+            sides += [(msgspec.structs.replace(filters, scopes=others), ())] if others else []
+        for side, own in sides if search.sizes[space] or filters.include_forgotten else ():
+            among = question.phrases, side, CANDIDATES, counted, own
+            search.sides.append(Side(source, side, texts.keyword_hits(*among) if question.phrases else {}, own))
+    return search
 
 
-def find_candidates(view: View, question: Question, searches: Searches) -> tuple[Rows, Strategy]:
+def find_candidates(search: Search) -> tuple[Rows, Strategy]:
     """Return the candidates of each side of each space that pass the filters, with all ranking data, and the strategy
-    that found them. `searches` is the result of `find_words`, which is ignored if only vectors were requested and there
-    are some."""
-    begun, vector = {space: each for space, each in searches.items() if each.sides}, question.vector
+    that found them. The search by words is ignored if only vectors were requested and there are some."""
+    view, question, strategy = search.view, search.question, search.question.request.strategy
     near: dict[int, Nearest] = {}
-    hits: dict[int, Sequence[Hits]] = {}
+    hits: list[Hits] = []
     numbers: set[Ref] = set()
-    for space, search in begun.items():
-        if vector is not None and search.source.vectors is not None:
-            near[space] = search.source.vectors.nearest(vector, FIRST_SEARCH)
-            numbers.update(near[space], *(own for _, own in search.sides))
-        hits[space] = () if question.strategy == "vector" and space in near else search.hits
-        numbers.update(*hits[space])
+    for side in search.sides:
+        space, vectors = side.source.texts.space, side.source.vectors
+        if search.vector is not None and vectors is not None:
+            if space not in near:
+                near[space] = vectors.nearest(search.vector, FIRST_SEARCH)
+            numbers.update(near[space], side.own)
+        if strategy != "vector" or space not in near:
+            hits.append(side.hits)
+            numbers.update(side.hits)
     facts = view.ranking_facts(numbers, question.filters)
-    found: list[Mapping[Ref, float]] = []
-    for space, search in begun.items():
-        found += _nearest_of_sides(search, near[space], question, facts) if space in near else ()
-        found += hits[space]
+    spaces = ((side, near.get(side.source.texts.space)) for side in search.sides)
+    found: list[Mapping[Ref, float]] = [
+        _nearest(side, nearest, search.vector, facts) for side, nearest in spaces if nearest is not None
+    ]
+    found += hits
     if missing := {ref for each in found for ref in each if ref not in numbers}:
         facts |= view.ranking_facts(missing, question.filters)
     wanted = {ref: facts[ref] for each in found for ref in each if ref in facts}
     first = [ref for each in found for ref in sorted(each, key=lambda ref: (-each[ref], ref))[:EXPANDED]]
-    bm25 = {ref: score for sides in hits.values() for side in sides for ref, score in side.items()}
-    return describe(view, question, searches, wanted, bm25, first), "keyword" if vector is None else question.strategy
+    bm25 = {ref: score for side in hits for ref, score in side.items()}
+    return describe(search, wanted, bm25, first), "keyword" if search.vector is None else strategy
 
 
-def _nearest_of_sides(
-    search: Search, near: Nearest, question: Question, facts: Mapping[Ref, RankingFacts]
-) -> list[Nearest]:
-    """Return for each side the cosines of the `CANDIDATES` nearest memories, which may lack `facts`. `near` are the
-    nearest of any scope."""
-    vector, vectors = question.vector, search.source.vectors
+def _nearest(side: Side, near: Nearest, vector: Vectors | None, facts: Mapping[Ref, RankingFacts]) -> Nearest:
+    """Return the cosines of the `CANDIDATES` nearest memories of a side, which may lack `facts`. `near` are the nearest
+    of any scope."""
+    vectors, scopes = side.source.vectors, side.filters.scopes
     assert vector is not None
     assert vectors is not None
-    found: list[Nearest] = []
-    for side, own in search.sides:
-        passing = (ref for ref in near if ref in facts and (not side.scopes or facts[ref].scope in side.scopes))
-        cosines = {ref: near[ref] for ref in itertools.islice(passing, CANDIDATES)}
-        if own:
-            cosines = vectors.nearest(vector, CANDIDATES, [ref for ref in own if ref in facts])
-        elif len(cosines) < CANDIDATES and len(near) == FIRST_SEARCH:  # the filters removed too many
-            cosines = vectors.nearest(vector, CANDIDATES, search.source.texts.matching(side, EVERY))
-        found.append(cosines)
-    return found
+    if side.own:
+        return vectors.nearest(vector, CANDIDATES, [ref for ref in side.own if ref in facts])
+    passing = (ref for ref in near if ref in facts and (not scopes or facts[ref].scope in scopes))
+    cosines = {ref: near[ref] for ref in islice(passing, CANDIDATES)}
+    if len(cosines) < CANDIDATES and len(near) == FIRST_SEARCH:  # the filters removed too many
+        return vectors.nearest(vector, CANDIDATES, side.source.texts.matching(side.filters, EVERY))
+    return cosines
 
 
 def describe(
-    view: View,
-    question: Question,
-    searches: Searches,
+    search: Search,
     facts: Mapping[Ref, RankingFacts],
     bm25: Mapping[Ref, float] = MappingProxyType({}),
     first: Collection[Ref] = (),
 ) -> Rows:
     """Return these memories, and the neighbours of those in `first`, as candidates. Their passages, and the question's
     words in them, are read only once."""
+    view, question, vector = search.view, search.question, search.vector
     known = dict(facts)
     around: dict[Ref, dict[Ref, int]] = {}
     turns = [ref for ref, each in facts.items() if each.type == "episodic"]
@@ -203,30 +194,25 @@ def describe(
             other: neighbours.facts[other] for ref in first for other in around.get(ref, ()) if other not in known
         }
     refs, count = list(known), len(known)
-    places = {ref: place for place, ref in enumerate(refs)}
-    for other in (other for ref in refs for other in around.get(ref, ())):
-        places.setdefault(other, len(places))
+    every = dict.fromkeys(chain(refs, *(around.get(ref, ()) for ref in refs)))  # the neighbours behind the candidates
+    places = {ref: place for place, ref in enumerate(every)}
     matched = np.zeros((len(places), len(question.units)), dtype=bool)
-    for search in searches.values():
-        for unit, having in enumerate(search.postings):
-            matched[[places[ref] for ref in places.keys() & having], unit] = True
-    cosines, openings = np.full(len(places), np.nan), np.full(len(places), np.nan)
-    vector = question.vector
+    for unit, having in enumerate(search.postings):
+        matched[[places[ref] for ref in places.keys() & having], unit] = True
+    cosines, openings = np.full((2, len(places)), np.nan)
     means: Vectors = np.zeros((len(places), 0 if vector is None else len(vector)), dtype=np.float32)
     for source in view.sources.values():
         if vector is not None and places and source.vectors is not None:
             found = compare(source.vectors.of_memories(list(places)), vector, source.vectors.scale)
             there = [places[ref] for ref in found.memories]
             cosines[there], openings[there], means[there] = found.cosines, found.openings, found.means
-    has_context = np.array([each.type == "episodic" for each in known.values()], dtype=bool)
-    has_context &= np.isnan(openings[:count])
-    context_cosine, context_words = np.full(count, np.nan), np.zeros((count, len(question.units)), dtype=bool)
-    if has_context.any():
-        middles = np.flatnonzero(has_context).tolist()
+    context_cosine, context_words = np.full(count, np.nan), np.full((count, len(question.units)), np.nan)
+    is_turn = np.array([each.type == "episodic" for each in known.values()], dtype=bool)
+    middles = np.flatnonzero(is_turn & np.isnan(openings[:count])).tolist()
+    if middles:
         together = [[place, *(places[other] for other in around.get(refs[place], ()))] for place in middles]
-        lengths = np.array([len(each) for each in together])
+        lengths, members = np.array([len(each) for each in together]), np.array(list(chain(*together)))
         starts = np.cumsum(lengths) - lengths
-        members = np.array([place for each in together for place in each])
         sums = np.add.reduceat(np.nan_to_num(cosines)[members], starts)
         context_cosine[middles] = np.where(np.isnan(cosines[middles]), np.nan, sums / lengths)
         context_words[middles] = np.logical_or.reduceat(matched[members], starts, axis=0)
@@ -240,7 +226,6 @@ def describe(
         context_cosine=context_cosine,
         words=matched[:count],
         context_words=context_words,
-        has_context=has_context,
         vectors=means[:count],
     )
 

@@ -22,6 +22,7 @@ from remembrancer.actors.store.retrieval.view import View
 from remembrancer.memory.contexts import choose, in_sections, section_of
 from remembrancer.memory.decay import has_ended
 from remembrancer.memory.names import name_key
+from remembrancer.memory.replacement import REPLACED
 from remembrancer.memory.tokens import CHARACTERS_A_TOKEN
 from remembrancer.memory.wording import normalised
 from remembrancer.protocol.kinds import SESSION_RECORD, STANDING, Kind
@@ -131,6 +132,7 @@ class Gathering:
             strategy="hybrid" if self.request.task else "keyword",
             limit=MAX_SEARCH_RESULTS,
             is_task=True,
+            replaced_from=REPLACED,
         )
         task = self.request.task  # without the names of files
         answer = await recall(request, self.view, lambda _: self.embed(task), self.threads, self.now)

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -10,14 +9,14 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 
-from remembrancer.actors.store.records.types import Filters, MemoryRecord, Vectors, is_memory
+from remembrancer.actors.store.records.types import MemoryRecord, Vectors, is_memory
+from remembrancer.actors.store.retrieval.candidates import Search
 from remembrancer.actors.store.retrieval.view import Ref, View
 from remembrancer.memory.changes import SAME_EVENT_S
 from remembrancer.memory.decay import has_ended, strength_of
-from remembrancer.memory.replacement import REPLACED
 from remembrancer.memory.wording import normalised, same_in_words
 from remembrancer.protocol.kinds import SCOPES, Scope
-from remembrancer.protocol.reads import Recall, Recalled, RecalledMemory, Scores, Strategy
+from remembrancer.protocol.reads import Recalled, RecalledMemory, Scores, Strategy
 
 SPARE: Final = 10
 """The number of memories loaded beyond the limit, since some are removed as duplicates."""
@@ -69,26 +68,23 @@ class Entry:
     """True if the memory is neither forgotten nor expired."""
 
 
-def show(request: Recall, view: View, ranking: Ranking, filters: Filters, now: float, *, of_a_time: bool) -> Recalled:
-    """Return the answer for a ranking. `of_a_time`: the question names a time, so memories valid then are not ranked
-    behind their replacements."""
-    ranked, limit = ranking.scored[: ranking.answering], request.limit
-    # A context leaves out memories that are probably replaced; an answer only marks them, as all that stand in Review.
-    replaced_from = REPLACED if request.is_task and not request.marks_all else 0.0
-    load = partial(_loaded, view, filters, now, ranking.vectors, replaced_from)
+def show(search: Search, ranking: Ranking) -> Recalled:
+    """Return the answer for a ranking. Memories that were valid at a time that the question names are not ranked behind
+    their replacements."""
+    question, request = search.question, search.question.request
+    ranked, limit, of_a_time = ranking.scored[: ranking.answering], request.limit, bool(question.windows)
     loaded: list[Entry] = []
     kept: list[Entry] = []
     taken = 0
     while taken < len(ranked) and len(kept) < limit:
         page = ranked[taken : taken + limit + SPARE]
         taken += len(page)
-        loaded += load(page)
+        loaded += _loaded(search, ranking, page)
         if not of_a_time:
-            loaded += load(_replacing(view, loaded, ranked))
+            loaded += _loaded(search, ranking, _replacing(search.view, loaded, ranked))
         kept = without_imported(each_once(loaded), request.root)
     left_out = len({ref for ref, _ in ranked[:taken]} | {entry.ref for entry in loaded}) - len(kept)
     entries = (kept if of_a_time else replaced_last(kept))[:limit]
-    asked_at = now if request.reference_time is None else request.reference_time
     return Recalled(
         memories=tuple(
             RecalledMemory(
@@ -96,7 +92,7 @@ def show(request: Recall, view: View, ranking: Ranking, filters: Filters, now: f
                 scores=entry.scores,
                 strength=entry.strength,
                 found_in=entry.found_in,
-                expired=has_ended(entry.record.valid_until, asked_at),
+                expired=has_ended(entry.record.valid_until, question.asked.asked_at),
                 stands_for=entry.stands_for,
             )
             for entry in entries
@@ -104,21 +100,20 @@ def show(request: Recall, view: View, ranking: Ranking, filters: Filters, now: f
         total_matched=len(ranked) - left_out,
         below_threshold=ranking.below,
         strategy_used=ranking.strategy,
-        left_out=_left_out(request, view, ranking, filters, {entry.ref for entry in entries}),
-        short_ids={} if request.scopes or request.sources else view.reader.short_forms(_ids_in(entries)),
+        left_out=_left_out(search, ranking, {entry.ref for entry in entries}),
+        short_ids={} if request.scopes or request.sources else search.view.reader.short_forms(_ids_in(entries)),
     )
 
 
-def _left_out(
-    request: Recall, view: View, ranking: Ranking, filters: Filters, shown: Collection[Ref]
-) -> tuple[RecalledMemory, ...]:
+def _left_out(search: Search, ranking: Ranking, shown: Collection[Ref]) -> tuple[RecalledMemory, ...]:
     """Return the best candidates that are not shown, and the memory that the request asks about, if requested."""
+    view, request = search.view, search.question.request
     if not request.left_out:
         return ()
     about = view.reader.number_of(request.about) if request.about else None
     others = [each for each in ranking.scored if each[0] not in shown]
     best = [each for place, each in enumerate(others) if place < request.left_out or each[0] == about]
-    records = view.load([ref for ref, _ in best], filters)
+    records = view.load([ref for ref, _ in best], search.question.filters)
     return tuple(as_recalled(records[ref], scores) for ref, scores in best if ref in records)
 
 
@@ -190,20 +185,19 @@ def _replacing(view: View, loaded: Sequence[Entry], ranked: Scored) -> Scored:
     return list(found.items())
 
 
-def _loaded(
-    view: View, filters: Filters, now: float, vectors: Mapping[Ref, Vectors], replaced_from: float, page: Scored
-) -> list[Entry]:
+def _loaded(search: Search, ranking: Ranking, page: Scored) -> list[Entry]:
     """Load the memories of ranked candidates, without those that are gone."""
-    records = view.load([ref for ref, _ in page], filters, replaced_from) if page else {}
+    question, refs = search.question, [ref for ref, _ in page]
+    records = search.view.load(refs, question.filters, question.request.replaced_from) if refs else {}
     return [
         Entry(
             ref,
             record,
             scores,
-            strength_of(record, now),
-            vectors.get(ref),
+            strength_of(record, question.now),
+            ranking.vectors.get(ref),
             # A forgotten or expired memory must not represent a current one, so it only matches by id.
-            is_current=not record.forgotten and not has_ended(record.valid_until, now),
+            is_current=not record.forgotten and not has_ended(record.valid_until, question.now),
         )
         for ref, scores in page
         if (record := records.get(ref)) is not None
@@ -320,12 +314,9 @@ def _is_kept(earlier: Entry, later: Entry) -> bool:
 
 def _cosines(entries: Sequence[Entry]) -> list[list[float]]:
     """Return the cosines between entries, 0 without vectors."""
-    found = np.zeros((len(entries), len(entries)))
-    places = [place for place, entry in enumerate(entries) if entry.vector is not None]
-    if places:
-        matrix = np.stack([vector for entry in entries if (vector := entry.vector) is not None])
-        found[np.ix_(places, places)] = matrix @ matrix.T
-    return found.tolist()
+    nowhere = np.zeros(next((len(each.vector) for each in entries if each.vector is not None), 0))
+    matrix = np.array([nowhere if each.vector is None else each.vector for each in entries])
+    return (matrix @ matrix.T).tolist() if entries else []
 
 
 def _say_the_same(one: Entry, other: Entry, cosine: float) -> bool:

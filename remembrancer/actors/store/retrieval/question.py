@@ -4,12 +4,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import zip_longest
 from typing import Final, NamedTuple
 
 import msgspec
 
-from remembrancer.actors.store.records.types import Filters, Phrase, Vectors
+from remembrancer.actors.store.records.types import Filters, Phrase
 from remembrancer.memory.features import QueryProperties
 from remembrancer.memory.ranking import asks_about_user, is_message
 from remembrancer.memory.stop_words import ENGLISH, language_of, stop_words_of
@@ -18,7 +17,7 @@ from remembrancer.memory.times.period_questions import kinds_of_period
 from remembrancer.memory.times.phrases import WEEKDAYS
 from remembrancer.memory.times.windows import TimeWindow, read_query, time_windows
 from remembrancer.protocol.kinds import Kind
-from remembrancer.protocol.reads import Recall, Strategy
+from remembrancer.protocol.reads import Recall
 
 MAX_TERMS: Final = 40
 READ: Final = 16_384
@@ -43,9 +42,10 @@ _QUOTED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question, and the memories to search. `vector` (dimensions,) is of unit length; None if it is unavailable."""
+    """A question, and the memories to search."""
 
-    strategy: Strategy
+    request: Recall
+    now: float
     filters: Filters
     phrases: Sequence[Phrase]
     """The phrases that match any of its words."""
@@ -58,7 +58,6 @@ class Question:
     asked: QueryProperties
     kinds: frozenset[Kind] | None
     """The kinds that it names, if it asks for everything from those times; None for any other question."""
-    vector: Vectors | None = None
 
 
 def read_question(request: Recall, now: float) -> Question:
@@ -76,7 +75,8 @@ def read_question(request: Recall, now: float) -> Question:
         if re.search(rf"\bon {today}\b", read_query(request.query), re.IGNORECASE):  # today's, or a week ago
             windows = (*windows, *time_windows("today", asked_at, zone))
     return Question(
-        request.strategy,
+        request,
+        now,
         filters,
         phrases,
         units,
@@ -193,34 +193,22 @@ def _worthiest(quoted: Sequence[Phrase], pieces: Sequence[_Piece]) -> list[tuple
     longest first, since these are rare.
     """
     names = [piece for piece in pieces if piece.is_name]
+    last = len(names) - 1
+    order = sorted(range(len(names)), key=lambda place: min(2 * (last - place), 2 * place + 1))
     words = sorted((piece for piece in pieces if not piece.is_name), key=lambda piece: -piece.length)
-    left = MAX_TERMS - len(quoted)
-    spellings = max(1, (left - min(len(words), left // 2)) // max(1, len(names)))
-    ranked: list[tuple[Phrase, ...]] = [(phrase,) for phrase in quoted]
-    ranked += [_shortened(piece.terms, spellings) for piece in _from_both_ends(names)]
-    ranked += [piece.terms for piece in words]
-    seen: set[Phrase] = set()
-    chosen: list[tuple[Phrase, ...]] = []
-    for group in ranked:
+    room = MAX_TERMS - len(quoted)
+    spellings = max(1, (room - min(len(words), room // 2)) // max(1, len(names)))
+    chosen: list[tuple[Phrase, ...]] = [(phrase,) for phrase in quoted]
+    seen = set(quoted)
+    for piece in (*(names[place] for place in order), *words):
         if len(seen) >= MAX_TERMS:
             break
-        chosen.append(group)
-        seen.update(group)
+        terms = piece.terms
+        if piece.is_name and len(terms) > spellings:  # the whole name, and then its longest spellings
+            terms = (terms[0], *sorted(terms[1:], key=lambda term: -len(term.words))[: spellings - 1])
+        chosen.append(terms)
+        seen.update(terms)
     return chosen
-
-
-def _from_both_ends(pieces: Sequence[_Piece]) -> list[_Piece]:
-    """Return the last, the first, the last but one, the second …"""
-    middle = len(pieces) // 2
-    ends = zip_longest(reversed(pieces[middle:]), pieces[:middle])
-    return [piece for pair in ends for piece in pair if piece is not None]
-
-
-def _shortened(terms: tuple[Phrase, ...], most: int) -> tuple[Phrase, ...]:
-    """Return the whole name, and then its longest spellings."""
-    if len(terms) <= most:
-        return terms
-    return (terms[0], *sorted(terms[1:], key=lambda term: -len(term.words))[: most - 1])
 
 
 def _spellings(piece: str, ignored: frozenset[str]) -> Iterator[Phrase]:

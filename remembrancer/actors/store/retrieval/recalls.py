@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remembrancer.actors.store.records.types import RankingFacts, Vectors
-from remembrancer.actors.store.retrieval.candidates import Rows, Searches, describe, find_candidates, find_words
+from remembrancer.actors.store.retrieval.candidates import Rows, Search, describe, find_candidates, find_words
 from remembrancer.actors.store.retrieval.deduplication import Ranking, show
 from remembrancer.actors.store.retrieval.graph import Graph
 from remembrancer.actors.store.retrieval.graph_search import connections
@@ -68,44 +68,35 @@ async def recall(
 
     async def make_vector() -> Vectors | None:
         try:
-            return await embed(request.query)
+            return None if request.strategy == "keyword" else await embed(request.query)
         except EmbeddingUnavailable as error:
             view.notices.append(Notice(error.code, error.effect))
             return None
 
-    def begin() -> tuple[Question, Searches]:
-        question = read_question(request, now)
-        return question, find_words(view, question)
-
-    def finish() -> Recalled:
-        ranking = rank(request, view, question, searches, now)
-        return show(request, view, ranking, question.filters, now, of_a_time=bool(question.windows))
-
     if not view.sources:  # nothing is there yet
         return Recalled((), 0, 0, request.strategy)
     in_thread = partial(asyncio.get_running_loop().run_in_executor, threads)
-    embedding = None if request.strategy == "keyword" else asyncio.create_task(make_vector())
+    embedding = asyncio.create_task(make_vector())
     try:
         await asyncio.sleep(0)  # the embedding request goes first, so that it runs while the words are searched
-        question, searches = await in_thread(begin)
-        if embedding is not None:
-            question = replace(question, vector=await embedding)
+        search = await in_thread(lambda: find_words(view, read_question(request, now)))
+        search = search._replace(vector=await embedding)
     finally:  # the vector is not needed if the memories cannot be read
-        if embedding is not None:
-            embedding.cancel()
-    return await in_thread(finish)
+        embedding.cancel()
+    return await in_thread(lambda: show(search, rank(search)))
 
 
-def rank(request: Recall, view: View, question: Question, searches: Searches, now: float) -> Ranking:
+def rank(search: Search) -> Ranking:
     """Return the candidates, best first. Memories for a task need not answer it, so none are cut."""
+    question, request = search.question, search.question.request
     if question.windows and question.kinds is not None and request.strategy == "hybrid":
-        happened = _of_period(request, view, question, searches)
+        happened = _of_period(search)
         if happened.scored:
             return happened
-    rows, strategy = gather(request, view, question, searches, now)
+    rows, strategy = gather(search)
     if not len(rows):
         return Ranking((), strategy, 0)
-    weighed = weigh_rows(request, view, question, searches, rows, strategy)
+    weighed = weigh_rows(search, rows, strategy)
     by_formula = strategy == "graph" or request.ranking != "fitted"
     probabilities, finals = weighed.probabilities, weighed.scores.round(DECIMALS)
     shares, refs = weighed.shares.round(3).tolist(), rows.refs.tolist()
@@ -126,62 +117,64 @@ def rank(request: Recall, view: View, question: Question, searches: Searches, no
     return Ranking(scored, strategy, answering, len(rows) - answering, vectors)
 
 
-def gather(request: Recall, view: View, question: Question, searches: Searches, now: float) -> tuple[Rows, Strategy]:
+def gather(search: Search) -> tuple[Rows, Strategy]:
     """Return the candidates, with those that the graph adds, and the strategy that found them."""
-    rows, strategy = find_candidates(view, question, searches)
+    view, question, request = search.view, search.question, search.question.request
+    rows, strategy = find_candidates(search)
     if SESSION_RECORD not in request.kinds:
         rows = rows.take(np.array([each.kind != SESSION_RECORD for each in rows.facts], dtype=bool))
-    described = partial(describe, view, question, searches)
-    graph_of_session = partial(Graph, view.reader.spaces, request.session_id, now)
+    facts: dict[Ref, RankingFacts] = dict(zip(rows.refs.tolist(), rows.facts, strict=True))
+    graph = Graph(view.reader.spaces, request.session_id, question.now)
     near: dict[Ref, float] = {}
+    added: dict[Ref, RankingFacts] = {}
     links = None
     if request.strategy == "graph":
-        facts = dict(zip(rows.refs.tolist(), rows.facts, strict=True))
-        links = connections(graph_of_session(), request.query, question.filters, facts)
+        links = connections(graph, request.query, question.filters, facts)
         if links is None:
             text = "The query names no known entity: it was searched by meaning and words."
             view.notices.append(Notice("no_entity", text))
             strategy = "keyword" if strategy == "keyword" else "hybrid"
         else:
-            strategy, near = "graph", {ref: each for ref, (_, each) in links.items()}
-            rows = rows.followed_by(described({ref: each for ref, (each, _) in links.items() if ref not in facts}))
-            rows = rows.take(np.isin(rows.refs, list(near)))
+            strategy = "graph"
+            rows = rows.take(np.isin(rows.refs, list(links)))
+            added = {ref: each for ref, (each, _) in links.items()}
+            near = {ref: each for ref, (_, each) in links.items()}
     leaves_something_open = not rows.words.all(axis=1).any()
     is_walked = request.ranking == "pagerank" or (strategy == "hybrid" and leaves_something_open)
     if len(rows) and links is None and is_walked:
-        probabilities = weigh_rows(request, view, question, searches, rows, strategy).probabilities.tolist()
-        near = graph_of_session().page_ranks(dict(zip(rows.refs.tolist(), probabilities, strict=True)))
+        probabilities = weigh_rows(search, rows, strategy).probabilities.tolist()
+        near = graph.page_ranks(dict(zip(rows.refs.tolist(), probabilities, strict=True)))
         if request.ranking == "pagerank" and near:  # the largest value counts as 1
             most = max(near.values())
             near = {ref: each / most for ref, each in near.items()}
-        others = sorted(near.keys() - set(rows.refs.tolist()), key=lambda ref: (-near[ref], ref))
-        rows = rows.followed_by(described(view.ranking_facts(others[:PAGERANK_CANDIDATES], question.filters)))
-    if request.about and (ref := view.reader.number_of(request.about)) is not None:  # if it passes the filters
-        rows = rows.followed_by(described(view.ranking_facts([ref], question.filters)))
+        others = sorted(near.keys() - facts.keys(), key=lambda ref: (-near[ref], ref))
+        added = view.ranking_facts(others[:PAGERANK_CANDIDATES], question.filters)
+    if request.about and (about := view.reader.number_of(request.about)) is not None:  # if it passes the filters
+        added |= view.ranking_facts([about], question.filters)
+    if added := {ref: each for ref, each in added.items() if ref not in facts}:
+        rows = rows.followed_by(describe(search, added))
     return replace(rows, graph=np.array([near.get(ref, 0.0) for ref in rows.refs.tolist()])), strategy
 
 
-def weigh_rows(
-    request: Recall, view: View, question: Question, searches: Searches, rows: Rows, strategy: Strategy
-) -> Weighed:
+def weigh_rows(search: Search, rows: Rows, strategy: Strategy) -> Weighed:
     """Return the scores and probabilities of candidates, in their order."""
+    request = search.question.request
     formula = CONNECTED if strategy == "graph" else FORMULAS.get(request.ranking)
-    of = columns(question, searches, rows)
+    of = columns(search, rows)
     if strategy == "vector":
         of = replace(of, bm25=np.zeros(len(of)), coverage=np.zeros(len(of)), names_missed=np.zeros(len(of)))
-    fitted = fitted_for(None if strategy == "keyword" else view.model or "")
+    fitted = fitted_for(None if strategy == "keyword" else search.view.model or "")
     factors = None
     if request.profile is not None:
         shares = scope_shares(PROFILES[request.profile], {each.scope for each in rows.facts})
         factors = np.array([shares[each.scope] for each in rows.facts])
-    return weigh(of, question.asked, fitted, formula, factors)
+    return weigh(of, search.question.asked, fitted, formula, factors)
 
 
-def columns(question: Question, searches: Searches, rows: Rows) -> Candidates:
+def columns(search: Search, rows: Rows) -> Candidates:
     """Return the feature columns of the candidates."""
-    sizes = {space: each.size for space, each in searches.items()}
-    postings = zip(*(each.postings for each in searches.values()), strict=True)
-    weights = np.array(rarity([sum(map(len, each)) for each in postings], sum(sizes.values())))
+    question = search.question
+    weights = np.array(rarity([len(each) for each in search.postings], sum(search.sizes.values())))
     facts: list[RankingFacts] = rows.facts.tolist()
     numbered, windows, asked_at = question.numbered, question.windows, question.asked.asked_at
     happened_at = [each.happened_at for each in facts]
@@ -197,10 +190,10 @@ def columns(question: Question, searches: Searches, rows: Rows) -> Candidates:
     return Candidates(
         cosine=cosine,
         opening=rows.opening,
-        bm25=_comparable(rows.bm25, np.array([each.space for each in facts]), sizes),
+        bm25=_comparable(rows.bm25, np.array([each.space for each in facts]), search.sizes),
         coverage=covered,
         context_cosine=rows.context_cosine,
-        context_coverage=np.where(rows.has_context, coverage(rows.context_words, weights), np.nan),
+        context_coverage=coverage(rows.context_words, weights),
         names_missed=1.0 - rows.words[:, numbered].mean(axis=1) if numbered else np.zeros(len(rows)),
         nearness=np.array([nearness(each, windows) for each in happened_at]) if windows else np.zeros(len(rows)),
         happened_at=np.array(happened_at),
@@ -249,9 +242,10 @@ def _likeness(question: Question, rows: Rows, may_be_replaced: NDArray[np.bool_]
     return likeness
 
 
-def _of_period(request: Recall, view: View, question: Question, searches: Searches) -> Ranking:
+def _of_period(search: Search) -> Ranking:
     """Return the memories of the requested times, by their scores. Those of the requested kinds (all, if none are
     named) come first, since they answer by their time."""
+    view, question = search.view, search.question
     kinds = question.kinds or frozenset()
     within = dict.fromkeys(ref for window in question.windows for ref in view.happened_in(window, question.filters))
     facts = view.ranking_facts(within, question.filters)
@@ -259,9 +253,8 @@ def _of_period(request: Recall, view: View, question: Question, searches: Search
     if not happened:
         return Ranking((), "hybrid", 0)
     happened.sort(key=lambda item: (item[1].kind not in kinds, -item[1].importance, -item[1].happened_at))
-    rows = describe(view, question, searches, dict(happened[:MAX_OF_PERIOD]))
-    strategy: Strategy = "keyword" if question.vector is None else "hybrid"
-    weighed = weigh_rows(request, view, question, searches, rows, strategy)
+    rows = describe(search, dict(happened[:MAX_OF_PERIOD]))
+    weighed = weigh_rows(search, rows, "keyword" if search.vector is None else "hybrid")
     asked_for = [not kinds or each.kind in kinds for each in rows.facts]
     best = zip(asked_for, weighed.scores, weighed.probabilities, rows.refs.tolist(), strict=True)
     scored = [
