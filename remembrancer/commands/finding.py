@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
@@ -726,9 +726,10 @@ def log(where: Where, day: Sequence[str]) -> Report:
     entries += [
         (run["at"], "imported", count(run["memories"], "memory"), run["run_id"], run) for run in answer["imports"]
     ]
+    notes = (*as_notes(warnings), *(_pairs_waiting(where) if period.start <= time.time() < period.end else ()))
     if not entries:
         nothing = f"Nothing was stored or changed {'from' if ' to ' in dates else 'on'} {dates}."
-        return Report(answer, notes=(*as_notes(warnings), nothing))
+        return Report(answer, notes=(*notes, nothing))
     rows, piped = [], []
     for at, did, text, name, change in sorted(entries, key=lambda entry: (local_time(entry[0]), entry[-1]["time"])):
         mark = next((mark for mark in ("undone", "forgotten") if mark in change), "")
@@ -740,7 +741,20 @@ def log(where: Where, day: Sequence[str]) -> Report:
             start, name = f"{start}  {name}", ""
         rows.append((when, did, start, name))
     lines: list[Line] = [dates, Rows(("when", "what", "memory", "id"), rows)]
-    return Report(answer, lines, notes=as_notes(warnings), piped=piped)
+    return Report(answer, lines, notes=notes, piped=piped)
+
+
+def _pairs_waiting(where: Where) -> Iterator[str]:
+    """The line that says how many pairs wait for a decision."""
+    from remembrancer.commands.runtime_client import ask_store
+    from remembrancer.protocol.browsing import MOST_PAIRS, FindUndecided
+
+    session = where.session or SHELL_SESSION
+    with suppress(RemembrancerError):
+        reviews = [ask_store(FindUndecided(place.project, session, MOST_PAIRS, alike=False)) for place in where.places]
+        if pairs := {(pair.older.id, pair.newer.id) for review in reviews for pair in review.pairs}:
+            them = f"{count(len(pairs), 'pair')} {'waits' if len(pairs) == 1 else 'wait'}"
+            yield f"{them} for a decision whether the newer one replaces the older: 'remembrancer list --review'"
 
 
 def log_of(where: Where, **arguments: Any) -> tuple[Answer, dict[str, str]]:

@@ -219,7 +219,7 @@ class Hook:
             return
         if "error" in answer:
             raise ValueError(answer["message"])
-        if answer["memory_ids"] or (is_first and not answer.get("degraded")):
+        if answer["memory_ids"] or ((is_first or "in_doubt" in answer) and not answer.get("degraded")):
             self._give("given", had, answer, text)
 
     def _give_facts(self, called: Given) -> None:
@@ -286,7 +286,8 @@ class Hook:
     def _give(self, kind: str, had: list[str], answer: Message, asked: str) -> None:
         """Print an answer in the client's form, note its memories beside those that the session `had`, and tell the
         gateway about them: it counts none as shown until then."""
-        new, block = answer["memory_ids"], answer["context_block"]
+        new = answer["memory_ids"]
+        block = "\n\n".join(filter(None, (answer["context_block"], answer.get("in_doubt"))))
         fields = {"additionalContext": block}
         if answer.get("ask") and self.client not in NO_ASK:
             fields = {"permissionDecision": "ask", "permissionDecisionReason": block}

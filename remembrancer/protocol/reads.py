@@ -263,6 +263,14 @@ class AwaitEmbedding(SessionRequest[EmbeddingState], frozen=True):
     memory_id: str
 
 
+class NearFound(msgspec.Struct, frozen=True, tag=True):
+    near: tuple[NearMemory, ...] = ()
+
+
+class TakeNear(SessionRequest[NearFound], frozen=True):
+    """Find a pair of Review whose later memory this session stored. Each pair is returned once."""
+
+
 class Counts(msgspec.Struct, frozen=True):
     """The numbers of memories and other records. `total` counts memories that are not forgotten."""
 

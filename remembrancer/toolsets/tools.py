@@ -26,7 +26,7 @@ from remembrancer.memory.text import neutralised, neutralised_value
 from remembrancer.protocol.environment import toolsets_in, unknown_toolsets
 from remembrancer.protocol.errors import MemoryUnavailable, RemembrancerError
 from remembrancer.protocol.ids import derive_id, derive_memory_id
-from remembrancer.protocol.reads import FindIds
+from remembrancer.protocol.reads import FindIds, TakeNear
 from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.wire import Notice, Request
 from remembrancer.protocol.writes import Change, NearMemory, Operation, Result, memory_id_of
@@ -119,6 +119,15 @@ class Call:
         if not asked.is_old:
             note_short_ids(self, getattr(asked.reply, "short_ids", {}))
         return asked.reply
+
+    async def next_near(self) -> tuple[NearMemory, ...]:
+        """A pair of Review whose later memory this session stored, if it was not told of it: vectors, and with them
+        pairs, come after the answer to a store."""
+        if not self.is_old and ABSENT.isdisjoint(notice.code for notice in self.notices):
+            with suppress(*AWAY):
+                request = TakeNear(*self.caller.viewer)
+                return (await self.service.require(request, self.service.settings.read_budget_s)).near
+        return ()
 
     async def write(
         self, change: Change, result: type[R], *, part: str = "", allow_secrets: bool = False, ids: Answer | None = None

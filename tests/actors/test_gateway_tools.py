@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,28 @@ async def test_what_is_probably_replaced_is_named_with_the_call_that_settles_it(
     calls = [each.get("if_replaced", mixed["if_replaced"]) for each in mixed["near"]]
     assert calls == ["forget_memory(id)", replaces]
     assert near_of([own], ())["if_replaced"] == "forget_memory(id)"
+
+
+async def test_a_pair_that_is_found_after_the_answer_to_a_store_is_in_the_next_answer_of_another_tool_once(
+    patient_rig: Rig,
+) -> None:
+    weak = "the lamp is lit on Mondays", "the lamp on the pier is lit by Ben on Tuesdays"
+    strong = "the gate is open on Mondays", "the gate is open on Tuesdays now, not on Mondays"
+    async with patient_rig.over_store() as (store, client):
+        await store.worker()
+        for earlier, later in (weak, strong):
+            old = (await client.store(earlier, wait_for_embedding=True, occurred_at="2026-01-05"))["memory_id"]
+            new = (await client.store(later))["memory_id"]
+            block = await until(partial(client.call, "get_memory_context"), lambda each: "in_doubt" in each)
+            assert block["in_doubt"].startswith(f"{new} “{later}” may replace {old} “{earlier}”")
+            assert "in_doubt" not in await client.call("get_memory_context"), "it is told once"
+            found = await client.call("recall_memories", query=earlier)
+            assert "near" not in found
+            assert "possibly_superseded_by" in found["to_settle"], "a question about it is told how to settle it"
+        await client.store("the pool is shut on Mondays", wait_for_embedding=True, occurred_at="2026-01-05")
+        pool = (await client.store("the pool is shut on Fridays now, not on Mondays"))["memory_id"]
+        ask = partial(client.call, "recall_memories", query="bread")
+        assert [each["replaced_by"] for each in (await until(ask, lambda each: "near" in each))["near"]] == [pool]
 
 
 async def test_of_several_that_are_stored_an_answer_and_a_question_quote_the_one_that_replaces(

@@ -19,7 +19,7 @@ from remembrancer.protocol.paths import RuntimePaths
 from tests.forked import run_command
 from tests.patience import PATIENCE_S
 from tests.processes.runtimes import until
-from tests.runtime import Runtime, done, start
+from tests.runtime import Runtime, Session, done, start
 from tests.spaces import rows_if_there, spoil_page
 
 pytestmark = pytest.mark.usefixtures("without_embedders")
@@ -165,6 +165,27 @@ def test_a_session_is_told_all_once_and_what_is_new(home: Path, project: Path, m
     hook("PreCompact", project, trigger="manual")
     assert "short answers" in until(lambda: prompted(project, AARDVARK))
     until(lambda: ("system", "We spoke of aardvarks.") in rows(home, TURNS))
+
+
+def test_a_prompt_tells_the_session_once_what_its_memory_may_replace(
+    home: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REMEMBRANCER_EMBEDDERS", "1")
+    start(home)
+    assert "Nothing is remembered" in prompted(project, "hello")
+
+    async def store(text: str, **fields: Any) -> str:
+        async with Session(home, cwd=project, environ={"REMEMBRANCER_SESSION_ID": "s"}) as client:
+            return str((await client.call("store_memory", content=text, **fields))["memory_id"])
+
+    older, newer = "We use Jest for unit tests.", "Unit tests run with Vitest."
+    old = asyncio.run(store(older, occurred_at="2026-01-05"))
+    until(lambda: asyncio.run(Runtime(home).is_drained()))
+    new = asyncio.run(store(newer))
+    told = until(lambda: prompted(project, "Go on"))
+    assert told.startswith(f"{new} “{newer}” may replace {old} “{older}”")
+    assert f"update_memory({new}, supersedes=[{old}])" in told
+    assert prompted(project, "Go on") == ""
 
 
 def test_a_late_memory_is_not_waited_for_and_the_next_prompt_is_the_first(home: Path, project: Path) -> None:

@@ -241,6 +241,7 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
         old = shell.json("add", older)["memory_id"]
         asked = shell.run("add", newer).stderr
         waiting = asyncio.run(until(lambda: shell.json("list", "--review")["contradictions"]))
+        assert "1 pair waits for a decision" in shell.run("log").stderr
         command = f"'remembrancer edit {waiting[0]['newer_id']} --supersedes {old}'"
         assert decision == "--both" or f"replace “{older}”? Then run {command}." in asked, "the model is loaded"
         assert [(each["older"], each["newer"]) for each in waiting] == [(older, newer)]
@@ -251,6 +252,7 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
         assert "is neither forgotten nor replaced" in shell("restore", old, status=exit_codes.USAGE)
         assert f"'remembrancer undo {new if decision == '--both' else old}' takes that" in shell("edit", old, decision)
         assert shell.json("list", "--review")["contradictions"] == []
+        assert shell.run("log").stderr == ""
         assert "similar_to" not in shell("show", old), "it says nearly the same, once"
     older, newer = "Anna reviews the database migrations", "Migrations are reviewed by Piotr now, not by Anna"
     old, new = (shell.json("add", text)["memory_id"] for text in (older, newer))

@@ -220,6 +220,8 @@ class NoStore:
     async def ask(self, _: Request[Any], __: float) -> NoReturn:
         raise MemoryUnavailable("there is no store")
 
+    require = ask
+
     def is_first_data_for(self, _: Caller) -> bool:
         return False
 

@@ -30,6 +30,7 @@ from remembrancer.memory.limits import first_that_fit
 from remembrancer.memory.promotion import explain
 from remembrancer.memory.sentences import first_words
 from remembrancer.memory.short_ids import NAMED_CANDIDATES, has_part, keys_of
+from remembrancer.protocol.browsing import MOST_PAIRS, FindUndecided, Undecided
 from remembrancer.protocol.errors import FileLocked, RecordsUnusable, RemembrancerError
 from remembrancer.protocol.kinds import SCOPES, Scope
 from remembrancer.protocol.reads import (
@@ -50,11 +51,13 @@ from remembrancer.protocol.reads import (
     ListMemories,
     Memories,
     MemoryShown,
+    NearFound,
     NoteAccess,
     Recall,
     Recalled,
     SearchGraph,
     StoreDescription,
+    TakeNear,
 )
 from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.work import ChooseModel, ModelProgress
@@ -94,7 +97,7 @@ class ReadHandlers(Handlers):
             **dict.fromkeys(BROWSER_READS, lambda request, view: BROWSER_READS[type(request)](view.reader, request)),
         }
         searches = by_request(self._recall, self._search_graph, self._gather_context)
-        others = by_request(self._await_embedding, self._note_access, self._choose_model)
+        others = by_request(self._await_embedding, self._take_near, self._note_access, self._choose_model)
         return searches | others | {kind: partial(self._read, work) for kind, work in readings.items()}
 
     async def _read(self, work: Callable[[Any, View], Any], request: Any, context: RequestContext) -> Any:
@@ -193,9 +196,19 @@ class ReadHandlers(Handlers):
             with anyio.CancelScope(deadline=answer_at):  # the search itself continues
                 comparing = asyncio.ensure_future(self._vectors.check_now(records.name, number, threads))
                 await asyncio.shield(comparing)
-            near = self._replaced.take_pending(request.session_id)
+            near = self._replaced.take_probable(request)
         similar = await self._readers.read(lambda: near_duplicates(view, ref, request.session_id))
         return EmbeddingState(embedded, similar, error, near)
+
+    async def _take_near(self, request: TakeNear, context: RequestContext) -> NearFound:
+        if not self._replaced.has_pending(request):
+            return NearFound()
+        question = FindUndecided(request.project, request.session_id, MOST_PAIRS, alike=False)
+        review: Undecided = await self._read(
+            lambda asked, view: BROWSER_READS[FindUndecided](view.reader, asked), question, context
+        )
+        waiting = {(pair.older.id, pair.newer.id) for pair in review.pairs}
+        return NearFound(self._replaced.take_one(request, waiting))
 
     def _shown(self, request: GetMemory, view: View) -> MemoryShown:
         """Return a memory, forgotten or not."""

@@ -1,5 +1,6 @@
 """Memories that a later one probably replaces. They are judged once the later one has vectors, linked with
-`contradicts`, and reported to the session that stored the later one, in the answer to its next store.
+`contradicts`, and reported to the session that stored the later one, in an answer to its next call: those from
+`PROBABLE` up with a store, one at a time with any other.
 
 The link's strength is the probability. Review asks about the pairs, the most probable ones first, and a recall names
 the later memory in `possibly_superseded_by`; so does a list from `REPLACED` up.
@@ -30,6 +31,7 @@ from remembrancer.memory.replacement import (
 )
 from remembrancer.memory.wording import same_in_words
 from remembrancer.protocol.kinds import OPEN_END, SESSION_KINDS, SESSION_RECORD
+from remembrancer.protocol.reads import SessionRequest
 from remembrancer.protocol.writes import (
     Applied,
     Change,
@@ -44,10 +46,16 @@ MAX_REMEMBERED: Final = 1024
 """The number of memories whose storing session is remembered, and of sessions with pending reports."""
 MAX_PENDING_REPORTS: Final = 3
 """The number of pending reports for one session. Further pairs wait in Review."""
+LINKED_S: Final = 10.0
+"""The time after which the link of a pair is surely stored."""
 
 MOST_ASKED: Final = 2
 """The number of earlier memories for each later one about which Review asks, one after the other, if none of them is
 `PROBABLE`."""
+
+
+_Asker = tuple[str, str]
+"""A project's id and a session: the shell has one session in all projects."""
 
 
 class _Judged(NamedTuple):
@@ -59,6 +67,12 @@ class _Judged(NamedTuple):
     seen: tuple[int, ...]
 
 
+class _Report(NamedTuple):
+    near: NearMemory
+    probability: float
+    judged_at: float
+
+
 class ReplacedMemories:
     """Judges pairs of memories, and keeps the most probable one for each later memory until its session has been told.
 
@@ -66,8 +80,9 @@ class ReplacedMemories:
     """
 
     def __init__(self) -> None:
-        self._stored_by: OrderedDict[str, str] = OrderedDict()
-        self._pending: OrderedDict[str, list[NearMemory]] = OrderedDict()
+        self._stored_by: OrderedDict[str, _Asker] = OrderedDict()
+        self._pending: OrderedDict[_Asker, list[_Report]] = OrderedDict()
+        """The most probable one first."""
         self._lock = threading.Lock()
 
     def judge(self, records: Records, pairs: Sequence[NearDuplicate]) -> list[NearDuplicate]:
@@ -103,41 +118,66 @@ class ReplacedMemories:
             if each.probability >= (each.to_ask if place < MOST_ASKED else PROBABLE)
         ]
 
-    def take_pending(self, session_id: str) -> tuple[NearMemory, ...]:
-        """Return and remove a session's pending reports: the memories that its own memories probably replace."""
+    def take_probable(self, asker: Operation | SessionRequest[Any]) -> tuple[NearMemory, ...]:
+        """Return and remove a session's probable reports: the memories that its own memories probably replace."""
         with self._lock:
-            return tuple(self._pending.pop(session_id, ()))
+            pending = self._pending.pop(_asker_of(asker), [])
+            if rest := [each for each in pending if each.probability < PROBABLE]:
+                self._pending[_asker_of(asker)] = rest
+            return tuple(each.near for each in pending if each.probability >= PROBABLE)
+
+    def has_pending(self, asker: SessionRequest[Any]) -> bool:
+        return bool(self._pending.get(_asker_of(asker)))
+
+    def take_one(self, asker: SessionRequest[Any], waiting: Container[tuple[str, str]]) -> tuple[NearMemory, ...]:
+        """Return and remove a session's most probable report that is among the `waiting` pairs of Review, by the ids of
+        both, the older first. Reports that are not are dropped once their links must be stored."""
+        with self._lock:
+            pending = self._pending.get(_asker_of(asker), [])
+            stored_before = time.monotonic() - LINKED_S
+            shown = [each for each in pending if (each.near.memory_id, each.near.replaced_by) in waiting]
+            pending[:] = [
+                *shown[1:],
+                *(each for each in pending if each not in shown and each.judged_at > stored_before),
+            ]
+            return tuple(each.near for each in shown[:1])
 
     def reply_to(self, operation: Operation, reply: Outcome) -> Outcome:
         """Return the outcome of an operation; that of a store includes its session's pending reports. Memories that
         have changed since are no longer reported."""
         changed = memory_id_of(operation.change)
         with self._lock:
-            for session_id, pending in self._pending.items():
-                self._pending[session_id] = [each for each in pending if each.memory_id != changed]
-            if isinstance(reply, Applied) and isinstance(reply.result, StoredResult):
-                if not (reply.replayed or reply.result.already_known):
-                    self._stored_by[reply.result.memory_id] = operation.session_id
+            for key, pending in self._pending.items():
+                self._pending[key] = [each for each in pending if each.near.memory_id != changed]
+        if isinstance(reply, Applied) and isinstance(reply.result, StoredResult):
+            if not (reply.replayed or reply.result.already_known):
+                with self._lock:
+                    self._stored_by[reply.result.memory_id] = _asker_of(operation)
                     _keep_last(self._stored_by, MAX_REMEMBERED)
-                near = self._pending.pop(operation.session_id, [])
-                as_restated = (_as_restated(each, operation.change, reply.result.memory_id) for each in near)
-                reply = msgspec.structs.replace(reply, near=tuple(as_restated))
+            near = self.take_probable(operation)
+            as_restated = (_as_restated(each, operation.change, reply.result.memory_id) for each in near)
+            reply = msgspec.structs.replace(reply, near=tuple(as_restated))
         return reply
 
     def _keep(self, judged: Iterable[_Judged]) -> None:
         with self._lock:
             for each in judged:
-                if each.probability < PROBABLE:
+                if each.probability < each.to_ask:
                     continue
-                session_id = self._stored_by.pop(each.later.id, None)
-                if session_id is None:
+                key = self._stored_by.pop(each.later.id, None)
+                if key is None:
                     continue  # already told, or the session is unknown
-                near = self._pending.setdefault(session_id, [])
-                if len(near) < MAX_PENDING_REPORTS:
-                    is_private = each.later.scope == "session"
-                    texts = each.earlier.id, each.earlier.content, each.later.id, each.later.content
-                    near.append(NearMemory(*texts, is_private=is_private))
+                texts = each.earlier.id, each.earlier.content, each.later.id, each.later.content
+                near = NearMemory(*texts, is_private=each.later.scope == "session")
+                pending = self._pending.setdefault(key, [])
+                pending.append(_Report(near, each.probability, time.monotonic()))
+                pending.sort(key=lambda report: -report.probability)
+                del pending[MAX_PENDING_REPORTS:]
             _keep_last(self._pending, MAX_REMEMBERED)
+
+
+def _asker_of(asking: Operation | SessionRequest[Any]) -> _Asker:
+    return asking.project.id, asking.session_id
 
 
 def _as_restated(near: NearMemory, change: Change, memory_id: str) -> NearMemory:

@@ -38,7 +38,7 @@ from remembrancer.protocol.reads import (
 from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.writes import ProjectRef, Scope
 from remembrancer.toolsets.code.code_tools import LEAST_TOKENS, MOST_TOKENS, find_code, within
-from remembrancer.toolsets.memory.answers import iso, line_of, memory_of, standing_line, with_lines
+from remembrancer.toolsets.memory.answers import iso, line_of, memory_of, near_of, standing_line, with_lines
 from remembrancer.toolsets.memory.fields import GivenFilters, given, seconds_of
 from remembrancer.toolsets.tools import DATA, Answer, Call, answer_text, non_empty, tool
 
@@ -52,6 +52,9 @@ NOTHING_OPEN: Final = "Nothing is open."
 DUE_ONLY: Final = "Of {number} open ends, only those due by {day} are listed."
 NONE_DUE: Final = "Nothing is due by {day}. All open ends are listed."
 NOTHING_FOUND: Final = "Nothing was found. Try other words, fewer filters or include_forgotten."
+TO_SETTLE: Final = (
+    "update_memory(possibly_superseded_by, supersedes=[id]) if it is replaced, restore_memory(id) if both hold"
+)
 NEAREST: Final = "Perhaps nothing answers the query; these are the nearest memories."
 STANDING_NOTE: Final = "Memories without the field “answers” apply to every task."
 LEAST_ROOM: Final = 10
@@ -163,6 +166,9 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
         below_threshold=recalled.below_threshold if detail or not recalled.memories else None,
         hint=hint,
     )
+    if arguments.max_tokens is None and not detail:  # the assistant's own questions
+        in_doubt = any(each.possibly_superseded_by for each in memories if each.id in full)
+        answer |= near_of(await call.next_near(), ()) or non_empty(to_settle=TO_SETTLE if in_doubt else None)
     if arguments.max_tokens is not None:
         # In a thread, because counting the tokens of long memories takes a while.
         answer = await anyio.to_thread.run_sync(within_budget, call.with_caveats(answer), arguments.max_tokens)
