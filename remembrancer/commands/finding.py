@@ -583,6 +583,8 @@ def _details(where: Where, answer: Answer, clients: Mapping[str, str]) -> list[L
 
 def _changes(where: Where, answer: Answer, clients: Mapping[str, str]) -> tuple[Answer, list[Line]]:
     """The history of a memory, for a program and for a person."""
+    from remembrancer.commands.home_reader import first_words
+    from remembrancer.commands.runtime_client import paths_here
     from remembrancer.toolsets.memory.day_log import CHANGE_WORDS
 
     versions = [entry["version"] for entry in answer["history"]]
@@ -598,11 +600,18 @@ def _changes(where: Where, answer: Answer, clients: Mapping[str, str]) -> tuple[
             if name != "status":
                 values = [one_line(_plain(state.get(name, "none"))) for state in (before, after) if state]
                 changes.append(f"{name}: {' → '.join(values)}")
-        changes += [f"{name}: {with_short_ids(str(entry[name]))}" for name in ("by", "reason") if name in entry]
+        changes += [
+            f"{name}: {with_short_ids(str(entry[name]))}" for name in ("by", "other", "reason") if name in entry
+        ]
         name, author = entry.get("undid") or entry["change"], author_of_change(entry, clients)
         change = ("undid: " if "undid" in entry else "") + CHANGE_WORDS.get(name, name)
+        change += " another" if name == "superseded" and "other" in entry else ""
         rows.append((str(entry["version"]), minute(entry["at"]), change, author, ", ".join(changes)))
-    return facts, [excerpt(answer["content"], LONGEST), Rows(("version", "when", "change", "by", "what"), rows)]
+    older = [link["target"] for link in answer.get("links", ()) if link["relation"] == "supersedes"]
+    words = first_words(paths_here(), [place.project.id for place in where.places], older) if older else {}
+    replaces = [f"replaces: {words.get(each, 'not here')}  {short(each)}" for each in older]
+    table = Rows(("version", "when", "change", "by", "what"), rows)
+    return facts, [excerpt(answer["content"], LONGEST), *replaces, table]
 
 
 def _showings(where: Where, ids: Sequence[str], number: int) -> Report:

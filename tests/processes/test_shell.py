@@ -359,6 +359,17 @@ def test_a_pair_that_was_settled_waits_again_after_an_undo(shell: Shell) -> None
     assert "is neither forgotten nor replaced" in shell("restore", old, status=exit_codes.USAGE)
 
 
+def test_the_history_of_a_memory_names_what_it_replaces_also_once_that_is_undone(shell: Shell) -> None:
+    old, new = (shell.json("add", f"The bell rings at {hour}")["memory_id"] for hour in ("noon", "seven"))
+    shell("edit", new, "--supersedes", old)
+    assert f"replaces: The bell rings at noon  {old}" in shell("show", new, "--history")
+    shell("undo", new)
+    history = shell("show", new, "--history")
+    assert "undid: replaced another" in history
+    assert f"other: {old}" in history
+    assert "replaces:" not in history
+
+
 def test_a_note_of_a_session_is_said_to_be_kept_for_it_alone(shell: Shell) -> None:
     async def session_memory() -> str:
         named = {"REMEMBRANCER_SESSION_ID": "session:one"}

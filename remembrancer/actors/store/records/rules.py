@@ -389,7 +389,8 @@ def _undo_change(writer: Writer, change: UndoChange) -> RestoredResult:
     undos = next_undos(writer.space, asked, history, writer.operation.session_id)
     if undos[0].memory.id != asked.id:
         # A new version, so that a second click is refused.
-        writer.revise(asked, asked.now, UNDONE, chain=asked.promotion_chain, undid=SUPERSEDED, as_of=asked.version)
+        undone: dict[str, Any] = {"undid": SUPERSEDED, "other": undos[0].memory.id}
+        writer.revise(asked, asked.now, UNDONE, chain=asked.promotion_chain, as_of=asked.version, **undone)
     result, *others = [_take_back(writer, undo) for undo in undos]
     return msgspec.structs.replace(result, valid_again=tuple(each.memory_id for each in others))
 
