@@ -114,7 +114,7 @@ class Browser:
                 status = 404 if isinstance(error, NotFound) else 400 if isinstance(error, InvalidInput) else 503
                 if view is None:
                     return self._sorry(status, error.message)
-                return view.page("sorry_here.html", status, said=error.message, back=view.field("back"))
+                return await view.page("sorry_here.html", status, said=error.message, back=view.field("back"))
 
         return Route(f"/p/{{project}}{path}", answer, methods=[method])
 

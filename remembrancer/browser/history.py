@@ -8,14 +8,11 @@ from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 import anyio
-import anyio.to_thread
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from remembrancer.browser.memories import MOST_PAST, day_of, done_of, float_of, number_of
-from remembrancer.browser.rendering import word_diff
 from remembrancer.browser.view import MAX_CHANGES, PEOPLE, Handler, View, who
 from remembrancer.memory.decay import has_ended
-from remembrancer.memory.sentences import without_marks
 from remembrancer.protocol.browsing import (
     ActivityRead,
     FindUndecided,
@@ -29,11 +26,7 @@ from remembrancer.protocol.browsing import (
 from remembrancer.protocol.code import DescribeCode, ListStale
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import OPEN_END
-from remembrancer.protocol.reads import (
-    DescribeSession,
-    ListedSession,
-    ListMemories,
-)
+from remembrancer.protocol.reads import DescribeSession, ListedSession, ListMemories
 from remembrancer.protocol.session_life import BROWSER_SESSION, SHELL_SESSION
 from remembrancer.toolsets.memory.day_log import FORGOTTEN, dates_in_utc, happened_in, stands, verb_of
 
@@ -76,28 +69,13 @@ async def waiting(view: View) -> Response:
 
 async def review(view: View) -> Response:
     """The items that wait for a person's decision."""
-    found = await view.ask(FindUndecided(view.project, view.session, PAGE))
-    stale = await view.ask(ListStale(view.project))
-    has_code = bool(await view.ask(DescribeCode(view.project)))
-    about_code = stale[:PAGE]
-    done = await done_of(view)
-
-    def render() -> Response:
-        pairs = [
-            (each, word_diff(without_marks(each.older.content), without_marks(each.newer.content), least=0.25))
-            for each in found.pairs
-        ]
-        return view.page(
-            "review.html",
-            proposals=found.proposals,
-            pairs=pairs,
-            more=found.more,
-            about_code=about_code,
-            has_code=has_code,
-            done=done,
-        )
-
-    return await anyio.to_thread.run_sync(render)  # rendering long texts takes a while
+    return await view.page(
+        "review.html",
+        undecided=await view.ask(FindUndecided(view.project, view.session, PAGE)),
+        stale=(await view.ask(ListStale(view.project)))[:PAGE],
+        has_code=bool(await view.ask(DescribeCode(view.project))),
+        done=await done_of(view),
+    )
 
 
 class Line(NamedTuple):
@@ -143,7 +121,7 @@ async def today(view: View) -> Response:
         activity, log, earlier = await _done_on(view, day)
     ends = await view.ask(ListMemories(project=view.project, session_id=view.session, order="due", limit=PAGE))
     queries = asked_of(log)
-    return view.page(
+    return await view.page(
         "today.html",
         day=day,
         is_today=day == current,
@@ -270,7 +248,7 @@ async def sessions(view: View) -> Response:
     more = view.at("/sessions", before=listed[-1].last_active_at) if len(listed) == PAGE else ""
     since = min((each.started_at or each.last_active_at for each in listed), default=0.0)
     done = await view.ask(ReadActivity(view.project, view.session, limit=MAX_CHANGES, after=since))
-    return view.page(
+    return await view.page(
         "sessions.html",
         sessions=[each for each in listed if each.session_id not in PEOPLE],
         more=more,
@@ -300,7 +278,7 @@ async def session(view: View) -> Response:
     earlier = turns.more and view.at(f"/sessions/{name}", past=past + len(transcript))
     sessions = await view.sessions()
     is_known = bool(name in PEOPLE or name in sessions or about.started_at or lines or queries or transcript)
-    return view.page(
+    return await view.page(
         "session.html",
         200 if is_known else 404,
         own=own,

@@ -1,14 +1,12 @@
 """The pages *Search* and *Memory*, and all changes of memories with their undo."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-import anyio
-import anyio.to_thread
 import msgspec
 from markupsafe import Markup
 from starlette.responses import Response
@@ -26,7 +24,6 @@ from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerErr
 from remembrancer.protocol.kinds import KINDS, SCOPES, SESSION_KINDS
 from remembrancer.protocol.reads import GetMemory, ListMemories, Order, Recall
 from remembrancer.protocol.writes import HistoryEntry, PortableMemory, RecordedFields
-from remembrancer.toolsets.memory.day_log import CHANGE_WORDS
 
 FOUND: Final = 20
 RESULTS_SHOWN: Final = 5
@@ -48,6 +45,8 @@ FORMATTERS: Final[Mapping[str, Callable[[Any], str]]] = {
     "tags": tags_text,
 }
 """The fields whose values before and after a change are shown, and the functions that format them."""
+DAYS: Final = ("due", "occurred_at")
+"""The fields of a memory that have a day."""
 MOST_PAST: Final = 100_000
 LAST_MOMENT_S: Final = 1e-3
 """In seconds: `before` a day includes the last moment of that day."""
@@ -64,12 +63,12 @@ DONE: Final = {
 
 
 class Version(NamedTuple):
-    """A version of a memory: the change, the changed fields other than the text, and the changes in the text."""
+    """A version of a memory: the change, the changed fields other than the text, and the changes in the text, if it is
+    compared."""
 
     entry: HistoryEntry
     fields: list[str]
     diff: Markup
-    is_changed: bool
 
 
 def filters_of(view: View) -> dict[str, Any]:
@@ -96,7 +95,7 @@ async def search(view: View, refused: str = "") -> Response:
     asks_for_all = asks_for_open_ends(question) and not (filters["kinds"] or source)
     order: Order = "due" if asks_for_all else next((each for each in ORDERS if each == view.asked("order")), "latest")
     values: dict[str, Any] = {
-        **{"question": question, "kinds": KINDS, "scopes": SCOPES, "order": order, "refused": refused},
+        **{"question": question, "order": order, "refused": refused},
         **{"found": None, "memories": (), "more": "", "named": None, "best": RESULTS_SHOWN, "answering": PERHAPS},
         "storable": [each for each in KINDS if each not in SESSION_KINDS],
         "narrowed": sum(bool(view.asked(name)) for name in FILTERS),
@@ -119,13 +118,9 @@ async def search(view: View, refused: str = "") -> Response:
             **filters,
         )
         asked_at = time.perf_counter()
-        recalled = await view.ask(request)
-        values["took_ms"] = (time.perf_counter() - asked_at) * 1000
-        answer = [each.id for each in recalled.memories]
-        values |= {"found": recalled, "memories": recalled.memories, "about": about}
-        if about:
-            values["about_place"] = answer.index(about) + 1 if about in answer else 0
-            values["about_found"] = next((each for each in recalled.left_out if each.id == about), None)
+        found = await view.ask(request)
+        values |= {"found": found, "memories": found.memories, "took_ms": (time.perf_counter() - asked_at) * 1000}
+        values |= {"about": about, "places": {each.id: place for place, each in enumerate(found.memories, 1)}}
     elif source != "notes" and not refused:
         past = min(number_of(view.asked("past")), MOST_PAST)
         listing = ListMemories(project=view.project, order=order, limit=PAGE + 1, offset=past, **filters)
@@ -133,63 +128,50 @@ async def search(view: View, refused: str = "") -> Response:
         values["memories"] = page = listed.memories[:PAGE]
         if len(listed.memories) > PAGE or listed.more:
             values["more"] = view.at("/", **{**view.request.query_params, "past": past + len(page)})
-    return view.page("search.html", 400 if refused else 200, **values, done=await done_of(view))
+    return await view.page("search.html", 400 if refused else 200, **values, done=await done_of(view))
 
 
 async def memory(view: View, unsaved: Mapping[str, Any] | None = None, refused: str = "") -> Response:
     """One memory in full. `unsaved` are rejected edits, `refused` the reason (empty: the text has changed
     meanwhile)."""
-    memory_id = await view.whole_id(_id_of(view))
-    answer = await view.ask(GetMemory(view.project, view.session, memory_id))
-    versions: list[Version] = []
-    given = await view.shown(memory_id=answer.memory.id)
-    links = (*answer.memory.links, *answer.incoming)
-    others = (*(each.target for each in links), *answer.near_duplicates, *answer.copies)
-    texts = await view.texts([answer.memory.id, *others])
-    settled = {each.target for each in links if answer.memory.valid_until or each.relation == "supersedes"}
+    shown = await view.ask(GetMemory(view.project, view.session, await view.whole_id(_id_of(view))))
+    memory = shown.memory
+    links = (*memory.links, *shown.incoming)
+    others = (*(each.target for each in links), *shown.near_duplicates, *shown.copies)
+    texts = await view.texts([memory.id, *others])
+    settled = {each.target for each in links if memory.valid_until or each.relation == "supersedes"}
     settled |= {each.id for each in texts.values() if each.valid_until}  # an invalid memory replaces nothing
-    later = texts[answer.memory.id].possibly_superseded_by if answer.memory.id in texts else ()
-    sessions = await view.sessions()
-    entities = [each.name for each in answer.memory.related_entities] + list(answer.found_entities)
-    done = await done_of(view, with_names=False)
+    later = texts[memory.id].possibly_superseded_by if memory.id in texts else ()
+    project_names = {each.id: name_of(each) for each in view.projects}
+    return await view.page(
+        "memory.html",
+        200 if unsaved is None else 400,
+        shown=shown,
+        memory=memory,
+        edited=msgspec.structs.replace(memory, **(unsaved or {})),
+        is_unsaved=unsaved is not None,
+        refused=refused,
+        versions=versions_of(memory.history),
+        done=await done_of(view, with_names=False),
+        given=await view.shown(memory_id=memory.id),
+        texts=texts,
+        settled=settled,
+        later=[each for each in later if each in texts and each not in settled],
+        names=dict.fromkeys([*(each.name for each in memory.related_entities), *shown.found_entities]),
+        who=partial(who, sessions=await view.sessions()),
+        linked=lambda reason: WHOLE.sub(lambda named: named[0][-SHORT_ID_LENGTH:], reason),
+        project_name=project_names.get(memory.source_project or "", "another"),
+    )
 
-    def render() -> Response:
-        history = answer.memory.history
-        before: RecordedFields = history[0].record if history else answer.memory
-        for place, entry in enumerate(history):
-            after = entry.record
-            is_compared = place and len(history) - place <= VERSIONS_COMPARED
-            names = entry.details.get("fields", ()) if place and entry.change in NAMES_NO_VALUE else ()
-            fields = [_changed(name, before, after) for name in names if name not in ("content", "status")]
-            diff = word_diff(before.content, after.content) if is_compared else Markup("")
-            versions.append(Version(entry, fields, diff, after.content != before.content))
-            before = after
-        edited = msgspec.structs.replace(answer.memory, **(unsaved or {}))
-        return view.page(
-            "memory.html",
-            200 if unsaved is None else 400,
-            edited=edited,
-            refused=refused,
-            diff="" if unsaved is None else word_diff(answer.memory.content, edited.content),
-            shown=answer,
-            memory=answer.memory,
-            versions=versions[::-1],
-            change_words=CHANGE_WORDS,
-            kinds=KINDS,
-            done=done,
-            given=given,
-            texts=texts,
-            settled=settled,
-            later=[each for each in later if each in texts and each not in settled],
-            names=list(dict.fromkeys(entities)),
-            who=partial(who, sessions=sessions),
-            linked=lambda reason: WHOLE.sub(lambda named: named[0][-SHORT_ID_LENGTH:], reason),
-            project_name=next(
-                (name_of(each) for each in view.projects if each.id == answer.memory.source_project), "another"
-            ),
-        )
 
-    return await anyio.to_thread.run_sync(render)  # rendering a long text takes a while
+def versions_of(history: Sequence[HistoryEntry]) -> Iterator[Version]:
+    """The versions of a memory, the latest first. Comparing long texts takes a while."""
+    for place in reversed(range(len(history))):
+        entry, before = history[place], history[max(0, place - 1)].record
+        names = entry.details.get("fields", ()) if place and entry.change in NAMES_NO_VALUE else ()
+        fields = [_changed(name, before, entry.record) for name in names if name not in ("content", "status")]
+        is_compared = len(history) - place <= VERSIONS_COMPARED and entry.record.content != before.content
+        yield Version(entry, fields, word_diff(before.content, entry.record.content) if is_compared else Markup(""))
 
 
 def _changed(field: str, before: RecordedFields, after: RecordedFields) -> str:
@@ -206,29 +188,24 @@ async def edit(view: View) -> Response:
     meanwhile. Nothing is saved if somebody else has also changed the text."""
     now = await _now(view, _id_of(view))
     before = next((each.record for each in now.history if str(each.version) == view.field("version")), now)
+    shown = {"summary": before.summary or "", "kind": before.kind, "importance": round(before.importance, 2)}
+    shown |= {name: day(getattr(before, name)) for name in DAYS}
+    given: dict[str, Any] = {name: view.field(name) for name in ("summary", *DAYS)}
+    given |= {"kind": view.field("kind") or before.kind}
+    given["importance"] = round(float_of(view.field("importance") or str(before.importance)), 2)
+    changes = {name: value for name, value in given.items() if value != shown[name]}
     content = view.exactly("content")
-    changes: dict[str, Any] = {}
     if content not in (before.content, now.content):
         changes["content"] = content
-    if view.field("summary") != (before.summary or ""):
-        changes["summary"] = view.field("summary")
-    if view.field("kind") and view.field("kind") != before.kind:
-        changes["kind"] = view.field("kind")
-    importance = view.field("importance")
-    if importance and round(float_of(importance), 2) != round(before.importance, 2):
-        changes["importance"] = float_of(importance)
-    for name in ("due", "occurred_at"):
-        if view.field(name) != day(getattr(before, name)):
-            changes[name] = view.field(name)
     tags = set(tags_in(view.field("tags")))
-    if tags != set(before.tags):
-        changes["tags"] = {"add": sorted(tags - set(before.tags)), "remove": sorted(set(before.tags) - tags)}
     typed = {**changes, "tags": sorted(tags)}
-    for name in {"due", "occurred_at"} & changes.keys():
+    for name in changes.keys() & DAYS:
         typed[name] = day_of(changes[name] and f"{changes[name]}T00:00Z")  # as `day` shows it
     if "content" in changes and before.content != now.content:
         kept = [each for each in now.tags if each in tags or each not in before.tags]
         return await memory(view, {**typed, "tags": (*kept, *sorted(tags.difference(before.tags, kept)))})
+    if tags != set(before.tags):
+        changes["tags"] = {"add": sorted(tags - set(before.tags)), "remove": sorted(set(before.tags) - tags)}
     if changes:
         allow_secrets = bool(view.field("allow_secrets"))
         try:

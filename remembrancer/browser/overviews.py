@@ -14,7 +14,7 @@ import msgspec
 from starlette.responses import Response
 
 from remembrancer.browser.memories import done_of
-from remembrancer.browser.rendering import MAX_MARKDOWN, blocks_of, word_diff
+from remembrancer.browser.rendering import MAX_MARKDOWN, blocks_of
 from remembrancer.browser.view import Handler, View
 from remembrancer.config.project import is_gone
 from remembrancer.memory.credentials import masked
@@ -38,7 +38,7 @@ async def projects(view: View) -> Response:
     """The projects that the visitor may see, and the contents of this one."""
     store = await view.ask(DescribeStore(view.project, view.session))
     gone = await anyio.to_thread.run_sync(lambda: {each.id for each in view.projects if is_gone(each)})
-    return view.page("projects.html", here=store, gone=gone)
+    return await view.page("projects.html", here=store, gone=gone)
 
 
 async def health(view: View) -> Response:
@@ -57,7 +57,7 @@ async def health(view: View) -> Response:
         "lasted_ms": lasted_ms,
         "heights": heights,
     }
-    return view.page("health.html", **values)
+    return await view.page("health.html", **values)
 
 
 async def notes(view: View) -> Response:
@@ -69,7 +69,7 @@ async def notes(view: View) -> Response:
             await view.call("memory_sync")
             listed = await view.ask(request)
     about = await view.ask(DescribeFiles(view.project, view.tree))
-    return view.page("notes.html", about=about, listed=listed, more=_after(view, "/notes", listed))
+    return await view.page("notes.html", about=about, listed=listed, more=_after(view, "/notes", listed))
 
 
 async def note(view: View) -> Response:
@@ -87,7 +87,7 @@ async def _note_page(view: View, path: str, refused: InvalidInput | None = None,
             raise
         now = ""
     is_secret = masked(now) != now
-    return view.page(
+    return await view.page(
         "note.html",
         400 if refused else 200,
         path=path,
@@ -95,7 +95,7 @@ async def _note_page(view: View, path: str, refused: InvalidInput | None = None,
         text=None if is_secret else now if text is None else text,
         refused=refused and refused.message,
         is_outdated=refused is not None and refused.field == "expected",
-        diff=word_diff(now, text) if text is not None and not is_secret else "",
+        before=None if text is None or is_secret else now,
         digest=hashlib.sha256(now.encode()).hexdigest(),
         done=await done_of(view),
     )
@@ -129,7 +129,7 @@ async def code(view: View) -> Response:
     if wanted:
         listed = await view.ask(ListCodeFiles(view.project, wanted, view.asked("after"), FILES))
     more = _after(view, "/code", listed, tree=wanted)
-    return view.page("code.html", trees=trees, wanted=wanted, listed=listed, more=more)
+    return await view.page("code.html", trees=trees, wanted=wanted, listed=listed, more=more)
 
 
 def _after(view: View, path: str, listed: Files, **query: str) -> str:
@@ -142,7 +142,7 @@ async def graph(view: View) -> Response:
     entity = view.asked("entity")
     found, hidden = await _entities(view, LISTED)
     of_entity = SearchGraph(view.project, view.session, entity=entity, depth=0, limit=LISTED)
-    return view.page(
+    return await view.page(
         "graph.html",
         entity=entity,
         entities=found.entities[:LISTED],

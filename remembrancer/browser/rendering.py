@@ -20,6 +20,8 @@ from remembrancer.memory.decay import DAY_S
 from remembrancer.memory.features import FEATURES
 from remembrancer.memory.sentences import excerpt, split_sentences, without_marks
 from remembrancer.memory.text import count, harmless, tags_text
+from remembrancer.protocol.kinds import KINDS
+from remembrancer.toolsets.memory.day_log import CHANGE_WORDS
 
 HERE: Final = Path(__file__).parent
 MAX_DIFF_PARTS: Final = 2000
@@ -229,10 +231,12 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.globals["now"] = time.time
+    made.globals |= {"now": time.time, "kinds": KINDS, "scopes": SCOPES}
     made.filters |= {
         **{"markdown": markdown, "moment": moment, "happened": happened, "day": day, "excerpt": excerpt, "bars": bars},
         **{"inline": inline, "tags": tags_text, "count": count, "clock": clock, "when_due": when_due},
+        **{"word_diff": word_diff, "without_marks": without_marks},
+        "change_name": lambda change: CHANGE_WORDS.get(change, change),
         "matching": _matching,
         "percent": lambda part: f"{100 * part:.{0 if part >= 0.01 else 1}f} %" if part >= 0.001 else "less than 0.1 %",
         "is_past": lambda due: day(due) < datetime.now().astimezone().date().isoformat(),
@@ -257,6 +261,5 @@ def card_page() -> str:
         .render(
             style=Markup((assets / "browser.css").read_text(encoding="utf-8")),  # noqa: S704 - ours
             script=Markup((assets / "card.js").read_text(encoding="utf-8")),  # noqa: S704 - ours
-            scopes=SCOPES,
         )
     )

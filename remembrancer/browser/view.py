@@ -179,10 +179,12 @@ class View:
         call = Call(tool, caller, new_ulid(), time.time(), arguments, self.shared.service)
         return await chosen.answer(call, chosen.decoder.decode(arguments))
 
-    def page(self, template: str, status_code: int = 200, **values: Any) -> Response:
+    async def page(self, template: str, status_code: int = 200, **values: Any) -> Response:
+        """A page, rendered in a thread, since a long text takes a while."""
         notices = list({each.message: each for each in self.notices}.values())
         common = {"view": self, "at": self.at, "csrf": self.shared.access.csrf(self.request), "notices": notices}
-        return HTMLResponse(self.shared.render(template, **common, **values), status_code)
+        render = partial(self.shared.render, template, **common, **values)
+        return HTMLResponse(await anyio.to_thread.run_sync(render), status_code)
 
     def go(self, path: str, /, **query: Any) -> Response:
         """The response to a form: a redirect to a page that can be reloaded."""
