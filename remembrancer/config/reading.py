@@ -3,7 +3,7 @@
 All errors are collected, so that a person sees them at once.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
 from urllib.parse import urlsplit
@@ -31,11 +31,12 @@ IMPORT: Final = f"'remembrancer config --import {{}}' makes {CONFIG_FILE} of it"
 WITHOUT_EFFECT: Final = "accepted for compatibility, without effect in this release"
 NONE: Final = "none"
 """The word for no value, in upper or lower case."""
+MODEL_VARIABLE: Final = "MEMORY_MCP_MODEL"
 FOREIGN_VARIABLES: Final = {
     "MEMORY_DEPLOYMENT_MODE": "deployment_mode",
     "MEMORY_LOG_LEVEL": "log_level",
     "MEMORY_MCP_LOG_LEVEL": "log_level",
-    "MEMORY_MCP_MODEL": "model",
+    MODEL_VARIABLE: "model",
     "MEMORY_MCP_BATCH_SIZE": "embedding_batch_texts",
     "MEMORY_MCP_TIMEOUT": "model_load_timeout_s",
 }
@@ -103,76 +104,60 @@ def read_configuration(environ: Mapping[str, str], file: Path | None = None) -> 
 
 def check_configuration(environ: Mapping[str, str], content: Mapping[str, object], file: Path | None) -> Configuration:
     """The settings: values of the environment take precedence over those of a file, and these over the defaults."""
-    reader = _Reader()
-    if file is not None:
-        reader.read_file(file, content)
-    reader.read_foreign_variables(environ)
-    reader.read_variables(environ)
-    return reader.result(environ)
+    read = _Reader()
+    unknown, unused = [], []
+    for origin, name, value in _given(environ, content, file):
+        is_ours = origin.file is None and origin.name.startswith(PREFIX)
+        if origin == SettingOrigin(MODEL_VARIABLE) and value not in NAMED_MODELS:
+            read.refuse(origin, f"it must be one of {', '.join(NAMED_MODELS)}")
+        elif name in (SETTABLE if is_ours else IN_FILE):
+            read.take(name, value, origin)
+        elif name in CONSTANTS or origin == SettingOrigin(UNUSED_VARIABLE):
+            unused.append(f"{origin}: {WITHOUT_EFFECT}")
+        elif is_ours:
+            unknown.append(unknown_name(origin.name, sorted(PREFIX + setting.upper() for setting in SETTABLE)))
+        elif name != DB_PATH:
+            hint = "; 'remembrancer config --import' reads the file of another server"
+            read.problems.append(f"{file}: {unknown_name(name, sorted({*IN_FILE, DB_PATH}))}{hint}")
+        elif not isinstance(value, str) or not value or "\0" in value:
+            read.refuse(origin, "it is a path")
+    read.check_combinations()
+    read.check_server(environ.get(REMOTE_URL))
+    toolsets = (f"{TOOLSETS_VARIABLE}: {text}" for text in unknown_toolsets(environ.get(TOOLSETS_VARIABLE, "")))
+    warnings = (*unknown, *unused, *toolsets)
+    return Configuration(read.settings, read.origins, warnings, tuple(read.problems), tuple(unknown))
+
+
+def _given(
+    environ: Mapping[str, str], content: Mapping[str, object], file: Path | None
+) -> Iterator[tuple[SettingOrigin, str, object]]:
+    """The names and values of a file and an environment; a later value overrides an earlier one."""
+    for name, value in content.items():
+        yield SettingOrigin(name, file), name, value
+    for variable, name in {UNUSED_VARIABLE: "", **FOREIGN_VARIABLES}.items():
+        if environ.get(variable):
+            yield SettingOrigin(variable), name, environ[variable]
+    for variable, value in environ.items():
+        name = variable.removeprefix(PREFIX)
+        if name != variable and name not in NOT_SETTINGS:
+            yield SettingOrigin(variable), name.lower() if name.isupper() else variable, value
 
 
 class _Reader:
-    """Collects settings; later values override earlier ones."""
+    """Collects the settings that are allowed, and what is wrong with the others."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
-        self._unknown: list[str] = []
-        self._unused: list[SettingOrigin] = []
+        self.origins: dict[str, SettingOrigin] = {}
         self._values: dict[str, Any] = {}
-        self._origins: dict[str, SettingOrigin] = {}
 
-    def read_file(self, file: Path, content: Mapping[str, object]) -> None:
-        for name, value in content.items():
-            origin = SettingOrigin(name, file)
-            if name in IN_FILE:
-                self._take(name, value, origin, strict=True)
-            elif name == DB_PATH:
-                if not isinstance(value, str) or not value or "\0" in value:
-                    self._refuse_value(origin, "it is a path")
-            elif name in CONSTANTS:
-                self._unused.append(origin)
-            else:
-                hint = "; 'remembrancer config --import' reads the file of another server"
-                self.problems.append(f"{file}: {unknown_name(name, sorted({*IN_FILE, DB_PATH}))}{hint}")
+    @property
+    def settings(self) -> Settings:
+        return msgspec.structs.replace(Settings(), **self._values)
 
-    def read_foreign_variables(self, environ: Mapping[str, str]) -> None:
-        if environ.get(UNUSED_VARIABLE):
-            self._unused.append(SettingOrigin(UNUSED_VARIABLE))
-        for variable, name in FOREIGN_VARIABLES.items():
-            value = environ.get(variable)
-            if not value:
-                continue
-            if variable == "MEMORY_MCP_MODEL" and value not in NAMED_MODELS:
-                self._refuse_value(SettingOrigin(variable), f"it must be one of {', '.join(NAMED_MODELS)}")
-            else:
-                self._take(name, value, SettingOrigin(variable), strict=False)
-
-    def read_variables(self, environ: Mapping[str, str]) -> None:
-        for variable, value in environ.items():
-            name = variable.removeprefix(PREFIX)
-            if name == variable or name in NOT_SETTINGS:
-                continue
-            if name.lower() in SETTABLE and name.isupper():
-                self._take(name.lower(), value, SettingOrigin(variable), strict=False)
-            elif name.lower() in CONSTANTS and name.isupper():
-                self._unused.append(SettingOrigin(variable))
-            else:
-                self._unknown.append(unknown_name(variable, sorted(PREFIX + setting.upper() for setting in SETTABLE)))
-
-    def result(self, environ: Mapping[str, str]) -> Configuration:
-        self._check_combinations()
-        self._check_server(environ.get(REMOTE_URL))
-        warnings = [f"{origin}: {WITHOUT_EFFECT}" for origin in self._unused]
-        warnings += (f"{TOOLSETS_VARIABLE}: {text}" for text in unknown_toolsets(environ.get(TOOLSETS_VARIABLE, "")))
-        return Configuration(
-            msgspec.structs.replace(Settings(), **self._values),
-            self._origins,
-            (*self._unknown, *warnings),
-            tuple(self.problems),
-            tuple(self._unknown),
-        )
-
-    def _take(self, name: str, value: object, origin: SettingOrigin, *, strict: bool) -> None:
+    def take(self, name: str, value: object, origin: SettingOrigin) -> None:
+        """Take a value, which may have another type if it is a variable's."""
+        field, is_variable = _FIELDS[name], origin.file is None
         if isinstance(value, str):
             value = "warning" if name == "log_level" and value == "warn" else value  # another server's word
             try:
@@ -180,72 +165,62 @@ class _Reader:
             except UnicodeEncodeError:  # an environment may hold any bytes, which Python turns into lone surrogates
                 self.problems.append(f"{origin} has a value that is not UTF-8")
                 return
-            if value.lower() == NONE and _FIELDS[name].default is None:
+            if value.lower() == NONE and field.default is None:
                 value = None
-            elif not strict and isinstance(_FIELDS[name].default, tuple):
+            elif is_variable and isinstance(field.default, tuple):
                 value = [part.strip() for part in value.split(",") if part.strip() and value.lower() != NONE]
         try:
-            self._values[name] = msgspec.convert(value, _FIELDS[name].type, strict=strict)
+            self._values[name] = msgspec.convert(value, field.type, strict=not is_variable)
+            self.origins[name] = origin
         except msgspec.ValidationError as error:
-            wanted = _FIELDS[name].type
-            literals = [kind for kind in (wanted, *get_args(wanted)) if get_origin(kind) is Literal]
-            names = f": one of {', '.join(get_args(literals[0]))}" if literals else ""
-            metas = [meta for kind in (wanted, *get_args(wanted)) for meta in getattr(kind, "__metadata__", ())]
+            kinds = (field.type, *get_args(field.type))
+            choices = [get_args(kind) for kind in kinds if get_origin(kind) is Literal]
+            metas = [meta for kind in kinds for meta in getattr(kind, "__metadata__", ())]
             examples = " or ".join(example for meta in metas for example in meta.examples or ())
             why, regex, pattern = types_in_words(str(error)).partition(" matching regex ")
             if regex:
                 why += f" such as {examples}" if examples else f"{regex}{pattern}"
-            self._refuse_value(origin, f"{why}{names}")
-        else:
-            self._origins[name] = origin
+            self.refuse(origin, f"{why}: one of {', '.join(choices[0])}" if choices else why)
 
-    def _check_server(self, remote_url: str | None) -> None:
+    def refuse(self, origin: SettingOrigin, why: str) -> None:
+        self.problems.append(f"{origin} has a value that is not allowed: {why}")
+
+    def check_combinations(self) -> None:
+        """Check the combinations that the types of single settings cannot express."""
+        chosen = self.settings
+        if chosen.chunk_overlap > (most := chosen.chunk_tokens // 2):
+            self._drop("chunk_overlap", f"it must be at most {most}, half of a chunk", beside="chunk_tokens")
+        is_absolute = (chosen.markdown_index or "").startswith(("/", "~/"))
+        if is_absolute and self.origins["markdown_index"].file is None:  # a project may set variables
+            self._drop("markdown_index", "an absolute path is allowed only in the configuration file")
+        if chosen.model in NAMED_MODELS and chosen.engine not in ("onnx", "sentence-transformers"):
+            engine = f"is for the engine sentence-transformers, and the engine is {chosen.engine}"
+            self._drop("model", f"{chosen.model} {engine}")
+
+    def check_server(self, remote_url: str | None) -> None:
         """In the modes local-server and remote, large projects keep their vectors on a Chroma server."""
-        mode = self._value("deployment_mode")
-        if mode == "remote" and self._value("chroma_url") is None and remote_url:
-            self._take("chroma_url", remote_url, SettingOrigin(REMOTE_URL), strict=False)
-        if mode == "remote" and self._value("chroma_url") is None:
-            self.problems.append(
-                f"{self._origins['deployment_mode']}: the mode remote needs the address of a Chroma server: "
-                f"set {PREFIX}CHROMA_URL"
-            )
-            self._forget("deployment_mode")
-        elif mode == "local-server" and self._value("chroma_url") is None:
+        mode = self.settings.deployment_mode
+        if mode == "remote" and self.settings.chroma_url is None and remote_url:
+            self.take("chroma_url", remote_url, SettingOrigin(REMOTE_URL))
+        if mode == "remote" and self.settings.chroma_url is None:
+            needs = "the mode remote needs the address of a Chroma server"
+            self.problems.append(f"{self.origins.pop('deployment_mode')}: {needs}: set {PREFIX}CHROMA_URL")
+            del self._values["deployment_mode"]
+        elif mode == "local-server" and self.settings.chroma_url is None:
             self._values["chroma_url"] = LOCAL_CHROMA
-        url = self._value("chroma_url")
-        if self._value("chroma_credential_file") is not None and url is not None and url.startswith("http://"):
+        url = self.settings.chroma_url or ""
+        if self.settings.chroma_credential_file is not None and url.startswith("http://"):
             try:
                 host = urlsplit(url).hostname
             except ValueError:  # brackets around an invalid address
                 host = None
             if host not in LOOPBACK:
-                self._refuse(
-                    "chroma_credential_file", "a secret is sent to another machine only over https", beside="chroma_url"
-                )
+                why = "a secret is sent to another machine only over https"
+                self._drop("chroma_credential_file", why, beside="chroma_url")
 
-    def _check_combinations(self) -> None:
-        """Check the combinations that the types of single settings cannot express."""
-        tokens, overlap = self._value("chunk_tokens"), self._value("chunk_overlap")
-        if overlap > tokens // 2:
-            self._refuse("chunk_overlap", f"it must be at most {tokens // 2}, half of a chunk", beside="chunk_tokens")
-        is_absolute = (self._value("markdown_index") or "").startswith(("/", "~/"))
-        if is_absolute and self._origins["markdown_index"].file is None:  # a project may set variables
-            self._refuse("markdown_index", "an absolute path is allowed only in the configuration file")
-        model, engine = self._values.get("model"), self._value("engine")
-        if model in NAMED_MODELS and engine not in ("onnx", "sentence-transformers"):
-            self._refuse("model", f"{model} is for the engine sentence-transformers, and the engine is {engine}")
-
-    def _refuse(self, name: str, why: str, *, beside: str = "") -> None:
-        self._refuse_value(self._origins.get(name) or self._origins[beside], why)
-        self._forget(name, beside)
-
-    def _refuse_value(self, origin: SettingOrigin, why: str) -> None:
-        self.problems.append(f"{origin} has a value that is not allowed: {why}")
-
-    def _forget(self, *names: str) -> None:
-        for name in names:
-            self._values.pop(name, None)
-            self._origins.pop(name, None)
-
-    def _value(self, name: str) -> Any:
-        return self._values.get(name, _FIELDS[name].default)
+    def _drop(self, name: str, why: str, *, beside: str = "") -> None:
+        """Refuse a setting, and with it the one that it does not go with."""
+        self.refuse(self.origins.get(name) or self.origins[beside], why)
+        for each in (name, beside):
+            self._values.pop(each, None)
+            self.origins.pop(each, None)

@@ -212,6 +212,7 @@ def test_keys_are_not_repeated_and_some_settings_stand_in_the_file_alone(tmp_pat
     assert read(tmp_path, f'markdown_index = "{path}"').settings.markdown_index == path
     [problem] = read_configuration({"REMEMBRANCER_MARKDOWN_INDEX": path}).problems
     assert "is allowed only in the configuration file" in problem
+    assert read(tmp_path, "chunk_tokens = 101\nchunk_overlap = 50").problems == ()
     [problem] = read(tmp_path, 'markdown_index = "/srv/MEMORY.md"').problems
     assert problem.endswith("expected text such as MEMORY.md or /directory/{project}.md")
 
@@ -303,7 +304,7 @@ def test_a_relative_home_is_refused_by_commands_sessions_and_hooks(
     start: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("REMEMBRANCER_HOME", "memory")
-    monkeypatch.setattr(hook, "_read_input", lambda _: b'{"session_id": "s"}')
+    monkeypatch.setattr(hook, "_read_input", lambda _: {"session_id": "s"})
     status = main(start)
     said = capfd.readouterr().err
     assert "REMEMBRANCER_HOME is 'memory'" in said
