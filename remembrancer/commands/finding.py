@@ -474,6 +474,9 @@ def _waiting(where: Where) -> Report:
             name_of_newer = f"{row['newer_day']}, {row['newer_id']}" if is_later else row["newer_id"]
             rows.append((one_line(row["older"]), why.format(one_line(row["newer"]), name_of_newer), row["older_id"]))
     how = "'remembrancer edit ID' decides: --to user or --to project for a proposal, --replaced or --both for a pair."
+    how += (
+        " If only a part of a memory has changed, 'remembrancer edit ID' opens it." if facts["contradictions"] else ""
+    )
     notes = [f"{count(more, 'further pair')} {'is' if more == 1 else 'are'} not listed."] if more else []
     piped = ["\t".join((bare, text, why)) for text, why, bare in rows]
     at_terminal = [(excerpt(text, LONGEST), excerpt(why, LONGEST), bare) for text, why, bare in rows]

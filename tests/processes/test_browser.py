@@ -460,6 +460,8 @@ def test_the_timeline_the_sessions_and_what_waits_for_a_person_are_shown(visit: 
     assert Page(today).text.index("port 9090") < Page(today).text.index("port 8080")
     page = visit.get("/review")
     assert "may replace" in Page(page).text
+    (edit,) = re.findall(r'href="([^"]+)#edit">Only a part has changed<', page)
+    assert "The API listens on port 8080" in Page(visit.get("/memory/" + edit.rpartition("/")[2])).text
     assert int(Page(visit.get("/review/waiting")).text) >= 1
     text = Page(visit.get(f"/memory/{older}")).text
     assert "Probably replaced by The API listens on port 9090 now It is replaced Both hold" in text

@@ -248,6 +248,8 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
         [line] = shell("list", "--review").splitlines()
         new = waiting[0]["newer_id"]
         assert line.split("\t") == [old, older, f"replaced by “{newer}” ({new})?"]
+        at_terminal = " ".join(shell.at_a_terminal("list", "--review")[1].split())
+        assert "If only a part of a memory has changed, 'remembrancer edit ID' opens it." in at_terminal
         assert f"replaced by “{newer}” ({new})" in shell("search", older)
         assert "is neither forgotten nor replaced" in shell("restore", old, status=exit_codes.USAGE)
         assert f"'remembrancer undo {new if decision == '--both' else old}' takes that" in shell("edit", old, decision)
