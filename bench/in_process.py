@@ -77,7 +77,8 @@ class Asking:
             self.records = Records(SqliteFile(self.path, MEMORY), PROJECT.id, lambda: self.now)
         while find_names(self.records.spaces.file, self.now):
             pass  # as the store does in the background
-        vectors_of_all = ExactVectors(self.records, self.model, scale_of(engine))
+        vectors_of_all = ExactVectors(self.records, self.model)
+        vectors_of_all.scale = scale_of(engine)
         self._view = View([Source(self.records, vectors_of_all)])
         self._threads = threads
         vectors = engine.embed_questions([question.text for question in haystack.questions])

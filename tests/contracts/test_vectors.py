@@ -19,13 +19,14 @@ from remembrancer.actors.store.vectors import exact_vectors
 from remembrancer.actors.store.vectors.chroma import ADD_BATCH, Chroma, ChromaUnavailable, ChromaVectors
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
 from remembrancer.actors.store.vectors.near_duplicates import compared
-from remembrancer.protocol.work import CALIBRATED
+from remembrancer.protocol.work import ModelIdentity
 from remembrancer.protocol.writes import EraseMemory, UpdateMemory
 from tests.contracts.records_rig import RecordsRig, apply, embedded, texts_of
 from tests.operations import change_operation, memory_id_of, store_operation
 
 DIMENSIONS = 16
-MODEL = f"small.int8.0123456789ab.{DIMENSIONS}"
+IDENTITY = ModelIdentity("onnx", "small", "0123456789ab", "int8", DIMENSIONS, 256)
+MODEL = IDENTITY.key
 NAME = f"p_0123456789ab.{MODEL}"
 
 
@@ -49,7 +50,7 @@ def chroma(folder: Path) -> Iterator[Chroma]:
 
 
 def moved(records: Records, chroma: Chroma, goes_on: Callable[[], bool] = lambda: True) -> ChromaVectors:
-    vectors = ChromaVectors(records, MODEL, CALIBRATED, chroma, NAME, DIMENSIONS)
+    vectors = ChromaVectors(records, IDENTITY, chroma)
     vectors.follow(goes_on)
     return vectors
 
@@ -283,10 +284,10 @@ def test_a_stop_does_not_wait_for_a_filling_and_the_next_start_goes_on(exact: Li
     goes_on = iter([True, False])
     vectors = moved(exact.records, chroma, lambda: next(goes_on))
     assert held(chroma) == exact.rows().numbers[:ADD_BATCH]
-    assert (vectors.is_behind, vectors.newest().numbers) == (True, exact.rows().numbers[ADD_BATCH:])
+    assert vectors.newest().numbers == exact.rows().numbers[ADD_BATCH:]
     vectors = moved(exact.records, chroma, iter([True, True, False]).__next__)
     assert held(chroma) == exact.rows().numbers
-    assert (vectors.is_behind, vectors.newest().numbers) == (False, [])
+    assert vectors.newest().numbers == []
 
 
 def test_a_collection_that_has_something_else_than_the_records_is_made_anew(exact: Library, chroma: Chroma) -> None:

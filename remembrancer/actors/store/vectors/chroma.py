@@ -22,7 +22,7 @@ from remembrancer.actors.store.vectors.exact_vectors import ExactVectors, Neares
 from remembrancer.protocol.errors import HomeUnusable
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import read_file, write_whole
-from remembrancer.protocol.work import CosineScale
+from remembrancer.protocol.work import ModelIdentity
 
 logger = logging.getLogger(__name__)
 SEARCH_EFFORT: Final = 150
@@ -41,7 +41,8 @@ ADD_BATCH: Final = 64
 DELETE_BATCH: Final = 1000
 """Chroma refuses batches above its own limit (5,461 with this SQLite)."""
 PROBES: Final = 16
-ITSELF_COSINE: Final = 0.99
+ITSELF: Final = 0.01
+"""The greatest cosine distance of a vector from itself."""
 FEW: Final = 5000
 """The maximum number of allowed memories that are compared one by one."""
 MAX_DEPTH: Final = 3200
@@ -129,28 +130,38 @@ class ChromaVectors(ExactVectors):
     that has failed. A collection that disagrees with the records is rebuilt. Methods block, and raise
     `ChromaUnavailable`, apart from searches."""
 
-    def __init__(
-        self, records: EmbeddedTexts, model: str, scale: CosineScale, chroma: Chroma, name: str, dimensions: int
-    ) -> None:
-        super().__init__(records, model, scale)
+    def __init__(self, records: EmbeddedTexts, model: ModelIdentity, chroma: Chroma) -> None:
+        super().__init__(records, model.key)
         self._guard = chroma.guard
-        self._upkeep, self._searched = chroma.collection(name, dimensions)
-        self._extent = (0, 0)
+        self._followed = (0, 0)
         """The extent of the records when the collection was last up to date."""
         self.has_failed = False
         """True once a search in the collection has failed."""
+        name = f"{records.name}.{model.key}"
+        self._open(chroma, name, model.dimensions)
+        if not self._agrees():
+            chroma.delete(name)
+            self._open(chroma, name, model.dimensions)
+
+    def _open(self, chroma: Chroma, name: str, dimensions: int) -> None:
+        self._upkeep, self._searched = chroma.collection(name, dimensions)
         with self._guard():
             self._numbers = np.asarray(self._upkeep.get(include=[])["ids"], dtype=np.int64)
         """The numbers of the passages in the collection."""
-        if not self._agrees():
-            chroma.delete(name)
-            self._upkeep, self._searched = chroma.collection(name, dimensions)
-            self._numbers = self._numbers[:0]
 
-    @property
-    def is_behind(self) -> bool:
-        """True if the records have changed since the collection was up to date."""
-        return self.records.extent(self.model) != self._extent
+    def _agrees(self) -> bool:
+        """True if the records have all passages of the collection, and its index finds some: Chroma stores the index
+        apart."""
+        if len(np.setdiff1d(self._numbers, self.records.passage_numbers(self.model))):
+            return False
+        if not len(self._numbers):
+            return True
+        numbers = self._numbers[:: max(1, len(self._numbers) // PROBES)].tolist()
+        probes = self.records.passages(numbers=numbers).vectors
+        with self._guard():
+            found = self._upkeep.query(query_embeddings=probes, n_results=1, include=["distances"])["distances"]
+        itself = [nearest for nearest in found if nearest and nearest[0] <= ITSELF]
+        return len(itself) * 2 >= len(found)
 
     def newest(self) -> PassageVectors:
         """Return the passages that are newer than those in the collection, and are compared directly."""
@@ -158,7 +169,10 @@ class ChromaVectors(ExactVectors):
 
     def follow(self, goes_on: Callable[[], bool]) -> None:
         """Bring the collection up to date with the records, while `goes_on` returns True. Blocks for minutes."""
-        extent, recorded = self.records.extent(self.model), self.records.passage_numbers(self.model)
+        extent = self.records.extent(self.model)
+        if extent == self._followed:
+            return
+        recorded = self.records.passage_numbers(self.model)
         missing, gone = np.setdiff1d(recorded, self._numbers), np.setdiff1d(self._numbers, recorded)
         for start in range(0, len(gone), DELETE_BATCH):
             with self._guard():
@@ -172,7 +186,7 @@ class ChromaVectors(ExactVectors):
                 with self._guard():
                     self._upkeep.upsert(ids=[str(number) for number in added.numbers], embeddings=added.vectors)
             self._numbers = np.append(self._numbers, added.numbers).astype(np.int64)
-        self._extent = extent
+        self._followed = extent
 
     def nearest_each(self, queries: Vectors, limit: int, allowed: Sequence[int] | None = None) -> list[Nearest]:
         if self.has_failed:
@@ -182,7 +196,7 @@ class ChromaVectors(ExactVectors):
             return [_compared(passages, query, limit) for query in queries]
         try:
             newest, may_be_found = self.newest(), None if allowed is None else set(allowed)
-            return [self._nearest(self._searched, query, limit, may_be_found, newest) for query in queries]
+            return [self._nearest(query, limit, may_be_found, newest) for query in queries]
         except ChromaUnavailable as error:
             logger.warning("a collection cannot be searched", extra={"reason": str(error)})
             self.has_failed = True
@@ -191,20 +205,12 @@ class ChromaVectors(ExactVectors):
     def of_memories(self, memories: Sequence[int]) -> PassageVectors:
         return self.records.passages(self.model, memories)
 
-    def _nearest(
-        self,
-        collection: Any,
-        query: Vectors,
-        limit: int,
-        allowed: Set[int] | None = None,
-        newest: PassageVectors | None = None,
-    ) -> Nearest:
+    def _nearest(self, query: Vectors, limit: int, allowed: Set[int] | None, newest: PassageVectors) -> Nearest:
         """Return the memories nearest to one query, deeper in the collection if many are not allowed."""
-        beside = {} if newest is None else _compared(newest, query, limit, allowed)
-        depth = 2 * limit
+        beside, depth = _compared(newest, query, limit, allowed), 2 * limit
         while True:
             with self._guard():
-                (ids,) = collection.query(query_embeddings=query[None], n_results=depth, include=[])["ids"]
+                (ids,) = self._searched.query(query_embeddings=query[None], n_results=depth, include=[])["ids"]
             passages = self.records.passages(self.model, numbers=[*map(int, ids)])
             found = [*beside.items(), *_compared(passages, query, limit, allowed).items()]
             best = dict(sorted(found, key=lambda pair: pair[1]))  # if a memory is in both, the better one
@@ -212,16 +218,6 @@ class ChromaVectors(ExactVectors):
             if len(nearest) == limit or len(ids) < depth or depth >= MAX_DEPTH:
                 return nearest
             depth = min(4 * depth, MAX_DEPTH)
-
-    def _agrees(self) -> bool:
-        """True if the records have all passages of the collection, and its index finds some: Chroma stores the index
-        apart."""
-        if len(np.setdiff1d(self._numbers, self.records.passage_numbers(self.model))):
-            return False
-        numbers = self._numbers[:: max(1, len(self._numbers) // PROBES)].tolist()
-        probes = self.records.passages(self.model, numbers=numbers).vectors
-        nearest = [self._nearest(self._upkeep, probe, 1) for probe in probes]
-        return sum(max(each.values(), default=0.0) >= ITSELF_COSINE for each in nearest) * 2 >= len(nearest)
 
 
 def _compared(passages: PassageVectors, query: Vectors, limit: int, allowed: Set[int] | None = None) -> Nearest:

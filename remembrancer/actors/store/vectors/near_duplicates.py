@@ -28,21 +28,17 @@ def compared(vectors: ExactVectors, passages: PassageVectors) -> tuple[list[Near
     nearest = vectors.nearest_each(rows, NEAREST)
     alike = {memory for near in nearest for memory, cosine in near.items() if cosine >= NEAR_DUPLICATE_COSINE}
     others = vectors.of_memories(sorted(alike))
-    openings = {
-        memory: place
-        for place, (memory, ordinal) in enumerate(zip(others.memories, others.ordinals, strict=True))
-        if ordinal == 0
-    }
+    places = enumerate(zip(others.memories, others.ordinals, strict=True))
+    openings = {memory: place for place, (memory, ordinal) in places if ordinal == 0}
     links, pairs = [], []
     for place, row, near in zip(own, rows, nearest, strict=True):
         memory, passage = passages.memories[place], passages.numbers[place]
+        near.pop(memory, None)
         for other, cosine in near.items():
-            if other == memory:
-                continue
-            later, earlier = max(memory, other), min(memory, other)
-            pairs.append(NearDuplicate(later, earlier, on_the_scale(cosine, vectors.scale), (passage,)))
+            pair = max(memory, other), min(memory, other)
+            pairs.append(NearDuplicate(*pair, on_the_scale(cosine, vectors.scale), (passage,)))
             if other in openings and (same := float(row @ others.vectors[openings[other]])) >= NEAR_DUPLICATE_COSINE:
-                links.append(NearDuplicate(later, earlier, same, (passage, others.numbers[openings[other]])))
+                links.append(NearDuplicate(*pair, same, (passage, others.numbers[openings[other]])))
     return links, pairs
 
 

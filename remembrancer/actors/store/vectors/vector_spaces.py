@@ -10,7 +10,7 @@ import itertools
 import logging
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -91,7 +91,8 @@ class VectorSpaces:
         place = (texts.name, model)
         vectors = self._spaces.get(place)
         if vectors is None or vectors.records is not texts:
-            vectors = self._spaces[place] = ExactVectors(texts, model, self._scales.get(model, CALIBRATED))
+            vectors = self._spaces[place] = ExactVectors(texts, model)
+        vectors.scale = self._scales.get(model, CALIBRATED)
         return vectors
 
     def note_kept(self, name: str) -> None:
@@ -101,10 +102,7 @@ class VectorSpaces:
 
     def note_scale(self, model: str, scale: CosineScale) -> None:
         """Set the scale of a model's cosines, as its first worker measured it."""
-        scale = self._scales.setdefault(model, scale)
-        for vectors in self._spaces.values():
-            if vectors.model == model:
-                vectors.scale = scale
+        self._scales.setdefault(model, scale)
 
     def use_models(self, models: Sequence[ModelIdentity], active: ModelIdentity | None) -> None:
         """Keep the vectors of these models searchable. Near-duplicates are found by those of the active one."""
@@ -131,55 +129,48 @@ class VectorSpaces:
             if self._with_chroma:
                 await self._tend()
             elif self._server is None and self._folder.exists():  # left by a Chroma that is no longer installed
-                await self._on_thread(self._delete_chroma)
+                await self._on_thread(partial(self._close_chroma, deletes=True))
             self.free_idle()
-            in_chroma = any(isinstance(each, ChromaVectors) for each in self._spaces.values())
-            is_waiting = in_chroma or self._uncompared or self.error
+            is_waiting = any(map(_is_in_chroma, self._spaces.values())) or self._uncompared or self.error
             with anyio.move_on_after(CHECK_INTERVAL_S if is_waiting else IDLE_S / 10):
                 await self._wake.wait()
                 await anyio.sleep(TOGETHER_S)
 
     def free_idle(self, idle_s: float = IDLE_S) -> None:
         """Free vectors that were not searched for `idle_s`."""
-        now = time.monotonic()
         for vectors in self._spaces.values():
-            if vectors.size_bytes and now - vectors.used_at >= idle_s:
+            if time.monotonic() - vectors.used_at >= idle_s:
                 vectors.free()
 
     async def aclose(self) -> None:
         """Close Chroma, after `run` was cancelled. May be called twice."""
-        if self._closing:
-            return
-        self._closing = True
-        self._spaces = {}
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._close_chroma)
-        self._thread.shutdown(wait=False)
+        if not self._closing:
+            self._closing = True
+            self._spaces = {}
+            await self._on_thread(self._close_chroma)
+            self._thread.shutdown(wait=False)
 
     # --- Near-duplicates.
 
     async def _compare_some(self) -> None:
+        """Look for near-duplicates among the next passages of each of the texts."""
         for name in list(self._uncompared):
-            vectors = self.searchable(name)
             self._uncompared.discard(name)
+            vectors = self.searchable(name)
             if vectors is None or not vectors.records.links_duplicates:
                 continue
+            records, model = vectors.records, vectors.model
             try:
-                if await self._compare(vectors):
-                    self._uncompared.add(name)
-                    self._wake.set()
+                after = await self._on_thread(partial(records.compared, model))
+                fresh = partial(records.passages, model, after=after, limit=COMPARE_BATCH)
+                numbers = await self._link(vectors, fresh, self._thread)
+                if numbers:
+                    await self._committer.run(name, partial(records.note_compared, model, numbers[-1]))
+                if len(numbers) == COMPARE_BATCH:
+                    self.note_kept(name)
             except RemembrancerError as error:
                 logger.warning("near-duplicates are delayed", extra={"file": name, "reason": str(error)})
                 self._uncompared.add(name)
-
-    async def _compare(self, vectors: ExactVectors) -> bool:
-        """Look for near-duplicates among the next passages not yet compared. Returns True if there may be more."""
-        name, records = vectors.records.name, vectors.records
-        after = await self._on_thread(partial(records.compared, vectors.model))
-        fresh = partial(records.passages, vectors.model, after=after, limit=COMPARE_BATCH)
-        numbers = await self._link(vectors, fresh, self._thread)
-        if numbers:
-            await self._committer.run(name, partial(records.note_compared, vectors.model, numbers[-1]))
-        return len(numbers) == COMPARE_BATCH
 
     async def _link(self, vectors: ExactVectors, read: Callable[[], PassageVectors], threads: Executor) -> list[int]:
         """Store the near-duplicates of the passages that are read. Returns their numbers."""
@@ -203,38 +194,35 @@ class VectorSpaces:
             return
         try:
             for texts, model in itertools.product(self._texts(), list(self._models.values())):
+                vectors = self._vectors_of(texts, model.key)
                 try:
-                    await self._tend_texts(texts, model)
+                    tended = await self._on_thread(partial(self._tended, vectors, model))
                 except RemembrancerError as error:
                     logger.warning("vectors are delayed", extra={"file": texts.name, "reason": error.message})
-            await self._on_thread(self._drop_left)
+                    continue
+                if model.key in self._models:
+                    self._spaces[texts.name, model.key] = tended
+            names = {f"{name}.{model}" for (name, model), each in self._spaces.items() if _is_in_chroma(each)}
+            await self._on_thread(partial(self._drop_left, names, tuple(f"{each.name}." for each in self._texts())))
         except (ChromaUnavailable, OSError) as error:
             logger.warning("the vectors of large files are searched in memory", extra={"reason": str(error)})
             self.error = str(error)
             self._reach_at = time.monotonic() + CHROMA_RETRY_S
-            self._spaces = {place: each for place, each in self._spaces.items() if not isinstance(each, ChromaVectors)}
-            await self._on_thread(self._close_chroma if self._server else self._delete_chroma)
+            self._spaces = {place: each for place, each in self._spaces.items() if not _is_in_chroma(each)}
+            await self._on_thread(partial(self._close_chroma, deletes=self._server is None))
         else:
             self.error = None
 
-    async def _tend_texts(self, texts: EmbeddedTexts, model: ModelIdentity) -> None:
-        vectors = self._vectors_of(texts, model.key)
-        if isinstance(vectors, ChromaVectors) and not vectors.has_failed:
-            if vectors.is_behind:
-                await self._on_thread(partial(vectors.follow, lambda: not self._closing))
-        elif texts.extent(model.key)[0] > self._exact_up_to:
-            moved = await self._on_thread(partial(self._move, texts, model))
-            if model.key in self._models:
-                moved.scale = self._scales.get(model.key, CALIBRATED)
-                self._spaces[texts.name, model.key] = moved
-
     # On the only thread that may use Chroma, apart from searches. Any of these may raise `ChromaUnavailable`.
 
-    def _move(self, texts: EmbeddedTexts, model: ModelIdentity) -> ChromaVectors:
-        name = f"{texts.name}.{model.key}"
-        moved = ChromaVectors(texts, model.key, CALIBRATED, self._opened(), name, model.dimensions)
-        moved.follow(lambda: not self._closing)
-        return moved
+    def _tended(self, vectors: ExactVectors, model: ModelIdentity) -> ExactVectors:
+        """Return the vectors, brought up to date if they are in Chroma, and moved there if there are too many."""
+        if not isinstance(vectors, ChromaVectors) or vectors.has_failed:
+            if vectors.records.extent(model.key)[0] <= self._exact_up_to:
+                return vectors
+            vectors = ChromaVectors(vectors.records, model, self._opened())
+        vectors.follow(lambda: not self._closing)
+        return vectors
 
     def _opened(self) -> Chroma:
         if self._chroma is None:
@@ -242,30 +230,28 @@ class VectorSpaces:
             logger.info("Chroma is open")
         return self._chroma
 
-    def _drop_left(self) -> None:
-        """Delete the collections of unneeded models and of files that are now searched in memory, since erased content
-        must not remain there."""
-        in_chroma = {
-            f"{name}.{model}" for (name, model), each in self._spaces.items() if isinstance(each, ChromaVectors)
-        }
-        open_texts = tuple(f"{texts.name}." for texts in self._texts())
-        if not in_chroma and self._chroma is None and not self._folder.exists():
+    def _drop_left(self, used: Set[str], prefixes: tuple[str, ...]) -> None:
+        """Delete the unused collections with these prefixes, of unneeded models and of files that are now searched in
+        memory, since erased content must not remain there."""
+        if not used and self._chroma is None and not self._folder.exists():
             return
         chroma = self._opened()
         for name in chroma.names():
-            if name not in in_chroma and name.startswith(open_texts):
+            if name not in used and name.startswith(prefixes):
                 chroma.delete(name)
-        if not in_chroma and self._server is None and not chroma.names():
-            self._delete_chroma()
+        if not used and self._server is None and not chroma.names():
+            self._close_chroma(deletes=True)
 
-    def _delete_chroma(self) -> None:
-        self._close_chroma()
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _close_chroma(self) -> None:
+    def _close_chroma(self, *, deletes: bool = False) -> None:
         chroma, self._chroma = self._chroma, None
         if chroma is not None:
             chroma.close()
+        if deletes:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     async def _on_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+
+def _is_in_chroma(vectors: ExactVectors) -> bool:
+    return isinstance(vectors, ChromaVectors)
