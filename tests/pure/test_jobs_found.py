@@ -1,7 +1,7 @@
 """The store's decisions about background work: jobs, leases and models."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,7 +28,7 @@ from remembrancer.actors.store.records.types import (
     Vectors,
     WaitingWork,
 )
-from remembrancer.actors.store.vectors.embedding_scheduler import _fault_of
+from remembrancer.actors.store.vectors.embedding_scheduler import _checked
 from remembrancer.actors.store.vectors.leases import HAND_BYTES, EmbeddingJob, Leases
 from remembrancer.actors.store.vectors.models import Model, ModelState
 from remembrancer.config.settings import Settings
@@ -83,24 +83,16 @@ def session_end(name: str = "session:1") -> Job:
 
 
 def test_the_first_due_job_of_a_sort_is_handed_out_and_attempts_at_others_are_forgotten() -> None:
-    attempts, due = Attempts(), [session_end("1"), Job(PROJECT, Maintain(PROJECT)), session_end("2")]
+    attempts, due = Attempts(), [session_end("1"), Job(PROJECT, Maintain(PROJECT), 1.0), session_end("2")]
+    later = Job(PROJECT, Maintain(PROJECT), 2.0)
     assert attempts.take(due, "asked", 0.0) is None
-    assert attempts.take(due, "session", 0.0) == due[0]
-    attempts.finish(due[0], 0.0)
+    assert [attempts.take(due, "session", 0.0) for _ in "12"] == [due[0], due[0]], "it may have died with the first"
     assert attempts.take(due, "session", 0.0) == due[2]
     assert attempts.take(due, "long", 0.0) == due[1]
-    attempts, job = Attempts(), session_end()
-    assert attempts.take([job], "session", 0.0) == job
-    attempts.keep([job])
-    assert attempts.take([], "session", 1.0) is None
-    assert attempts.made(job) == 1
-    attempts.keep([])
-    assert attempts.made(job) == 0
-    attempts = Attempts()
-    first, again = (Job(PROJECT, Maintain(PROJECT), at) for at in (1.0, 2.0))
-    assert attempts.take([first], "long", 0.0) == first
-    attempts.finish(first, 0.0)
-    assert attempts.take([again], "long", 1.0) is None
+    attempts.finish(due[1], 0.0)
+    assert attempts.take([later], "long", 1.0) is None, "the same job at another time of the lane"
+    attempts.keep(due[:2])
+    assert [attempts.made(each) for each in due] == [2, 1, 0]
 
 
 @pytest.mark.parametrize("dies", [True, False])
@@ -193,152 +185,116 @@ WORKERS = st.sampled_from(["ann", "bob", "cid"])
 KEYS = st.integers(0, 12)
 
 
-def text_of(key: int, size_bytes: int = 100, *, is_alone: bool = False) -> TextToEmbed:
-    return TextToEmbed(key, "x" * size_bytes, b"", is_alone)
-
-
-def job_of(key: int) -> EmbeddingJob:
-    return EmbeddingJob(MODEL, FILE, key)
-
-
-class Store:
-    """What has no vectors, and what the records know of failures."""
-
-    def __init__(self, keys: int = 0, size_bytes: int = 100) -> None:
-        self.leases: Leases[str] = Leases()
-        self.due = set(range(keys))
-        self.attempts: Counter[int] = Counter()
-        self.died: set[int] = set()
-        self.sizes = dict.fromkeys(range(200), size_bytes)
-
-    def deliver(self, limit: int | None = None) -> dict[str, list[TextToEmbed]]:
-        """Hand out as the store does: the newest that are not leased, as many as there is room for."""
-        room = self.leases.room(MODEL)
-        leased = self.leases.leased_of(MODEL, FILE)
-        asked = [key for key in sorted(self.due, reverse=True) if key not in leased and not self.is_dead(key)]
-        texts = [text_of(key, self.sizes[key], is_alone=key in self.died) for key in asked]
-        texts = texts[: room if limit is None else min(room, limit)]
-        handed: dict[str, list[TextToEmbed]] = {}
-        for worker, text in self.leases.hand_out(MODEL, FILE, texts):
-            handed.setdefault(worker, []).append(text)
-        return handed
-
-    def handed(self, worker: str) -> list[TextToEmbed]:
-        return self.deliver().get(worker, [])
-
-    def is_dead(self, key: int) -> bool:
-        return self.attempts[key] >= MAX_ATTEMPTS
-
-    def finish(self, worker: str, key: int) -> None:
-        assert self.leases.finish(worker, job_of(key), EmbeddedMemory(key, b""))
-        self.due.discard(key)
-        self.store()
-
-    def fail(self, worker: str, key: int) -> None:
-        assert self.leases.finish(worker, job_of(key), FailedText(key, "it failed"))
-        self.attempts[key] += 1
-        self.store()
-
-    def store(self) -> None:
-        """Store what is finished, which is not handed out before."""
-        assert set(self.leases.leased_of(MODEL, FILE)) >= {job.number for job in self.leases.finished}
-        self.leases.finished.clear()
-
-
-def keys_of(texts: list[TextToEmbed]) -> list[int]:
-    return [each.number for each in texts]
-
-
 class Workers(RuleBasedStateMachine):
+    """Workers, texts without vectors, and what the records know of failures."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.store = Store()
-        self.store.sizes = {key: HAND_BYTES * key // 10 for key in range(13)}  # the longest does not fit into a hand
+        self.leases: Leases[str] = Leases()
+        self.due: set[int] = set()
+        self.attempts: Counter[int] = Counter()
+        self.died: set[int] = set()
+        self.size_of: Callable[[int], int] = lambda key: HAND_BYTES * key // 10  # the longest does not fit into a hand
         self.credit: dict[str, int] = {}
-        self.in_hand: dict[str, set[int]] = {}
+        self.in_hand: dict[str, list[int]] = {}
 
-    @rule(keys=st.lists(KEYS, max_size=5))
-    def come(self, keys: list[int]) -> None:
-        self.store.due.update(keys)
+    @rule(keys=st.sets(KEYS, max_size=5))
+    def come(self, keys: set[int]) -> None:
+        self.due |= keys
 
     @rule(worker=WORKERS, credit=st.integers(0, 4))
     def arrive(self, worker: str, credit: int) -> None:
-        self.store.leases.worker_ready(worker, MODEL, credit)
-        self.credit[worker], self.in_hand[worker] = credit, set()
+        self.leases.worker_ready(worker, MODEL, credit)
+        self.credit[worker], self.in_hand[worker] = credit, []
 
     @rule(worker=WORKERS, dies=st.booleans())
     def go(self, worker: str, dies: bool) -> None:
-        given_back = [job.number for job in self.store.leases.worker_gone(worker)]
-        assert set(given_back) == self.in_hand.pop(worker, set())
+        given_back = [job.number for job in self.leases.worker_gone(worker)]
+        assert given_back == self.in_hand.pop(worker, [])
         self.credit.pop(worker, None)
         if dies:
-            self.store.attempts.update(given_back)
-            self.store.died.update(given_back)
+            self.attempts.update(given_back)
+            self.died.update(given_back)
 
-    @rule(limit=st.sampled_from([None, None, 0, 1, 3]))
-    def hand_out(self, limit: int | None) -> None:
-        sent = self.store.deliver(limit)
-        assert limit is None or sum(map(len, sent.values())) <= limit
-        for worker, texts in sent.items():
-            hand = self.in_hand[worker]
-            for text in texts:
-                key = text.number
-                assert key not in set().union(*self.in_hand.values()), "in two hands at once"
-                assert not (hand and text.is_alone), "a suspected text is handed out alone"
-                assert not hand or sum(self.store.sizes[each] for each in [*hand, key]) <= HAND_BYTES
-                hand.add(key)
+    @rule(limit=st.sampled_from([99, 99, 0, 1, 3]))
+    def hand_out(self, limit: int) -> None:
+        """Hand out as the store does: the newest that are not leased, as many as there is room for."""
+        leased, room = self.leases.leased_of(MODEL, FILE), min(limit, self.leases.room(MODEL))
+        asked = [key for key in sorted(self.due, reverse=True) if key not in leased and self.is_alive(key)][:room]
+        texts = [TextToEmbed(key, "x" * self.size_of(key), b"", key in self.died) for key in asked]
+        for worker, text in self.leases.hand_out(MODEL, FILE, texts):
+            hand, key = self.in_hand[worker], text.number
+            assert all(key not in each for each in self.in_hand.values()), "in two hands at once"
+            assert not (hand and text.is_alone), "a suspected text is handed out alone"
+            hand.append(key)
+            assert len(hand) == 1 or sum(map(self.size_of, hand)) <= HAND_BYTES
             assert len(hand) <= self.credit[worker]
 
     @precondition(lambda self: any(self.in_hand.values()))
     @rule(data=st.data(), well=st.booleans())
     def answer(self, data: st.DataObject, well: bool) -> None:
         worker = data.draw(st.sampled_from(sorted(each for each, hand in self.in_hand.items() if hand)))
-        key = data.draw(st.sampled_from(sorted(self.in_hand[worker])))
+        self.finish(worker, data.draw(st.sampled_from(self.in_hand[worker])), well)
+
+    def finish(self, worker: str, key: int, well: bool = True) -> None:
+        """A worker answers, and the result, which is not handed out before, is stored."""
+        job, result = EmbeddingJob(MODEL, FILE, key), EmbeddedMemory(key, b"") if well else FailedText(key, "it failed")
+        assert not self.leases.finish("somebody else", job, result)
+        assert self.leases.finish(worker, job, result)
+        assert key in self.leases.leased_of(MODEL, FILE)
+        self.leases.finished.clear()
         self.in_hand[worker].remove(key)
-        assert not self.store.leases.finish("somebody else", job_of(key), EmbeddedMemory(key, b""))
         if well:
-            self.store.finish(worker, key)
+            self.due.remove(key)
         else:
-            self.store.fail(worker, key)
+            self.attempts[key] += 1
+
+    def is_alive(self, key: int) -> bool:
+        return self.attempts[key] < MAX_ATTEMPTS
 
     @invariant()
     def the_workers_are_those_that_came_and_did_not_go(self) -> None:
-        assert self.store.leases.workers == dict.fromkeys(self.credit, MODEL)
-        assert all(self.store.leases.count_held(worker) == len(hand) for worker, hand in self.in_hand.items())
-        assert self.store.leases.workers_of(MODEL) == list(self.store.leases.workers)
+        assert self.leases.workers == dict.fromkeys(self.credit, MODEL)
+        assert all(self.leases.count_held(worker) == len(hand) for worker, hand in self.in_hand.items())
+        assert self.leases.workers_of(MODEL) == list(self.leases.workers)
 
     def teardown(self) -> None:
         """Whatever was done, a worker that works on gets everything done."""
         for worker in list(self.credit):
-            self.store.leases.worker_gone(worker)
-        self.store.leases.worker_ready("dora", MODEL, 2)
-        while handed := self.store.handed("dora"):
-            for text in handed:
-                self.store.finish("dora", text.number)
-        assert all(self.store.is_dead(key) for key in self.store.due)
+            self.go(worker, False)
+        self.arrive("dora", 2)
+        self.hand_out(99)
+        while hand := self.in_hand["dora"]:
+            self.finish("dora", hand[0])
+            self.hand_out(99)
+        assert not any(map(self.is_alive, self.due))
 
 
 TestWorkersThatDoAsTheyLike = Workers.TestCase
 
 
-def working(*workers: str, credit: int = 128, keys: int = 10, size_bytes: int = 100) -> Store:
-    store = Store(keys, size_bytes)
-    for worker in workers:
-        store.leases.worker_ready(worker, MODEL, credit)
-    return store
-
-
 def test_texts_are_shared_out_among_workers_with_credit_for_no_more_than_they_embed_soon() -> None:
-    store = working("ann", "bob", credit=3, keys=4)
-    assert sorted(len(leases) for leases in store.deliver().values()) == [2, 2]
-    store.leases.worker_gone("ann")
-    assert len(store.handed("bob")) == 1, "its credit is 3, and it holds 2"
-    store = working("ann", keys=20, size_bytes=HAND_BYTES // 4)
-    first = store.handed("ann")
-    assert keys_of(first) == [19, 18, 17, 16], "the newest first"
-    assert store.handed("ann") == []
-    store.finish("ann", first[0].number)
-    assert keys_of(store.handed("ann")) == [15]
+    work = Workers()
+    work.size_of = lambda key: HAND_BYTES // 4
+    for worker in ("ann", "bob"):
+        work.arrive(worker, 3)
+    work.come(set(range(4)))
+    work.hand_out(99)
+    assert sorted(len(hand) for hand in work.in_hand.values()) == [2, 2]
+    work.go("ann", False)
+    work.hand_out(99)
+    assert len(work.in_hand["bob"]) == 3, "which is its credit"
+    work.go("bob", False)
+    work.arrive("ann", 128)
+    work.come(set(range(20)))
+    for newest in ([19, 18, 17, 16], [18, 17, 16, 15]):
+        work.hand_out(99)
+        assert work.in_hand["ann"] == newest
+        work.finish("ann", newest[0])
+    work.go("ann", True)
+    work.arrive("ann", 128)
+    work.hand_out(99)
+    assert work.in_hand["ann"] == [17], "alone, since it may have killed her"
 
 
 # --- The answers of workers, which may be on other hosts: only what fits its model and its text is kept.
@@ -350,12 +306,13 @@ FITS = [(0, 4), (2, 9)]
 @pytest.mark.parametrize(
     ("vectors", "passages", "fault"),
     [
-        pytest.param(UNIT, FITS, "None", id="honest"),
+        pytest.param(UNIT, FITS, "", id="honest"),
         pytest.param(UNIT[:, :2], FITS, "did not fit", id="too few dimensions"),
         pytest.param(np.tile(UNIT, (2, 1)), FITS, "did not fit", id="too many vectors"),
         pytest.param(UNIT[:0], [], "did not fit", id="no vector"),
         pytest.param(UNIT * np.float32("nan"), FITS, "did not fit", id="not a number"),
         pytest.param(UNIT * 3, FITS, "did not fit", id="so long that it is near everything"),
+        pytest.param(UNIT / 2, FITS, "did not fit", id="too short"),
         pytest.param(UNIT, FITS[::-1], "does not have", id="out of order"),
         pytest.param(UNIT, [(0, 4), (0, 9)], "does not have", id="two at one place"),
         pytest.param(UNIT, [(0, 4), (2, 10)], "does not have", id="beyond the text"),
@@ -364,7 +321,13 @@ FITS = [(0, 4), (2, 9)]
 )
 def test_an_answer_that_lies_is_seen(vectors: Vectors, passages: list[tuple[int, int]], fault: str) -> None:
     answer = EmbeddedText(tuple(Passage(*each) for each in passages), vectors.tobytes())
-    assert fault in str(_fault_of(answer, IDENTITY, 9))
+    result = _checked(answer, IDENTITY, TextToEmbed(1, "x" * 9, b"", False))
+    if isinstance(result, FailedText):
+        assert fault
+        assert fault in result.reason
+    else:
+        assert (fault, result.number, result.passages) == ("", 1, answer.passages)
+        assert np.array_equal(result.vectors, vectors)
 
 
 # --- The decisions about models, and those that a store which is started again goes on with.

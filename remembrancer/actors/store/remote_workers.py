@@ -23,12 +23,13 @@ from remembrancer.protocol.control import RemoteEmbedder, RemoteEmbedders
 from remembrancer.protocol.errors import ConfigurationError, PeerLost, PeerUnavailable, RemembrancerError, WorkerRefused
 from remembrancer.protocol.sockets import Peer, Router, Speaker
 from remembrancer.protocol.wire import Envelope
-from remembrancer.protocol.work import AskWorker, ModelIdentity, WorkerState, from_worker
+from remembrancer.protocol.work import AskWorker, WorkerState, from_worker
 
 PING_S: Final = 1.0
 LISTEN_RETRY_S: Final = 5.0
 SHOWN_CHARACTERS: Final = 300
 """The length to which a worker's own text is cut before it is shown."""
+REVOKED: Final = "this embedder was revoked"
 
 logger = logging.getLogger(__name__)
 
@@ -37,8 +38,8 @@ logger = logging.getLogger(__name__)
 class _Connection:
     peer: Peer
     heard_at: float
-    refused: str | None = None
     error: str | None = None
+    is_refused: bool = False
 
 
 class NetworkRouter(Router[WorkerState]):
@@ -70,7 +71,7 @@ class NetworkRouter(Router[WorkerState]):
         try:
             await super().__aenter__()
         except zmq.ZMQError as error:
-            self._end_context()
+            await self.aclose()
             raise ConfigurationError(f"cannot listen on {self._endpoint}: {error.strerror}") from error
         assert self._socket is not None
         self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
@@ -79,18 +80,15 @@ class NetworkRouter(Router[WorkerState]):
     async def aclose(self) -> None:
         """Close. May be called twice."""
         await super().aclose()
-        self._end_context()
-
-    def callback(self, _: str, key: bytes) -> bool:
-        """Tell ZAP whether the holder of that public key may connect."""
-        return self._allowed.find(key.decode()) is not None
-
-    def _end_context(self) -> None:
         if self._authenticator is not None:
             self._authenticator.stop()
         if self._context is not None:
             self._context.destroy(linger=0)
         self._authenticator = self._context = None
+
+    def callback(self, _: str, key: bytes) -> bool:
+        """Tell ZAP whether the holder of that public key may connect."""
+        return self._allowed.find(key.decode()) is not None
 
     def take(self, frames: list[Any], key: str = "") -> None:
         """Process a message in ZeroMQ's own frames, which know the authenticated key of their sender."""
@@ -118,7 +116,7 @@ class RemoteWorkers:
         """The socket that they connect to, once it listens."""
         self._tasks: anyio.abc.TaskGroup | None = None
         self._error: str | None = None
-        scheduler.on_false_answer = self._refuse_liar
+        scheduler.on_false_answer = self._refuse
 
     async def run(self) -> None:
         """Listen until cancelled. If the address or the keys are unavailable, try again."""
@@ -139,24 +137,21 @@ class RemoteWorkers:
 
     def state(self) -> RemoteEmbedders:
         """Return the connected workers, and the invited ones that are not connected."""
-        now = time.monotonic()
+        heard_since = time.monotonic() - self._silence_s
         embedders: list[RemoteEmbedder] = []
         try:
             members = self._keys.all()
         except RemembrancerError as error:
             return RemoteEmbedders(self._endpoint, (), error.message)
         for member in members:
-            connected = [
-                known
-                for known in self._connections.values()
-                if known.peer.key == member.public and now - known.heard_at <= self._silence_s
-            ]
+            of_member = [each for each in self._connections.values() if each.peer.key == member.public]
+            connected = [each for each in of_member if each.heard_at >= heard_since]
             embedders += (
                 RemoteEmbedder(
-                    each.peer.name,
-                    "refused" if each.refused else "ready" if self._is_admitted(each.peer) else "starting",
+                    member.name,
+                    "refused" if each.is_refused else "ready" if self._is_admitted(each.peer) else "starting",
                     self._scheduler.embedded[each.peer.incarnation],
-                    each.refused or each.error,
+                    each.error,
                 )
                 for each in connected
             )
@@ -171,7 +166,7 @@ class RemoteWorkers:
         if connection is None:
             member = self._keys.find(peer.key)
             if member is None:
-                self._say_refused(peer, "this embedder was revoked")
+                self._say_refused(peer, REVOKED)
                 return
             named = Peer(peer.routing_id, member.name, f"{member.name}/{envelope.incarnation}", peer.key)
             for other in [each for each in self._connections.values() if each.peer.incarnation == named.incarnation]:
@@ -182,41 +177,38 @@ class RemoteWorkers:
         self._take(connection, state)
 
     def _take(self, connection: _Connection, state: WorkerState) -> None:
-        connection.heard_at = time.monotonic()
-        if connection.refused is not None:
+        """Take a worker's state: it may work if it has the right model."""
+        peer, connection.heard_at = connection.peer, time.monotonic()
+        if connection.is_refused:
             return
         if state.is_leaving:
             self._forget(connection)
-        elif state.error is not None:
-            connection.error = state.error[:SHOWN_CHARACTERS]
-            self._scheduler.hear(connection.peer, msgspec.structs.replace(state, error=connection.error))
-        elif state.identity is not None:
-            self._consider(connection, state, state.identity)
-
-    def _consider(self, connection: _Connection, state: WorkerState, identity: ModelIdentity) -> None:
-        connection.error = None
-        self._scheduler.lose(connection.peer)
-        if state.choice not in self._scheduler.needed:
-            reason = f"this memory does not use the model {state.choice.model[:SHOWN_CHARACTERS]}: invite it again"
-            self._refuse(connection, reason)
             return
-        known = self._scheduler.identity_of(state.choice)
-        if known is None and self._scheduler.is_starting:
-            return  # this host's own embedder determines the model; the worker is asked again
-        if known is not None and known != identity:
-            reason = f"its model is {identity.key[:SHOWN_CHARACTERS]}, but this memory's vectors are of {known.key}"
-            self._refuse(connection, reason)
-            return
-        self._refusals.pop(connection.peer.key, None)
-        logger.info("an embedder on another host is working", extra={"worker": connection.peer.name})
-        self._scheduler.hear(connection.peer, state)
+        if state.error is None and (identity := state.identity) is not None:
+            known = self._scheduler.identity_of(state.choice)
+            if state.choice not in self._scheduler.needed:
+                model = state.choice.model[:SHOWN_CHARACTERS]
+                self._refuse(peer, f"this memory does not use the model {model}: invite it again")
+                return
+            if known is not None and known != identity:
+                key = identity.key[:SHOWN_CHARACTERS]
+                self._refuse(peer, f"its model is {key}, but this memory's vectors are of {known.key}")
+                return
+            if known is None and self._scheduler.is_starting:
+                self._scheduler.lose(peer)
+                return  # this host's own embedder determines the model; the worker is asked again
+            self._refusals.pop(peer.key, None)
+            logger.info("an embedder on another host is working", extra={"worker": peer.name})
+        if state.error is not None or state.identity is not None:
+            connection.error = None if state.error is None else state.error[:SHOWN_CHARACTERS]
+            self._scheduler.hear(peer, msgspec.structs.replace(state, error=connection.error))
 
     async def _watch(self, connection: _Connection) -> None:
         peer, router = connection.peer, self.router
         assert router is not None
         while self._connections.get(peer.routing_id) is connection:
             if self._keys.find(peer.key) is None:
-                self._say_refused(peer, "this embedder was revoked")
+                self._say_refused(peer, REVOKED)
                 self._forget(connection)
                 return
             try:
@@ -243,16 +235,13 @@ class RemoteWorkers:
         self._connections.pop(connection.peer.routing_id, None)
         self._scheduler.lose(connection.peer)
 
-    def _refuse_liar(self, worker: Peer, reason: str) -> None:
-        if (connection := self._connections.get(worker.routing_id)) is not None:
-            self._refuse(connection, reason)
-
-    def _refuse(self, connection: _Connection, reason: str) -> None:
+    def _refuse(self, worker: Peer, reason: str) -> None:
         """Give a worker no more work until it is restarted."""
-        self._scheduler.lose(connection.peer)
-        connection.refused = reason
-        self._note_refusal(connection.peer.key, reason)
-        self._say_refused(connection.peer, reason)
+        self._scheduler.lose(worker)
+        if (connection := self._connections.get(worker.routing_id)) is not None:
+            connection.error, connection.is_refused = reason, True
+            self._note_refusal(worker.key, reason)
+            self._say_refused(worker, reason)
 
     def _note_refusal(self, key: str, reason: str) -> None:
         self._refusals[key] = reason

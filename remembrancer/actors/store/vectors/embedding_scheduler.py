@@ -130,9 +130,8 @@ class EmbeddingScheduler:
         self._state = ModelState.read(files.catalog.models(), configured)
         self._stored: ModelState | None = None
         """The state that was stored last."""
-        self._prune_at = 0.0
-        self._is_pruned = False
-        """True if there are no vectors of other models than those in use."""
+        self._prune_at = math.inf
+        """The time from which the vectors of other models than those in use are deleted; infinite: there are none."""
         self._models: list[Model] = []
         """The models in use. The first one is or will be active."""
         self._decide(self._state)
@@ -190,11 +189,6 @@ class EmbeddingScheduler:
     @property
     def workers(self) -> list[Peer]:
         return list(self._leases.workers)
-
-    @property
-    def pending(self) -> int:
-        """The number of memories that wait for searchable vectors."""
-        return self._pending(self.answering)
 
     @property
     def missing(self) -> int:
@@ -282,7 +276,7 @@ class EmbeddingScheduler:
         identities = {model.key: model.identity for model in self._models if model.identity is not None}
         for worker, key in self._leases.workers.items():
             if key not in identities:
-                self._lose(worker)
+                self.lose(worker)
         self._vectors.use_models(list(identities.values()), self._models[0].identity)
         self._woken.set()
 
@@ -298,18 +292,18 @@ class EmbeddingScheduler:
                 await self._open_all()
             state = self._state
             await self._committer.run(RECORDS, partial(self._files.catalog.note_models, state.written()))
-            self._stored, self._is_pruned, self._prune_at = state, False, time.monotonic() + IN_USE_S
+            self._stored, self._prune_at = state, time.monotonic() + IN_USE_S
             self._woken.set()
         elif self._may_take_over():
             self._decide(self._state.swapped())
             logger.info("the model was changed", extra={"model": self._state.chosen.model})
-        elif not self._is_pruned and self._state.active is not None and time.monotonic() >= self._prune_at:
-            self._is_pruned = True
+        elif self._state.active is not None and time.monotonic() >= self._prune_at:
+            self._prune_at = math.inf
             kept = [model.key for model in self._models if model.key is not None]
             if len(kept) == len(self._models):
                 pruned = await self._write_each(lambda texts: texts.prune_models(kept, PRUNE_BATCH))
                 if max(pruned, default=0) >= PRUNE_BATCH:
-                    self._is_pruned = False
+                    self._prune_at = -math.inf
                     self._woken.set()
 
     def _may_take_over(self) -> bool:
@@ -341,14 +335,17 @@ class EmbeddingScheduler:
         self._demanded_at = time.monotonic()
 
     def hear(self, worker: Peer, state: WorkerState) -> None:
-        """Handle a worker's new state: its former texts may go to others."""
+        """Handle a worker's new state: its former texts may go to others. It gets texts if its model is needed."""
         self._attended_at = time.monotonic()
         self.lose(worker)
-        if state.error is not None and not state.is_leaving:
+        if state.is_leaving:
+            return
+        if state.error is not None:
             self._failures[worker.incarnation] = state
-        elif state.identity is not None and not state.is_leaving:
+        elif state.identity is not None:
             self._expected_until = -math.inf
-            self._welcome(worker, state, state.identity)
+            if state.choice in self.needed:  # otherwise the launcher is about to stop it
+                self._welcome(worker, state, state.identity)
 
     def peer_gone(self, gone: PeerGone) -> None:
         """Handle the death of a process of the runtime. If it was a worker, its texts go to another."""
@@ -370,22 +367,16 @@ class EmbeddingScheduler:
         for job in suspects[:SUSPECTS]:
             self._leases.finished[job] = FailedText(job.number, DEADLY, died=True, until=until)
         self._saving.set()
-        self._lose(worker)
+        self.lose(worker)
 
     def lose(self, worker: Peer) -> None:
-        """Handle a worker that is lost or cannot be trusted. Its texts go to another."""
-        self._lose(worker)
-        self._failures.pop(worker.incarnation, None)
-
-    def _lose(self, worker: Peer) -> None:
+        """Handle a worker that is lost, cannot be trusted or is not needed. Its texts go to another."""
         self._router_of(worker).lose(worker)
         self._leases.worker_gone(worker)
+        self._failures.pop(worker.incarnation, None)
         self._woken.set()
 
     def _welcome(self, worker: Peer, ready: WorkerState, identity: ModelIdentity) -> None:
-        """Admit a worker if its model is needed."""
-        if ready.choice not in self.needed:
-            return  # the launcher is about to stop it
         state = self._state.introduced(Model(ready.choice, identity))
         is_first = state.active is None and ready.choice == state.chosen
         if is_first and not any(self._is_whole(each) for each in self._models):
@@ -423,9 +414,10 @@ class EmbeddingScheduler:
                 raise EmbeddingUnavailable("the embedding worker died") from error
             except DeadlineExceeded as error:
                 raise EmbeddingUnavailable(f"no embedding worker answered within {timeout_s:.2g} s") from error
-            if not are_vectors(answer, 1, identity.dimensions):
+            if (vectors := unit_vectors(answer, 1, identity.dimensions)) is None:
                 raise EmbeddingUnavailable("a worker's answer does not fit its model")
-            return np.frombuffer(answer, dtype="<f4")
+            vector: Vectors = vectors[0]
+            return vector
         raise EmbeddingUnavailable("no embedding worker can be reached")
 
     # --- Texts.
@@ -496,22 +488,17 @@ class EmbeddingScheduler:
             return
         except PeerUnavailable:
             if worker.key:
-                self._lose(worker)  # on another host: perhaps only its connection is gone
+                self.lose(worker)  # on another host: perhaps only its connection is gone
             else:
                 self._bury(worker, undelivered=job)
             return
         except RemembrancerError as error:
             result = FailedText(text.number, error.message)
         else:
-            fault = _fault_of(answer, identity, len(text.content))
-            if fault is None:
-                vectors = vectors_of(answer.vectors, identity.dimensions)
-                result = EmbeddedMemory(text.number, text.digest, answer.passages, vectors)
-            elif worker.key:
-                self.on_false_answer(worker, fault)
+            result = _checked(answer, identity, text)
+            if worker.key and isinstance(result, FailedText):
+                self.on_false_answer(worker, result.reason)
                 return
-            else:
-                result = FailedText(text.number, fault)
         self._attended_at = time.monotonic()
         if not self._leases.finish(worker, job, result):
             return
@@ -561,25 +548,25 @@ class EmbeddingScheduler:
                 logger.error("a memory cannot be embedded", extra=extra)
 
 
-def vectors_of(data: bytes, dimensions: int) -> Vectors:
-    """Decode vectors as a worker sends them, one a row."""
-    return np.frombuffer(data, dtype="<f4").reshape(-1, dimensions)
-
-
-def are_vectors(data: bytes, count: int, dimensions: int) -> bool:
-    """True if `data` has `count` vectors (at least one) of finite float32 values and of length 1: a longer one would
-    seem near to everything."""
+def unit_vectors(data: bytes, count: int, dimensions: int) -> Vectors | None:
+    """Decode vectors as a worker sends them, one a row. Returns None unless they are `count` (at least one) of finite
+    float32 values and of length 1: a longer one would seem near to everything."""
     if not count or len(data) != 4 * count * dimensions:
-        return False
-    lengths = np.linalg.norm(vectors_of(data, dimensions), axis=1)
-    return bool((np.abs(lengths - 1) < LENGTH_TOLERANCE).all())
+        return None
+    vectors = np.frombuffer(data, dtype="<f4").reshape(count, dimensions)
+    lengths = np.linalg.norm(vectors, axis=1)
+    return vectors if (np.abs(lengths - 1) < LENGTH_TOLERANCE).all() else None
 
 
-def _fault_of(answer: EmbeddedText, identity: ModelIdentity, length: int) -> str | None:
-    """Return the fault in an answer for a text of `length` characters; None if there is none."""
-    if not are_vectors(answer.vectors, len(answer.passages), identity.dimensions):
-        return "an answer did not fit its model: the number, dimensions or lengths of its vectors are wrong"
-    starts = [each.start for each in answer.passages]
-    if starts != sorted(set(starts)) or any(not 0 <= each.start <= each.end <= length for each in answer.passages):
-        return "an answer had passages that its text does not have"
-    return None
+def _checked(answer: EmbeddedText, identity: ModelIdentity, text: TextToEmbed) -> EmbeddedMemory | FailedText:
+    """Return the answer for a text as it is stored, or its fault."""
+    passages, length = answer.passages, len(text.content)
+    starts = [each.start for each in passages]
+    vectors = unit_vectors(answer.vectors, len(passages), identity.dimensions)
+    if vectors is None:
+        fault = "an answer did not fit its model: the number, dimensions or lengths of its vectors are wrong"
+    elif starts != sorted(set(starts)) or any(not 0 <= each.start <= each.end <= length for each in passages):
+        fault = "an answer had passages that its text does not have"
+    else:
+        return EmbeddedMemory(text.number, text.digest, passages, vectors)
+    return FailedText(text.number, fault)
