@@ -20,7 +20,7 @@ from remembrancer.actors.consolidator.derived_memories import (
     plan_summaries,
 )
 from remembrancer.actors.consolidator.maintenance import plan_archiving, plan_forgetting
-from remembrancer.actors.consolidator.promoting import PromotionPlan, plan_promotions
+from remembrancer.actors.consolidator.promoting import changed_by, plan_promotions
 from remembrancer.actors.consolidator.session_end import promoted_of
 from remembrancer.actors.consolidator.store_requests import PART_EDITS, Found, Group, packed
 from remembrancer.protocol.consolidation import SMALLEST_CLUSTER, Material
@@ -121,13 +121,13 @@ def strong(number: int, content: str, **fields: Any) -> Material:
     return material(number, content, **{"importance": 0.9, "confidence": 0.8, **fields})
 
 
-def plan(memories: list[Material], known: dict[str, Found] | None = None) -> PromotionPlan:
+def plan(memories: list[Material], known: dict[str, Found] | None = None) -> list[Group]:
     promoted = promoted_of(memories, NOW)
     return plan_promotions(promoted, known or {}, NOW)
 
 
-def moved(made: PromotionPlan) -> list[str]:
-    revisions = [edit for group in made.groups for edit in group if isinstance(edit, ReviseMemory)]
+def moved(made: list[Group]) -> list[str]:
+    revisions = [edit for group in made for edit in group if isinstance(edit, ReviseMemory)]
     return [edit.memory_id for edit in revisions if edit.scope == "project"]
 
 
@@ -135,7 +135,7 @@ def test_a_merge_raises_the_target_and_keeps_what_the_other_said() -> None:
     arriving = strong(1, "tests run before each push")
     target = material(2, "tests run before each push, always", scope="project", importance=0.5, confidence=0.99)
     made = plan([arriving], {arriving.id: [(target, 0.9)]})
-    ((source, merging, link, log),) = made.groups
+    ((source, merging, link, log),) = made
     assert isinstance(source, ReviseMemory)
     assert (source.memory_id, source.status, source.expected_version) == (arriving.id, "promoted", 1)
     assert isinstance(merging, ReviseMemory)
@@ -169,7 +169,7 @@ def test_what_is_near_but_not_the_same_is_linked(told: str, other: str, cosine: 
     target = material(2, other, kind="fact", scope="project", created_at=NOW - 90_000, **fields)
     made = plan([arriving], {arriving.id: [(target, cosine)]})
     assert moved(made) == [arriving.id]
-    links = [edit for edit in made.groups[0] if isinstance(edit, AddLink)]
+    links = [edit for edit in made[0] if isinstance(edit, AddLink)]
     assert links == [AddLink(arriving.id, target.id, "similar_to", cosine)]
 
 
@@ -177,7 +177,7 @@ def test_what_was_summed_up_is_promoted_beside_its_summary_and_merges_follow_eac
     first, second = strong(1, "tests run first"), strong(2, "the tests run first", vector=direction(0.0, 1.0))
     target = material(3, "tests run first, always", scope="project", confidence=0.5, version=4)
     made = plan([first, second], {each.id: [(target, 0.95)] for each in (first, second)})
-    merges = [edit for group in made.groups for edit in group if isinstance(edit, ReviseMemory) and edit.only_with]
+    merges = [edit for group in made for edit in group if isinstance(edit, ReviseMemory) and edit.only_with]
     assert [(edit.expected_version, edit.confidence) for edit in merges] == [(4, 0.55), (5, 0.6)]
     notes = [
         strong(number, f"The queue was full at {number} o'clock", kind="observation", importance=1.0, confidence=1.0)
@@ -211,7 +211,7 @@ def test_the_end_of_a_session_loses_nothing_and_comes_to_rest_in_any_order(
 
 
 def test_what_was_undone_is_not_promoted_again_and_summaries_take_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert plan([strong(1, "tests run before each push", undone="promoted")]).groups == []
+    assert plan([strong(1, "tests run before each push", undone="promoted")]) == []
     assert moved(plan([strong(1, "tests run before each push", undone="consolidated")]))
     monkeypatch.setattr(session_end, "SESSION_END_LIMIT", 2)
     notes = [strong(number, f"note {number}", kind="fact") for number in range(3)]
@@ -226,8 +226,8 @@ def seen_by_the_next(memories: list[Material]) -> set[str]:
 
 def end_of(memories: list[Material]) -> list[Group]:
     promotions = plan(memories)
-    left = [memory for memory in memories if memory.id not in promotions.changed]
-    return [*promotions.groups, *plan_summaries(left, NOW)]
+    left = [memory for memory in memories if memory.id not in changed_by(promotions)]
+    return [*promotions, *plan_summaries(left, NOW)]
 
 
 # --- The plans of summaries and themes, without a store.

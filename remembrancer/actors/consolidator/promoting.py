@@ -4,11 +4,9 @@ for the user, and promoted automatically if two projects have them.
 If the target scope already has a memory that says the same, the promoted memory is merged into it.
 """
 
-from __future__ import annotations
-
 import logging
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -107,120 +105,108 @@ async def promote_now(
     promoted = strongest(memories, partial(to_project, least=AT_ONCE_SCORE), clock())
     if not promoted:
         return
-    plan = await plan_for_project(store, project, promoted, clock())
+    groups = await plan_for_project(store, project, promoted, clock())
     await observe_patterns(store, project, [memory for memory, _ in promoted], clock())
     sessions = {memory.session_id for memory, _ in promoted}
     run_id = run_id_of("promotion", project.id, sorted((memory.id, memory.version) for memory, _ in promoted))
     run = Run(store, project, run_id, "promotion", clock, sessions.pop() if len(sessions) == 1 else "")
-    await run.write(plan.groups)
+    await run.write(groups)
 
 
 async def plan_for_project(
     store: StoreClient, project: ProjectRef, promoted: Sequence[Promoted], now: float
-) -> PromotionPlan:
-    """The plan for promoting memories to a project, given the memories that it already has."""
-    near = await find_near(store, project, [memory for memory, _ in promoted], MERGE_COSINE)
-    return await run_sync(lambda: plan_promotions(promoted, near, now))
+) -> list[Group]:
+    """The edits that promote memories to a project, given the memories that it already has."""
+    near = await find_near(store, project, [memory for memory, _ in promoted])
+    return await run_sync(plan_promotions, promoted, near, now)
 
 
-def plan_promotions(promoted: Sequence[Promoted], near: Mapping[str, Found], now: float) -> PromotionPlan:
-    """The plan for promoting memories, the strongest first, given those in the project that are near each of them. If
-    several say the same, the strongest is promoted, and the others are merged into it."""
-    covered = frozenset(source for memory, _ in promoted for source in memory.derived_from)
-    plan = PromotionPlan(now, covered)
+def plan_promotions(promoted: Sequence[Promoted], near: Mapping[str, Found], now: float) -> list[Group]:
+    """The edits that promote memories, the strongest first, in a group for each, given those in the project that are
+    near each of them. If several say the same, the strongest is promoted, and the others are merged into it."""
+    covered = {source for memory, _ in promoted for source in memory.derived_from}
     rows = vectors_of([memory for memory, _ in promoted])
     cosines = rows @ rows.T
     moved: list[int] = []
+    targets: dict[str, Material] = {}  # promoted memories and targets of merges, as the edits so far leave them
+    groups: list[Group] = []
     for place, (memory, verdict) in enumerate(promoted):
-        siblings = [(promoted[other][0], float(cosines[place, other])) for other in moved]
-        others = sorted(
-            (*near.get(memory.id, ()), *(pair for pair in siblings if pair[1] > 0)),
-            key=lambda pair: (-pair[1], pair[0].id),
-        )
-        target = says_the_same(memory, others, now, MERGE_COSINE)
-        if target is None:
-            plan.promote(memory, verdict, alike(memory, others, now, MERGE_COSINE))
+        siblings = [(promoted[other][0], float(cosines[place, other])) for other in moved if cosines[place, other] > 0]
+        others = sorted((*near.get(memory.id, ()), *siblings), key=lambda pair: (-pair[1], pair[0].id))
+        same = says_the_same(memory, others, now, MERGE_COSINE)
+        if same is None:
+            revision = ReviseMemory(
+                memory.id,
+                "promoted",
+                expected_version=memory.version,
+                status=None if memory.id in covered else "active",  # a summary left in the session is invisible
+                scope="project",
+                chain=_step(memory, verdict, now),
+                reason=verdict.reason,
+            )
+            links = [
+                AddLink(memory.id, other.id, "similar_to", min(1.0, cosine))
+                for other, cosine in alike(memory, others, now, MERGE_COSINE)
+            ]
+            groups.append((revision, _logged(memory, verdict, "importance"), *links))
+            targets[memory.id] = msgspec.structs.replace(memory, version=memory.version + 1)
             moved.append(place)
         else:
-            plan.merge(memory, verdict, *target)
-    return plan
+            other, cosine = same
+            into = targets.get(other.id, other)
+            merging, source = _merge(memory, verdict, now, into, cosine)
+            merging = msgspec.structs.replace(merging, expected_version=into.version, only_with=memory.id)
+            link = AddLink(memory.id, into.id, "supports", min(1.0, cosine))
+            groups.append((source, merging, link, _logged(memory, verdict, "importance", into.id)))
+            targets[into.id] = msgspec.structs.replace(
+                into, version=into.version + 1, importance=merging.importance, confidence=merging.confidence
+            )
+    return groups
 
 
-@dataclass
-class PromotionPlan:
-    """The edits that promote memories, one group for each."""
-
-    now: float
-    covered: frozenset[str]
-    """The ids of the sources of the promoted memories."""
-    targets: dict[str, Material] = field(default_factory=dict)
-    """The targets of merges, by id, with the edits so far applied."""
-    groups: list[Group] = field(default_factory=list)
-
-    @property
-    def changed(self) -> set[str]:
-        return {edit.memory_id for group in self.groups for edit in group if isinstance(edit, ReviseMemory)}
-
-    def promote(self, memory: Material, verdict: Verdict, near: Found) -> None:
-        revision = ReviseMemory(
-            memory.id,
-            "promoted",
-            expected_version=memory.version,
-            status=None if memory.id in self.covered else "active",  # a summary left in the session is invisible
-            scope="project",
-            chain=_step(memory, verdict, self.now),
-            reason=verdict.reason,
-        )
-        links = [AddLink(memory.id, other.id, "similar_to", min(1.0, cosine)) for other, cosine in near]
-        self.groups.append((revision, _logged(memory, verdict, "importance"), *links))
-        self.targets[memory.id] = msgspec.structs.replace(memory, version=memory.version + 1)
-
-    def merge(self, memory: Material, verdict: Verdict, into: Material, cosine: float) -> None:
-        target = self.targets.get(into.id, into)
-        reason = f"merged into {into.id}, which says the same (cosine {cosine:.3f}); {verdict.reason}"
-        source = ReviseMemory(memory.id, "promoted", expected_version=memory.version, status="promoted", reason=reason)
-        reason = f"{memory.id} was merged into it (cosine {cosine:.3f})"
-        merging = _merged(memory, verdict, self.now, target, reason)
-        merging = msgspec.structs.replace(merging, expected_version=target.version, only_with=memory.id)
-        link = AddLink(memory.id, into.id, "supports", min(1.0, cosine))
-        self.groups.append((source, merging, link, _logged(memory, verdict, "importance", into.id)))
-        self.targets[into.id] = msgspec.structs.replace(
-            target, version=target.version + 1, importance=merging.importance, confidence=merging.confidence
-        )
+def changed_by(groups: Iterable[Group]) -> set[str]:
+    """The ids of the memories that edits change."""
+    return {edit.memory_id for group in groups for edit in group if isinstance(edit, ReviseMemory)}
 
 
-def _step(
-    memory: Material, verdict: Verdict, now: float, into: Material | None = None, project: str | None = None
-) -> ChainLink:
-    """The entry in a promotion chain for promoting a memory, or merging it into another. `project`: the project from
-    which it is promoted to the user."""
+def _step(memory: Material, verdict: Verdict, now: float) -> ChainLink:
+    """The entry in a promotion chain for promoting a memory."""
     return ChainLink(
         memory.scope,
         memory.id,
         now,
-        action="promoted" if into is None else "merged",
+        action="promoted",
         session_id=memory.session_id or None,
-        source_project=project,
         score=verdict.score,
         reason=verdict.reason,
-        content=None if into is None or normalised(memory.content) == normalised(into.content) else memory.content,
     )
 
 
-def _merged(
-    memory: Material, verdict: Verdict, now: float, into: Material, reason: str, project: str | None = None
-) -> ReviseMemory:
-    """The change of a memory into which another one is merged. `project`: see `_step`."""
-    return ReviseMemory(
+def _merge(
+    memory: Material, verdict: Verdict, now: float, into: Material, cosine: float, project: str | None = None
+) -> tuple[ReviseMemory, ReviseMemory]:
+    """The changes that merge a memory into another: of the other, and of the memory. `project`: the project from which
+    it is merged into one of the user's."""
+    is_repeated = normalised(memory.content) == normalised(into.content)
+    origin, whose = ("", "") if project is None else (f" of the project {project}", "the user's ")
+    merging = ReviseMemory(
         into.id,
         "merged",
         importance=max(into.importance, memory.importance),
         confidence=merged_confidence(into.confidence, "project" if project is None else "user"),
         tags=memory.tags,
         accessed=True,
-        chain=_step(memory, verdict, now, into, project),
-        reason=reason,
+        chain=msgspec.structs.replace(
+            _step(memory, verdict, now),
+            action="merged",
+            source_project=project,
+            content=None if is_repeated else memory.content,
+        ),
+        reason=f"{memory.id}{origin} was merged into it (cosine {cosine:.3f})",
     )
+    reason = f"merged into {whose}{into.id}, which says the same (cosine {cosine:.3f}); {verdict.reason}"
+    source = ReviseMemory(memory.id, "promoted", expected_version=memory.version, status="promoted", reason=reason)
+    return merging, source
 
 
 def _logged(memory: Material, verdict: Verdict, why: PromotionReason, into: str | None = None) -> LogPromotion:
@@ -246,7 +232,7 @@ async def propose_to_user(
     chosen = strongest(memories, partial(to_user, project_name=name_of(project)), clock(), USER_LIMIT)
     if dry_run:
         return {"proposed": [memory.id for memory, _ in chosen], "promoted": []}
-    near = await find_near(store, None, [memory for memory, _ in chosen], MERGE_COSINE, NEAR_TO_USER)
+    near = await find_near(store, None, [memory for memory, _ in chosen], NEAR_TO_USER)
     merged: list[str] = []
     new: list[Promoted] = []
     for memory, verdict in chosen:
@@ -322,14 +308,11 @@ async def _merge_into_user(
     if not targets:
         return False
     await observe(store, project, memory.id, into_id, clock())
-    reason = f"{memory.id} of the project {project.id} was merged into it (cosine {cosine:.3f})"
-    edit = _merged(memory, verdict, clock(), targets[0], reason, project.id)
+    edit, source = _merge(memory, verdict, clock(), targets[0], cosine, project.id)
     run = Run(store, project, run_id_of("to_user", project.id, memory.id, memory.version), "promotion", clock)
     name = derive_id("merged_to_user", project.id, memory.id, memory.version)
     if (await replace(run, of_user=True).write_part((edit,), operation_id=name)).skipped:
         return False
-    reason = f"merged into the user's {into_id}, which says the same; {verdict.reason}"
-    source = ReviseMemory(memory.id, "promoted", expected_version=memory.version, status="promoted", reason=reason)
     await run.write_part((source, _logged(memory, verdict, "pattern_match", into_id)))
     return True
 
@@ -340,7 +323,7 @@ async def _merge_into_user(
 async def observe_patterns(store: StoreClient, project: ProjectRef, memories: Sequence[Material], now: float) -> None:
     """Record which of the user's memories say the same as these memories of a project. Each pair counts once."""
     candidates = [memory for memory in memories if memory.kind in USER_KINDS and memory.vector]
-    near = await find_near(store, None, candidates, MERGE_COSINE, NEAR_TO_USER)
+    near = await find_near(store, None, candidates, NEAR_TO_USER)
     for memory in candidates:
         same = says_the_same(memory, near.get(memory.id, ()), now, MERGE_COSINE)
         if same is not None:

@@ -13,7 +13,13 @@ import graspologic_native
 from anyio.to_thread import run_sync
 
 from remembrancer.actors.consolidator.derived_memories import plan_summaries
-from remembrancer.actors.consolidator.promoting import Promoted, observe_patterns, plan_for_project, propose_to_user
+from remembrancer.actors.consolidator.promoting import (
+    Promoted,
+    changed_by,
+    observe_patterns,
+    plan_for_project,
+    propose_to_user,
+)
 from remembrancer.actors.consolidator.store_requests import Clock, Run, read_settled, run_id_of
 from remembrancer.config.settings import Settings
 from remembrancer.memory.promotion import SESSION_END_LIMIT, SESSION_END_SCORE, strongest, to_project
@@ -45,20 +51,21 @@ async def end_session(
     request = ReadMemories(project, session_id=session.session_id, statuses=("active", "consolidated"))
     memories = await read_settled(store, request, settings)
     chosen = promoted_of(memories, clock())
-    plan = await plan_for_project(store, project, chosen, clock())
+    groups = await plan_for_project(store, project, chosen, clock())
     stored = [memory for memory in memories if memory.scope == "project"]
     promoted = [memory for memory, _ in chosen]
     await observe_patterns(store, project, [*stored, *promoted], clock())
-    await run.write(plan.groups)
+    await run.write(groups)
     if settings.consolidation_on_shutdown:
-        left = [memory for memory in memories if memory.id not in plan.changed]
+        changed = changed_by(groups)
+        left = [memory for memory in memories if memory.id not in changed]
         await run.write(await run_sync(plan_summaries, left, clock()))
     to_user = await propose_to_user(store, project, clock)
-    changed = bool(stored or run.parts or to_user["promoted"])
+    has_changed = bool(stored or run.parts or to_user["promoted"])
     assert session.ended_at is not None, "the job's session must have ended"
     closing = CloseSession(session.session_id, session.ending or "completed", session.ended_at)
-    topics = await run_sync(find_communities, await store.ask(ReadEntityEdges(project))) if changed else ()
-    await run.write([(SaveTopics(topics), closing) if changed else (closing,)])
+    topics = await run_sync(find_communities, await store.ask(ReadEntityEdges(project))) if has_changed else ()
+    await run.write([(SaveTopics(topics), closing) if has_changed else (closing,)])
 
 
 def promoted_of(own: Sequence[Material], now: float) -> list[Promoted]:

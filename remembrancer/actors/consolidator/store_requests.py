@@ -11,6 +11,7 @@ import anyio.to_thread
 import msgspec
 
 from remembrancer.config.settings import Settings
+from remembrancer.memory.promotion import MERGE_COSINE
 from remembrancer.protocol.consolidation import FindNear, Material, ReadMemories
 from remembrancer.protocol.ids import derive_id
 from remembrancer.protocol.runs import AddMemory, ApplyRun, Edit, Place, ReviseMemory, RunKind, RunResult
@@ -40,16 +41,16 @@ Found = Sequence[tuple[Material, float]]
 
 
 async def find_near(
-    store: StoreClient, project: ProjectRef | None, memories: Sequence[Material], min_cosine: float, limit: int = 5
+    store: StoreClient, project: ProjectRef | None, memories: Sequence[Material], limit: int = 5
 ) -> dict[str, Found]:
-    """The other active memories near each of these, in a project (None: the user's), by id. Memories without a vector
-    are left out."""
+    """The other active memories that each of these might be merged into, in a project (None: the user's), by id.
+    Memories without a vector are left out."""
     near: dict[str, Found] = {}
     embedded = [memory for memory in memories if memory.vector]
     for begin in range(0, len(embedded), ROWS):
         portion = embedded[begin : begin + ROWS]
         numbers = tuple(memory.number for memory in portion)
-        rows = await store.ask(FindNear(project, numbers, min_cosine, limit=limit + 1))
+        rows = await store.ask(FindNear(project, numbers, MERGE_COSINE, limit=limit + 1))
         for memory, row in zip(portion, rows, strict=True):
             near[memory.id] = [(other, cosine) for other, cosine in row if other.id != memory.id][:limit]
     return near
