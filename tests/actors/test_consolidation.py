@@ -5,6 +5,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -40,13 +41,13 @@ from remembrancer.protocol.errors import ConsolidatorUnavailable, InvalidInput, 
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.kinds import SESSION_RECORD, type_of_kind
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.reads import DescribeSession, MemoryShown, NoteAccess, SessionDescription
-from remembrancer.protocol.runs import ApplyRun, CloseSession, UndoRun
-from remembrancer.protocol.session_life import EndSession, RecordEvents, SessionEntry, StartSession, ToolCall, Turn
+from remembrancer.protocol.reads import DescribeSession, NoteAccess, SessionDescription
+from remembrancer.protocol.runs import UndoRun
+from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.sockets import Speaker
 from remembrancer.protocol.store_client import StoreClient
 from remembrancer.protocol.wire import Request
-from remembrancer.protocol.writes import Change, Operation, ProjectRef, PromoteMemory, Scope, Submit, UpdateMemory
+from remembrancer.protocol.writes import Change, ProjectRef, PromoteMemory, Scope, Submit, UpdateMemory
 from tests.actors.store_process import Gateway, StoreRig, store_rig
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION, change_operation
 from tests.patience import PATIENCE_S, until
@@ -70,68 +71,55 @@ STEPS = (
 )
 
 
-class Workplace:
-    """A store with an embedder, and a consolidator's own link to it."""
+class Workplace(Gateway):
+    """Asks a store with an embedder as the gateway does, and reads by a consolidator's link to it."""
 
-    def __init__(self, rig: StoreRig, link: StoreClient) -> None:
-        self.rig = rig
+    def __init__(self, home: Path, link: StoreClient) -> None:
+        super().__init__(home)
+        self.home = home
         self.link = link
 
     async def start(self, session_id: str = SESSION, project: ProjectRef = PROJECT) -> None:
-        await self.change(StartSession(session_id), session_id, project)
+        await self.now(StartSession(session_id), session_id=session_id, project=project)
 
     async def end(self, session_id: str = SESSION, project: ProjectRef = PROJECT) -> None:
         """End a session, and wait until that was dealt with."""
-        await self.change(EndSession(session_id), session_id, project)
+        await self.now(EndSession(session_id), session_id=session_id, project=project)
+        await until(partial(self.session, session_id, project), lambda session: session.status != "active")
 
-        async def is_over() -> bool:
-            return (await self.session(session_id, project)).status != "active"
+    async def live(self, session_id: str, project: ProjectRef = PROJECT) -> None:
+        await self.start(session_id, project)
+        await self.end(session_id, project)
 
-        await until(is_over)
+    async def now(self, change: Change, **fields: Any) -> None:
+        await self.change(change, requested_at=time.time(), **fields)
 
     async def note(self, content: str, **fields: Any) -> str:
         fields = {"scope": "session", "kind": "convention", **fields}
-        return await self.rig.gateway.store(content, type=type_of_kind(fields["kind"]), **fields)
+        return await self.store(content, type=type_of_kind(fields["kind"]), **fields)
 
     async def memories(self, project: ProjectRef | None = PROJECT, **fields: Any) -> dict[str, Material]:
         found = await all_memories(self.link, ReadMemories(project, **fields))
         return {memory.id: memory for memory in found if memory.kind != SESSION_RECORD}
 
-    async def show(self, memory_id: str, project: ProjectRef = PROJECT) -> MemoryShown:
-        return await self.rig.gateway.show(memory_id, project=project)
-
-    async def until(self, memory_id: str, project: ProjectRef | None = PROJECT, **fields: Any) -> None:
-        """Wait until a memory is so."""
-
-        async def is_so() -> bool:
-            memory = (await self.memories(project))[memory_id]
-            return all(getattr(memory, name) == value for name, value in fields.items())
-
-        await until(is_so)
+    async def statuses(self) -> dict[str, str]:
+        return {memory_id: memory.status for memory_id, memory in (await self.memories()).items()}
 
     async def session(self, session_id: str = SESSION, project: ProjectRef = PROJECT) -> SessionDescription:
-        return await self.rig.gateway.ask(DescribeSession(project, session_id))
+        return await self.ask(DescribeSession(project, session_id))
+
+    async def proposals(self, project: ProjectRef = PROJECT) -> dict[str, str]:
+        told = await self.ask(FindUndecided(project, SESSION))
+        return {each.memory_id: each.reason for each in told.proposals}
 
     async def observe(self, scope: Scope = "session") -> list[str]:
         return [await self.note(text, kind="observation", scope=scope, importance=0.3) for text in OBSERVATIONS]
 
-    async def note_steps(self) -> None:
-        """Store a procedure of the project in each of three sessions."""
-        for number, text in enumerate(STEPS):
-            await self.start(f"session:{number}")
-            await self.note(text, kind="procedure", scope="project", session_id=f"session:{number}")
-
     async def reflect(self, name: str = "reflection", **fields: Any) -> Reflected:
-        return await self.rig.gateway.ask(Reflect(PROJECT, SESSION, name, **fields))
+        return await self.ask(Reflect(PROJECT, SESSION, name, **fields))
 
     async def maintain(self, *, dry_run: bool = False) -> Maintained:
-        return await self.rig.gateway.ask(Maintain(PROJECT, dry_run))
-
-    async def statuses(self) -> dict[str, str]:
-        return {memory_id: memory.status for memory_id, memory in (await self.memories()).items()}
-
-    async def change(self, change: Change, session_id: str = SESSION, project: ProjectRef = PROJECT) -> None:
-        await self.rig.gateway.change(change, session_id=session_id, project=project, requested_at=time.time())
+        return await self.ask(Maintain(PROJECT, dry_run))
 
 
 @asynccontextmanager
@@ -152,7 +140,8 @@ async def place(home: Path) -> AsyncIterator[Workplace]:
     """A store, an embedder, and a consolidator at work."""
     async with store_rig(home, constants=LOOKS_OFTEN) as rig, consolidating(rig) as (loop, link):
         await rig.worker()
-        yield Workplace(rig, link)
+        async with Workplace(home, link) as place:
+            yield place
         assert loop.health().failed == 0, loop.health()
 
 
@@ -173,49 +162,36 @@ PREFERENCE = "The user prefers small commits with a reason in each message over 
 DEPLOYS = "Production is deployed on Mondays at 09:30"
 
 
-async def proposals(place: Workplace, project: ProjectRef = PROJECT) -> dict[str, str]:
-    told = await place.rig.gateway.ask(FindUndecided(project, SESSION))
-    return {each.memory_id: each.reason for each in told.proposals}
-
-
-async def used_in_three_sessions(place: Workplace, memory_id: str) -> None:
-    for session_id in ("session:a", "session:b", "session:c"):
-        await place.rig.gateway.ask(NoteAccess(PROJECT, session_id, (memory_id,), (memory_id,)))
-    await place.until(memory_id, sessions_used=3)
-
-
 async def test_what_two_projects_say_of_the_user_goes_to_him_and_can_be_taken_back(place: Workplace) -> None:
     fields = {"scope": "project", "kind": "preference", "importance": 0.5, "confidence": 0.8}
     one = await place.note(PREFERENCE, **fields)
-    await place.start("session:last", PROJECT)
-    await place.end("session:last", PROJECT)
+    await place.live("session:last")
     assert await place.memories(None) == {}, "one project alone has said it"
-    assert await proposals(place) == {one: "it is a preference of the user, and not about this project alone"}
+    assert await place.proposals() == {one: "it is a preference of the user, and not about this project alone"}
     two = await place.note(f"{PREFERENCE}!", project=OTHER_PROJECT, **fields)
-    await place.start("session:last", OTHER_PROJECT)
-    await place.end("session:last", OTHER_PROJECT)
+    await place.live("session:last", OTHER_PROJECT)
     shared = await place.memories(None)
     assert list(shared) == [two]
     assert shared[two].confidence == 0.9
     assert (await place.memories())[one].status == "promoted"
-    assert await proposals(place) == await proposals(place, OTHER_PROJECT) == {}
-    shown = await place.show(two, OTHER_PROJECT)
+    assert await place.proposals() == await place.proposals(OTHER_PROJECT) == {}
+    shown = await place.show(two, project=OTHER_PROJECT)
     assert shown.observed_in == (OTHER_PROJECT.id, PROJECT.id)
     reason = f"the project {name_of(PROJECT)} says the same, and it is about the user"
     assert shown.memory.promotion_chain[0].reason == reason
 
     back = PromoteMemory(two, "project", "not everywhere")
     with pytest.raises(InvalidInput, match="another project"):
-        await place.change(back)
-    await place.change(back, project=OTHER_PROJECT)
+        await place.now(back)
+    await place.now(back, project=OTHER_PROJECT)
     assert await place.memories(None) == {}
     (again,) = (await place.memories(OTHER_PROJECT)).values()
     assert (again.id, again.scope, again.status) == (two, "project", "active")
-    await place.start("session:later", OTHER_PROJECT)
-    await place.end("session:later", OTHER_PROJECT)
+    await place.live("session:later", OTHER_PROJECT)
     assert await place.memories(None) == {}, "for good"
     assert any(
-        "No longer proposed to the user since" in reason for reason in (await place.show(two, OTHER_PROJECT)).reasons
+        "No longer proposed to the user since" in reason
+        for reason in (await place.show(two, project=OTHER_PROJECT)).reasons
     )
 
 
@@ -225,28 +201,33 @@ async def test_what_only_one_project_knows_goes_to_the_user_when_somebody_says_s
     taken = await place.note("Commit messages are in the imperative", **fields)
     shown = await place.note("Branches are named after their tickets", **fields)
     for session_id in ("session:a", "session:b", "session:c"):
-        await place.rig.gateway.ask(NoteAccess(PROJECT, session_id, (shown,)))
-    await used_in_three_sessions(place, kept)
-    await used_in_three_sessions(place, taken)
-    await place.start("session:last")
-    await place.end("session:last")
+        await place.ask(NoteAccess(PROJECT, session_id, (kept, taken, shown), (kept, taken)))
+
+    async def are_used() -> bool:
+        memories = await place.memories()
+        return memories[kept].sessions_used == memories[taken].sessions_used == 3
+
+    await until(are_used)
+    await place.live("session:last")
     assert await place.memories(None) == {}
-    assert set(await proposals(place)) == {kept, taken}, "to have been shown is no use"
-    assert all("it was used in 3 sessions" in reason for reason in (await proposals(place)).values())
-    await place.change(PromoteMemory(kept, "project"))
-    await place.change(PromoteMemory(taken, "user"))
+    assert set(await place.proposals()) == {kept, taken}, "to have been shown is no use"
+    assert all("it was used in 3 sessions" in reason for reason in (await place.proposals()).values())
+    await place.now(PromoteMemory(kept, "project"))
+    await place.now(PromoteMemory(taken, "user"))
     assert list(await place.memories(None)) == [taken]
-    assert await proposals(place) == {}
-    await place.start("session:later")
-    await place.end("session:later")
-    assert await proposals(place) == {}
+    assert await place.proposals() == {}
+    await place.live("session:later")
+    assert await place.proposals() == {}
 
 
 @pytest.mark.parametrize(("sums_up", "status"), [(True, "consolidated"), (False, "active")])
 async def test_the_end_of_a_session_sums_up_unless_the_settings_say_no(home: Path, sums_up: bool, status: str) -> None:
-    async with store_rig(home) as rig, consolidating(rig, consolidation_on_shutdown=sums_up) as (_, link):
+    async with (
+        store_rig(home) as rig,
+        consolidating(rig, consolidation_on_shutdown=sums_up) as (_, link),
+        Workplace(home, link) as place,
+    ):
         await rig.worker()
-        place = Workplace(rig, link)
         await place.start()
         notes = await place.observe()
         await place.end()
@@ -269,35 +250,37 @@ async def test_a_reflection_does_what_its_dry_run_said_once_and_can_be_undone(pl
     again = await place.reflect()
     assert (again.memories, again.run_id) == ((), None)
     assert await place.memories() == before
-    await place.change(UndoRun(done.run_id, "project"))
+    await place.now(UndoRun(done.run_id, "project"))
     assert await place.statuses() == dict.fromkeys(notes, "active")
 
 
-async def test_a_theme_of_three_sessions_becomes_a_procedure_of_the_project_once(place: Workplace) -> None:
-    await place.note_steps()
+async def test_a_theme_of_three_sessions_is_a_procedure_once_and_when_that_is_undone_a_suggestion(
+    place: Workplace,
+) -> None:
+    for number, text in enumerate(STEPS):
+        await place.start(f"session:{number}")
+        await place.note(text, kind="procedure", scope="project", session_id=f"session:{number}")
+    run_ids = []
     for name in ("first", "again"):
-        await place.rig.gateway.until_embedded()
-        (pattern,) = (await place.reflect(name, strategy="extract_patterns")).patterns
+        await place.until_embedded()
+        done = await place.reflect(name, strategy="extract_patterns")
+        run_ids.append(done.run_id)
+        (pattern,) = done.patterns
         memories = await place.memories()
         assert len(memories) == len(STEPS) + 1
         made = memories[pattern.memory_id or ""]
         assert (made.kind, made.scope, made.type) == ("procedure", "project", "procedural")
         assert pattern.frequency == 3 or name == "again"
-
-
-async def test_a_theme_whose_procedure_was_undone_is_a_suggestion_from_then_on(place: Workplace) -> None:
-    await place.note_steps()
-    await place.rig.gateway.until_embedded()
-    done = await place.reflect("first", strategy="extract_patterns")
-    assert done.run_id is not None
-    await place.change(UndoRun(done.run_id, "project"))
-    again = await place.reflect("again", strategy="extract_patterns")
-    assert (again.run_id, again.skipped, [each.memory_id for each in again.patterns]) == (None, 1, [None])
+    run_id, _ = run_ids
+    assert run_id is not None
+    await place.now(UndoRun(run_id, "project"))
+    later = await place.reflect("later", strategy="extract_patterns")
+    assert (later.run_id, later.skipped, [each.memory_id for each in later.patterns]) == (None, 1, [None])
 
 
 async def test_maintenance_does_what_its_dry_run_said_and_then_finds_nothing_to_do(place: Workplace) -> None:
     notes = await place.observe("project")
-    await place.rig.gateway.until_embedded()
+    await place.until_embedded()
     plan = await place.maintain(dry_run=True)
     assert plan.done == {"derived": Done(1)}
     assert await place.statuses() == dict.fromkeys(notes, "active")
@@ -331,34 +314,31 @@ class Died(Exception):
 
 async def test_a_merge_into_the_user_s_memory_that_was_broken_off_is_finished_and_counted_once(home: Path) -> None:
     text = "prefer small commits with a reason in each message over a large commit at the end"
-    async with store_rig(home) as rig:
+    async with store_rig(home) as rig, Dying(home, 0) as alive, Workplace(home, alive) as place:
         await rig.worker()
-        known = await rig.gateway.store(text, scope="user", kind="preference", importance=0.5, confidence=0.2)
+        known = await place.store(text, scope="user", kind="preference", importance=0.5, confidence=0.2)
         projects = [ProjectRef(f"p_{number:012x}", f"/work/shop{number}") for number in range(1, 5)]
         for deaths, project in enumerate(projects, start=1):
-            memory_id = await rig.gateway.store(
+            memory_id = await place.store(
                 f"{text}, always", project=project, kind="preference", importance=0.8, confidence=0.8
             )
-            await rig.gateway.until_embedded(project)
+            await place.until_embedded(project)
             async with Dying(home, deaths) as link:
                 with contextlib.suppress(Died):
                     await propose_to_user(link, project, time.time)
-            async with Dying(home, 0) as link:
-                await propose_to_user(link, project, time.time)
-                assert (await Workplace(rig, link).memories(project))[memory_id].status == "promoted"
-        async with Dying(home, 0) as link:
-            place = Workplace(rig, link)
-            (user,) = (await place.memories(None)).values()
-            assert (user.id, user.confidence, user.access_count) == (known, 0.6, 4)
-            shown = await place.show(known)
-            assert [step.source_project for step in shown.memory.promotion_chain] == [each.id for each in projects]
-            assert shown.observed_in == tuple(project.id for project in projects)
+            await propose_to_user(alive, project, time.time)
+            assert (await place.memories(project))[memory_id].status == "promoted"
+        (user,) = (await place.memories(None)).values()
+        assert (user.id, user.confidence, user.access_count) == (known, 0.6, 4)
+        shown = await place.show(known)
+        assert [step.source_project for step in shown.memory.promotion_chain] == [each.id for each in projects]
+        assert shown.observed_in == tuple(project.id for project in projects)
 
 
-def rows_of(place: Workplace) -> list[int]:
-    with closing(connect_space(place.rig.paths, PROJECT.id)) as connection:
-        of_session = [f"SELECT count(*) FROM {table} WHERE session_id = ?" for table in ("turns", "tool_calls")]
-        return [connection.execute(query, (SESSION,)).fetchone()[0] for query in of_session]
+def counts(home: Path, *tables: str) -> list[int]:
+    """The numbers of rows of the project's tables."""
+    with closing(connect_space(RuntimePaths(home), PROJECT.id)) as connection:
+        return [connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables]
 
 
 async def test_what_closed_sessions_noted_goes_after_a_while(place: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -369,22 +349,21 @@ async def test_what_closed_sessions_noted_goes_after_a_while(place: Workplace, m
     kept = await place.note("the coffee machine is out of order", kind="observation", importance=0.2)
     await place.start(OTHER_SESSION)
     running = await place.note("still needed", kind="scratchpad", session_id=OTHER_SESSION)
-    events = RecordEvents(SESSION, (Turn("user", "hello", 1.0),), (ToolCall("Bash", 2.0),))
-    await place.change(events)
+    await place.now(RecordEvents(SESSION, (Turn("user", "hello", 1.0),), (ToolCall("Bash", 2.0),)))
     assert "notes" not in (await place.maintain()).done, "not while the session runs"
     await place.end()
     plan = await place.maintain(dry_run=True)
-    assert rows_of(place) == [1, 1]
+    assert counts(place.home, "turns", "tool_calls") == [1, 1]
     done = await place.maintain()
-    counts = [{sort: of.count for sort, of in each.done.items()} for each in (plan, done)]
-    assert counts == [{"notes": 2}, {"notes": 2, "pruned": 2}]
+    found = [{sort: of.count for sort, of in each.done.items()} for each in (plan, done)]
+    assert found == [{"notes": 2}, {"notes": 2, "pruned": 2}]
     assert set(await place.memories()) == {kept, running}
-    assert rows_of(place) == [0, 0]
+    assert counts(place.home, "turns", "tool_calls") == [0, 0]
     assert (await place.session()).status == "completed"
     again = await place.maintain()
     assert (again.done, again.run_ids) == ({}, ())
     (run_id,) = done.run_ids
-    await place.change(UndoRun(run_id, "project"), session_id="")
+    await place.now(UndoRun(run_id, "project"), session_id="")
     assert {scratch, outcome} <= set(await place.memories())
     assert "notes" not in (await place.maintain()).done, "somebody wanted it back"
 
@@ -437,16 +416,6 @@ class Consolidator(Gateway):
         """There is nothing to do now: not even when the store, which looks often, has looked once more."""
         assert await self.ask(AwaitJob(sort, done, outcome), timeout_s=0.5) == ()
 
-    async def close_session(self, job: Job) -> None:
-        """Deal with the end of a session, as briefly as can be."""
-        assert isinstance(job.work, SessionEnded)
-        assert job.project is not None
-        session = job.work.session
-        assert session.ended_at is not None
-        edit = CloseSession(session.session_id, session.ending or "completed", session.ended_at)
-        run = ApplyRun(f"run-{session.session_id}-{session.ended_at}", "project", "session_end", (edit,))
-        await self.submit(Operation(run.run_id, job.project, "", time.time(), run))
-
 
 @pytest.fixture
 async def rig(home: Path) -> AsyncIterator[StoreRig]:
@@ -463,11 +432,6 @@ async def end_session(rig: StoreRig, session_id: str = SESSION, *, project: Proj
 async def restart_with(rig: StoreRig, **settings: object) -> None:
     rig.settings = msgspec.structs.replace(rig.settings, **settings)
     await rig.restart()
-
-
-def session_of(job: Job) -> SessionEntry:
-    assert isinstance(job.work, SessionEnded)
-    return job.work.session
 
 
 async def test_a_job_that_consolidators_die_of_starts_no_more_of_them_and_is_still_handed_out(home: Path) -> None:
@@ -487,8 +451,9 @@ async def test_a_session_that_is_left_without_a_word_is_abandoned(rig: StoreRig)
     await rig.gateway.change(StartSession(SESSION))
     rig.gateway.dealer.send(NotePresence(((PROJECT, SESSION),)))
     async with Consolidator(rig.home) as consolidator:
-        session = session_of(await consolidator.job())
-        assert (session.session_id, session.ending) == (SESSION, "abandoned")
+        job = await consolidator.job()
+        assert isinstance(job.work, SessionEnded)
+        assert (job.work.session.session_id, job.work.session.ending) == (SESSION, "abandoned")
 
 
 async def test_a_strong_memory_of_a_running_session_is_offered_once_at_each_of_its_versions(rig: StoreRig) -> None:
@@ -544,16 +509,10 @@ async def test_a_store_that_stops_lets_the_consolidator_go(rig: StoreRig) -> Non
 
 async def test_of_a_shared_lane_old_runs_go_and_the_results_of_operations_stay(home: Path) -> None:
     later = time.time() + 2 * maintenance.RUNS_KEPT_S
-
-    def count(table: str) -> int:
-        with closing(connect_space(RuntimePaths(home), PROJECT.id)) as connection:
-            ((found,),) = connection.execute(f"SELECT count(*) FROM {table}").fetchall()
-            return int(found)
-
     async with store_rig(home) as rig, Dying(home, 0) as link:
         await rig.gateway.store("the coffee machine is out of order")
         await maintenance.maintain(Job(PROJECT, Maintain(PROJECT), time.time()), link, time.time)
-        runs, results = count("runs"), count("applied_operations")
+        runs, results = counts(home, "runs", "applied_operations")
         done = await maintenance.maintain(Job(PROJECT, Maintain(PROJECT), later), link, lambda: later)
         assert done.done["pruned"].count >= runs > 0
-        assert count("applied_operations") > results
+        assert counts(home, "applied_operations")[0] > results
