@@ -5,7 +5,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final, TypeVar, get_args
+from typing import Final, get_args
 
 import anyio
 
@@ -32,14 +32,11 @@ from remembrancer.protocol.errors import (
     Failure,
     InternalError,
     InvalidInput,
-    RemembrancerError,
     from_failure,
 )
 from remembrancer.protocol.writes import ProjectRef
 
 OFF: Final = "the consolidator is turned off: set REMEMBRANCER_CONSOLIDATOR=1 to turn it on"
-
-T = TypeVar("T")
 
 
 @dataclass(slots=True, eq=False)
@@ -47,16 +44,12 @@ class _Asked:
     """A request that one or more clients wait for."""
 
     job: Job
-    answer: asyncio.Future[Reflected | Maintained]
+    answer: asyncio.Future[Reflected | Maintained | Failure]
     waiting: int = 0
 
-    def settle(self, answer: Reflected | Maintained | RemembrancerError) -> None:
+    def settle(self, answer: Reflected | Maintained | Failure) -> None:
         """Answer the waiting clients. Later answers are ignored."""
-        if self.answer.done():
-            return
-        if isinstance(answer, RemembrancerError):
-            self.answer.set_exception(answer)
-        else:
+        if not self.answer.done():
             self.answer.set_result(answer)
 
 
@@ -91,7 +84,7 @@ class JobHandlers(Handlers):
     def consolidator_failed(self, why: str) -> None:
         self._refusal = f"the consolidator has failed: {why}"
         for asked in self._asked.values():
-            asked.settle(ConsolidatorUnavailable(self._refusal))
+            asked.settle(ConsolidatorUnavailable(self._refusal).to_failure())
 
     async def ask(self, request: Reflect | Maintain, context: RequestContext) -> Reflected | Maintained:
         """Have the consolidator do this now, before all other jobs, and return its answer."""
@@ -109,7 +102,10 @@ class JobHandlers(Handlers):
         asked.waiting += 1
         try:
             with anyio.move_on_after(context.remaining_s()):
-                return await asyncio.shield(asked.answer)
+                answer = await asyncio.shield(asked.answer)
+                if isinstance(answer, Failure):
+                    raise from_failure(answer)
+                return answer
         finally:
             asked.waiting -= 1
             if not asked.waiting:  # a job that has started continues
@@ -121,19 +117,16 @@ class JobHandlers(Handlers):
     async def _await_job(self, request: AwaitJob, context: RequestContext) -> tuple[Job, ...]:
         if self._settings.consolidator:
             self._refusal = None
-        if request.done is not None:
-            self._take_outcome(request.done, request.outcome)
+        if (done := request.done) is not None:
+            self._attempts.finish(done, time.monotonic())
+            if isinstance(done.work, Reflect | Maintain) and (asked := self._asked.get(done.work)) is not None:
+                lost = InternalError("the consolidator has done this, but its answer is missing").to_failure()
+                asked.settle(request.outcome or lost)
         with anyio.move_on_after(context.remaining_s()):
             while (job := self._next_job(request.sort)) is None:
                 await self._news.wait()
             return (job,)
         return ()
-
-    def _take_outcome(self, done: Job, outcome: Reflected | Maintained | Failure | None) -> None:
-        self._attempts.finish(done, time.monotonic())
-        if isinstance(done.work, Reflect | Maintain) and (asked := self._asked.get(done.work)) is not None:
-            answer = from_failure(outcome) if isinstance(outcome, Failure) else outcome
-            asked.settle(answer or InternalError("the consolidator has done this, but its answer is missing"))
 
     def _next_job(self, sort: JobSort) -> Job | None:
         due = [*(each.job for each in self._asked.values() if not each.answer.done()), *self.finder.due]
