@@ -54,7 +54,7 @@ from tests.patience import PATIENCE_S, until
 from tests.spaces import connect_space
 
 T = TypeVar("T")
-LOOKS_OFTEN = {"remembrancer.actors.store.job_finder.CHECK_INTERVAL_S": 0.1}
+LOOKS_OFTEN = {"remembrancer.actors.store.job_handlers.CHECK_INTERVAL_S": 0.1}
 CONVENTION = "every public function of the billing service carries a docstring with its units and errors"
 SAME = CONVENTION.replace("carries", "always carries")
 
@@ -435,8 +435,7 @@ async def restart_with(rig: StoreRig, **settings: object) -> None:
 
 
 async def test_a_job_that_consolidators_die_of_starts_no_more_of_them_and_is_still_handed_out(home: Path) -> None:
-    modules = ("job_finder", "job_handlers")
-    at_once = {f"remembrancer.actors.store.{module}.RETRY_S": (0.0, 0.0) for module in modules}
+    at_once = {"remembrancer.actors.store.job_handlers.RETRY_S": (0.0, 0.0)}
     async with store_rig(home, constants={**LOOKS_OFTEN, **at_once}) as rig:
         await end_session(rig)
         for has_work in (True, False, False):

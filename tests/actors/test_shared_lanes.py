@@ -15,7 +15,7 @@ import pytest
 from remembrancer.actors.store import lane_follower
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.dispatcher import StoreParts
-from remembrancer.actors.store.job_finder import Attempts, JobFinder
+from remembrancer.actors.store.job_handlers import JobHandlers
 from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.records.browsing import BROWSER_READS
 from remembrancer.actors.store.records.sqlite_records import Records
@@ -86,8 +86,7 @@ LANE = "l_0123456789ab"
 class Host:
     """The files of one host's home, and its connection to the journal. Each has a project of its own."""
 
-    finder: JobFinder
-    attempts: Attempts
+    jobs: JobHandlers
 
     def __init__(self, home: Path, server: InProcessServer, project: ProjectRef) -> None:
         home.mkdir(mode=0o700)
@@ -120,10 +119,7 @@ class Host:
         vectors = cast(VectorSpaces, SimpleNamespace(note_kept=lambda _: None))
         parts = StoreParts(self.paths, Settings(), self.files, self.committer, vectors, scheduler, Readers())
         self.writes = WriteHandlers(parts, ReplacedMemories(), self.lanes.purge)
-        self.attempts = Attempts()
-        self.finder = JobFinder(
-            self.files, Settings(), self.writes.submit, Readers(), lambda: None, self._count_accesses
-        )
+        self.jobs = JobHandlers(parts, self.writes.submit, self._count_accesses)
 
     async def _count_accesses(self) -> None:
         """Nothing was shown here."""
@@ -203,14 +199,14 @@ class Host:
 
     async def job(self) -> Job | None:
         """The next job on the whole lane, after a look."""
-        await self.finder.look()
-        return self.attempts.take(self.finder.due, "long", time.monotonic())
+        await self.jobs.look()
+        return self.jobs.take("long")
 
     async def finish(self, job: Job) -> None:
         assert job.project is not None
         run = ApplyRun("run:done", "project", "maintenance", (NoteMaintenance(),))
         await self.writes.submit(Submit(Operation("done", job.project, "", time.time(), run)))
-        self.attempts.finish(job, time.monotonic())
+        self.jobs._attempts.finish(job, time.monotonic())
 
 
 @pytest.fixture

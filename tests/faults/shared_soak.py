@@ -32,7 +32,7 @@ import msgspec
 
 from remembrancer.actors.consolidator.actor import JobLoop, Outcome, carry_out
 from remembrancer.actors.consolidator.store_requests import Clock
-from remembrancer.actors.store import job_finder
+from remembrancer.actors.store import job_handlers
 from remembrancer.config.settings import Settings
 from remembrancer.journal.server_config import CLUSTER_PORT, PORT
 from remembrancer.journal.sharing import Membership, Sharing, read_invitation
@@ -159,7 +159,9 @@ class Host:
 
     async def start(self) -> None:
         looks = {"CHECK_INTERVAL_S": self._look_s, "MAINTENANCE_S": 10 * self._look_s}
-        constants = {f"{job_finder.__name__}.{name}": min(getattr(job_finder, name), at) for name, at in looks.items()}
+        constants = {
+            f"{job_handlers.__name__}.{name}": min(getattr(job_handlers, name), at) for name, at in looks.items()
+        }
         self._store = Launched("store", self.home, Settings(), constants, self.ahead_s)
         await self._launcher.expect(StoreHealth)
 

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from remembrancer.actors.store.job_finder import (
+from remembrancer.actors.store.dispatcher import StoreParts
+from remembrancer.actors.store.job_handlers import (
     ABANDONED_AFTER_S,
     RETRY_S,
     Attempts,
-    JobFinder,
+    JobHandlers,
     SessionWatch,
     _Space,
     jobs_of,
@@ -166,9 +167,9 @@ async def test_an_end_that_is_refused_holds_up_no_other_and_is_tried_again_after
             raise StorageFull("this file is full")
         return Applied(request.operation.operation_id, SessionResult())
 
+    other: Any = None
     files: Any = SimpleNamespace(catalog=SimpleNamespace(path_of=lambda _: "/code"))
-    reads: Any = None
-    finder = JobFinder(files, Settings(session_grace_s=GRACE_S), submit, reads, reads, reads)
+    finder = JobHandlers(StoreParts(other, Settings(session_grace_s=GRACE_S), files, *[other] * 4), submit, other)
     records: Any = type("Space", (), {"name": PROJECT.id, "is_shared": False, "is_users": False})
     sessions = tuple(SessionEntry(each, 0.0, 0.0) for each in (SESSION, OTHER_SESSION))
     finder._spaces = {records: _Space(work=WaitingWork(sessions=sessions))}

@@ -214,7 +214,7 @@ class StoreActor(Actor):
 
     def _note_presence(self, _: Peer, note: NotePresence) -> None:
         self._file_handlers.note_presence(note)
-        self._jobs.finder.note_presence(note)
+        self._jobs.note_presence(note)
 
     def _tell_gateway(self, operations: Sequence[Operation]) -> None:
         """Tell the gateway, which caches answers, about the writes of other machines."""
@@ -231,7 +231,7 @@ class StoreActor(Actor):
         with self._background:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._keep_house)
-                tasks.start_soon(self._jobs.finder.run)
+                tasks.start_soon(self._jobs.run)
                 tasks.start_soon(self._copies.run)
                 tasks.start_soon(self._vectors.run)
 

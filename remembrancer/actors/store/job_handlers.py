@@ -1,18 +1,26 @@
-"""Handles requests of the consolidator, and of clients that wait for it: hands out jobs, reads memories, returns
-results."""
+"""Finds the consolidator's jobs in the records and hands them out, ends abandoned sessions, and answers what the
+consolidator, and clients that wait for it, ask.
+
+A space is read again after each commit to it. A shared lane's jobs are for the host that wrote to it last. Two hosts
+may do the same job without harm: edits of memories that have changed since are skipped.
+"""
 
 import asyncio
+import hashlib
+import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, get_args
+from functools import partial
+from typing import Final, NamedTuple, get_args
 
 import anyio
 
 from remembrancer.actors.store.dispatcher import Handler, Handlers, RequestContext, StoreParts
-from remembrancer.actors.store.job_finder import RETRY_S, Apply, Attempts, JobFinder
 from remembrancer.actors.store.records.sqlite_records import Reader, Records
+from remembrancer.actors.store.records.types import WaitingWork
 from remembrancer.actors.store.vectors.near_duplicates import find_near
+from remembrancer.memory.promotion import AT_ONCE_SCORE
 from remembrancer.protocol.consolidation import (
     AwaitJob,
     FindNear,
@@ -21,10 +29,14 @@ from remembrancer.protocol.consolidation import (
     Maintain,
     Maintained,
     MaterialRequest,
+    NotePresence,
+    PromoteAtOnce,
     ReadEntityEdges,
     ReadProjects,
     Reflect,
     Reflected,
+    SessionEnded,
+    Work,
 )
 from remembrancer.protocol.errors import (
     ConsolidatorUnavailable,
@@ -32,11 +44,125 @@ from remembrancer.protocol.errors import (
     Failure,
     InternalError,
     InvalidInput,
+    NotFound,
+    RemembrancerError,
+    StorageFull,
     from_failure,
 )
-from remembrancer.protocol.writes import ProjectRef
+from remembrancer.protocol.session_life import EndSession
+from remembrancer.protocol.writes import Applied, Operation, ProjectRef, Submit
+
+CHECK_INTERVAL_S: Final = 1.0
+AGAIN_S: Final = 30.0
+"""The pause after a failure to read the database or to write a session's end."""
+ABANDONED_AFTER_S: Final = 86_400.0
+"""The idle time after which a session that has not been seen since the store started is over."""
+MAINTENANCE_SESSIONS: Final = 10
+"""The number of sessions after which a project's maintenance is due."""
+MAINTENANCE_S: Final = 7 * 86_400.0
+"""The time after which maintenance is due in any case."""
+PROMOTIONS_PER_JOB: Final = 100
+
+RETRY_S: Final = (0.0, 5.0, 15.0, 60.0, 300.0, 900.0)
+"""The pauses before a job is handed out again, by the number of attempts; the last one repeats."""
 
 OFF: Final = "the consolidator is turned off: set REMEMBRANCER_CONSOLIDATOR=1 to turn it on"
+
+SessionKey = tuple[str, str]
+"""The ids of a project and a session."""
+Apply = Callable[[Submit], Awaitable[Applied]]
+logger = logging.getLogger(__name__)
+
+
+def jobs_of(project: ProjectRef | None, work: WaitingWork, now: float, lane_time: float | None = None) -> list[Job]:
+    """Return the jobs for a space, the most urgent first. `project` is None for the user's space; in a shared lane it
+    has the lane's name as its id, and `lane_time` is the lane's time."""
+    wanted: list[Work] = []
+    if project is not None and lane_time is None:
+        wanted += [SessionEnded(session) for session in work.sessions if session.ended_at is not None]
+        if work.promotable:
+            wanted.append(PromoteAtOnce(work.promotable))
+    if _maintenance_is_due(work, now):
+        wanted.append(Maintain(project))
+    return [Job(project, each, lane_time) for each in wanted]
+
+
+def _maintenance_is_due(work: WaitingWork, wall_now: float) -> bool:
+    """True if maintenance is due. If the last one lies in the future, because the clock was set back, the wait is
+    limited to a week."""
+    if work.oldest_at is None:
+        return False
+    due_at = (work.oldest_at if work.maintained_at is None else work.maintained_at) + MAINTENANCE_S
+    return work.sessions_since >= MAINTENANCE_SESSIONS or wall_now >= due_at or wall_now < due_at - 2 * MAINTENANCE_S
+
+
+class Attempts:
+    """The attempts at jobs that are still due. A job is handed out again after longer and longer pauses, whether it
+    failed, killed its consolidator, or changed nothing. Pure; times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._made: dict[object, tuple[int, float]] = {}
+        """By a job's key: the number of attempts, and the time of the next one."""
+
+    def keep(self, due: Sequence[Job]) -> None:
+        """Forget the attempts at jobs that are no longer due."""
+        self._made = {job.key: self._made[job.key] for job in due if job.key in self._made}
+
+    def take(self, due: Sequence[Job], sort: JobSort, now: float) -> Job | None:
+        """Return the first of these jobs that is of this sort and is not paused."""
+        for job in due:
+            made, next_at = self._made.get(job.key, (0, now))
+            if job.sort == sort and next_at <= now:
+                self._made[job.key] = made + 1, now + RETRY_S[min(made, len(RETRY_S) - 1)]
+                return job
+        return None
+
+    def finish(self, job: Job, now: float) -> None:
+        """Note the end of an attempt, from which the pause counts."""
+        if made := self.made(job):
+            self._made[job.key] = made, now + RETRY_S[min(made, len(RETRY_S) - 1)]
+
+    def forget(self, job: Job) -> None:
+        self._made.pop(job.key, None)
+
+    def made(self, job: Job) -> int:
+        return self._made.get(job.key, (0, 0.0))[0]
+
+
+class SessionWatch:
+    """Remembers the time of each session's last sign of life, by a monotonic clock. Pure."""
+
+    def __init__(self, grace_s: float) -> None:
+        self._grace_s = grace_s
+        self._seen_at: dict[SessionKey, float] = {}
+
+    def note(self, present: Iterable[SessionKey], now: float) -> None:
+        for key in present:
+            self._seen_at[key] = now
+
+    def lost(self, active_at: Mapping[SessionKey, float], now: float, wall_now: float) -> list[SessionKey]:
+        """Return the open sessions that have been abandoned, and forget closed ones.
+
+        `active_at` has the open sessions of the registry, with the time of their last activity by the wall clock. A
+        session is abandoned after the grace time without a sign of life; one that was never seen, if it was last active
+        a day before `wall_now` (a time in the future counts as now).
+        """
+        # A session seen recently may not have been read from the registry yet.
+        self._seen_at = {key: at for key, at in self._seen_at.items() if key in active_at or now - at <= self._grace_s}
+        return [
+            key
+            for key, at in active_at.items()
+            if (now - self._seen_at[key] > self._grace_s if key in self._seen_at else wall_now - at > ABANDONED_AFTER_S)
+        ]
+
+
+class _Space(NamedTuple):
+    """The work of a space, as last read, and the number of writes to the space at that time. `project` is as
+    `JobHandlers._project_of`."""
+
+    writes: int = -1
+    work: WaitingWork = WaitingWork()
+    project: ProjectRef | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -54,15 +180,21 @@ class _Asked:
 
 
 class JobHandlers(Handlers):
-    """Hands out jobs, and answers the consolidator's requests.
+    """Finds jobs and hands them out, and answers the consolidator's requests.
 
-    Requests never create a space: a project without one has no material.
+    Requests never create a space: a project without one has no material. `count_accesses` stores pending accesses to
+    memories, on which decisions about them depend.
     """
 
     def __init__(self, parts: StoreParts, submit: Apply, count_accesses: Callable[[], Awaitable[None]]) -> None:
         super().__init__(parts)
+        self._submit = submit
+        self._count_accesses = count_accesses
         self._attempts = Attempts()
-        self.finder = JobFinder(parts.files, parts.settings, submit, parts.readers, self._wake, count_accesses)
+        self._watch = SessionWatch(parts.settings.session_grace_s)
+        self._spaces: dict[Records, _Space] = {}
+        self._due: list[Job] = []
+        """The jobs that the last look found for this host."""
         self._news = anyio.Event()
         self._asked: dict[Reflect | Maintain, _Asked] = {}
         self._refusal: str | None = None if parts.settings.consolidator else OFF
@@ -78,7 +210,7 @@ class JobHandlers(Handlers):
     @property
     def has_work(self) -> bool:
         """True if a consolidator is needed. Jobs that were attempted again and again do not count."""
-        is_due = any(self._attempts.made(job) < len(RETRY_S) for job in self.finder.due)
+        is_due = any(self._attempts.made(job) < len(RETRY_S) for job in self._due)
         return self._settings.consolidator and (bool(self._asked) or is_due)
 
     def consolidator_failed(self, why: str) -> None:
@@ -123,19 +255,87 @@ class JobHandlers(Handlers):
                 lost = InternalError("the consolidator has done this, but its answer is missing").to_failure()
                 asked.settle(request.outcome or lost)
         with anyio.move_on_after(context.remaining_s()):
-            while (job := self._next_job(request.sort)) is None:
+            while (job := self.take(request.sort)) is None:
                 await self._news.wait()
             return (job,)
         return ()
 
-    def _next_job(self, sort: JobSort) -> Job | None:
-        due = [*(each.job for each in self._asked.values() if not each.answer.done()), *self.finder.due]
+    def take(self, sort: JobSort) -> Job | None:
+        """Return the next job of a sort, which counts as attempted; None if there is none now."""
+        due = [*(each.job for each in self._asked.values() if not each.answer.done()), *self._due]
         self._attempts.keep(due)
         return self._attempts.take(due, sort, time.monotonic())
 
     def _wake(self) -> None:
         self._news.set()
         self._news = anyio.Event()
+
+    # --- Looking for work.
+
+    def note_presence(self, note: NotePresence) -> None:
+        """Record the sessions that are connected, or that hooks report."""
+        self._watch.note([(project.id, session_id) for project, session_id in note.sessions], time.monotonic())
+
+    async def run(self) -> None:
+        """Look for work, at most once a second, until cancelled."""
+        while True:
+            pause_s = CHECK_INTERVAL_S
+            try:
+                await self.look()
+            except RemembrancerError as error:
+                logger.warning("jobs are delayed", extra={"code": error.code, "reason": error.message})
+                pause_s = AGAIN_S
+            await anyio.sleep(pause_s)
+
+    async def look(self) -> None:
+        """Read changed spaces, check for due jobs, and end abandoned sessions. Raises `RemembrancerError` if the
+        database cannot be read or written now."""
+        spaces = self._spaces = {records: self._spaces.get(records, _Space()) for records in self._files}
+        changed = [records for records, space in spaces.items() if space.writes != records.writes]
+        if changed:
+            await self._count_accesses()  # accesses before a session's end count when the end is processed
+        for records in changed:
+            writes, read = records.writes, partial(records.waiting_work, AT_ONCE_SCORE, PROMOTIONS_PER_JOB)
+            spaces[records] = _Space(writes, await self._readers.in_background(read), self._project_of(records))
+        self._due = [
+            job
+            for records in spaces
+            if records.works_here and (not records.is_users or records is self._files.user)
+            for job in jobs_of(spaces[records].project, spaces[records].work, records.time, records.lane_time)
+        ]
+        if self._due:
+            self._wake()
+        await self._end_lost_sessions()
+
+    def _project_of(self, records: Records) -> ProjectRef | None:
+        """Return the project of a space (for a shared lane, with the lane's name as its id); None for the user's."""
+        if records.is_users:
+            return None
+        project_id = self._files.sharer_of(records.name) or records.name
+        return ProjectRef(records.name, self._files.catalog.path_of(project_id))
+
+    async def _end_lost_sessions(self) -> None:
+        wall_now = time.time()
+        active_at = {
+            (records.name, session.session_id): session.last_active_at
+            for records, space in self._spaces.items()
+            if not (records.is_shared or records.is_users)
+            for session in space.work.sessions
+            if session.ended_at is None
+        }
+        for name, session_id in self._watch.lost(active_at, time.monotonic(), wall_now):
+            project = ProjectRef(name, self._files.catalog.path_of(name))
+            about = f"abandon\n{name}\n{session_id}\n{active_at[name, session_id]!r}"
+            operation_id = hashlib.sha256(about.encode()).hexdigest()[:32]
+            end = Operation(operation_id, project, "", wall_now, EndSession(session_id, "abandoned"))
+            try:
+                await self._submit(Submit(end))
+            except (InvalidInput, NotFound, StorageFull) as refusal:
+                self._watch.note([(name, session_id)], time.monotonic())  # tried again after the grace time
+                about_it = {"project": name, "session": session_id, "reason": refusal.message}
+                logger.warning("the end of a session is refused", extra=about_it)
+                continue
+            logger.info("a session was abandoned", extra={"project": name, "session": session_id})
 
     # --- The consolidator's reads.
 
