@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -52,15 +53,14 @@ def recorded(change: SessionChange) -> dict[str, Any]:
 
 
 class Hook(hook.Hook):
-    """A prompt of a session to a memory that knows nothing yet."""
+    """An event of a session, whose memory knows nothing yet."""
 
     arguments: dict[str, Any] | None = None
     until = 0.0
 
     def __init__(self, home: Path, given: dict[str, Any], event: str = "UserPromptSubmit", **environ: str) -> None:
-        self.began = time.monotonic()
-        whole = {"REMEMBRANCER_HOME": str(home), **environ}
-        super().__init__(event, "codex", {"session_id": "s", "cwd": str(home), **given}, whole, self.began)
+        environ = {"REMEMBRANCER_HOME": str(home), **environ}
+        super().__init__(event, "codex", {"session_id": "s", "cwd": str(home), **given}, environ, time.monotonic())
 
     def _connection(self, until: float) -> None:
         self.until = until
@@ -70,9 +70,9 @@ class Hook(hook.Hook):
         return {"memory_ids": [], "context_block": "", "truncated": False}
 
     def asked(self) -> dict[str, Any]:
+        """The arguments of the question to the memory; none if nothing was asked."""
         self.give()
-        assert self.arguments is not None
-        return self.arguments
+        return self.arguments or {}
 
 
 class Intake:
@@ -302,25 +302,29 @@ def test_each_member_is_kept_within_its_limit_in_a_form_that_can_be_sent(members
     msgspec.msgpack.encode(hook.bounded(members))
 
 
-def test_the_client_the_session_and_the_directory_are_known_by_the_input_unless_named(tmp_path: Path) -> None:
-    for name in ("session_id", "sessionId", "conversation_id"):
-        assert hook.session_of({name: "c"}, {}) == "c"
-    assert hook.session_of({"session_id": "c", "conversation_id": "d"}, {}) == "c"
-    assert hook.session_of({"session_id": "c"}, {"REMEMBRANCER_SESSION_ID": "mine"}) == "mine"
-    assert hook.session_of({}, {"CLAUDE_CODE_SESSION_ID": "c"}) == "c"
+@pytest.mark.parametrize(("environ", "given", "session"), cases("hook_input", "sessions"))
+def test_the_session_is_known_by_a_variable_or_the_input(
+    environ: dict[str, str], given: dict[str, Any], session: str
+) -> None:
+    assert hook.session_of(given, environ) == session
+
+
+def test_the_client_and_the_directory_are_known_by_the_input_unless_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="session_id"):
         hook.session_of({"session_id": 3}, {})
     here, deep = str(Path.cwd()), str(tmp_path / "deep")
     (tmp_path / "deep").mkdir()
-    assert hook.directory_of({"cwd": deep}, {"CLAUDE_PROJECT_DIR": str(tmp_path)}) == str(tmp_path)
-    assert hook.directory_of({"cwd": deep}, {"CLAUDE_PROJECT_DIR": str(tmp_path / "gone")}) == deep
-    assert hook.directory_of({"cwd": "a\0b"}, {}) == here
-    assert hook.directory_of({"workspace_roots": [deep, "/other"], "cwd": "/"}, {}) == deep
-    assert hook.directory_of({"workspace_roots": []}, {}) == here
-    assert hook.client_of("codex", {}) == "codex"
-    assert hook.client_of("", {"cursor_version": "3"}) == "cursor"
-    assert hook.client_of("", {"hookEventName": "Stop"}) == "vscode"
-    assert hook.client_of("", {"hook_event_name": "Stop"}) == "claude-code"
+    for project, event, directory in (
+        (str(tmp_path), {"cwd": deep}, str(tmp_path)),
+        (str(tmp_path / "gone"), {"cwd": deep}, deep),
+        ("", {"cwd": "a\0b"}, here),
+        ("", {"workspace_roots": [deep, "/other"], "cwd": "/"}, deep),
+        ("", {"workspace_roots": []}, here),
+    ):
+        assert hook.directory_of(event, {"CLAUDE_PROJECT_DIR": project}) == directory
+    inputs = {"cursor": {"cursor_version": "3"}, "vscode": {"hookEventName": "Stop"}, "claude-code": {}}
+    assert [hook.client_of("", given) for given in inputs.values()] == list(inputs)
+    assert hook.client_of("codex", inputs["cursor"]) == "codex"
 
 
 def test_the_first_prompt_asks_for_all_that_a_session_should_know_and_a_later_one_for_what_is_about_it(
@@ -340,32 +344,24 @@ def test_the_first_prompt_asks_for_all_that_a_session_should_know_and_a_later_on
     assert "unseen" in compacted.asked(), "an empty memory is reported once"
 
 
-@pytest.mark.parametrize(("event", "given"), [("SessionStart", {}), ("UserPromptSubmit", {"prompt": " "})])
-def test_nothing_is_asked_without_a_prompt(tmp_path: Path, event: str, given: dict[str, Any]) -> None:
-    start = Hook(tmp_path, given, event)
-    start.give()
-    assert (start.arguments, start.until > 0) == (None, event == "SessionStart"), "but a runtime is started"
+def test_nothing_is_asked_without_a_prompt_but_a_start_starts_a_runtime(tmp_path: Path) -> None:
+    start, blank = Hook(tmp_path, {}, "SessionStart"), Hook(tmp_path, {"prompt": " "})
+    assert (start.asked(), blank.asked()) == ({}, {})
+    assert start.until > blank.until == 0
+    assert Hook(tmp_path, {"prompt": "x"}, REMEMBRANCER_HOOK_CONTEXT_LENGTH="0").asked() == {}
 
 
-def test_the_wanted_tokens_and_time_come_from_variables_the_file_or_the_defaults(tmp_path: Path) -> None:
-    def wanted(said: str | None, wait: str | None = None) -> tuple[int, float]:
-        environ = {"HOOK_CONTEXT_LENGTH": said, "HOOK_WAIT_S": wait}
-        named = {f"REMEMBRANCER_{name}": value for name, value in environ.items() if value is not None}
-        waited = []
-        for before in (hook.CONTEXT_LOST, b"memory:01"):
-            asking = Hook(tmp_path, {"prompt": "x"}, **named)
-            asking.note("given", before)
-            tokens = asking.asked().get("max_tokens", hook.DEFAULT_TOKENS)
-            waited.append(asking.until - asking.began)
-        assert waited[1] == pytest.approx(min(0.3, waited[0]), abs=0.1)
-        return tokens, round(waited[0], 1)
-
-    assert wanted(None) == (hook.DEFAULT_TOKENS, hook.DEFAULT_WAIT_S)
-    (tmp_path / "config.toml").write_text("hook_context_length = 250\nhook_wait_s = 0.5\n")
-    assert wanted(None) == (250, 0.5)
-    for said, tokens in {"5": 100, "700": 700, "9000": 8000, "many": hook.DEFAULT_TOKENS}.items():
-        assert wanted(said, "0.2") == (tokens, 0.2)
-    assert wanted(None, "60") == (250, 10.0)
-    off = Hook(tmp_path, {"prompt": "x"}, REMEMBRANCER_HOOK_CONTEXT_LENGTH="0")
-    off.give()
-    assert off.arguments is None
+@pytest.mark.parametrize(("text", "length", "wait", "tokens", "waits"), cases("hook_input", "limits"))
+def test_the_wanted_tokens_and_time_come_from_variables_the_file_or_the_defaults(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, length: str, wait: str, tokens: int, waits: list[float]
+) -> None:
+    monkeypatch.setattr(hook, "time", SimpleNamespace(monotonic=lambda: 50.0))
+    (tmp_path / "config.toml").write_text(text)
+    named = {"REMEMBRANCER_HOOK_CONTEXT_LENGTH": length, "REMEMBRANCER_HOOK_WAIT_S": wait}
+    environ = {name: value for name, value in named.items() if value}
+    for before, wait_s in zip((hook.CONTEXT_LOST, b"memory:01"), waits, strict=True):
+        asking = Hook(tmp_path, {"prompt": "x"}, **environ)
+        asking.began = 50.0
+        asking.note("given", before)
+        assert asking.asked().get("max_tokens", hook.DEFAULT_TOKENS) == tokens
+        assert asking.until == 50.0 + wait_s
