@@ -162,12 +162,12 @@ async def test_a_task_that_names_its_due_date_is_an_open_end_and_a_new_text_brin
 
 
 async def test_several_memories_are_stored_by_one_call_once_each_with_its_own_fields(client: RawClient) -> None:
-    old = [(await client.store(text))["memory_id"] for text in ("The visit is on Tuesday.", "Boots are needed.")]
+    old = [(await client.store(text))["memory_id"] for text in ("The visit is in boots.", "Boots are needed.")]
     several = {
         "scope": "user",
         "tags": ["trip"],
         "memories": [
-            {"content": "The visit is on Thursday, in shoes.", "scope": "project", "supersedes": old},
+            {"content": "The visit is in shoes.", "scope": "project", "supersedes": old},
             {"content": "Ilse wants short mails.", "kind": "preference", "tags": ["ilse"]},
             {"content": "Next: ask Jonas; write to Ilse"},
         ],

@@ -161,14 +161,9 @@ async def day_block(call: Call, text: str, max_tokens: int) -> Answer:
 
 def _entry(changes: Sequence[MemoryChanged], name: str, longest: int) -> str:
     """The line for the changes of one memory on a day."""
-    last = changes[-1]
-    text = " ".join(last.begins.split())[:longest]
-    later = " | changed later" if last.changed_later else ""
-    return f"- {_verbs_of(changes)} {name}{': ' if text else ''}{text}{later}"
-
-
-def _verbs_of(changes: Sequence[MemoryChanged]) -> str:
     fields = dict.fromkeys(name for each in changes for name in each.fields)
     others = "" if "content" in fields else f" ({', '.join(fields)})"
-    verbs = dict.fromkeys(map(verb_of, changes))
-    return ", ".join(f"{verb}{others if verb == 'changed' else ''}" for verb in verbs)
+    verbs = ", ".join(f"{verb}{others if verb == 'changed' else ''}" for verb in dict.fromkeys(map(verb_of, changes)))
+    text = " ".join(changes[-1].begins.split())[:longest]
+    later = " | changed later" if changes[-1].changed_later else ""
+    return f"- {verbs} {name}{': ' if text else ''}{text}{later}"

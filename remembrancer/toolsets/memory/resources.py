@@ -5,7 +5,8 @@ Names and contents are untrusted: none of them can start a line of its own and s
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from functools import partial
+from typing import Any, Final
 from urllib.parse import unquote
 
 from remembrancer.memory.limits import moment
@@ -35,7 +36,6 @@ PREFERENCES: Final = "memory://user/preferences"
 MEMORY_START: Final = "memory://memory/"
 MEMORY_TEMPLATE: Final = MEMORY_START + "{id}"
 FIXED: Final = (STATUS, SUMMARY, GRAPH, PREFERENCES)
-R = TypeVar("R")
 
 
 def memory_id_in(uri: str) -> str | None:
@@ -57,54 +57,51 @@ KINDS: Final = (("semantic", "Facts and preferences"), ("procedural", "Ways of w
 def session_summary(session_id: str, started_at: float, story: SessionDescription, served: tuple[int, int]) -> str:
     """The memories that a session stored and was shown. `served` is the number of queries and of distinct memories."""
     ended = "" if story.status == "active" else f" | {story.status}"
-    lines = [
-        "## Session Memory Summary",
-        MARK,
-        f"**Session:** {one_line(session_id)} | Started: {_minute(started_at)}{ended}",
-        f"**Memories stored:** {_counted(story.stored_by_type)}",
-        f"**Memories recalled:** {count(served[0], 'query')}, {count(served[1], 'unique memory')} served",
-    ]
-    if story.memories_promoted:
-        lines.append(f"**Memories promoted:** {story.memories_promoted}")
-    if story.memories_consolidated:
-        lines.append(f"**Memories consolidated:** {story.memories_consolidated}")
-    lines.append(f"**Key topics:** {', '.join(one_line(topic) for topic in story.topics) or 'none yet'}")
-    if story.summary:
-        lines.append(f"**Summary:** {one_line(story.summary)}")
-    return "\n".join(lines) + "\n"
+    lines = {
+        "Session": f"{one_line(session_id)} | Started: {moment(started_at):%Y-%m-%d %H:%M UTC}{ended}",
+        "Memories stored": _counted(story.stored_by_type),
+        "Memories recalled": f"{count(served[0], 'query')}, {count(served[1], 'unique memory')} served",
+        "Memories promoted": story.memories_promoted,
+        "Memories consolidated": story.memories_consolidated,
+        "Key topics": ", ".join(map(one_line, story.topics)) or "none yet",
+        "Summary": one_line(story.summary or ""),
+    }
+    return _page("Session Memory Summary", *(f"**{name}:** {value}" for name, value in lines.items() if value))
 
 
 def knowledge_graph(graph: GraphFound) -> str:
     """The overview of a project's graph. Density is relative to n (n - 1), the edges of a whole directed graph."""
     entities, relationships = graph.total_entities, graph.total_relationships
-    lines = ["## Project Knowledge Graph", MARK]
+    heading = "Project Knowledge Graph"
     if not entities:
-        return "\n".join([*lines, "No entities yet. The graph is made from memories with related_entities."]) + "\n"
+        return _page(heading, "No entities yet. The graph is made from memories with related_entities.")
     possible = entities * (entities - 1)
-    density = f"{relationships / possible:.4g}" if possible else "0"
-    lines += [
+    density = relationships / possible if possible else 0
+    return _page(
+        heading,
         f"**Entities:** {_counted(graph.entity_types, total=entities)}",
         f"**Relationships:** {_counted(graph.relationship_types, total=relationships)}",
-        f"**Density:** {density} ({relationships / entities:.1f} relationships per entity)",
+        f"**Density:** {density:.4g} ({relationships / entities:.1f} relationships per entity)",
         "",
         "### Most Connected Entities",
-    ]
-    lines += (_entity(entity) for entity in graph.entities)
-    return "\n".join(lines) + "\n"
+        *map(_entity, graph.entities),
+    )
 
 
 def preferences(memories: Sequence[RecalledMemory]) -> str:
     """The user's preferences, the most important first."""
-    lines = ["## User Preferences", MARK]
+    lines: list[str] = []
+    ordered = sorted(memories[:PREFERENCES_SHOWN], key=lambda each: -each.importance)
+    for kind, heading in KINDS:
+        if items := [_preference(each) for each in ordered if each.type == kind]:
+            lines += ["", f"### {heading}", *items]
     if not memories:
         lines.append("None are known yet. Memories of scope user and type semantic or procedural go here.")
-        return "\n".join(lines) + "\n"
-    for kind, heading in KINDS:
-        of_kind = [memory for memory in memories[:PREFERENCES_SHOWN] if memory.type == kind]
-        if of_kind:
-            lines += ["", f"### {heading}"]
-            lines += [_preference(memory) for memory in sorted(of_kind, key=lambda each: -each.importance)]
-    return "\n".join(lines) + "\n"
+    return _page("User Preferences", *lines)
+
+
+def _page(heading: str, *lines: str) -> str:
+    return "\n".join([f"## {heading}", MARK, *lines, ""])
 
 
 def _preference(memory: RecalledMemory) -> str:
@@ -135,10 +132,6 @@ def _counted(counts: Mapping[str, int], total: int | None = None) -> str:
     items = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     listed = ", ".join(f"{each} {one_line(name)}" for name, each in items)
     return f"{number} ({listed})" if counts else str(number)
-
-
-def _minute(seconds: float) -> str:
-    return moment(seconds).strftime("%Y-%m-%d %H:%M UTC")
 
 
 JSON: Final = "application/json"
@@ -182,37 +175,32 @@ class Resources:
     async def read(self, caller: Caller, uri: str, received_at: float) -> Content:
         """The content of a resource; while the store is away, the last known one, marked as such. Raises `NotFound`, or
         the reason why it cannot be read now."""
-        viewer = caller.viewer
-        if uri == SUMMARY:
-            return await self._page(DescribeSession(*viewer), lambda story: self._summary(caller, story), received_at)
-        if uri == GRAPH:
-            overview = SearchGraph(*viewer, include_memories=False, limit=MOST_CONNECTED)
-            return await self._page(overview, knowledge_graph, received_at)
-        if uri == PREFERENCES:
-            most = PREFERENCES_TOKENS
-            question = GatherContext(*viewer, sections=("preferences",), tokens=most, part_tokens=most)
-            return await self._page(question, lambda reply: preferences(reply.memories), received_at)
-        if uri == STATUS:
-            return await self._call("get_memory_status", {}, caller, received_at)
-        memory_id = memory_id_in(uri)
-        if memory_id is None:
-            known = f"the resources are {', '.join(FIXED)} and {MEMORY_TEMPLATE} (id: {MEMORY_PREFIX}<ULID>)"
-            raise NotFound(f"there is no resource {shown(uri)}: {known}", field="uri")
-        return await self._call("get_memory", {"memory_id": memory_id, "detail": True}, caller, received_at)
-
-    async def _call(self, name: str, arguments: dict[str, Any], caller: Caller, received_at: float) -> Content:
-        """The answer of a tool. Memories in it are always marked as data, since a person may paste them anywhere."""
+        viewer, most = caller.viewer, PREFERENCES_TOKENS
+        pages: dict[str, tuple[Request[Any], Callable[[Any], str]]] = {
+            SUMMARY: (DescribeSession(*viewer), partial(self._summary, caller)),
+            GRAPH: (SearchGraph(*viewer, include_memories=False, limit=MOST_CONNECTED), knowledge_graph),
+            PREFERENCES: (
+                GatherContext(*viewer, sections=("preferences",), tokens=most, part_tokens=most),
+                lambda reply: preferences(reply.memories),
+            ),
+        }
+        if uri in pages:
+            question, text_of = pages[uri]
+            asked = await self._service.ask(question, received_at)
+            notices = one_line(" ".join(notice.message for notice in asked.notices))
+            above = f"> **{'Degraded' if asked.is_old else 'Note'}:** {notices}\n\n" if notices else ""
+            return Content(MARKDOWN, neutralised(above + text_of(asked.reply)))
+        name, arguments = "get_memory_status", dict[str, Any]()
+        if uri != STATUS:
+            name, arguments = "get_memory", {"memory_id": memory_id_in(uri), "detail": True}
+            if arguments["memory_id"] is None:
+                known = f"the resources are {', '.join(FIXED)} and {MEMORY_TEMPLATE} (id: {MEMORY_PREFIX}<ULID>)"
+                raise NotFound(f"there is no resource {shown(uri)}: {known}", field="uri")
         tool = self._tools[name]
         call = Call(name, caller, name, received_at, arguments, self._service)
         answer = await tool.answer(call, tool.decoder.decode(arguments))
+        # Memories are always marked as data, since a person may paste them anywhere.
         return Content(JSON, answer_text({"note": DATA, **answer} if tool.marks_data else answer))
-
-    async def _page(self, question: Request[R], text_of: Callable[[R], str], received_at: float) -> Content:
-        """The store's answer as Markdown, with its notices above it."""
-        asked = await self._service.ask(question, received_at)
-        notices = one_line(" ".join(notice.message for notice in asked.notices))
-        above = f"> **{'Degraded' if asked.is_old else 'Note'}:** {notices}\n\n" if notices else ""
-        return Content(MARKDOWN, neutralised(above + text_of(asked.reply)))
 
     def _summary(self, caller: Caller, story: SessionDescription) -> str:
         state = self._service.session(caller)
