@@ -304,7 +304,7 @@ def as_error(path: Path, error: Exception, advice: str | None = None) -> Remembr
     is_unclear = code & PRIMARY_CODE in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR)
     if code in NO_ROOM or (is_unclear and is_disk_full(path)):
         return disk_full(f"the disk has no room for this write ({error}): make room and try again", path)
-    if advice is not None or code & PRIMARY_CODE in DAMAGE:
+    if advice is not None or code & PRIMARY_CODE in DAMAGE or "malformed JSON" in str(error):
         return unusable(path, error, advice or REPAIR)
     logger.error("the records failed", extra={"path": str(path), "reason": str(error), "code": code})
     return InternalError(f"the records could not be read or written: {error}")
