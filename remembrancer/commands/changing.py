@@ -49,8 +49,7 @@ def due_date(text: str) -> str:
     today; `next Friday` is that of the next week)), perhaps with a local time (14:00), or a distance from today (`3d`,
     `in 2 weeks`, `next month`). An empty text or `none` clears it."""
     from remembrancer.memory.open_ends import day_named
-    from remembrancer.memory.times.calendar_spans import back
-    from remembrancer.memory.times.phrases import WEEKDAYS, counted, pattern_of
+    from remembrancer.memory.times.phrases import WEEKDAYS, back, counted, pattern_of
     from remembrancer.toolsets.memory.answers import iso
 
     today, word = datetime.now().astimezone(), text.strip().lower()

@@ -11,9 +11,8 @@ from dateutil.relativedelta import FR, SU, relativedelta
 from remembrancer.memory.decay import DAY_S
 from remembrancer.memory.lexicon import toml_file, word_lists
 from remembrancer.memory.sentences import split_sentences
-from remembrancer.memory.times.period_questions import EMPTY
 from remembrancer.memory.times.phrases import COUNTS, MONTHS, WEEKDAYS, counted
-from remembrancer.memory.times.windows import read_query, without_times
+from remembrancer.memory.times.windows import EMPTY, read_query, without_times
 
 _HEADING: Final = re.compile(
     r"\s*(?P<announced>next(?: steps?| up)?|open(?: ends?| points?| questions?| tasks?)?|still (?:open|to do)"

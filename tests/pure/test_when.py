@@ -24,8 +24,15 @@ from remembrancer.memory.open_ends import (
     last_day_asked_for,
     open_ends_in,
 )
-from remembrancer.memory.times.period_questions import _PAST, KINDS_NAMED, LONGEST, kinds_of_period
-from remembrancer.memory.times.windows import TimeWindow, nearness, time_windows
+from remembrancer.memory.times.windows import (
+    _PAST,
+    KINDS_NAMED,
+    LONGEST_OF_PERIOD,
+    TimeWindow,
+    kinds_of_period,
+    nearness,
+    time_windows,
+)
 from remembrancer.protocol.browsing import ActivityRead, MemoryChanged
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import Kind
@@ -220,11 +227,11 @@ def test_a_question_with_a_subject_a_moment_or_a_plan_asks_for_no_period(query: 
 
 
 @given(
-    st.text(max_size=LONGEST + 20)
+    st.text(max_size=LONGEST_OF_PERIOD + 20)
     | st.lists(st.sampled_from([*sorted(KINDS_NAMED), *sorted(_PAST), "hier"])).map(" ".join)
 )
 def test_no_text_breaks_it_and_a_long_one_asks_for_something(query: str) -> None:
-    assert kinds_of_period(query) is None or len(query) <= LONGEST
+    assert kinds_of_period(query) is None or len(query) <= LONGEST_OF_PERIOD
 
 
 # --- A question is read once: its words, names, times, and what it is about.

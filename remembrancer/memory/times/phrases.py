@@ -1,20 +1,26 @@
 """Finds the words in a text that name a time in the past, and the calendar span of each. Pure.
 
 A small grammar of English: `phrases.toml` has the phrases, and the conditions on which each names a time, since its
-words may also be numbers, verbs or people ("in 2022", "on Saturday"). This module has the meaning of each phrase.
+words may also be numbers, verbs or people ("in 2022", "on Saturday"). This module has the meaning of each phrase: all
+times are naive and local (callers choose the zone), weeks begin on Monday, and seasons are those of the northern
+hemisphere.
 """
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache, partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
+
+from dateutil.relativedelta import relativedelta
 
 from remembrancer.memory.lexicon import toml_file
-from remembrancer.memory.times import calendar_spans as spans
-from remembrancer.memory.times.calendar_spans import DAY, Span, Unit
 
 Match = re.Match[str]
+Unit = Literal["minute", "hour", "day", "week", "month", "year"]
+"""The units in which people count back."""
 
 _FILE: Final = toml_file("times/phrases.toml")
 MONTHS, WEEKDAYS = (tuple(_FILE["words"][name].split()) for name in ("months", "weekdays"))
@@ -22,6 +28,51 @@ COUNTS: Final[Mapping[str, float | list[float]]] = _FILE["counts"]
 """Words for numbers: a number, or a minimum and a maximum."""
 UNITS: Final[Mapping[str, tuple[float, Unit]]] = _FILE["units"]
 """Words for units: a number of another unit."""
+
+DAY: Final = timedelta(days=1)
+VAGUENESS: Final = 0.15
+"""The relative uncertainty of a count: "four weeks ago" is 28 days give or take four."""
+FADE_SHARE: Final = 0.1
+"""The distance from a span at which a time counts half, as a share of the span's width."""
+_LENGTHS: Final[Mapping[Unit, timedelta]] = {
+    "minute": timedelta(minutes=1),
+    "hour": timedelta(hours=1),
+    "day": DAY,
+    "week": 7 * DAY,
+    "month": timedelta(days=30),
+    "year": timedelta(days=365),
+}
+PARTS_OF_DAY: Final[Mapping[str, tuple[int, int]]] = {
+    "morning": (5, 12),
+    "afternoon": (12, 18),
+    "evening": (17, 24),
+    "night": (19, 28),
+}
+"""The first and last hour of each part of a day; 28 is four o'clock on the next day."""
+SEASONS: Final[Mapping[str, int]] = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}
+"""The month in which each season begins; it has three."""
+_MONTHS_OF: Final[Mapping[str, int]] = {"month": 1, "quarter": 3, "year": 12}
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The time from `start` until before `end`; `slack` is the minimum distance outside at which a time counts half."""
+
+    start: datetime
+    end: datetime
+    slack: timedelta = DAY
+
+    @property
+    def fade(self) -> timedelta:
+        """The distance outside the span at which a time counts half."""
+        return max(self.slack, FADE_SHARE * (self.end - self.start))
+
+
+def back(now: datetime, count: float, unit: Unit) -> datetime:
+    """The time `count` units earlier: by the calendar for whole months and years, else by their length."""
+    if count == int(count) and unit in ("month", "year"):
+        return now - relativedelta(months=int(count) * _MONTHS_OF[unit])
+    return now - count * _LENGTHS[unit]
 
 
 def counted(match: Match) -> tuple[float, float | None, Unit]:
@@ -32,40 +83,91 @@ def counted(match: Match) -> tuple[float, float | None, Unit]:
     return (count[0] * times, count[1] * times, unit) if isinstance(count, list) else (count * times, None, unit)
 
 
+def _midnight(of: datetime) -> datetime:
+    return of.replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def _day(of: datetime, part: str | None = None) -> Span:
+    """A day, or its morning, afternoon, evening or night."""
+    begins, ends = PARTS_OF_DAY[part.lower()] if part else (0, 24)
+    start, slack = _midnight(of), timedelta(hours=6) if part else DAY
+    return Span(start + timedelta(hours=begins), start + timedelta(hours=ends), slack)
+
+
+def _months(start: datetime, count: int = 1) -> Span:
+    return Span(start, start + relativedelta(months=count))
+
+
+def _period(of: datetime, unit: str, back: int = 0) -> Span:
+    """The week, month, quarter or year that contains that day, or `back` of them earlier."""
+    start = _midnight(of)
+    if unit == "week":
+        start -= timedelta(days=of.weekday() + 7 * back)
+        return Span(start, start + 7 * DAY)
+    months = _MONTHS_OF[unit]
+    return _months(start.replace(day=1) - relativedelta(months=(of.month - 1) % months + months * back), months)
+
+
+def _weekend(of: datetime, back: int) -> Span:
+    """The latest weekend that has begun by that day, or `back` weekends earlier."""
+    start = _midnight(of) - timedelta(days=(of.weekday() - 5) % 7 + 7 * back)
+    return Span(start, start + 2 * DAY)
+
+
+def _around(now: datetime, least: float, most: float | None, unit: Unit) -> Span:
+    """A time so many units ago: a span of one unit around it (for years, of one month), or between both counts."""
+    half = (least if 0.0 < least < 1.0 else 1.0) * _LENGTHS["month" if unit == "year" else unit] / 2
+    slack = max(half, VAGUENESS * least * _LENGTHS[unit])
+    if unit == "day" and most is None:
+        start = _midnight(now - least * DAY)
+        return Span(start, start + DAY, max(DAY, slack))
+    earliest = back(now, least if most is None else most, unit) - half
+    return Span(earliest, min(back(now, least, unit) + half, now), slack)
+
+
 def _ago(match: Match, now: datetime) -> Span:
     least, most, unit = counted(match)
     if match["unit"].lower() == "weekend" and least >= 1:
-        return spans.weekend(now - DAY, int(least) - 1)
-    return spans.ago(now, least, unit, most)
+        return _weekend(now - DAY, int(least) - 1)
+    return _around(now, least, most, unit)
 
 
 def _rolling(match: Match, now: datetime) -> Span:
+    """The last units up to now; with days and longer units, from the beginning of a day."""
     least, most, unit = counted(match)
-    return spans.rolling(now, most or least, unit)
+    start = back(now, most or least, unit)
+    return Span(start if unit in ("minute", "hour") else _midnight(start), now, min(DAY, _LENGTHS[unit]))
 
 
 def _near_day(match: Match, now: datetime) -> Span:
     words = match[0].lower()
     if "other" in words:
-        return spans.ago(now, 2, "day", 6)
+        return _around(now, 2, 6, "day")
     of = now - DAY * (2 if "before" in words else words.startswith(("yesterday", "last")))
-    return spans.part_of_day(of, match["of_day"] or ("night" if "night" in words else None))
+    return _day(of, match["of_day"] or ("night" if "night" in words else None))
 
 
-def _weekend(match: Match, now: datetime) -> Span:
+def _named_weekend(match: Match, now: datetime) -> Span:
     is_last = (match["which"] or "this").lower() != "this"  # on a Sunday, the previous one
-    return spans.weekend(now, is_last and now.weekday() >= WEEKDAYS.index("saturday"))
+    return _weekend(now, is_last and now.weekday() >= WEEKDAYS.index("saturday"))
 
 
 def _weekday(match: Match, now: datetime) -> Span:
     """The latest such weekday before today, since today's would be called "today"."""
     index = [name[:3] for name in WEEKDAYS].index(match["weekday"].lower()[:3])
-    return spans.part_of_day(now - DAY * ((now.weekday() - index - 1) % 7 + 1), match["of_day"])
+    return _day(now - DAY * ((now.weekday() - index - 1) % 7 + 1), match["of_day"])
 
 
 def _in_year(match: Match, now: datetime, span_of: Callable[[int], Span]) -> Span:
-    """A yearly span in the year of a match; without one, the latest that has begun."""
-    return span_of(int(match["year"])) if match["year"] else spans.latest(span_of, now)
+    """A yearly span in the year of a match; without one, the latest that has begun. Raises ValueError if no year has
+    it."""
+    if match["year"]:
+        return span_of(int(match["year"]))
+    for year in range(now.year, now.year - 9, -1):  # 29 February is at most eight years away
+        with suppress(ValueError):
+            if (span := span_of(year)).start <= now:
+                return span
+    raise ValueError("no year has such a day")
 
 
 def _month_number(match: Match) -> int:
@@ -76,28 +178,28 @@ def _month_number(match: Match) -> int:
 def _month(match: Match, now: datetime) -> Span:
     number = _month_number(match)
     if (match["which"] or "").lower() == "last":
-        now = spans.period(now, "month").start - timedelta(microseconds=1)
-    return _in_year(match, now, lambda year: spans.period(datetime(year, number, 1), "month"))
+        now = _midnight(now).replace(day=1) - timedelta(microseconds=1)
+    return _in_year(match, now, lambda year: _months(datetime(year, number, 1)))
 
 
 def _date(match: Match, now: datetime) -> Span:
     month, number = _month_number(match), int(match["day"])
-    return _in_year(match, now, lambda year: spans.day(datetime(year, month, number)))
+    return _in_year(match, now, lambda year: _day(datetime(year, month, number)))
 
 
 def _days(match: Match, now: datetime) -> Span:
     first = _date(match, now)
-    last = spans.day(datetime(first.start.year, _month_number(match), int(match["last_day"])))
+    last = _day(first.start.replace(day=int(match["last_day"])))
     if last.start < first.start:
         raise ValueError("a range that ends before it begins")
     return Span(first.start, last.end)
 
 
 def _season(match: Match, now: datetime) -> Span:
-    name = match["season"].lower()
-    season = _in_year(match, now, lambda year: spans.season(year, name))
+    begins = SEASONS[match["season"].lower()]
+    season = _in_year(match, now, lambda year: _months(datetime(year, begins, 1), 3))
     if (match["which"] or "").lower() == "last" and not match["year"] and now < season.end:
-        return spans.season(season.start.year - 1, name)
+        return _months(season.start - relativedelta(years=1), 3)
     return season
 
 
@@ -105,9 +207,9 @@ _RESOLVERS: Final[Mapping[str, Callable[[Match, datetime], Span]]] = {
     "ago": _ago,
     "rolling": _rolling,
     "near_day": _near_day,
-    "month_of_last_year": lambda match, now: spans.period(datetime(now.year - 1, _month_number(match), 1), "month"),
-    "period": lambda match, now: spans.period(now, match["period"].lower(), match["which"].lower() == "last"),
-    "weekend": _weekend,
+    "month_of_last_year": lambda match, now: _months(datetime(now.year - 1, _month_number(match), 1)),
+    "period": lambda match, now: _period(now, match["period"].lower(), match["which"].lower() == "last"),
+    "weekend": _named_weekend,
     "weekday": _weekday,
     "days": _days,
     "date": _date,
@@ -115,7 +217,7 @@ _RESOLVERS: Final[Mapping[str, Callable[[Match, datetime], Span]]] = {
     # The last month, and with less certainty the time before it.
     "recently": lambda _, now: Span(now - 30 * DAY, now, 30 * DAY),
     "season": _season,
-    "year": lambda match, _: spans.period(datetime(int(match["year"]), 1, 1), "year"),
+    "year": lambda match, _: _months(datetime(int(match["year"]), 1, 1), 12),
 }
 """The spans that phrases name at the local time of a query, by the names of their rules. They may raise ValueError or
 OverflowError."""

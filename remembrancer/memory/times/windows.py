@@ -1,6 +1,9 @@
-"""The times that a query names, and how near a memory is to them. Pure: callers pass in clock and zone.
+"""The times that a query names, how near a memory is to them, and queries for everything in a period. Pure: callers
+pass in clock and zone.
 
-A query that names no time, or asks for one ("how many weeks ago did I …"), has no windows.
+A query that names no time, or asks for one ("how many weeks ago did I …"), has no windows. The memories of a period
+share no words with a query such as "summarise this week", and are not near it in meaning: only the time matters, and
+perhaps a kind.
 """
 
 import math
@@ -9,11 +12,12 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
-from typing import Final
+from typing import Final, cast
 
-from remembrancer.memory.times.calendar_spans import Span
+from remembrancer.memory.lexicon import word_lists
 from remembrancer.memory.times.languages import in_english
-from remembrancer.memory.times.phrases import LOOK_BACK, Phrase, pattern_of, phrases
+from remembrancer.memory.times.phrases import COUNTS, LOOK_BACK, UNITS, Phrase, Span, pattern_of, phrases
+from remembrancer.protocol.kinds import Kind
 
 MAX_CHARACTERS: Final = 1000
 """The number of characters of a query that are read: a longer text is a document."""
@@ -38,6 +42,17 @@ _AHEAD = re.compile(
 )
 _PRESENT = pattern_of(r"(?:today|tonight|this (?!past |<any_month>|.*\d))")
 """Words of queries about the future, and phrases that are then not times of memories: "today", "this weekend"."""
+
+LONGEST_OF_PERIOD: Final = 200
+"""In characters. A longer query asks for something specific."""
+KINDS_NAMED: Final = {word: cast(Kind, kind) for kind, words in word_lists("kinds").items() for word in words}
+"""The words that name a kind. "Event" is not a kind, and an outage is stored with its fix."""
+_PAST: Final = word_lists("period_questions")["past"]
+"""Words that ask about the past, or for a summary."""
+EMPTY: Final = word_lists("period_questions")["empty"] | COUNTS.keys() | UNITS.keys() | {f"{unit}s" for unit in UNITS}
+"""Words that say nothing about the subject of a question, in four languages."""
+_AND_WHY: Final = re.compile(r",?\s+(?:and|und|et|y)\s+(?:why|warum|wieso|pourquoi|por qué)\W*$", re.IGNORECASE)
+_WORD: Final = re.compile(r"[^\W_]+[+#]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +94,37 @@ def without_times(query: str) -> str:
     return text
 
 
+def kinds_of_period(query: str) -> frozenset[Kind] | None:
+    """The kinds that a query for everything in a period names, none if it asks for all; None for any other query.
+
+    Memories of these kinds come first; other kinds are not left out, since a breakage on Monday may have been stored as
+    a fact.
+
+    "What did we decide this week?" asks for its decisions, "qué pasó ayer" for all of yesterday. A query with any
+    further word is about that word: "what did we decide about Kafka this week?" asks about Kafka, "who called
+    yesterday?" about a person, "what do I do this week?" about a plan, and "when did we deploy?" names no time. Only
+    call it for a query with windows: `time_windows` says which period is meant. Pure; never raises.
+    """
+    if len(query) > LONGEST_OF_PERIOD:
+        return None
+    rest = without_times(query)
+    if rest == read_query(query):
+        return None
+    written = _WORD.findall(_AND_WHY.sub("", rest))
+    words = [word.casefold() for word in written]
+    if any(word not in KINDS_NAMED and word not in _PAST and word not in EMPTY for word in words):
+        return None
+    if any(_may_be_a_name(word) for word in written[1:]):
+        return None
+    kinds = frozenset(KINDS_NAMED[word] for word in words if word in KINDS_NAMED)
+    return kinds if kinds or not _PAST.isdisjoint(words) or not words else None
+
+
+def _may_be_a_name(word: str) -> bool:
+    """True if a word is capitalized unnecessarily: "Go" is a language, "Entscheidungen" is a noun."""
+    return word != "I" and not word.islower() and word.casefold() in EMPTY and word.isalpha()
+
+
 def nearness(happened_at: float, windows: Iterable[TimeWindow]) -> float:
     """1 within a window, falling smoothly with the distance to the nearest one: 1/2 at `fade_s`.
 
@@ -116,7 +162,8 @@ def _spans(text: str, named: Sequence[Phrase], now: datetime) -> Iterable[Span]:
             elif not first.weak:
                 span = first.resolve(now)
                 if span.start <= now:
-                    yield _related(span, before, now)
+                    relation = _RELATION.search(before)
+                    yield _RELATIONS[relation["word"].lower()](span, now) if relation else span
         except (ValueError, OverflowError):  # 31 June, or a time before the calendar
             continue
 
@@ -130,12 +177,6 @@ def _between(first: Phrase, second: Phrase, now: datetime) -> Span:
     if not start.start <= last.start <= now:
         raise ValueError("a range that ends before it begins")
     return Span(start.start, last.end, max(start.slack, last.slack))
-
-
-def _related(span: Span, before: str, now: datetime) -> Span:
-    """The span that "since", "before" … make of a span."""
-    relation = _RELATION.search(before)
-    return _RELATIONS[relation["word"].lower()](span, now) if relation else span
 
 
 def _window(span: Span, zone: tzinfo | None) -> TimeWindow | None:

@@ -13,9 +13,8 @@ from remembrancer.memory.features import QueryProperties
 from remembrancer.memory.ranking import asks_about_user, is_message
 from remembrancer.memory.stop_words import ENGLISH, language_of, stop_words_of
 from remembrancer.memory.subword_tokens import bare, joined_names, name_parts, pairs_of, runs_of, words_of
-from remembrancer.memory.times.period_questions import kinds_of_period
 from remembrancer.memory.times.phrases import WEEKDAYS
-from remembrancer.memory.times.windows import TimeWindow, read_query, time_windows
+from remembrancer.memory.times.windows import TimeWindow, kinds_of_period, read_query, time_windows
 from remembrancer.protocol.kinds import Kind
 from remembrancer.protocol.reads import Recall
 
