@@ -399,6 +399,22 @@ def test_a_zeroed_page_of_an_index_of_code_is_damage_wherever_it_is(tmp_path: Pa
     assert errors > (len(whole) - empty) // 4096 // 2
 
 
+def test_what_defines_a_name_is_found_first_a_test_last_unless_asked_for_and_a_change_at_once(
+    code_index: CodeOfTree, tree: Tree
+) -> None:
+    def found(question: str) -> list[str]:
+        return [each.file_path for each in code_index.store.search(question, 9)]
+
+    assert found("ConnectionPool") == ["pool.py", "use.py", "tests/test_pool.py"]
+    assert found("what acquires a connection") == ["pool.py", "use.py", "tests/test_pool.py"]
+    assert found("the test of acquire")[0] == "tests/test_pool.py"
+    assert found("json reader of numbers") == ["parse/json_reader.ts"]
+    Path(tree.root, "use.py").write_text("def drain():\n    return 1\n")
+    Path(tree.root, "drains.py").write_text("from use import drain\n\nFULL = drain()\nEMPTY = drain()\n")
+    code_index.take("use.py", "drains.py")
+    assert found("drain") == ["use.py", "drains.py"]
+
+
 def answers(code_index: CodeOfTree) -> list[list[CodeChunk]]:
     questions = ("connection pool", "ConnectionPool", "drain_7", "acquire")
     return [code_index.store.search(question, 100) for question in questions]
