@@ -10,7 +10,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from itertools import pairwise, takewhile
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from remembrancer.memory.tokens import estimate_tokens, truncate
@@ -43,21 +43,6 @@ class Chunk(NamedTuple):
     text: str
 
 
-def chunks_of(
-    text: str, tokens: int = 400, overlap: int = 80, *, at_blocks: bool = True, blocks: Sequence[Block] | None = None
-) -> list[Chunk]:
-    """The chunks of a text in order, each estimated at no more than `tokens`; together they have all non-blank lines.
-
-    A chunk that continues where the previous one was cut begins with up to `overlap` tokens of it: whole lines, or else
-    sentences, or else words. There is no overlap if the chunk begins with a heading, or if its first block would not
-    fit. Without `at_blocks`, headings and blocks are treated as ordinary lines. `blocks` are given for a text that is
-    not Markdown. `tokens` is at least `LEAST_CHUNK_TOKENS`, and `overlap` at most half of it (as of the settings).
-    """
-    if blocks is None:
-        blocks = _blocks_of(text, line_starts(text)) if at_blocks else ()
-    return list(_Cutter(text, tokens, overlap, blocks).chunks())
-
-
 class Block(NamedTuple):
     """Lines `first` to `end` (from 0, exclusive), and the headings above them: `Setup > Linux`. A heading has a level
     from 1 to 6, and is the last in its path."""
@@ -68,11 +53,6 @@ class Block(NamedTuple):
     path: str = ""
 
 
-def headings_of(text: str) -> list[Block]:
-    """The headings of a text in order, except those in lists, quotations and code."""
-    return [block for block in _blocks_of(text, line_starts(text)) if block.level]
-
-
 def line_starts(text: str) -> list[int]:
     """The start of each line of a text, and the start that a line after the end would have. A line ends at CR, LF or
     both."""
@@ -80,113 +60,112 @@ def line_starts(text: str) -> list[int]:
     return starts if starts[-1] == len(text) and text else [*starts, len(text)]
 
 
-class _Piece(NamedTuple):
-    """Characters `start` to `end`, which are not cut further, and their tokens. `heading` is as in a chunk."""
-
-    start: int
-    end: int
-    tokens: int
-    opens_section: bool = False
-    heading: str = ""
+def headings_of(text: str) -> list[Block]:
+    """The headings of a text in order, except those in lists, quotations and code."""
+    return [block for block in _blocks_of(text, line_starts(text)) if block.level]
 
 
-class _Cutter:
-    def __init__(self, text: str, tokens: int, overlap: int, blocks: Sequence[Block]) -> None:
-        self._text = text
-        self._blocks = blocks
-        self._limit = tokens
-        self._overlap = overlap
-        self._starts = line_starts(text)
-        lines = [text[start:end] for start, end in pairwise(self._starts)]
-        self._blank = [not line or line.isspace() for line in lines]
-        self._tokens_before = [0]
-        for line in lines:
-            self._tokens_before.append(self._tokens_before[-1] + estimate_tokens(line))
+def chunks_of(
+    text: str, tokens: int = 400, overlap: int = 80, *, at_blocks: bool = True, blocks: Sequence[Block] | None = None
+) -> list[Chunk]:
+    """The chunks of a text in order, each estimated at no more than `tokens`; together they have all non-blank lines.
 
-    def chunks(self) -> Iterator[Chunk]:
-        """Joins pieces as long as they fit."""
-        start = end = spent = 0
-        heading = ""
-        for piece in self._pieces():
-            between = estimate_tokens(self._text[end : piece.start]) if spent else 0
-            fits = spent + between + piece.tokens <= self._limit
-            if spent and (not fits or (piece.opens_section and spent >= self._limit * SECTION_SHARE)):
-                yield self._chunk(start, end, heading)
-                start = piece.start if piece.opens_section else self._step_back(start, piece)
-                spent = estimate_tokens(self._text[start : piece.start]) + piece.tokens
-                heading = piece.heading
+    A chunk that continues where the previous one was cut begins with up to `overlap` tokens of it: whole lines, or else
+    sentences, or else words. There is no overlap if the chunk begins with a heading, or if its first block would not
+    fit. Without `at_blocks`, headings and blocks are treated as ordinary lines. `blocks` are given for a text that is
+    not Markdown. `tokens` is at least `LEAST_CHUNK_TOKENS`, and `overlap` at most half of it (as of the settings).
+    """
+    starts = line_starts(text)
+    if blocks is None:
+        blocks = _blocks_of(text, starts) if at_blocks else ()
+    cutter = _Cutter(text, starts, tokens, overlap)
+    chunks: list[Chunk] = []
+    begin = end = spent = 0
+    heading = ""
+
+    def close() -> None:
+        last = bisect_right(starts, max(begin, end - 1))
+        chunks.append(Chunk(bisect_right(starts, begin), last, heading, text[begin:end]))
+
+    for block in _filled(blocks, len(starts) - 1):
+        for start, stop, size in cutter.pieces(block.first, block.end):
+            between = estimate_tokens(text[end:start]) if spent else 0
+            is_full = spent + between + size > tokens or (block.level > 0 and spent >= tokens * SECTION_SHARE)
+            if spent and is_full:
+                close()
+                begin = start if block.level else cutter.overlap_before(start, size, begin)
+                spent, heading = estimate_tokens(text[begin:start]) + size, block.path
+            elif spent:
+                spent += between + size
             else:
-                if not spent:
-                    start, heading = piece.start, piece.heading
-                spent += between + piece.tokens
-            end = piece.end
-        if spent:
-            yield self._chunk(start, end, heading)
+                begin, spent, heading = start, size, block.path
+            end = stop
+    if spent:
+        close()
+    return chunks
 
-    def _chunk(self, start: int, end: int, heading: str) -> Chunk:
-        last = max(start, end - 1)
-        return Chunk(
-            bisect_right(self._starts, start), bisect_right(self._starts, last), heading, self._text[start:end]
-        )
 
-    def _pieces(self) -> Iterator[_Piece]:
-        """The pieces to pack."""
-        for block in _filled(self._blocks, 0, len(self._blank)):
-            for piece in self._cut(block):
-                yield piece._replace(opens_section=block.level > 0, heading=block.path)
+class _Cutter(NamedTuple):
+    """Cuts a text into pieces that fit into a chunk. `starts` are its `line_starts`."""
 
-    def _cut(self, block: Block) -> Iterator[_Piece]:
-        """A block in pieces that fit: the whole block, or its lines, or parts of a line."""
-        first, end = block.first, block.end
-        while first < end and self._blank[first]:
+    text: str
+    starts: Sequence[int]
+    tokens: int
+    overlap: int
+
+    def pieces(self, first: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """The lines from `first` to `end` in pieces that fit: all of them, or each line, or parts of a line. Each is
+        the range of its characters, with its tokens."""
+        while first < end and not self._line(first).strip():
             first += 1
-        while first < end and self._blank[end - 1]:
+        while first < end and not self._line(end - 1).strip():
             end -= 1
-        if first == end:
+        sizes = [estimate_tokens(self._line(line)) for line in range(first, end)]
+        if sizes and sum(sizes) <= self.tokens:
+            yield (*self._trimmed(self.starts[first], self.starts[end]), sum(sizes))
             return
-        tokens = self._tokens_before[end] - self._tokens_before[first]
-        if tokens <= self._limit:
-            yield _Piece(*self._trimmed(self._starts[first], self._starts[end]), tokens)
-        elif end - first > 1:
-            for line in range(first, end):
-                yield from self._cut(Block(line, line + 1))
-        else:
-            yield from self._cut_line(*self._trimmed(self._starts[first], self._starts[end]))
+        for line, size in enumerate(sizes, first):
+            start, stop = self._trimmed(self.starts[line], self.starts[line + 1])
+            if size > self.tokens:
+                yield from self._parts(start, stop)
+            elif start < stop:
+                yield start, stop, size
 
-    def _cut_line(self, start: int, end: int) -> Iterator[_Piece]:
+    def _line(self, number: int) -> str:
+        return self.text[self.starts[number] : self.starts[number + 1]]
+
+    def _parts(self, start: int, end: int) -> Iterator[tuple[int, int, int]]:
         """Parts of a line, with room for the overlap. They end after sentences, or else between words."""
-        room = self._limit - self._overlap
+        room = self.tokens - self.overlap
         while start < end:
-            window = self._text[start : min(end, start + _CHARACTERS * room)]
+            window = self.text[start : min(end, start + _CHARACTERS * room)]
             part = truncate(window, room) or window[: room // 2]  # a letter with more accents than fit into a chunk
             if start + len(part) < end:
                 sentences = [match.end() for match in _SENTENCE.finditer(part, len(part) // 2)]
                 part = part[: sentences[-1]] if sentences else part
             begin, stop = self._trimmed(start, start + len(part))
             if begin < stop:
-                yield _Piece(begin, stop, estimate_tokens(self._text[begin:stop]))
+                yield begin, stop, estimate_tokens(self.text[begin:stop])
             start += len(part)
 
-    def _step_back(self, before: int, piece: _Piece) -> int:
-        """The start of the chunk with `piece`, moved back for the overlap with the chunk that began at `before`."""
-        room = min(self._overlap, self._limit - piece.tokens)
-        low = max(before + 1, piece.start - _CHARACTERS * self._overlap)
-        window = self._text[low : piece.start]
-        lines = self._starts[bisect_left(self._starts, low) : bisect_left(self._starts, piece.start)]
-        for places in (
-            lines,
-            [low + match.end() for match in _SENTENCE.finditer(window)],
-            [low + match.end() for match in _WORD.finditer(window)],
-        ):
-            fitting = bisect_left(places, True, key=lambda at: estimate_tokens(self._text[at : piece.start]) <= room)
+    def overlap_before(self, start: int, size: int, before: int) -> int:
+        """The beginning of a chunk whose first piece is at `start` and has `size` tokens, moved back for the overlap
+        with the chunk that began at `before`."""
+        room = min(self.overlap, self.tokens - size)
+        low = max(before + 1, start - _CHARACTERS * self.overlap)
+        window = self.text[low:start]
+        lines = self.starts[bisect_left(self.starts, low) : bisect_left(self.starts, start)]
+        ends = ([low + match.end() for match in pattern.finditer(window)] for pattern in (_SENTENCE, _WORD))
+        for places in (lines, *ends):
+            fitting = bisect_left(places, True, key=lambda at: estimate_tokens(self.text[at:start]) <= room)
             for place in places[fitting:]:
-                if self._text[place : piece.start].strip():
-                    return self._trimmed(place, piece.start)[0]
-        return piece.start
+                if self.text[place:start].strip():
+                    return self._trimmed(place, start)[0]
+        return start
 
     def _trimmed(self, start: int, end: int) -> tuple[int, int]:
         """The range without line breaks at its ends and blanks at its end. Indentation is significant, so it stays."""
-        content = self._text[start:end]
+        content = self.text[start:end]
         stop = start + len(content.rstrip())
         return min(stop, end - len(content.lstrip("\r\n"))), stop
 
@@ -232,16 +211,12 @@ def _blocks_of(text: str, starts: Sequence[int]) -> list[Block]:
     return blocks
 
 
-def _filled(blocks: Iterable[Block], first: int, end: int) -> Sequence[Block]:
-    """Blocks that cover all lines from `first` to `end`: the gaps between the given ones are filled."""
-    filled: list[Block] = []
-    path = ""
-    for block in blocks:
+def _filled(blocks: Iterable[Block], end: int) -> Iterator[Block]:
+    """Blocks that cover the lines up to `end`: the gaps between the given ones are filled."""
+    first, path = 0, ""
+    for block in (*blocks, Block(end, end)):
         if block.first > first:
-            filled.append(Block(first, block.first, 0, path))
+            yield Block(first, block.first, 0, path)
         if block.end > first:
-            filled.append(block._replace(first=max(first, block.first)))
+            yield block._replace(first=max(first, block.first))
             first, path = block.end, block.path
-    if first < end:
-        filled.append(Block(first, end, 0, path))
-    return filled
