@@ -165,6 +165,7 @@ def test_nearness_is_one_within_and_falls_with_the_distance_the_vaguer_the_longe
     days = [windows(f"{count} days ago")[0].fade_s / DAY_S for count in (2, 10, 28)]
     assert days == pytest.approx([1.0, 1.5, 4.2])
     assert windows("four weeks ago")[0].fade_s / DAY_S == pytest.approx(4.2)
+    assert windows("an hour ago")[0].fade_s == DAY_S / 48 < windows("yesterday evening")[0].fade_s == DAY_S / 4
     (window,) = windows("in March")
     assert window.fade_s == pytest.approx(3.1 * DAY_S)
     assert nearness(window.end + 4 * DAY_S, [window]) < 0.5
