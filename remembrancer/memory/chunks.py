@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -77,7 +77,7 @@ def chunks_of(
     """
     starts = line_starts(text)
     if blocks is None:
-        blocks = _blocks_of(text, starts) if at_blocks else ()
+        blocks = _blocks_of(text, starts) if at_blocks else [Block(0, len(starts) - 1)]
     cutter = _Cutter(text, starts, tokens, overlap)
     chunks: list[Chunk] = []
     begin = end = spent = 0
@@ -87,7 +87,7 @@ def chunks_of(
         last = bisect_right(starts, max(begin, end - 1))
         chunks.append(Chunk(bisect_right(starts, begin), last, heading, text[begin:end]))
 
-    for block in _filled(blocks, len(starts) - 1):
+    for block in blocks:
         for start, stop, size in cutter.pieces(block.first, block.end):
             between = estimate_tokens(text[end:start]) if spent else 0
             is_full = spent + between + size > tokens or (block.level > 0 and spent >= tokens * SECTION_SHARE)
@@ -209,14 +209,3 @@ def _blocks_of(text: str, starts: Sequence[int]) -> list[Block]:
             path = [*(each for each in path if each[0] < level), (level, title)]
         blocks.append(Block(lines[0] + first, lines[1] + first, level, " > ".join(name for _, name in path)))
     return blocks
-
-
-def _filled(blocks: Iterable[Block], end: int) -> Iterator[Block]:
-    """Blocks that cover the lines up to `end`: the gaps between the given ones are filled."""
-    first, path = 0, ""
-    for block in (*blocks, Block(end, end)):
-        if block.first > first:
-            yield Block(first, block.first, 0, path)
-        if block.end > first:
-            yield block._replace(first=max(first, block.first))
-            first, path = block.end, block.path

@@ -43,6 +43,13 @@ def _lines(text: str) -> list[str]:
     return [text[start:end] for start, end in pairwise(starts)]
 
 
+def test_a_chunk_is_filled_to_its_last_token_and_a_line_that_is_longer_is_cut() -> None:
+    line = " ".join(["lamp"] * 32)
+    assert [len(chunks_of(f"{line}\n\n{line}", size, 0)) for size in (65, 66)] == [2, 1], "with three line breaks"
+    chunks = chunks_of(f"lamp\n{line}\nlamp", 20, 0)
+    assert [estimate_tokens(chunk.text) for chunk in chunks] == [1, 20, 14]
+
+
 def test_lines_end_at_cr_lf_or_both() -> None:
     assert _lines("a\nb\r\nc\rd") == ["a\n", "b\r\n", "c\r", "d"]
     assert _lines("a\n") == ["a\n"]
