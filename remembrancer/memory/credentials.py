@@ -10,9 +10,9 @@ import binascii
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from importlib.resources import files
 from typing import Any, Final, NamedTuple
 
@@ -50,137 +50,112 @@ class Credential(NamedTuple):
     end: int
 
 
+_OPTIONS: Final = re2.Options()
+_OPTIONS.log_errors = False
+Check = Callable[[Any], bool]
+"""True if the value in a match of a rule may be a secret."""
+
+
 @dataclass(eq=False)
 class Rule:
-    """A pattern from `credential_rules.txt`. `allowed` are its exceptions."""
+    """A pattern from `credential_rules.txt`. One of its checks has to hold for the value; without any, the secret must
+    have this entropy, and be no exception."""
 
     name: str
-    keywords: tuple[str, ...]
     regex: str
     entropy: float
-    checks: list[str]
-    allowed: list[str]
-
-    @cached_property
-    def pattern(self) -> Any:
-        """Compiled on first use: most texts have the keywords of few rules."""
-        return re2.compile(self.regex, _OPTIONS)
-
-    @cached_property
-    def exceptions(self) -> Any:
-        """The exceptions of a rule as one pattern."""
-        return re2.compile("|".join(f"(?:{each})" for each in self.allowed), _OPTIONS) if self.allowed else None
+    checks: list[Check]
+    exceptions: list[str]
 
     def find(self, text: str) -> Iterator[Credential]:
         """The matches of this rule in a text without lone surrogates."""
-        for match in self.pattern.finditer(text):
+        for match in _compiled(self.regex).finditer(text):
             group = match.re.groupindex["value"] if self.checks else _secret_group(match)
-            checks = (_rule_file().checks[each] for each in self.checks)
-            if any(check(match) for check in checks) if self.checks else self._is_secret(match.group(group)):
+            if any(check(match) for check in self.checks) if self.checks else self._is_secret(match.group(group)):
                 yield Credential(self.name, *match.span(group))
 
     def _is_secret(self, secret: str) -> bool:
-        return not (
-            (self.entropy and _entropy(secret) < self.entropy)
-            or (self.exceptions and self.exceptions.search(secret))
-            or _has(secret, "placeholder")
-            or _rule_file().never.search(secret)
-        )
+        never = "|".join(f"(?:{each})" for each in (*self.exceptions, *_rules().never))
+        is_random = not self.entropy or _entropy(secret) >= self.entropy
+        return is_random and not (_rules().placeholder.search(secret) or _compiled(never).search(secret))
 
 
-_OPTIONS: Final = re2.Options()
-_OPTIONS.log_errors = False
-
-
-@dataclass(frozen=True)
-class Check:
-    """A check of `credential_rules.txt`. `shapes` names the groups that must, or must not, contain a shape."""
-
-    trimmed: re.Pattern[str]
-    least_different: int
-    least_entropy: float
-    shapes: Sequence[tuple[str, str, bool]]
-
-    def __call__(self, match: Any) -> bool:
-        """True if the value in a match of a rule may be a secret."""
-        value = self.trimmed.sub("", match.group("value"))
-        start, end = match.span(match.re.groupindex.get("label", 0))
-        text = match.string
-        texts = {
-            **match.groupdict(),
-            "": value,
-            "before": text[max(0, start - 1) : start],
-            "after": text[end : end + 20],
-        }
-        is_varied = len(set(value)) >= self.least_different and _entropy(value) >= self.least_entropy
-        return is_varied and all(_has(texts[group], shape) == wanted for group, shape, wanted in self.shapes)
+@cache
+def _compiled(regex: str) -> Any:
+    """A pattern of RE2, compiled on first use: most texts have the keywords of few rules."""
+    return re2.compile(regex, _OPTIONS)
 
 
 class RuleFile(NamedTuple):
-    """The rules in `credential_rules.txt`, a pattern for values that are never secret, whichever rule matches, and the
-    checks with the shapes that they look for."""
+    """The rules in `credential_rules.txt`."""
 
     always: list[Rule]
     """The rules that apply to every text."""
     keyed: list[list[Rule]]
     """The rules for each keyword; `keywords_in` finds the places of the keywords in a text."""
     keywords_in: Callable[[str], list[int]]
-    never: Any
-    shapes: dict[str, re.Pattern[str]]
-    checks: dict[str, Callable[[Any], bool]]
+    placeholder: re.Pattern[str]
+    never: list[str]
+    """Patterns of values that are never secret, whichever rule matches."""
 
 
 @cache
-def _rule_file() -> RuleFile:
-    rules: list[Rule] = []
-    shapes: dict[str, list[str]] = {}
-    checks: dict[str, Callable[[Any], bool]] = {"login_in_base64": _is_login_in_base64}
+def _rules() -> RuleFile:
+    keyed: dict[str, list[Rule]] = {}
+    shapes: dict[str, str] = {}
+    checks: dict[str, Check] = {"login_in_base64": _is_login_in_base64}
     parts: dict[str, str] = {}
     never: list[str] = []
+    exceptions: list[str] = []
     for line in files(__package__).joinpath("credential_rules.txt").read_text("utf-8").splitlines():
         for name, regex in parts.items():
             line = line.replace(f"{{{name}}}", regex)
         mark, _, rest = line.partition(" ")
+        name, _, value = rest.partition(" | ")
         match mark:
             case "#":
                 continue
             case "=":
-                name, _, parts[name] = rest.partition(" | ")
+                parts[name] = value
             case "!":
-                never.append(f"(?:{rest})")
+                never.append(rest)
             case "?":
-                name, _, regex = rest.partition(" | ")
-                shapes.setdefault(name, []).append(regex)
+                shapes[name] = f"{shapes[name]}|{value}" if name in shapes else value
             case "@":
-                name, trimmed, different, entropy, wanted = rest.split(" | ")
-                conditions = [(*each.lstrip("!").rpartition(".")[::2], each[0] != "!") for each in wanted.split(", ")]
-                pattern = re.compile("(?!)" if trimmed == "-" else trimmed)
-                checks[name] = Check(pattern, int(different), float(entropy), conditions)
+                checks[name] = _check_of(shapes, *value.split(" | "))
             case "~":
-                rules[-1].allowed.append(rest)
+                exceptions.append(rest)
             case _:
                 name, keywords, check, regex = line.split(" | ", 3)
-                words = () if keywords == "-" else tuple(keywords.split(","))
-                least, names = (float(check), []) if check[0].isdigit() else (0.0, check.strip("-").split("/"))
-                rules.append(Rule(name, words, regex, least, [each for each in names if each], []))
-    rules = list({rule.regex: rule for rule in rules}.values())
-    by_keyword: dict[str, list[Rule]] = {}
-    for rule in rules:
-        for keyword in rule.keywords:
-            by_keyword.setdefault(keyword, []).append(rule)
-    return RuleFile(
-        [rule for rule in rules if not rule.keywords],
-        list(by_keyword.values()),
-        finder_of(map(re2.escape, by_keyword)),
-        re2.compile("|".join(never), _OPTIONS),
-        {name: re.compile("|".join(regexes)) for name, regexes in shapes.items()},
-        checks,
-    )
+                least = float(check) if check[0].isdigit() else 0.0
+                named = [] if least or check == "-" else [checks[each] for each in check.split("/")]
+                exceptions = []
+                rule = Rule(name, regex, least, named, exceptions)
+                for keyword in keywords.split(","):
+                    keyed.setdefault(keyword, []).append(rule)
+    always = keyed.pop("-", [])
+    find = finder_of(map(re2.escape, keyed))
+    return RuleFile(always, list(keyed.values()), find, re.compile(shapes["placeholder"]), never)
 
 
-def _has(text: str, shape: str) -> bool:
-    """True if a text contains the shape with this name in `credential_rules.txt`."""
-    return _rule_file().shapes[shape].search(text) is not None
+def _check_of(shapes: Mapping[str, str], trimmed: str, different: str, entropy: str, wanted: str) -> Check:
+    """A check of `credential_rules.txt`, whose line has these parts; `shapes` has the regex of each."""
+    ends = re.compile("(?!)" if trimmed == "-" else trimmed)
+    conditions = [
+        (group, re.compile(shapes[shape]), each[0] != "!")
+        for each in wanted.split(", ")
+        for group, _, shape in [each.lstrip("!").rpartition(".")]
+    ]
+
+    def may_be_secret(match: Any) -> bool:
+        value = ends.sub("", match.group("value"))
+        start, end = match.span(match.re.groupindex.get("label", 0))
+        around = {"before": match.string[max(0, start - 1) : start], "after": match.string[end : end + 20]}
+        texts = {**match.groupdict(), "": value, **around}
+        is_varied = len(set(value)) >= int(different) and _entropy(value) >= float(entropy)
+        return is_varied and all(bool(shape.search(texts[group])) == is_in for group, shape, is_in in conditions)
+
+    return may_be_secret
 
 
 def find_credential(text: str) -> str | None:
@@ -198,7 +173,7 @@ def credentials_in(text: str) -> Iterator[Credential]:
             yield Credential(each.sort, places[each.start], places[each.end - 1] + 1)
         return
     text = text if text.isascii() else text.encode("utf-8", "replace").decode()  # lone surrogates, which RE2 rejects
-    rules = _rule_file()
+    rules = _rules()
     keyed = (rule for place in rules.keywords_in(text.lower()) for rule in rules.keyed[place])
     for rule in dict.fromkeys((*keyed, *rules.always)):
         yield from rule.find(text)
@@ -263,11 +238,9 @@ def masked_value(value: Any) -> Any:
 
 
 def _masked_member(name: str, value: Any) -> Any:
-    if not isinstance(value, str):
-        return masked_value(value)
     head = f"{name}: "
-    masked_pair = masked(head + value)
-    return masked_pair.removeprefix(head) if masked_pair.startswith(head) else masked(value)
+    pair = masked(head + value) if isinstance(value, str) else ""
+    return pair.removeprefix(head) if pair.startswith(head) else masked_value(value)
 
 
 LABELLED: Final = (("content", "summary"), ("summary", "content"))
@@ -302,15 +275,14 @@ def refuse_credentials(change: Change) -> None:
 
 def _texts_of(change: Change) -> Iterator[tuple[str, str]]:
     """The texts that a change would store, each with its field."""
+    records: list[Any] = [change]
     if isinstance(change, ImportMemory):
-        for recorded in (change.memory, *(entry.record for entry in change.memory.history)):
-            for name in RecordedFields.__struct_fields__:
-                if name not in NOT_LOOKED_AT and (value := getattr(recorded, name)):
-                    yield from _texts(value, name)
-        return
-    for name in change.__struct_fields__:
-        if name not in NOT_LOOKED_AT and (value := getattr(change, name)):
-            yield from _texts(value, ARGUMENTS.get(name, name))
+        records = [change.memory, *(entry.record for entry in change.memory.history)]
+    names = (RecordedFields if isinstance(change, ImportMemory) else change).__struct_fields__
+    for record in records:
+        for name in names:
+            if name not in NOT_LOOKED_AT and (value := getattr(record, name)):
+                yield from _texts(value, ARGUMENTS.get(name, name))
 
 
 def _texts(value: Any, field: str) -> Iterator[tuple[str, str]]:
