@@ -354,6 +354,18 @@ async def test_a_queue_that_another_program_has_locked_keeps_what_it_has(queue: 
     assert queue.depth == 0
 
 
+async def test_reads_no_longer_wait_for_a_write_that_could_not_be_queued(queue: WriteQueue, tmp_path: Path) -> None:
+    async def refused() -> None:
+        with pytest.raises(MemoryUnavailable, match="another program"):
+            await queue.append(operation(1))
+
+    with locked(tmp_path / "queue.db"), anyio.fail_after(PATIENCE_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(refused)
+            await until(lambda: queue.depth)
+            await queue.wait_empty("p_0")
+
+
 async def test_an_operation_is_queued_once_and_each_project_has_a_lane(queue: WriteQueue) -> None:
     async with anyio.create_task_group() as tasks:
         for number in (1, 1, 2, 2, 3):

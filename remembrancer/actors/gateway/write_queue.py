@@ -379,6 +379,7 @@ class WriteQueue:
         except RemembrancerError:
             if queued_in is None:
                 self._remove([operation_id])
+                self.announce()  # reads wait for it
             raise
         self._add(row.lane, operation_id, row.memory_id)  # the content may have been counted meanwhile
         self.announce()
