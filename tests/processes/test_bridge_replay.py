@@ -117,23 +117,6 @@ def queued(home: Path) -> int:
     return int(count)
 
 
-async def test_a_gateway_that_hangs_is_not_waited_for_longer_and_its_late_answer_is_swallowed(alone: Path) -> None:
-    async with gateway(alone) as hanging, bridge(alone, REMEMBRANCER_BRIDGE_BUDGET_S="1.0") as client:
-
-        async def answers() -> bool:
-            return "error" not in await client.request_or_error("ping")
-
-        await client.initialize()
-        await until(answers)  # by the gateway: one that is starting has longer
-        hanging.process.send_signal(signal.SIGSTOP)
-        assert (await client.request_or_error("ping"))["error"] == -32000
-        assert (await client.request("tools/list"))["tools"], "what is the same for all is known without it"
-        hanging.process.send_signal(signal.SIGCONT)
-        await until(answers)
-        await asyncio.sleep(0.3)
-        assert client.strays == []
-
-
 async def test_a_client_has_its_tools_at_once_however_long_the_runtime_takes_to_start(home: Path) -> None:
     lock = FileLock(RuntimePaths(home).start_lock)
     assert lock.try_acquire()  # somebody else is starting one, and is slow

@@ -16,7 +16,15 @@ from hypothesis import strategies as st
 from mcp.shared.inbound import decode_header_value
 from ulid import ULID
 
-from remembrancer.actors.bridge.bridge import PREPARED_FILE, Bridge, _options, main, with_settings
+from remembrancer.actors.bridge.bridge import (
+    DEFAULT_BUDGET_S,
+    PREPARED_FILE,
+    Bridge,
+    _budget,
+    _options,
+    main,
+    with_settings,
+)
 from remembrancer.actors.bridge.places import Places, hello_line, named_project, session_id
 from remembrancer.actors.bridge.remote import VERSION_KEY, RemoteGateway, _Way
 from remembrancer.actors.bridge.replay import (
@@ -44,12 +52,7 @@ def line(**message: Any) -> bytes:
 
 
 def answer(request_id: Any, **result: Any) -> bytes:
-    return json.dumps({"jsonrpc": "2.0", "id": request_id, "result": result}, separators=(",", ":")).encode()
-
-
-def error_answer(request_id: Any) -> bytes:
-    message = {"jsonrpc": "2.0", "id": request_id, "error": {"code": -32602, "message": "no"}}
-    return json.dumps(message, separators=(",", ":")).encode()
+    return line(id=request_id, result=result)
 
 
 class Client:
@@ -82,19 +85,17 @@ class Client:
         self.conversation.welcome()
         return [(stamp, json.loads(text)) for stamp, text in replayed]
 
-    def shake_hands(self) -> None:
-        self.request(0, "initialize")
-        assert self.hears(answer(0))
-        self.say(line(method="notifications/initialized"))
+    def done(self, request_id: Any, method: str, **params: Any) -> None:
+        self.request(request_id, method, **params)
+        assert self.hears(answer(request_id))
 
 
 def test_a_new_gateway_is_told_handshake_subscriptions_and_open_requests_in_this_order() -> None:
     client = Client()
-    client.shake_hands()
-    client.request(1, "resources/subscribe", uri="memory://a")
-    client.request(2, "resources/subscribe", uri="memory://b")
-    for done in (1, 2):
-        assert client.hears(answer(done))
+    client.done(0, "initialize")
+    client.say(line(method="notifications/initialized"))
+    client.done(1, "resources/subscribe", uri="memory://a")
+    client.done(2, "resources/subscribe", uri="memory://b")
     client.request("5")
     client.request(6)
     replayed = client.reconnect()
@@ -117,8 +118,6 @@ def test_ids_are_told_apart_by_their_type_and_one_in_use_is_refused() -> None:
     assert client.hears(answer("1"))
     assert not client.hears(answer("1"))
     assert [message["id"] for _, message in client.reconnect()] == [1]
-    client = Client()
-    client.request(1)
     to_gateway, refusal = client.say(line(id=1, method="tools/list"))
     assert to_gateway is None
     assert refusal is not None
@@ -129,31 +128,34 @@ def test_ids_are_told_apart_by_their_type_and_one_in_use_is_refused() -> None:
 def test_a_subscription_that_was_refused_or_ended_is_not_renewed_nor_a_cancelled_request_asked_again() -> None:
     client = Client()
     client.request(1, "resources/subscribe", uri="memory://refused")
-    assert client.hears(error_answer(1))
-    client.request(2, "resources/subscribe", uri="memory://ended")
-    assert client.hears(answer(2))
-    client.request(3, "resources/unsubscribe", uri="memory://ended")
-    assert client.hears(answer(3))
-    assert client.reconnect() == []
-    client = Client()
-    client.request(1)
-    forwarded, _ = client.say(line(method="notifications/cancelled", params={"requestId": 1}))
-    assert forwarded is not None
-    assert not client.hears(answer(1))
+    assert client.hears(line(id=1, error={"code": -32602, "message": "no"}))
+    client.done(2, "resources/subscribe", uri="memory://ended")
+    client.done(3, "resources/unsubscribe", uri="memory://ended")
+    client.request(4)
+    assert client.say(line(method="notifications/cancelled", params={"requestId": 4}))[0] is not None
+    assert not client.hears(answer(4))
     assert client.reconnect() == []
     assert not client.conversation.has_open
 
 
 def test_an_answer_to_the_gateway_and_notifications_pass_and_a_stream_holds_nobody_up() -> None:
     client = Client()
-    question = line(id="roots-1", method="roots/list")
-    assert client.hears(question)
+    assert client.hears(line(id="roots-1", method="roots/list"))
     assert client.say(answer("roots-1"))[0] is not None
-    assert Client().hears(line(method="notifications/progress", params={"progressToken": 1, "progress": 1}))
-    client = Client()
+    assert client.hears(line(method="notifications/progress", params={"progressToken": 1, "progress": 1}))
     client.request(1, "subscriptions/listen")
     assert client.conversation.next_expiry() == math.inf
     assert not client.conversation.has_open
+
+
+def test_a_gateway_that_hangs_is_not_waited_for_longer_and_its_late_answer_is_swallowed() -> None:
+    client = Client()
+    client.request(1)
+    assert client.conversation.expire(client.now + BUDGET_S - 0.01) == []
+    (late,) = client.conversation.expire(client.now + BUDGET_S)
+    assert json.loads(late)["error"]["code"] == -32000
+    assert "did not answer in time" in json.loads(late)["error"]["message"]
+    assert not client.hears(answer(1))
 
 
 @pytest.mark.parametrize(("budget_s", "waits_s"), [(BUDGET_S, 30.0), (90.0, 90.0)])
@@ -179,7 +181,7 @@ def test_what_every_session_asks_first_is_answered_without_a_gateway_unless_it_h
     client.request(2, "tools/list", cursor="more")
     client.request(3, "tools/call", name="get_memory_status")
     (listed,) = client.conversation.expire(client.now)
-    assert json.loads(listed) == {"jsonrpc": "2.0", "id": 1, "result": prepared.result({"method": "tools/list"})}
+    assert json.loads(listed) == json.loads(answer(1, **prepared.result({"method": "tools/list"})))
     assert client.conversation.next_expiry() == client.now + 30.0, "the first gateway may take its time"
     replayed = [message for _, message in client.reconnect()]
     assert [message["method"] for message in replayed][:2] == ["initialize", "notifications/initialized"]
@@ -210,8 +212,7 @@ def test_what_is_open_when_the_gateway_goes_away_waits_as_long_as_the_next_one_m
 def test_a_long_tool_may_take_its_time_but_waits_for_no_gateway_longer_than_others(long_tool: str) -> None:
     client = Client()
     client.request(1, name=long_tool)
-    client.request(2, "resources/read", name=long_tool)
-    assert client.hears(answer(2))
+    client.done(2, "resources/read", name=long_tool)
     longest = client.now + LONG_BUDGET_S
     assert client.conversation.next_expiry() == longest
     client.conversation.disconnect(client.now + 60.0)
@@ -237,13 +238,6 @@ def test_what_is_no_message_is_answered_under_its_id_if_readable(data: bytes, co
     assert to_gateway is None
     assert refusal is not None
     assert (refusal["error"]["code"], refusal["id"]) == (code, request_id or None)
-
-
-def test_while_there_is_no_gateway_requests_are_kept() -> None:
-    client = Client(connected=False)
-    client.request(1)
-    client.say(line(method="notifications/progress", params={}))
-    assert [message["id"] for _, message in client.reconnect()] == [1]
 
 
 def test_so_many_requests_are_open_at_most() -> None:
@@ -324,6 +318,16 @@ def test_options_are_read_with_a_space_or_an_equals_sign_also_those_of_another_s
     )
     with pytest.raises(ValueError, match="--model cannot be combined with --url"):
         _options(["--url", "https://a/mcp", "--model", "nomic"])
+
+
+def test_a_variable_says_how_long_a_request_waits() -> None:
+    for said, budget_s in {
+        "1.5": 1.5,
+        "0": DEFAULT_BUDGET_S,
+        "inf": DEFAULT_BUDGET_S,
+        "soon": DEFAULT_BUDGET_S,
+    }.items():
+        assert _budget({"REMEMBRANCER_BRIDGE_BUDGET_S": said}) == budget_s
 
 
 def test_help_is_asked_for_and_no_error(capsys: pytest.CaptureFixture[str]) -> None:
