@@ -179,6 +179,11 @@ def test_what_was_summed_up_is_promoted_beside_its_summary_and_merges_follow_eac
     made = plan([first, second], {each.id: [(target, 0.95)] for each in (first, second)})
     merges = [edit for group in made for edit in group if isinstance(edit, ReviseMemory) and edit.only_with]
     assert [(edit.expected_version, edit.confidence) for edit in merges] == [(4, 0.55), (5, 0.6)]
+    weaker = msgspec.structs.replace(second, vector=first.vector, importance=0.8)
+    assert moved(plan([weaker, first])) == [first.id]
+    (_, (_, merging, *_)) = plan([weaker, first])
+    assert isinstance(merging, ReviseMemory)
+    assert (merging.memory_id, merging.expected_version, merging.only_with) == (first.id, 2, weaker.id)
     notes = [
         strong(number, f"The queue was full at {number} o'clock", kind="observation", importance=1.0, confidence=1.0)
         for number in range(1, 5)

@@ -90,38 +90,28 @@ class Dispatcher:
         return msgspec.msgpack.Decoder(Union[(*self._handlers, *self._listeners)])
 
     def take(self, peer: Peer, envelope: Envelope, message: Any) -> None:
-        kind = type(message)
         self._hear(peer, message)
-        if kind in self._listeners:
-            self._listeners[kind](peer, message)
-            return
-        context = RequestContext(self.router, peer, envelope)
+        if (listener := self._listeners.get(type(message))) is not None:
+            listener(peer, message)
+        else:
+            self._tasks.create_task(self._answer(message, RequestContext(self.router, peer, envelope)))
+
+    async def _answer(self, request: Any, context: RequestContext) -> None:
+        """Answer a request; the only place where an error of one becomes a message."""
+        router, peer, message_id = context.router, context.peer, context.envelope.message_id
         try:
             if self.draining:
                 raise MemoryUnavailable("the store is stopping")
-            work = self._handlers[kind](message, context)
-        except Exception as error:  # noqa: BLE001 - the boundary, in `_refuse`
-            _refuse(context, kind.__name__, error)
+            reply = await self._handlers[type(request)](request, context)
+        except RemembrancerError as error:
+            router.refuse(peer, error, in_reply_to=message_id)
+        except Exception:
+            logger.exception("a request failed", extra={"request": type(request).__name__})
+            failure = InternalError("the store failed on this request: see store.log")
+            router.refuse(peer, failure, in_reply_to=message_id)
         else:
-            self._tasks.create_task(_answer(work, context, kind.__name__))
-
-
-async def _answer(work: Coroutine[Any, Any, Any], context: RequestContext, name: str) -> None:
-    try:
-        reply = await work
-    except Exception as error:  # noqa: BLE001 - the boundary, in `_refuse`
-        _refuse(context, name, error)
-    else:
-        if reply is not None:
-            context.router.send(context.peer, reply, in_reply_to=context.envelope.message_id, notices=context.notices)
-
-
-def _refuse(context: RequestContext, name: str, error: Exception) -> None:
-    """Turn a request's error into a message; the only place that does so."""
-    if not isinstance(error, RemembrancerError):
-        logger.error("a request failed", exc_info=error, extra={"request": name})
-        error = InternalError("the store failed on this request: see store.log")
-    context.router.refuse(context.peer, error, in_reply_to=context.envelope.message_id)
+            if reply is not None:
+                router.send(peer, reply, in_reply_to=message_id, notices=context.notices)
 
 
 class StoreParts(NamedTuple):
