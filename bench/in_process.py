@@ -22,7 +22,7 @@ import numpy as np
 from bench.baselines import WordIndex, rank_all, read_passages
 from bench.datasets import OWN_SETS, Haystack, Item, Question, load_sets
 from bench.measures import NAMES, Answered, percentages
-from remembrancer.actors.embedder.engine import Engine, scale_of
+from remembrancer.actors.embedder.engine import Engine
 from remembrancer.actors.embedder.workers import load_engine, passages_of
 from remembrancer.actors.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.found_entities import find_names
@@ -78,7 +78,7 @@ class Asking:
         while find_names(self.records.spaces.file, self.now):
             pass  # as the store does in the background
         vectors_of_all = ExactVectors(self.records, self.model)
-        vectors_of_all.scale = scale_of(engine)
+        vectors_of_all.scale = engine.scale
         self._view = View([Source(self.records, vectors_of_all)])
         self._threads = threads
         vectors = engine.embed_questions([question.text for question in haystack.questions])

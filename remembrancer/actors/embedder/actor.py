@@ -16,16 +16,14 @@ import anyio.abc
 
 from remembrancer.actors.actor_process import Actor, LaunchSpec
 from remembrancer.actors.embedder.engine import Engine
-from remembrancer.actors.embedder.workers import embed_texts, in_words, load_engine, load_with_scale, question_vector
+from remembrancer.actors.embedder.workers import embed_texts, in_words, load_engine, question_vector
 from remembrancer.config.settings import model_choices
 from remembrancer.protocol.control import EmbedderHealth
 from remembrancer.protocol.errors import EmbeddingUnavailable, Failure, InternalError, ModelUnusable, WorkerRefused
 from remembrancer.protocol.sockets import CurveKeys, Dealer
 from remembrancer.protocol.system import give_back_memory, lower_thread_priority
 from remembrancer.protocol.work import (
-    CALIBRATED,
     AskWorker,
-    CosineScale,
     EmbedQuery,
     EmbedText,
     ToWorker,
@@ -75,7 +73,6 @@ class EmbedderActor(Actor):
         self._questions = ThreadPoolExecutor(1, "questions")
         self._choice, _ = model_choices(spec.settings)
         self._engine: Engine | None = None
-        self._scale = CALIBRATED
         self._error: str | None = None
         self._leaving = False
         self._news = asyncio.Event()
@@ -102,8 +99,8 @@ class EmbedderActor(Actor):
         delay_s = FIRST_RETRY_S
         while not self._leaving:
             try:
-                engine, scale = await self._in_thread(partial(load_with_scale, self._load))
-                self._use(engine, scale)
+                engine = await self._in_thread(self._load)
+                self._use(engine)
                 delay_s = FIRST_RETRY_S
                 while self._engine is engine and not self._leaving:
                     await (self._embed_texts(engine) if self._texts else self._wait_for_news())
@@ -137,7 +134,7 @@ class EmbedderActor(Actor):
                 reply = InternalError(answer).to_failure() if isinstance(answer, str) else answer
                 self._store.send(reply, in_reply_to=message_id)
 
-    def _use(self, engine: Engine | None, scale: CosineScale = CALIBRATED, error: str | None = None) -> None:
+    def _use(self, engine: Engine | None, error: str | None = None) -> None:
         """Embed with this model from now on, or with none because of an error. Texts held are dropped: the store sends
         them again."""
         if engine is None:
@@ -145,7 +142,7 @@ class EmbedderActor(Actor):
         else:
             logger.info("model loaded", extra={"model": engine.identity.key})
         self._drop()
-        self._engine, self._scale, self._error = engine, scale, error
+        self._engine, self._error = engine, error
         self._news.set()
         self._announce()
 
@@ -201,8 +198,9 @@ class EmbedderActor(Actor):
         logger.warning("the store refuses this worker", extra={"reason": reason})
 
     def _state(self) -> WorkerState:
-        identity = None if self._engine is None else self._engine.identity
-        return WorkerState(self._choice, identity, CREDIT, self._scale, self._error, self._leaving)
+        if (engine := self._engine) is None:
+            return WorkerState(self._choice, error=self._error, is_leaving=self._leaving)
+        return WorkerState(self._choice, engine.identity, CREDIT, engine.scale, is_leaving=self._leaving)
 
     def _announce(self) -> None:
         if self._engine is not None or self._error is not None:
@@ -247,8 +245,8 @@ class RemoteEmbedderActor(EmbedderActor):
         if not self.ended.done():
             self.ended.set_result(None)
 
-    def _use(self, engine: Engine | None, scale: CosineScale = CALIBRATED, error: str | None = None) -> None:
-        super()._use(engine, scale, error)
+    def _use(self, engine: Engine | None, error: str | None = None) -> None:
+        super()._use(engine, error)
         unusable = f"the model cannot be used, and will be tried again: {error}"
         self._tell(unusable if engine is None else f"the model {engine.identity.model} is loaded")
 

@@ -42,6 +42,8 @@ class Engine(abc.ABC):
     """A loaded model. Passages and questions may be embedded at the same time, from two threads."""
 
     identity: ModelIdentity
+    scale = CALIBRATED
+    """The scale of its cosines, which is measured when the engine is loaded."""
     tokenizer: ModelTokenizer
     passage_budget: int
     """The maximum number of tokens in a passage, without the special tokens (and the prompt) around it."""

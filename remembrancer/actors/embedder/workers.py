@@ -15,7 +15,7 @@ from remembrancer.actors.embedder.passages import MeasuredPassage, split_passage
 from remembrancer.config.settings import Settings, model_choices
 from remembrancer.protocol.errors import InternalError, ModelUnusable, RemembrancerError
 from remembrancer.protocol.system import give_back_memory
-from remembrancer.protocol.work import CosineScale, EmbeddedText, Passage
+from remembrancer.protocol.work import EmbeddedText, Passage
 
 MODULES: Final = {"sentence-transformers": "sentence_transformers", "voyage": "providers", "openai": "providers"}
 """The modules of engines that have other names. A process loads only its engine's module and library."""
@@ -30,24 +30,13 @@ def load_engine(settings: Settings, threads: int) -> Engine:
     try:
         module = import_module(f"remembrancer.actors.embedder.{MODULES.get(choice.engine, choice.engine)}")
         engine: Engine = module.load(choice, settings, threads)
+        engine.scale = scale_of(engine)
         return engine
     except ModelUnusable:
         raise
     except Exception as error:  # a model's files can cause any error in a library
         logger.info("the model cannot be loaded", exc_info=True)
         raise ModelUnusable(f"the engine {choice.engine} cannot load {choice.model}: {error}") from error
-
-
-def load_with_scale(load: Callable[[], Engine]) -> tuple[Engine, CosineScale]:
-    """A model, and the scale of its cosines. Raises `ModelUnusable`."""
-    try:
-        engine = load()
-        return engine, scale_of(engine)
-    except ModelUnusable:
-        raise
-    except Exception as error:
-        logger.exception("the model cannot be loaded")
-        raise ModelUnusable(f"the model cannot be loaded: {in_words(error)}") from error
     finally:
         give_back_memory()
 
