@@ -17,9 +17,9 @@ from remembrancer.actors.store.job_handlers import (
     RETRY_S,
     Attempts,
     JobHandlers,
-    SessionWatch,
     _Space,
     jobs_of,
+    lost_sessions,
 )
 from remembrancer.actors.store.records.types import (
     MAX_ATTEMPTS,
@@ -138,22 +138,19 @@ AGES_S = ABANDONED_AFTER_S * 2
 def test_a_session_is_lost_after_the_grace_time_without_connection_or_a_day_without_activity(
     heard_at: Sequence[float], looked_at: float, silent_s: float, is_lost: bool
 ) -> None:
-    watch, at_hand = SessionWatch(GRACE_S), {KEY: WALL - silent_s}
+    seen: dict[tuple[str, str], float] = {}
+    at_hand = {KEY: WALL - silent_s}
     for now in heard_at:
-        watch.note([KEY], now)
-        assert watch.lost(at_hand, now + 1.0, WALL) == []
-    assert watch.lost(at_hand, looked_at, WALL) == ([KEY] if is_lost else [])
+        seen[KEY] = now
+        assert lost_sessions(seen, at_hand, GRACE_S, now + 1.0, WALL) == []
+    assert lost_sessions(seen, at_hand, GRACE_S, looked_at, WALL) == ([KEY] if is_lost else [])
 
 
 def test_a_session_heard_of_once_is_lost_after_the_grace_time_and_what_is_over_is_forgotten() -> None:
-    watch = SessionWatch(GRACE_S)
-    watch.note([KEY], 200.0)
-    assert watch.lost({}, 201.0, WALL) == [], "the registry may not have been read since"
-    assert watch.lost({KEY: WALL}, 200.1 + GRACE_S, WALL) == [KEY]
-    watch = SessionWatch(GRACE_S)
-    watch.note([(PROJECT.id, f"session:{number}") for number in range(1000)], 0.0)
-    watch.lost({}, GRACE_S + 1.0, WALL)
-    assert watch._seen_at == {}
+    seen = {KEY: 200.0} | {(PROJECT.id, f"session:{number}"): 0.0 for number in range(1000)}
+    assert lost_sessions(seen, {}, GRACE_S, 201.0, WALL) == []
+    assert seen == {KEY: 200.0}, "the registry may not have been read since"
+    assert lost_sessions(seen, {KEY: WALL}, GRACE_S, 200.1 + GRACE_S, WALL) == [KEY]
 
 
 async def test_an_end_that_is_refused_holds_up_no_other_and_is_tried_again_after_the_grace_time() -> None:

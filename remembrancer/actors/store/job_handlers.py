@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple, get_args
@@ -129,31 +129,24 @@ class Attempts:
         return self._made.get(job.key, (0, 0.0))[0]
 
 
-class SessionWatch:
-    """Remembers the time of each session's last sign of life, by a monotonic clock. Pure."""
+def lost_sessions(
+    seen_at: dict[SessionKey, float], active_at: Mapping[SessionKey, float], grace_s: float, now: float, wall_now: float
+) -> list[SessionKey]:
+    """Return the open sessions that have been abandoned, and drop closed ones from `seen_at`, which has the time of
+    each session's last sign of life by a monotonic clock.
 
-    def __init__(self, grace_s: float) -> None:
-        self._grace_s = grace_s
-        self._seen_at: dict[SessionKey, float] = {}
-
-    def note(self, present: Iterable[SessionKey], now: float) -> None:
-        for key in present:
-            self._seen_at[key] = now
-
-    def lost(self, active_at: Mapping[SessionKey, float], now: float, wall_now: float) -> list[SessionKey]:
-        """Return the open sessions that have been abandoned, and forget closed ones.
-
-        `active_at` has the open sessions of the registry, with the time of their last activity by the wall clock. A
-        session is abandoned after the grace time without a sign of life; one that was never seen, if it was last active
-        a day before `wall_now` (a time in the future counts as now).
-        """
-        # A session seen recently may not have been read from the registry yet.
-        self._seen_at = {key: at for key, at in self._seen_at.items() if key in active_at or now - at <= self._grace_s}
-        return [
-            key
-            for key, at in active_at.items()
-            if (now - self._seen_at[key] > self._grace_s if key in self._seen_at else wall_now - at > ABANDONED_AFTER_S)
-        ]
+    `active_at` has the open sessions of the registry, with the time of their last activity by the wall clock. A session
+    is abandoned after the grace time without a sign of life; one that was never seen, if it was last active a day
+    before `wall_now` (a time in the future counts as now).
+    """
+    for key, at in list(seen_at.items()):
+        if key not in active_at and now - at > grace_s:  # one seen recently may not have been read from the registry
+            del seen_at[key]
+    return [
+        key
+        for key, at in active_at.items()
+        if (now - seen_at[key] > grace_s if key in seen_at else wall_now - at > ABANDONED_AFTER_S)
+    ]
 
 
 class _Space(NamedTuple):
@@ -191,7 +184,8 @@ class JobHandlers(Handlers):
         self._submit = submit
         self._count_accesses = count_accesses
         self._attempts = Attempts()
-        self._watch = SessionWatch(parts.settings.session_grace_s)
+        self._seen_at: dict[SessionKey, float] = {}
+        """The time of each session's last sign of life, by the monotonic clock."""
         self._spaces: dict[Records, _Space] = {}
         self._due: list[Job] = []
         """The jobs that the last look found for this host."""
@@ -274,7 +268,7 @@ class JobHandlers(Handlers):
 
     def note_presence(self, note: NotePresence) -> None:
         """Record the sessions that are connected, or that hooks report."""
-        self._watch.note([(project.id, session_id) for project, session_id in note.sessions], time.monotonic())
+        self._seen_at |= {(project.id, session_id): time.monotonic() for project, session_id in note.sessions}
 
     async def run(self) -> None:
         """Look for work, at most once a second, until cancelled."""
@@ -315,7 +309,7 @@ class JobHandlers(Handlers):
         return ProjectRef(records.name, self._files.catalog.path_of(project_id))
 
     async def _end_lost_sessions(self) -> None:
-        wall_now = time.time()
+        now, wall_now = time.monotonic(), time.time()
         active_at = {
             (records.name, session.session_id): session.last_active_at
             for records, space in self._spaces.items()
@@ -323,7 +317,7 @@ class JobHandlers(Handlers):
             for session in space.work.sessions
             if session.ended_at is None
         }
-        for name, session_id in self._watch.lost(active_at, time.monotonic(), wall_now):
+        for name, session_id in lost_sessions(self._seen_at, active_at, self._settings.session_grace_s, now, wall_now):
             project = ProjectRef(name, self._files.catalog.path_of(name))
             about = f"abandon\n{name}\n{session_id}\n{active_at[name, session_id]!r}"
             operation_id = hashlib.sha256(about.encode()).hexdigest()[:32]
@@ -331,7 +325,7 @@ class JobHandlers(Handlers):
             try:
                 await self._submit(Submit(end))
             except (InvalidInput, NotFound, StorageFull) as refusal:
-                self._watch.note([(name, session_id)], time.monotonic())  # tried again after the grace time
+                self._seen_at[name, session_id] = time.monotonic()  # tried again after the grace time
                 about_it = {"project": name, "session": session_id, "reason": refusal.message}
                 logger.warning("the end of a session is refused", extra=about_it)
                 continue
