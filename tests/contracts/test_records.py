@@ -505,6 +505,23 @@ def test_superseding_ends_the_validity_of_the_older_until_taken_back(rig: Record
     assert rig.loaded(one).possibly_superseded_by == (), "the same id is not given twice"
     rig.do(UpdateMemory(two, remove_links=(link,)))
     assert (rig.shown(one).valid_until, rig.shown(one).version, rig.loaded(one).superseded_by) == (None, 3, ())
+    rig.do(UpdateMemory(two, add_links=(link,)), at=at)
+    rig.do(UpdateMemory(one, valid_until=at - 1))
+    rig.do(UpdateMemory(two, remove_links=(link,)))
+    assert rig.shown(one).valid_until == at - 1, "which somebody has set since"
+
+
+def test_a_memory_that_two_replace_is_valid_again_when_neither_does(rig: RecordsRig, four: list[str]) -> None:
+    one, two, three, _ = four
+    rig.do(PromoteMemory(three, "project"))
+    link = LinkRef("supersedes", one)
+    for first, last in ((two, three), (three, two)):
+        for newer in (two, three):
+            rig.do(UpdateMemory(newer, add_links=(link,)))
+        rig.do(UpdateMemory(first, remove_links=(link,)))
+        assert (rig.shown(one).valid_until is None, rig.loaded(one).superseded_by) == (False, (last,))
+        rig.do(UpdateMemory(last, remove_links=(link,)))
+        assert (rig.shown(one).valid_until, rig.loaded(one).superseded_by) == (None, ())
 
 
 def test_a_replacement_the_wrong_way_round_is_turned(rig: RecordsRig, four: list[str]) -> None:

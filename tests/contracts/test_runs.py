@@ -202,6 +202,8 @@ def test_only_what_the_session_itself_writes_has_its_end_dealt_with_again(rig: R
     rig.do(EndSession(SESSION))
     rig.carry_out(rig.closing(), run_id="once more")
     assert list(work_of(rig.records).sessions) == []
+    rig.do(ForgetMemory(FOUR))
+    assert [session.ended_at for session in work_of(rig.records).sessions] == [None], "also if it only hides one"
 
 
 @pytest.mark.parametrize("before", ["completed", "abandoned"])
@@ -419,6 +421,9 @@ def test_undoing_an_import_again_leaves_what_a_later_one_brought_back(rig: RunsR
     rig.do(ImportMemory(memory, run_id="run:import-2"), session="")
     skipped = (Skipped("mem_imported", "it has been changed since"),)
     assert rig.undo("run:import-1", session=SHELL_SESSION).skipped == skipped
+    rig.do(TagMemory("mem_imported", ("mine",)))
+    assert rig.undo("run:import-2", session=SHELL_SESSION).skipped == skipped
+    rig.do(UndoChange("mem_imported"))
     assert rig.undo("run:import-2", session=SHELL_SESSION).memories == ("mem_imported",)
 
 
@@ -531,6 +536,12 @@ def test_no_summary_is_made_of_what_is_gone_or_changed(rig: RunsRig, change: For
     assert {skipped.memory_id for skipped in result.skipped} == {SUMMARY, ONE, TWO, THREE}
     assert rig.records.portable(SUMMARY, None) is None
     assert [rig.shown(each).status for each in CONTENTS] == ["active"] * 4
+
+
+def test_a_summary_is_made_of_what_its_own_run_has_changed_but_of_nothing_older(rig: RunsRig) -> None:
+    rig.do(TagMemory(TWO, ("theirs",)))
+    rig.carry_out(ReviseMemory(TWO, "merged", tags=("own",)))
+    assert [rig.carry_out(summing_up(TWO, version=n)[0], part=n).edits for n in (1, 2)] == [0, 1]
 
 
 def test_a_summary_that_is_there_or_was_forgotten_marks_nothing_again(rig: RunsRig) -> None:

@@ -594,21 +594,24 @@ def _take_doubts(writer: Writer, *pairs: tuple[str, str]) -> list[tuple[str, str
 
 
 def _remove_link(writer: Writer, source_id: str, target_id: str, relation: str) -> bool:
-    """Remove a link; True if it existed. The validity that a superseding link ended is restored from the history,
-    unless another change has set it since."""
+    """Remove a link; True if it existed. With the last superseding link of a memory, the validity that such a link
+    ended is restored from the history, unless another change has set it since."""
     if writer.space.unlink(source_id, target_id, relation) is None:
         return False
     target = writer.space.memory(target_id)
-    if relation == SUPERSEDES and target is not None and target.now.valid_until is not None:
-        ended = [
-            entry.record.valid_until
-            for entry in writer.space.history(target_id)
-            if entry.change in (SUPERSEDED, INVALIDATED) and entry.details.get("by") == source_id
-        ]
-        if ended[-1:] == [target.now.valid_until]:
-            until = None if target.now.invalid_reason is None else _valid_until_before(writer, target_id)
-            after = msgspec.structs.replace(target.now, valid_until=until, invalid_reason=None)
-            writer.revise(target, after, SUPERSEDING_UNDONE, by=source_id)
+    if relation != SUPERSEDES or target is None or target.now.valid_until is None:
+        return True
+    links = writer.space.links(target_id)
+    ended = [
+        entry.record.valid_until
+        for entry in writer.space.history(target_id)
+        if entry.change in (SUPERSEDED, INVALIDATED) and "by" in entry.details
+    ]
+    is_replaced = any((link.target, link.relation) == (target_id, SUPERSEDES) for link in links)
+    if not is_replaced and ended[-1:] == [target.now.valid_until]:
+        until = None if target.now.invalid_reason is None else _valid_until_before(writer, target_id)
+        after = msgspec.structs.replace(target.now, valid_until=until, invalid_reason=None)
+        writer.revise(target, after, SUPERSEDING_UNDONE, by=source_id)
     return True
 
 
