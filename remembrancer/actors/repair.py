@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -333,27 +334,21 @@ def _table(connection: sqlite3.Connection, name: str, *, has_rowid: bool) -> _Ta
     return _Table(name, tuple(column for _, column, *_ in about), key, has_rowid, indexes)
 
 
+_REFERENCES: Final = """SELECT t.name, f.id, f."table", f.on_delete, f."from", coalesce(f."to", p.name)
+    FROM pragma_table_list AS t JOIN pragma_foreign_key_list(t.name) AS f
+    LEFT JOIN pragma_table_info(f."table") AS p ON p.pk = f.seq + 1
+    WHERE t.schema = 'main' AND t.type = 'table' ORDER BY t.name, f.id"""
+"""The columns of each foreign key, with those that they refer to: unless others are named, the primary key's."""
+
+
 def drop_dangling(connection: sqlite3.Connection) -> None:
     """Treat dangling references as if the rows that they refer to had been deleted."""
-    tables = connection.execute(
-        "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table'"
-    ).fetchall()
-    while sum(_drop_dangling_in(connection, table) for (table,) in tables):
+    statements: list[str] = []
+    for (table, _, parent, on_delete), rows in groupby(connection.execute(_REFERENCES).fetchall(), lambda row: row[:4]):
+        columns = [(own, to) for *_, own, to in rows]
+        change = f"UPDATE {table} SET {columns[0][0]} = NULL" if on_delete == "SET NULL" else f"DELETE FROM {table}"  # noqa: S608
+        known = " AND ".join(f"{table}.{own} IS NOT NULL" for own, _ in columns)
+        same = " AND ".join(f"parent.{to} = {table}.{own}" for own, to in columns)
+        statements.append(f"{change} WHERE {known} AND NOT EXISTS (SELECT 1 FROM {parent} AS parent WHERE {same})")  # noqa: S608
+    while sum(connection.execute(each).rowcount for each in statements):
         pass
-
-
-def _drop_dangling_in(connection: sqlite3.Connection, table: str) -> int:
-    changed = 0
-    keys: dict[int, list[tuple[Any, ...]]] = {}
-    for key in connection.execute(f"PRAGMA foreign_key_list({table})").fetchall():
-        keys.setdefault(key[0], []).append(key)
-    for columns in keys.values():
-        _, _, parent, column, _, _, on_delete, _ = columns[0]
-        about = connection.execute(f"PRAGMA table_info({parent})").fetchall()
-        primary = [each[1] for each in sorted(about, key=lambda each: int(each[5])) if each[5]]
-        same = [f"parent.{to or primary[place]} = {table}.{own}" for _, place, _, own, to, *_ in columns]
-        known = " AND ".join([f"{table}.{own} IS NOT NULL" for _, _, _, own, *_ in columns])
-        change = f"UPDATE {table} SET {column} = NULL" if on_delete == "SET NULL" else f"DELETE FROM {table}"  # noqa: S608
-        missing = f"NOT EXISTS (SELECT 1 FROM {parent} AS parent WHERE {' AND '.join(same)})"  # noqa: S608
-        changed += connection.execute(f"{change} WHERE {known} AND {missing}").rowcount
-    return changed

@@ -95,12 +95,10 @@ class EmbeddedTexts:
         if not self.dead_letters(model):
             return
         with self._file.transaction(durable=False) as connection:
-            which = f"WHERE model = ? AND attempts >= ? AND until <= ? AND {self._of_own}"
-            arguments = (model, MAX_ATTEMPTS, now)
-            connection.execute(f"DELETE FROM embedding_attempts {which} AND NOT died", arguments)  # noqa: S608 - ours
             connection.execute(
-                f"UPDATE embedding_attempts SET attempts = {MAX_ATTEMPTS - 1} {which}",  # noqa: S608 - ours
-                arguments,
+                f"""UPDATE embedding_attempts SET attempts = iif(died, {MAX_ATTEMPTS - 1}, 0)
+                    WHERE model = ? AND attempts >= ? AND until <= ? AND {self._of_own}""",  # noqa: S608 - ours
+                (model, MAX_ATTEMPTS, now),
             )
 
     def dead_letters(self, model: str) -> dict[int, str]:
@@ -186,8 +184,8 @@ class EmbeddedTexts:
 
     @property
     def commits(self) -> int:
-        """The number of writes since the file was opened."""
-        return int(self._file.commits)
+        """The number of writes since the file was opened. Vectors are stored for all spaces together."""
+        return int(self._file.file.commits)
 
     def extent(self, model: str) -> tuple[int, int]:
         """Return the number of memories with vectors of a model, and the number of its last passage (0: none). The two

@@ -113,10 +113,6 @@ class Records(Reader, EmbeddedTexts):
         self._limits = limits
 
     @property
-    def commits(self) -> int:
-        return self._file.file.commits  # vectors are stored for all spaces together
-
-    @property
     def writes(self) -> int:
         """The number of writes to this space since it was opened."""
         return self._file.commits
