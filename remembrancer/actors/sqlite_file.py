@@ -60,6 +60,13 @@ def places_for(values: Sequence[object]) -> str:
     return f"({','.join('?' * len(values))})"
 
 
+def where(*rows: Sequence[Any]) -> tuple[str, list[Any]]:
+    """Return the conjunction of conditions, and its arguments. Each row is a condition and its arguments; one with an
+    empty condition, or None as an argument, is left out."""
+    given = [row for row in rows if row[0] and None not in row]
+    return " AND ".join(row[0] for row in given), [value for _, *values in given for value in values]
+
+
 AMONG: Final = "(SELECT value FROM json_each(?))"
 """The values of a list for an `IN`; the argument is `json_list` of them."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from remembrancer.actors.index_file import SCHEMA
-from remembrancer.actors.sqlite_file import AMONG, SqliteFile, json_list, places_for
+from remembrancer.actors.sqlite_file import AMONG, SqliteFile, json_list, places_for, where
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
 from remembrancer.actors.store.records.search import SqliteWords, expression_of, hits_of_rare
 from remembrancer.actors.store.records.types import Filters, Hits, MemoryRecord, Phrase, RankingFacts
@@ -229,20 +229,16 @@ class FileMemories:
     def _condition(self, filters: Filters | None = None) -> tuple[str, list[object]]:
         """Return the WHERE clause of the filters over files, with its arguments. The clauses are fixed strings."""
         wanted = self._wanted
-        clauses = ["f.root = ?", f"f.kind IN {places_for(wanted.sources)}"]
-        arguments: list[object] = [wanted.root, *wanted.sources]
-        if wanted.is_inside:
-            clauses.append(INSIDE)
         path = wanted.path.strip().removeprefix("./").rstrip("/")
-        if path and path != ".":
-            clauses.append("(f.path = ? OR substr(f.path, 1, ?) = ?)")
-            arguments += [path, len(path) + 1, path + "/"]
+        path = "" if path == "." else path
         times = () if filters is None else ((filters.after, ">="), (filters.before, "<="))
-        for at, comparison in times:
-            if at is not None:
-                clauses.append(f"f.mtime_ns / 1e9 {comparison} ?")
-                arguments.append(at)
-        return " AND ".join(clauses), arguments
+        return where(
+            ("f.root = ?", wanted.root),
+            (f"f.kind IN {places_for(wanted.sources)}", *wanted.sources),
+            (INSIDE if wanted.is_inside else "",),
+            ("(f.path = ? OR substr(f.path, 1, ?) = ?)" if path else "", path, len(path) + 1, f"{path}/"),
+            *((f"f.mtime_ns / 1e9 {comparison} ?", at) for at, comparison in times),
+        )
 
 
 def _record(chunk: IndexedChunk) -> MemoryRecord:

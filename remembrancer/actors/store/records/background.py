@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from remembrancer.actors.sqlite_file import Query, decode_names, json_list
+from remembrancer.actors.sqlite_file import AMONG, Query, decode_names, json_list, where
 from remembrancer.actors.store.records.memory_rows import SAYS_IT, decoded, read_copies
 from remembrancer.actors.store.records.passage_rows import mean_vectors, passage_vectors
 from remembrancer.actors.store.records.search import NO_COLUMNS
@@ -38,10 +38,10 @@ class SqliteBackground:
         """Return a page of unforgotten memories for the consolidator, with vectors of `model`. `request.project` is
         ignored."""
         limit = max(1, min(request.limit, MAX_PAGE))
-        clauses, arguments = _wanted(request)
+        wanted, arguments = _wanted(request)
         with self._file.reading() as query:
             rows = query(
-                f"""SELECT {", ".join(_COLUMNS.values())} FROM memories AS m WHERE {" AND ".join(clauses)}
+                f"""SELECT {", ".join(_COLUMNS.values())} FROM memories AS m WHERE {wanted}
                     ORDER BY m.number {"DESC" if request.newest_first else "ASC"} LIMIT ?""",  # noqa: S608 - our columns
                 (*arguments, limit + 1),
             )
@@ -287,37 +287,29 @@ _DECODERS: Final[dict[str, Callable[[Any], object]]] = {
 """Decoders of the computed columns."""
 
 
-def _wanted(request: ReadMemories) -> tuple[list[str], list[object]]:
-    """Return the clauses that select a page's memories, and their arguments."""
-    clauses = ["m.space = @SPACE AND m.forgotten_at IS NULL"]
-    arguments: list[object] = []
-
-    def want(clause: str, *values: object) -> None:
-        clauses.append(clause)
-        arguments.extend(values)
-
-    if request.after:
-        want(f"m.number {'<' if request.newest_first else '>'} ?", request.after)
+def _wanted(request: ReadMemories) -> tuple[str, list[Any]]:
+    """Return the condition that selects a page's memories, and its arguments."""
     lists = (("scope", request.scopes), ("status", request.statuses), ("type", request.types), ("kind", request.kinds))
-    for column, allowed in (*lists, ("id", request.memory_ids), ("number", request.numbers)):
-        if allowed:
-            want(f"m.{column} IN (SELECT value FROM json_each(?))", json_list(allowed))  # noqa: S608 - our names
-    if request.session_id is not None:
-        want("m.session_id = ?", request.session_id)
-    if request.min_importance > 0:
-        want("m.importance >= ?", request.min_importance)
-    if request.min_sessions > 0:  # counted only for memories that pass the other clauses
-        want("(SELECT count(*) FROM memory_sessions WHERE memory = m.number) >= ?", request.min_sessions)
-    if request.proposed is not None:
-        proposed = "(SELECT memory_id FROM proposals WHERE space = @SPACE"
-        want(f"m.id IN {proposed} AND refused_at IS NULL)" if request.proposed else f"m.id NOT IN {proposed})")
-    if request.closed_before is not None:
-        want(
+    proposed = "(SELECT memory_id FROM proposals WHERE space = @SPACE"
+    return where(
+        ("m.space = @SPACE AND m.forgotten_at IS NULL",),
+        (f"m.number {'<' if request.newest_first else '>'} ?", request.after or None),
+        *(
+            (f"m.{column} IN {AMONG}", json_list(allowed) if allowed else None)
+            for column, allowed in (*lists, ("id", request.memory_ids), ("number", request.numbers))
+        ),
+        ("m.session_id = ?", request.session_id),
+        ("m.importance >= ?", request.min_importance or None),
+        (f"m.id IN {proposed} AND refused_at IS NULL)" if request.proposed else "",),
+        (f"m.id NOT IN {proposed})" if request.proposed is False else "",),
+        (
             """m.session_id IN (SELECT session_id FROM sessions
                WHERE space = @SPACE AND status != 'active' AND coalesce(ended_at, last_active_at) < ?)""",
             request.closed_before,
-        )
-    return clauses, arguments
+        ),
+        # Last, since only the memories that pass the other conditions are worth counting their sessions.
+        ("(SELECT count(*) FROM memory_sessions WHERE memory = m.number) >= ?", request.min_sessions or None),
+    )
 
 
 def _read_means(query: Query, model: str, numbers: Sequence[int]) -> dict[int, bytes]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from remembrancer.actors.sqlite_file import AMONG, SqliteFile, json_list
+from remembrancer.actors.sqlite_file import AMONG, SqliteFile, json_list, where
 from remembrancer.actors.store.records.types import (
     MAX_ATTEMPTS,
     RECORDS,
@@ -219,22 +219,15 @@ class EmbeddedTexts:
     ) -> PassageVectors:
         """Return the passages with these `numbers`, or those of a `model` (limited to these `memories`, or to numbers
         above `after`), oldest first unless memories are given; missing ones are left out."""
-        clauses: list[str] = []
-        arguments: list[object] = []
-        for column, among in (("number", numbers), ("memory", memories)):
-            if among is not None:
-                clauses.append(f"{column} IN {AMONG}")
-                arguments.append(json_list(among))
-        if model is not None:
-            clauses.append(f"{self._own} AND model = ?" if memories is None else "model = ?")
-            arguments.append(model)
-        if after is not None:
-            clauses.append("number > ?")
-            arguments.append(after)
+        among, arguments = where(
+            (f"number IN {AMONG}", None if numbers is None else json_list(numbers)),
+            (f"memory IN {AMONG}", None if memories is None else json_list(memories)),
+            (f"{self._own} AND model = ?" if memories is None else "model = ?", model),
+            ("number > ?", after),
+        )
         order = "ORDER BY number" if memories is None else ""
-        which = f"{' AND '.join(clauses)} {order} LIMIT ?"
         rows = self._file.read(
-            f"SELECT number, memory, ordinal, vector FROM passages WHERE {which}",  # noqa: S608 - our clauses
+            f"SELECT number, memory, ordinal, vector FROM passages WHERE {among} {order} LIMIT ?",  # noqa: S608 - our clauses
             (*arguments, limit),
         )
         return passage_vectors(rows)

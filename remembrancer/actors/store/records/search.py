@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from remembrancer.actors.sqlite_file import AMONG, json_list, places_for
+from remembrancer.actors.sqlite_file import AMONG, json_list, places_for, where
 from remembrancer.actors.store.records.memory_rows import decoded, read_memory, read_related
 from remembrancer.actors.store.records.schema import STANDING_KINDS
 from remembrancer.actors.store.records.space import APART, Spaces, is_newer, shown_to, visible
@@ -398,32 +398,23 @@ _decode_links: Final = msgspec.json.Decoder(list[tuple[str, str]]).decode
 
 def condition_of(filters: Filters) -> tuple[str, list[object]]:
     """Return the WHERE clause of filters over `memories AS m`, with its arguments. The clauses are fixed strings."""
-    clauses = [visible()]
-    arguments: list[object] = [filters.session_id]
-    if not filters.include_forgotten:
-        clauses.append(f"m.forgotten_at IS {'NOT NULL' if filters.only_forgotten else 'NULL'}")
     lists = (("scope", filters.scopes), ("type", filters.types), ("kind", filters.kinds), ("domain", filters.domains))
-    for column, allowed in lists:
-        if allowed:
-            clauses.append(f"m.{column} IN {places_for(allowed)}")
-            arguments.extend(allowed)
-    if filters.min_importance > 0:
-        clauses.append("m.importance >= ?")
-        arguments.append(filters.min_importance)
-    for sign, at in ((">=", filters.after), ("<=", filters.before)):
-        if at is not None and math.isfinite(at):
-            # An event's day begins at midnight in UTC: it is that day in every zone.
-            edge = "CASE WHEN m.occurred_at % 86400 = 0 THEN ? ELSE ? END"
-            clauses.append(f"coalesce(m.occurred_at, m.created_at) {sign} {edge}")
-            arguments.extend((at + time.localtime(at).tm_gmtoff, at))
-    if filters.valid_at is not None:
-        clauses.append(f"{_BEGINS} <= ? AND (m.valid_until IS NULL OR m.valid_until > ?)")
-        arguments.extend((filters.valid_at, filters.valid_at))
-    if filters.tags:
-        places = places_for(filters.tags)
-        clauses.append(f"m.number IN (SELECT memory FROM memory_tags WHERE tag COLLATE NOCASE IN {places})")  # noqa: S608
-        arguments.extend(filters.tags)
-    return " AND ".join(clauses), arguments
+    tagged = f"m.number IN (SELECT memory FROM memory_tags WHERE tag COLLATE NOCASE IN {places_for(filters.tags)})"  # noqa: S608
+    # An event's day begins at midnight in UTC: it is that day in every zone.
+    edge = "CASE WHEN m.occurred_at % 86400 = 0 THEN ? ELSE ? END"
+    return where(
+        (visible(), filters.session_id),
+        ("" if filters.include_forgotten else f"m.forgotten_at IS {'NOT NULL' if filters.only_forgotten else 'NULL'}",),
+        *((f"m.{column} IN {places_for(allowed)}", *allowed) for column, allowed in lists if allowed),
+        ("m.importance >= ?", filters.min_importance or None),
+        *(
+            (f"coalesce(m.occurred_at, m.created_at) {sign} {edge}", at + time.localtime(at).tm_gmtoff, at)
+            for sign, at in ((">=", filters.after), ("<=", filters.before))
+            if at is not None and math.isfinite(at)
+        ),
+        (f"{_BEGINS} <= ? AND (m.valid_until IS NULL OR m.valid_until > ?)", filters.valid_at, filters.valid_at),
+        (tagged if filters.tags else "", *filters.tags),
+    )
 
 
 ROWS: Final = 4_000
