@@ -285,7 +285,10 @@ def _written(place: ClientFile, text: str, content: Json, changes: Json) -> str:
             file = tomlkit.parse(text)
             member = file.setdefault(place.key, tomlkit.table(is_super_table=True))
             for name, value in changes.items():
-                member.pop(name, None) if value is None else member.update({name: value})
+                if value is None:
+                    del member[name]
+                else:
+                    member[name] = value
             if place.key not in content:
                 del file[place.key]
             written = tomlkit.dumps(file)

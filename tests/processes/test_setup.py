@@ -108,7 +108,8 @@ def test_a_file_that_cannot_be_read_safely_is_left_as_it_is_with_what_to_paste(m
     assert "Traceback" not in done.stderr
 
 
-def test_printing_writes_nothing(machine: Path) -> None:
+def test_printing_writes_nothing(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REMEMBRANCER_HOME", str(machine / "memory"))  # which is no matter of a project's file
     done = setup("vscode", "--project", "--print")
     entry = {"type": "stdio", "command": "remembrancer", "args": ["mcp"]}
     assert json.loads(done.stdout) == {"servers": {"remembrancer": entry}}
@@ -176,7 +177,9 @@ def test_hooks_are_written_beside_the_entry_and_removed_with_it(machine: Path) -
     written = settings.read_text()
     assert setup("claude-code", "--project", "--hooks").stdout.count("nothing to do") == 2
     assert settings.read_text() == written
+    setup("claude-code")
     assert setup("claude-code", "--project", "--remove").returncode == exit_codes.OK
+    assert "remembrancer" in read(machine / ".claude.json")["mcpServers"], "the user's stays"
     assert read(settings) == json.loads(before)
     assert names(machine / "app") == [".claude"], "a file that held nothing but our entry is gone"
     assert names(settings.parent) == ["settings.json"]
@@ -193,6 +196,7 @@ def test_a_broken_command_is_seen(
     assert main(["setup", "claude-code"]) == exit_codes.FAILED
     printed = capsys.readouterr().out
     assert ("no module named remembrancer" in printed, "doctor" in printed) == (True, True)
+    assert "Next:" not in printed
 
 
 @pytest.mark.parametrize("answer", ["y", "n"])
