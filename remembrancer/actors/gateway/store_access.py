@@ -398,7 +398,8 @@ class StoreAccess(MemoryService):
                     raise MemoryUnavailable(f"{error.message}: call again in a moment") from error
 
     async def _wait_for_store(self, until: float) -> None:
-        """Wait for a reconnecting store until that monotonic time. Raises `MemoryUnavailable` if it is away."""
+        """Wait for a reconnecting store until that time (seconds since the epoch). Raises `MemoryUnavailable` if it is
+        away."""
         health = self.store_health
         if not health.usable and not (health.is_reconnecting and await self._store.wait_usable(_left_s(until))):
             raise MemoryUnavailable(f"{health.explain_absence()}: call again in a moment")
