@@ -49,7 +49,7 @@ class RequestContext:
 
 
 Handler = Callable[[Any, RequestContext], Coroutine[Any, Any, Any]]
-"""`async def (request, context) -> reply`, run in its own task; a reply of None is not sent."""
+"""`async def (request, context) -> reply`, run in its own task."""
 
 
 def by_request(*handlers: Callable[..., Any]) -> dict[type, Callable[..., Any]]:
@@ -103,15 +103,13 @@ class Dispatcher:
             if self.draining:
                 raise MemoryUnavailable("the store is stopping")
             reply = await self._handlers[type(request)](request, context)
+            router.send(peer, reply, in_reply_to=message_id, notices=context.notices)
         except RemembrancerError as error:
             router.refuse(peer, error, in_reply_to=message_id)
         except Exception:
             logger.exception("a request failed", extra={"request": type(request).__name__})
             failure = InternalError("the store failed on this request: see store.log")
             router.refuse(peer, failure, in_reply_to=message_id)
-        else:
-            if reply is not None:
-                router.send(peer, reply, in_reply_to=message_id, notices=context.notices)
 
 
 class StoreParts(NamedTuple):
