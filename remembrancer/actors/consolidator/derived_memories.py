@@ -4,6 +4,8 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import accumulate, groupby
+from operator import itemgetter
 from pathlib import PurePath
 from typing import Final
 
@@ -100,16 +102,13 @@ def _portions(cluster: Sequence[Material]) -> Iterator[list[Material]]:
     """The memories of a cluster in order, in parts that each fit into a summary verbatim. Long memories are left
     out."""
     short = [each for each in cluster if len(each.content) <= LONGEST_SOURCE]
-    length = sum(len(each.content) for each in short)
-    share = length / max(1, math.ceil(length / SUMMARY_CHARACTERS))
-    portions: list[list[Material]] = []
-    taken = 0.0
-    for each in short:
-        if not portions or taken >= share * len(portions):
-            portions.append([])
-        portions[-1].append(each)
-        taken += len(each.content)
-    yield from (portion for portion in portions if len(portion) >= SMALLEST_CLUSTER)
+    *begins, length = accumulate((len(each.content) for each in short), initial=0)
+    count_of_parts = math.ceil(length / SUMMARY_CHARACTERS)
+    numbered = zip((begin * count_of_parts // length for begin in begins), short, strict=True)
+    for _, part in groupby(numbered, key=itemgetter(0)):
+        portion = [memory for _, memory in part]
+        if len(portion) >= SMALLEST_CLUSTER:
+            yield portion
 
 
 def _sum_up(sources: Sequence[Material]) -> Derived:
@@ -192,9 +191,7 @@ def _derive(what: str, kind: Kind, sources: Sequence[Material], content: str) ->
 
 def _entities(sources: Sequence[Material]) -> tuple[tuple[str, str, str], ...]:
     """The entities of all sources without duplicate names, most common first."""
-    counts = Counter(entity.name for source in sources for entity in source.entities)
-    first: dict[str, tuple[str, str, str]] = {}
-    for each in sources:
-        for entity in each.entities:
-            first.setdefault(entity.name, (entity.name, entity.type, entity.relationship))
+    entities = [entity for source in sources for entity in source.entities]
+    counts = Counter(entity.name for entity in entities)
+    first = {entity.name: (entity.name, entity.type, entity.relationship) for entity in reversed(entities)}
     return tuple(first[name] for name in sorted(first, key=lambda name: (-counts[name], name))[:MOST_ENTITIES])

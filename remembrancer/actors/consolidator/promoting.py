@@ -75,10 +75,8 @@ logger = logging.getLogger(__name__)
 def says_the_same(memory: Material, near: Found, now: float, min_cosine: float) -> tuple[Material, float] | None:
     """The memory into which another can be merged: the first with the same words, given the nearest first. A memory
     that says something else may be just as near, and a derived one may be derived from this one."""
-    for other, cosine in alike(memory, near, now, min_cosine):
-        if not other.is_derived and same_in_words(memory.content, other.content):
-            return other, cosine
-    return None
+    originals = (pair for pair in alike(memory, near, now, min_cosine) if not pair[0].is_derived)
+    return next((pair for pair in originals if same_in_words(memory.content, pair[0].content)), None)
 
 
 def alike(memory: Material, near: Found, now: float, min_cosine: float) -> Found:
@@ -224,12 +222,13 @@ async def propose_to_user(
     Returns the ids of both. `left_out` are memories that this job is about to change in other ways."""
     request = ReadMemories(project, scopes=("project",), statuses=("active",), proposed=False, with_vectors=True)
     in_use = {"min_sessions": USER_MIN_SESSIONS, "min_importance": USER_MIN_IMPORTANCE}
-    promising: dict[str, Material] = {}
-    for fields in ({**in_use, "kinds": tuple(sorted(USER_KINDS))}, {"kinds": SPEAKING_KINDS}):
-        for memory in await all_memories(store, msgspec.structs.replace(request, **fields)):
-            promising[memory.id] = memory
-    memories = [each for each in promising.values() if each.id not in left_out]
-    chosen = strongest(memories, partial(to_user, project_name=name_of(project)), clock(), USER_LIMIT)
+    promising = {
+        memory.id: memory
+        for fields in ({**in_use, "kinds": tuple(sorted(USER_KINDS))}, {"kinds": SPEAKING_KINDS})
+        for memory in await all_memories(store, msgspec.structs.replace(request, **fields))
+        if memory.id not in left_out
+    }
+    chosen = strongest(promising.values(), partial(to_user, project_name=name_of(project)), clock(), USER_LIMIT)
     if dry_run:
         return {"proposed": [memory.id for memory, _ in chosen], "promoted": []}
     near = await find_near(store, None, [memory for memory, _ in chosen], NEAR_TO_USER)
