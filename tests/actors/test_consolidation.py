@@ -402,19 +402,15 @@ class Consolidator(Gateway):
     def __init__(self, home: Path) -> None:
         super().__init__(home, "consolidator")
 
-    async def job(
-        self, sort: JobSort = "session", done: Job | None = None, outcome: Reflected | Maintained | None = None
-    ) -> Job:
-        """The next job of a sort, which comes within some seconds. `done`: the one before has been carried out."""
-        (job,) = await until(lambda: self.ask(AwaitJob(sort, done, outcome), WAIT_S))
+    async def job(self, sort: JobSort = "session") -> Job:
+        """The next job of a sort, which comes within some seconds."""
+        (job,) = await until(partial(self.ask, AwaitJob(sort), WAIT_S))
         assert isinstance(job, Job)
         return job
 
-    async def no_job(
-        self, sort: JobSort = "session", done: Job | None = None, outcome: Reflected | Maintained | None = None
-    ) -> None:
-        """There is nothing to do now: not even when the store, which looks often, has looked once more."""
-        assert await self.ask(AwaitJob(sort, done, outcome), timeout_s=0.5) == ()
+    async def finish(self, job: Job, outcome: Reflected | None = None) -> None:
+        """A job was carried out, and no other follows, not even when the store, which looks often, has looked again."""
+        assert await self.ask(AwaitJob(job.sort, job, outcome), timeout_s=0.5) == ()
 
 
 @pytest.fixture
@@ -461,28 +457,20 @@ async def test_a_strong_memory_of_a_running_session_is_offered_once_at_each_of_i
         await rig.gateway.store("Lunch was good", scope="session", importance=0.2)
         job = await consolidator.job()
         assert (job.project, job.work) == (PROJECT, PromoteAtOnce((Promotable(memory_id, 1),)))
-        await consolidator.no_job(done=job)
+        await consolidator.finish(job)
         await rig.gateway.change(UpdateMemory(memory_id, domain="work"))
         assert (await consolidator.job()).work == PromoteAtOnce((Promotable(memory_id, 2),))
 
 
-async def test_a_request_is_answered_by_the_consolidator_and_the_same_one_is_the_same_job(rig: StoreRig) -> None:
-    async with Consolidator(rig.home) as consolidator:
-        asked = [asyncio.create_task(rig.gateway.ask(REFLECT)) for _ in range(2)]
-        job = await consolidator.job("asked")
-        assert job.work == REFLECT
-        await consolidator.no_job("asked", job, REFLECTED)
-        assert [await each for each in asked] == [REFLECTED] * 2
-
-
-async def test_a_request_outlives_the_consolidator_that_had_it(rig: StoreRig) -> None:
-    asked = asyncio.create_task(rig.gateway.ask(REFLECT))
+async def test_a_request_of_two_clients_is_one_job_and_outlives_the_consolidator_that_had_it(rig: StoreRig) -> None:
+    asked = [asyncio.create_task(rig.gateway.ask(REFLECT)) for _ in range(2)]
     async with Consolidator(rig.home) as first:
         await first.job("asked")
     async with Consolidator(rig.home) as second:
         job = await second.job("asked")
-        await second.no_job("asked", job, REFLECTED)
-        assert await asked == REFLECTED
+        assert job.work == REFLECT
+        await second.finish(job, REFLECTED)
+        assert [await each for each in asked] == [REFLECTED] * 2
 
 
 async def test_without_a_consolidator_by_the_settings_requests_are_refused_at_once_and_jobs_wait(rig: StoreRig) -> None:
