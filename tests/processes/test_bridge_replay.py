@@ -11,10 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import anyio
-import anyio.abc
 import anyio.to_thread
 import psutil
 import pytest
@@ -22,7 +19,6 @@ import pytest
 from bench.client import ClientError, StdioClient
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.file_locks import FileLock
-from remembrancer.protocol.gateway_link import END
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.session_life import EndSession, StartSession
 from tests.actors.gateway_rig import PATIENT, Rig
@@ -97,12 +93,6 @@ async def bridge(home: Path, **environ: str) -> AsyncIterator[StdioClient]:
         if client.process.returncode is None:
             client.process.kill()
         await client.aclose()
-
-
-async def stray(client: StdioClient) -> dict[str, Any]:
-    await until(lambda: client.strays)
-    message: dict[str, Any] = json.loads(client.strays.pop(0))
-    return message
 
 
 def input_of(client: StdioClient) -> int:
@@ -211,44 +201,6 @@ async def test_nothing_but_the_protocol_reaches_the_output(
     assert capfd.readouterr().err.count("stray") == 2
 
 
-async def test_who_is_refused_or_has_to_mend_something_is_told_and_leaves_it_at_that(
-    alone: Path, listener: socket.socket
-) -> None:
-    refused, invalid = {"error": "memory_unavailable"}, {"error": "invalid_input"}
-    async with bridge(alone) as client:
-        for answer, code, data in (
-            (b"!refused run remembrancer down\n", -32000, refused | {"retry_possible": True}),
-            (b"!invalid run remembrancer down\n", -32602, invalid | {"retry_possible": False}),
-        ):
-            await client.send({"jsonrpc": "2.0", "id": "x", "method": "tools/list"})
-            link, _ = listener.accept()
-            with link:
-                assert b'"link":1' in link.recv(65536)
-                link.sendall(answer)
-            error = {"code": code, "message": "run remembrancer down", "data": data}
-            assert (await stray(client))["error"] == error
-        listener.settimeout(0.3)
-        with pytest.raises(TimeoutError):
-            listener.accept()
-
-
-async def test_after_an_ordered_stop_nothing_starts_unasked(alone: Path, listener: socket.socket) -> None:
-    async with bridge(alone) as client:
-        link, _ = listener.accept()
-        with link:
-            link.sendall(b"!welcome {}\n!bye idle\n")
-        listener.settimeout(0.3)
-        with pytest.raises(TimeoutError):
-            listener.accept()
-        listener.settimeout(PATIENCE_S)
-        pinging = asyncio.create_task(client.request("ping"))
-        await asyncio.sleep(0)
-        link, _ = listener.accept()
-        with link:
-            link.sendall(b'!welcome {}\n{"jsonrpc":"2.0","id":1,"result":{}}\n')
-            assert await pinging == {}
-
-
 @pytest.mark.parametrize("number", [None, signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 async def test_a_client_that_ends_input_or_server_ends_its_session(alone: Path, number: signal.Signals | None) -> None:
     rig = Rig(alone, PATIENT)
@@ -263,30 +215,6 @@ async def test_a_client_that_ends_input_or_server_ends_its_session(alone: Path, 
         assert isinstance(start, StartSession)
         assert start.session_id == "session:real"
         assert end == EndSession("session:real", "completed")
-
-
-async def test_an_end_that_a_crash_of_the_gateway_swallowed_is_said_again(alone: Path) -> None:
-    paths = RuntimePaths(alone)
-    paths.run.mkdir(mode=0o700)
-    async with await anyio.create_unix_listener(paths.gateway_socket) as listener:
-        client = StdioClient(alone)
-        await client.start()
-        await client.send({"jsonrpc": "2.0", "id": "open", "method": "initialize", "params": {}})
-        ending = asyncio.create_task(client.aclose())
-        for _ in range(2):
-            with anyio.fail_after(PATIENCE_S):
-                async with await listener.accept() as connection:
-                    assert b'"id":"open"' in await said_until_end(connection)
-        with anyio.fail_after(PATIENCE_S):
-            await ending
-        assert client.process.returncode == 0
-
-
-async def said_until_end(connection: anyio.abc.SocketStream) -> bytes:
-    heard = b""
-    while not heard.endswith(b"\n" + END + b"\n"):
-        heard += await connection.receive()
-    return heard
 
 
 async def test_an_erasing_cut_off_by_kills_is_repeated(home: Path, tmp_path: Path, without_embedders: None) -> None:

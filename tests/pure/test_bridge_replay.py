@@ -2,9 +2,7 @@
 
 import json
 import math
-import os
 import socket
-import threading
 import time
 from contextlib import closing
 from pathlib import Path
@@ -19,7 +17,6 @@ from ulid import ULID
 from remembrancer.actors.bridge.bridge import (
     DEFAULT_BUDGET_S,
     PREPARED_FILE,
-    Bridge,
     _budget,
     _options,
     main,
@@ -31,6 +28,7 @@ from remembrancer.actors.bridge.replay import (
     LONG_BUDGET_S,
     MAX_OPEN_REQUESTS,
     PREPARED_AFTER_S,
+    RETRY_S,
     Conversation,
     LineBuffer,
     PreparedAnswers,
@@ -39,12 +37,12 @@ from remembrancer.commands.gateway_client import GatewayClient
 from remembrancer.config.reading import read_configuration
 from remembrancer.config.settings import SETTABLE, Settings
 from remembrancer.protocol.environment import is_secret_variable
-from remembrancer.protocol.gateway_link import split_stamp
+from remembrancer.protocol.gateway_link import BYE, END, INVALID, REFUSED, WELCOME, split_stamp
 from remembrancer.protocol.ulids import as_ulid, new_identity
 from tests.cases import cases
 from tests.patience import PATIENCE_S
 
-BUDGET_S = 4.5
+BUDGET_S, START_S = 4.5, 30.0
 
 
 def line(**message: Any) -> bytes:
@@ -58,36 +56,63 @@ def answer(request_id: Any, **result: Any) -> bytes:
 class Client:
     """A client's side of a conversation, with a clock that stands where it is put."""
 
-    def __init__(self, *, connected: bool = True) -> None:
-        self.conversation = Conversation(BUDGET_S, 30.0)
+    def __init__(
+        self, *, connected: bool = True, budget_s: float = BUDGET_S, prepared: PreparedAnswers | None = None
+    ) -> None:
+        self.conversation = Conversation(budget_s, START_S, prepared, b"hello\n")
         self.now = 100.0
         self.stamp_ms = 1_700_000_000_000
         if connected:
-            assert self.conversation.connect(self.stamp_ms) == []
-            self.conversation.welcome()
+            assert self.connect() == []
 
-    def say(self, data: bytes) -> tuple[bytes | None, dict[str, Any] | None]:
-        to_gateway, to_client = self.conversation.from_client(data, self.now, self.stamp_ms)
-        return to_gateway, json.loads(to_client) if to_client is not None else None
+    def connect(self, control: bytes = WELCOME + b"{}") -> list[tuple[int, dict[str, Any]]]:
+        """A gateway comes, is told what the last one knew, and says something."""
+        self.conversation.connect(self.stamp_ms)
+        hello, *replayed = self.sent()
+        assert hello == b"hello"
+        self.conversation.from_gateway(control, self.now)
+        return [(stamp, json.loads(text)) for stamp, text in map(split_stamp, replayed)]
 
-    def request(self, request_id: Any, method: str = "tools/call", **params: Any) -> bytes | None:
-        to_gateway, refusal = self.say(line(id=request_id, method=method, params=params))
-        assert refusal is None
-        return to_gateway
+    def sent(self) -> list[bytes]:
+        """The lines for the gateway, which are sent now."""
+        lines = bytes(self.conversation.to_gateway).splitlines()
+        self.conversation.to_gateway.clear()
+        return lines
+
+    def told(self) -> list[dict[str, Any]]:
+        """The messages for the client, which are sent now."""
+        messages = [json.loads(text) for text in bytes(self.conversation.to_client).splitlines()]
+        self.conversation.to_client.clear()
+        return messages
+
+    def say(self, data: bytes) -> list[dict[str, Any]]:
+        """Say a line; the refusal, if it is refused."""
+        self.conversation.from_client(data, self.now, self.stamp_ms)
+        return self.told()
+
+    def request(self, request_id: Any, method: str = "tools/call", **params: Any) -> None:
+        assert self.say(line(id=request_id, method=method, params=params)) == []
 
     def hears(self, data: bytes) -> bool:
-        return self.conversation.from_gateway(data) == data
-
-    def reconnect(self) -> list[tuple[int, dict[str, Any]]]:
-        self.conversation.disconnect()
-        self.stamp_ms += 5000
-        replayed = [split_stamp(each.removesuffix(b"\n")) for each in self.conversation.connect(self.stamp_ms)]
-        self.conversation.welcome()
-        return [(stamp, json.loads(text)) for stamp, text in replayed]
+        self.conversation.from_gateway(data, self.now)
+        return self.told() == [json.loads(data)]
 
     def done(self, request_id: Any, method: str, **params: Any) -> None:
         self.request(request_id, method, **params)
         assert self.hears(answer(request_id))
+
+    def lose(self) -> None:
+        self.conversation.disconnect(self.now)
+
+    def reconnect(self) -> list[tuple[int, dict[str, Any]]]:
+        self.lose()
+        self.stamp_ms += 5000
+        return self.connect()
+
+    def expired(self, after_s: float) -> list[dict[str, Any]]:
+        """The answers that a client gets once so much time has passed."""
+        self.conversation.expire(self.now + after_s)
+        return self.told()
 
 
 def test_a_new_gateway_is_told_handshake_subscriptions_and_open_requests_in_this_order() -> None:
@@ -98,6 +123,7 @@ def test_a_new_gateway_is_told_handshake_subscriptions_and_open_requests_in_this
     client.done(2, "resources/subscribe", uri="memory://b")
     client.request("5")
     client.request(6)
+    assert len(client.sent()) == 6
     replayed = client.reconnect()
     assert [message.get("method") for _, message in replayed] == [
         "initialize",
@@ -118,10 +144,9 @@ def test_ids_are_told_apart_by_their_type_and_one_in_use_is_refused() -> None:
     assert client.hears(answer("1"))
     assert not client.hears(answer("1"))
     assert [message["id"] for _, message in client.reconnect()] == [1]
-    to_gateway, refusal = client.say(line(id=1, method="tools/list"))
-    assert to_gateway is None
-    assert refusal is not None
+    (refusal,) = client.say(line(id=1, method="tools/list"))
     assert refusal["id"] is None
+    assert client.sent() == []
     assert client.hears(answer(1))
 
 
@@ -132,7 +157,9 @@ def test_a_subscription_that_was_refused_or_ended_is_not_renewed_nor_a_cancelled
     client.done(2, "resources/subscribe", uri="memory://ended")
     client.done(3, "resources/unsubscribe", uri="memory://ended")
     client.request(4)
-    assert client.say(line(method="notifications/cancelled", params={"requestId": 4}))[0] is not None
+    client.sent()
+    client.say(line(method="notifications/cancelled", params={"requestId": 4}))
+    assert len(client.sent()) == 1
     assert not client.hears(answer(4))
     assert client.reconnect() == []
     assert not client.conversation.has_open
@@ -141,7 +168,8 @@ def test_a_subscription_that_was_refused_or_ended_is_not_renewed_nor_a_cancelled
 def test_an_answer_to_the_gateway_and_notifications_pass_and_a_stream_holds_nobody_up() -> None:
     client = Client()
     assert client.hears(line(id="roots-1", method="roots/list"))
-    assert client.say(answer("roots-1"))[0] is not None
+    assert client.say(answer("roots-1")) == []
+    assert len(client.sent()) == 1
     assert client.hears(line(method="notifications/progress", params={"progressToken": 1, "progress": 1}))
     client.request(1, "subscriptions/listen")
     assert client.conversation.next_expiry() == math.inf
@@ -151,39 +179,88 @@ def test_an_answer_to_the_gateway_and_notifications_pass_and_a_stream_holds_nobo
 def test_a_gateway_that_hangs_is_not_waited_for_longer_and_its_late_answer_is_swallowed() -> None:
     client = Client()
     client.request(1)
-    assert client.conversation.expire(client.now + BUDGET_S - 0.01) == []
-    (late,) = client.conversation.expire(client.now + BUDGET_S)
-    assert json.loads(late)["error"]["code"] == -32000
-    assert "did not answer in time" in json.loads(late)["error"]["message"]
+    assert client.expired(BUDGET_S - 0.01) == []
+    (late,) = client.expired(BUDGET_S)
+    assert late["error"]["code"] == -32000
+    assert "did not answer in time" in late["error"]["message"]
     assert not client.hears(answer(1))
 
 
-@pytest.mark.parametrize(("budget_s", "waits_s"), [(BUDGET_S, 30.0), (90.0, 90.0)])
-def test_what_waits_for_the_first_gateway_waits_as_long_as_others(budget_s: float, waits_s: float) -> None:
+def test_a_gateway_is_told_of_the_clients_end_and_the_next_one_too() -> None:
+    client = Client()
+    for _ in range(2):
+        client.conversation.end()
+    assert client.sent() == [END]
+    client.lose()
+    client.conversation.connect(client.stamp_ms)
+    assert client.sent() == [b"hello", END]
+
+
+@pytest.mark.parametrize(
+    ("control", "error"),
+    [
+        (REFUSED, {"code": -32000, "data": {"error": "memory_unavailable", "retry_possible": True}}),
+        (INVALID, {"code": -32602, "data": {"error": "invalid_input", "retry_possible": False}}),
+        (BYE, None),
+    ],
+)
+def test_after_a_refusal_or_an_ordered_stop_there_is_no_connection_until_the_next_request(
+    control: bytes, error: dict[str, Any] | None
+) -> None:
     client = Client(connected=False)
-    client.conversation = Conversation(budget_s, 30.0, PreparedAnswers(PREPARED_FILE))
+    client.request(1)
+    if error is None:
+        assert client.connect() != []
+        assert client.hears(answer(1))
+        client.conversation.from_gateway(control + b"idle", client.now)
+    else:
+        client.connect(control + b"run remembrancer down")
+        assert client.told() == [json.loads(line(id=1, error={**error, "message": "run remembrancer down"}))]
+    client.lose()
+    assert client.conversation.connect_at == math.inf
+    client.say(line(method="notifications/progress", params={}))
+    assert client.conversation.connect_at == math.inf
+    client.request(2)
+    assert client.conversation.connect_at == client.now
+
+
+def test_who_hangs_up_without_a_welcome_is_dialled_more_and_more_rarely() -> None:
+    client = Client()
+    client.lose()
+    assert client.conversation.connect_at == client.now, "who has welcomed is expected back"
+    pauses = []
+    for _ in range(8):
+        client.conversation.connect(client.stamp_ms)
+        client.lose()
+        pauses.append(client.conversation.connect_at - client.now)
+    assert pauses == pytest.approx([RETRY_S * 2 ** min(number, 5) for number in range(8)])
+    client.request(1)
+    assert client.conversation.connect_at > client.now, "a request does not hurry it"
+
+
+@pytest.mark.parametrize(("budget_s", "waits_s"), [(BUDGET_S, START_S), (90.0, 90.0)])
+def test_what_waits_for_the_first_gateway_waits_as_long_as_others(budget_s: float, waits_s: float) -> None:
+    client = Client(connected=False, budget_s=budget_s, prepared=PreparedAnswers(PREPARED_FILE))
     client.request(0, "initialize", protocolVersion="2025-06-18")
-    assert client.conversation.expire(client.now + PREPARED_AFTER_S)
+    assert client.expired(PREPARED_AFTER_S)
     client.request("first")
     assert client.conversation.next_expiry() == client.now + waits_s
 
 
 def test_what_every_session_asks_first_is_answered_without_a_gateway_unless_it_has_toolsets_of_its_own() -> None:
-    client = Client(connected=False)
     prepared = PreparedAnswers(PREPARED_FILE)
-    client.conversation = Conversation(BUDGET_S, 30.0, prepared)
+    client = Client(connected=False, prepared=prepared)
     client.request(0, "initialize", protocolVersion="2025-06-18")
-    assert client.conversation.expire(client.now + PREPARED_AFTER_S / 2) == []
-    (greeting,) = client.conversation.expire(client.now + PREPARED_AFTER_S)
-    assert json.loads(greeting)["result"]["protocolVersion"] == "2025-06-18"
+    assert client.expired(PREPARED_AFTER_S / 2) == []
+    (greeting,) = client.expired(PREPARED_AFTER_S)
+    assert greeting["result"]["protocolVersion"] == "2025-06-18"
     client.say(line(method="notifications/initialized"))
     client.request(1, "tools/list", _meta={"progressToken": 0})
     client.request(2, "tools/list", cursor="more")
     client.request(3, "tools/call", name="get_memory_status")
-    (listed,) = client.conversation.expire(client.now)
-    assert json.loads(listed) == json.loads(answer(1, **prepared.result({"method": "tools/list"})))
-    assert client.conversation.next_expiry() == client.now + 30.0, "the first gateway may take its time"
-    replayed = [message for _, message in client.reconnect()]
+    assert client.expired(0.0) == [json.loads(answer(1, **prepared.result({"method": "tools/list"})))]
+    assert client.conversation.next_expiry() == client.now + START_S, "the first gateway may take its time"
+    replayed = [message for _, message in client.connect()]
     assert [message["method"] for message in replayed][:2] == ["initialize", "notifications/initialized"]
     assert not client.hears(answer(replayed[0]["id"]))
     assert not client.hears(answer(1, tools=[])), "the gateway's answer is late"
@@ -193,19 +270,22 @@ def test_what_every_session_asks_first_is_answered_without_a_gateway_unless_it_h
 
 def test_what_is_open_when_the_gateway_goes_away_waits_as_long_as_the_next_one_may_take_to_start() -> None:
     client = Client()
+    began = client.now
     client.request(1)
-    assert client.conversation.next_expiry() == client.now + BUDGET_S
-    client.conversation.disconnect(client.now + 1.0)
+    assert client.conversation.next_expiry() == began + BUDGET_S
+    client.now = began + 1.0
+    client.lose()
+    client.now = began
     client.request(2)
-    assert client.conversation.expire(client.now + 12.0) == []
     client.conversation.connect(client.stamp_ms)
-    assert client.conversation.next_expiry() == client.now + 30.0, "it may still load something"
-    client.conversation.welcome(client.now + 12.0)
-    assert client.conversation.next_expiry() == client.now + 12.0 + BUDGET_S, "and then as long as any other"
-    client.conversation.disconnect(client.now + 13.0)
-    assert client.conversation.next_expiry() == client.now + 30.0, "but not for ever"
-    for late in client.conversation.expire(client.now + 30.0):
-        assert "could not be reached in time" in json.loads(late)["error"]["message"]
+    assert client.conversation.next_expiry() == began + START_S, "it may still load something"
+    client.conversation.from_gateway(WELCOME, began + 12.0)
+    assert client.conversation.next_expiry() == began + 12.0 + BUDGET_S, "and then as long as any other"
+    client.conversation.disconnect(began + 13.0)
+    assert client.conversation.next_expiry() == began + START_S, "but not for ever"
+    late = client.expired(START_S)
+    assert [each["id"] for each in late] == [1, 2]
+    assert all("could not be reached in time" in each["error"]["message"] for each in late)
 
 
 @pytest.mark.parametrize("long_tool", ["reflect_and_consolidate", "memory_sync"])
@@ -215,10 +295,13 @@ def test_a_long_tool_may_take_its_time_but_waits_for_no_gateway_longer_than_othe
     client.done(2, "resources/read", name=long_tool)
     longest = client.now + LONG_BUDGET_S
     assert client.conversation.next_expiry() == longest
-    client.conversation.disconnect(client.now + 60.0)
-    assert client.conversation.next_expiry() == client.now + 60.0 + BUDGET_S
-    client.conversation.connect(client.stamp_ms)
-    client.conversation.welcome()
+    client.now += 60.0
+    client.lose()
+    for _ in range(2):  # an attempt that fails changes nothing
+        assert client.conversation.next_expiry() == client.now + BUDGET_S
+        client.conversation.connect(client.stamp_ms)
+        client.conversation.disconnect(client.now + 1.0)
+    client.connect()
     assert client.conversation.next_expiry() == longest
 
 
@@ -234,9 +317,9 @@ def test_a_long_tool_may_take_its_time_but_waits_for_no_gateway_longer_than_othe
 def test_what_is_no_message_is_answered_under_its_id_if_readable(data: bytes, code: int, request_id: int) -> None:
     client = Client()
     client.request(9)
-    to_gateway, refusal = client.say(data)
-    assert to_gateway is None
-    assert refusal is not None
+    client.sent()
+    (refusal,) = client.say(data)
+    assert client.sent() == []
     assert (refusal["error"]["code"], refusal["id"]) == (code, request_id or None)
 
 
@@ -244,17 +327,17 @@ def test_so_many_requests_are_open_at_most() -> None:
     client = Client()
     for number in range(MAX_OPEN_REQUESTS):
         client.request(number)
-    to_gateway, refusal = client.say(line(id="more", method="tools/call"))
-    assert to_gateway is None
-    assert refusal is not None
+    (refusal,) = client.say(line(id="more", method="tools/call"))
     assert refusal["error"]["data"]["retry_possible"] is True
     assert client.hears(answer(0))
-    assert client.request("more") is not None
+    client.request("more")
 
 
 @pytest.mark.parametrize("data", [b"", b"Traceback", b"3", b'{"jsonrpc":"2.0","id":'])
 def test_what_is_no_message_never_reaches_the_client(data: bytes) -> None:
-    assert Client().conversation.from_gateway(data) is None
+    client = Client()
+    client.conversation.from_gateway(data, client.now)
+    assert client.told() == []
 
 
 # --- The bridge's small parts: lines, places, back-off, greeting, arguments.
@@ -375,29 +458,3 @@ def test_any_name_comes_through_a_header(uri: str) -> None:
         params = {"uri": uri, "_meta": {VERSION_KEY: "2026-07-28"}}
         name = _Way(gateway, end)._headers({"method": "resources/read", "params": params})["Mcp-Name"]
     assert (name.isascii(), name.isprintable(), decode_header_value(name)) == (True, True, uri)
-
-
-class HangsUp:
-    """In place of a `Starter`: whoever is dialled hangs up without a word."""
-
-    failure = None
-    dialled = 0
-
-    def dial(self) -> socket.socket:
-        self.dialled += 1
-        ours, theirs = socket.socketpair()
-        theirs.close()
-        ours.setblocking(False)
-        return ours
-
-    def finish(self) -> None:
-        return
-
-
-def test_who_hangs_up_without_a_welcome_is_dialled_more_and_more_rarely() -> None:
-    starter: Any = HangsUp()
-    source, client = os.pipe()
-    threading.Timer(1.2, os.close, [client]).start()
-    with os.fdopen(source) as client_in, Path(os.devnull).open("w") as client_out:
-        assert Bridge(b"", starter, {}, None, client_in.fileno(), client_out.fileno()).run() == 0
-    assert 2 <= starter.dialled <= 8

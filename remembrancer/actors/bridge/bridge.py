@@ -19,20 +19,10 @@ import sys
 import time
 
 from remembrancer.actors.bridge.places import SETTINGS, find_places, hello_line, named_project, session_id
-from remembrancer.actors.bridge.replay import Conversation, LineBuffer, PreparedAnswers
+from remembrancer.actors.bridge.replay import RETRY_S, Conversation, LineBuffer, PreparedAnswers
 from remembrancer.actors.bridge.starter import Starter
 from remembrancer.protocol.environment import TOOLSETS_VARIABLE, unknown_toolsets
-from remembrancer.protocol.gateway_link import (
-    BYE,
-    CONTROL,
-    END,
-    INVALID,
-    INVALID_PARAMS,
-    MAX_LINE_BYTES,
-    REFUSED,
-    UNAVAILABLE,
-    WELCOME,
-)
+from remembrancer.protocol.gateway_link import MAX_LINE_BYTES
 from remembrancer.protocol.ulids import as_ulid, new_identity
 
 TYPE_CHECKING = False
@@ -51,8 +41,6 @@ change."""
 LEAVE_S = 1.5
 """The time that the gateway has, after the client's end of input, to answer open requests. The bridge exits within 2
 s."""
-RETRY_S = 0.05
-"""The time between two attempts to connect: short, because a client waits for a runtime that starts."""
 CHUNK_BYTES = 64 * 1024
 HIGH_WATER_BYTES = 1024 * 1024
 """The bytes waiting in one direction at which the bridge stops reading from the sender."""
@@ -97,8 +85,7 @@ class Bridge:
         client_in: int,
         client_out: int,
     ) -> None:
-        self._hello = hello
-        self._conversation = Conversation(_budget(environ), START_S, prepared)
+        self._conversation = Conversation(_budget(environ), START_S, prepared, hello)
         self._starter = starter
         self._client_in = client_in
         self._client_out = client_out
@@ -106,51 +93,46 @@ class Bridge:
         if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):  # a terminal is shared with other programs
             os.set_blocking(client_out, False)
         self._from_client = LineBuffer(MAX_LINE_BYTES)
-        self._to_client = bytearray()
-        self._gateway: socket.socket | None = None
         self._from_gateway = LineBuffer()
-        self._to_gateway = bytearray()
-        self._welcomed = False
-        self._dormant = False
-        """True if the runtime was stopped in good order or refuses this bridge: the bridge reconnects only when the
-        client sends a request."""
-        self._fruitless = 0
-        """The number of connections in a row that ended without a welcome: the pauses after them grow."""
-        self._next_attempt = 0.0
-        self._ended = False
-        self._end_announced = False
-        """True if the end was announced to the present gateway, or the message is in the output buffer."""
+        self._gateway: socket.socket | None = None
         self._leave_at = math.inf
 
     def run(self) -> int:
         try:
             while not self._is_over():
                 self._wait()
-                self._tell_client(self._conversation.expire(time.monotonic()))
-                if self._is_seeking and time.monotonic() >= self._next_attempt:
-                    self._seek_gateway(time.monotonic())
+                now = time.monotonic()
+                self._conversation.expire(now)
+                if self._gateway is None and now >= self._conversation.connect_at:
+                    self._seek_gateway(now)
+                self._write_gateway()
+                self._write_client()
         except BrokenPipeError:  # the client no longer reads
             pass
         finally:
+            self._conversation.end()
+            self._write_gateway()
             if self._gateway is not None:
-                self._say_end()
                 self._gateway.close()
             self._starter.finish()
         return 0
 
     def _is_over(self) -> bool:
+        conversation = self._conversation
         if time.monotonic() >= self._leave_at:
-            self._tell_client(self._conversation.fail_all("the client's input has ended"))
+            conversation.fail_all("the client's input has ended")
+            self._write_client()
             return True
-        return self._ended and not (self._conversation.has_open or self._to_gateway or self._to_client)
-
-    # --- waiting ---
+        return conversation.has_ended and not (
+            conversation.has_open or conversation.to_gateway or conversation.to_client
+        )
 
     def _wait(self) -> None:
+        """Wait until something can be read or written, or is due, and read."""
         wanted = self._wanted()
         until = min(self._conversation.next_expiry(), self._leave_at)
-        if self._is_seeking:
-            until = min(until, self._next_attempt)
+        if self._gateway is None:
+            until = min(until, self._conversation.connect_at)
         timeout_ms = None if until == math.inf else max(0.0, (until - time.monotonic()) * 1000) + 1
         poll = select.poll()
         for descriptor, events in wanted.items():
@@ -161,35 +143,27 @@ class Bridge:
                     self._leave_soon()
                 if wanted[descriptor] & select.POLLIN:
                     self._read_client()
-            elif descriptor == self._client_out:
-                self._write_client()
-            elif self._gateway is not None and descriptor == self._gateway.fileno():
-                if events & select.POLLOUT:
-                    self._write_gateway()
-                if events & (select.POLLIN | _HANGUP):
-                    self._read_gateway()
+            elif descriptor != self._client_out and events & (select.POLLIN | _HANGUP):
+                self._read_gateway()
 
     def _wanted(self) -> dict[int, int]:
         """The events to wait for, by descriptor. A side is not read while the other side's buffer is full, so that it
         slows down too."""
         wanted: dict[int, int] = {}
-        client_is_behind = len(self._to_client) >= HIGH_WATER_BYTES
-        if not self._ended:
-            if len(self._to_gateway) < HIGH_WATER_BYTES and not client_is_behind:
+        to_gateway, to_client = self._conversation.to_gateway, self._conversation.to_client
+        client_is_behind = len(to_client) >= HIGH_WATER_BYTES
+        if not self._conversation.has_ended:
+            if len(to_gateway) < HIGH_WATER_BYTES and not client_is_behind:
                 wanted[self._client_in] = select.POLLIN
             elif self._leave_at == math.inf:
                 wanted[self._client_in] = _GONE
-        if self._to_client:
+        if to_client:
             wanted[self._client_out] = select.POLLOUT
         if self._gateway is not None:
-            interest = (0 if client_is_behind else select.POLLIN) | (select.POLLOUT if self._to_gateway else 0)
+            interest = (0 if client_is_behind else select.POLLIN) | (select.POLLOUT if to_gateway else 0)
             if interest:
                 wanted[self._gateway.fileno()] = interest
         return wanted
-
-    @property
-    def _is_seeking(self) -> bool:
-        return self._gateway is None and not self._dormant
 
     # --- the client ---
 
@@ -200,131 +174,64 @@ class Bridge:
             return
         except OSError:
             data = b""  # the client died, which also ends the input
-        lines = self._from_client.feed(data) if data else self._from_client.finish()
-        now = time.monotonic()
-        stamp_ms = int(time.time() * 1000)
-        for line in lines:
-            text = line.strip()
-            if not text:
-                continue
-            to_gateway, to_client = self._conversation.from_client(text, now, stamp_ms)
-            if to_gateway is not None and self._gateway is not None:
-                self._to_gateway += to_gateway
-            if to_client is not None:
-                self._tell_client([to_client])
+        now, stamp_ms = time.monotonic(), int(time.time() * 1000)
+        for line in self._from_client.feed(data) if data else self._from_client.finish():
+            if text := line.strip():
+                self._conversation.from_client(text, now, stamp_ms)
         if not data:
-            self._ended = True
             self._leave_soon()
-            self._say_end()
-        if self._gateway is None and self._conversation.has_open and self._dormant:
-            self._dormant = False
-            self._next_attempt = now
-        self._write_gateway()
+            self._conversation.end()
 
     def _leave_soon(self) -> None:
         self._leave_at = min(self._leave_at, time.monotonic() + LEAVE_S)
 
-    def _tell_client(self, lines: list[bytes]) -> None:
-        self._to_client += b"".join(line + b"\n" for line in lines)
-        self._write_client()
-
     def _write_client(self) -> None:
-        if not self._to_client:
-            return
+        buffer = self._conversation.to_client
         try:
-            written = os.write(self._client_out, self._to_client[:CHUNK_BYTES])
+            del buffer[: os.write(self._client_out, buffer[:CHUNK_BYTES]) if buffer else 0]
         except BlockingIOError:
             return
         except OSError as error:
             raise BrokenPipeError from error
-        del self._to_client[:written]
 
     # --- the gateway ---
 
     def _seek_gateway(self, now: float) -> None:
-        if self._connect():
+        """Connect, or have a runtime started."""
+        self._gateway = self._starter.dial()
+        if self._gateway is not None:
+            self._from_gateway = LineBuffer()
+            self._conversation.connect(int(time.time() * 1000))
             return
-        self._next_attempt = now + RETRY_S
+        self._conversation.connect_at = now + RETRY_S
         if self._starter.failure is None or self._conversation.has_open:
             self._starter.tend(now)
         if self._starter.failure is not None:
-            self._tell_client(self._conversation.fail_all(self._starter.failure, retry=not self._starter.is_lasting))
-
-    def _connect(self) -> bool:
-        """Connect, and send everything that a new gateway needs to know."""
-        link = self._starter.dial()
-        if link is None:
-            return False
-        self._gateway = link
-        self._dormant = self._welcomed = self._end_announced = False
-        self._from_gateway = LineBuffer()
-        self._to_gateway = bytearray(self._hello + b"".join(self._conversation.connect(int(time.time() * 1000))))
-        if self._ended:
-            self._say_end()
-        self._write_gateway()
-        return True
-
-    def _say_end(self) -> None:
-        """Tell the gateway that the client has gone for good. Bytes that cannot be sent at once stay in the buffer."""
-        if self._gateway is not None and not self._end_announced:
-            self._end_announced = True
-            self._to_gateway += END + b"\n"
-            self._write_gateway()
+            self._conversation.fail_all(self._starter.failure, retry=not self._starter.is_lasting)
 
     def _write_gateway(self) -> None:
-        if self._gateway is None or not self._to_gateway:
-            return
-        with contextlib.suppress(OSError):  # it is busy, or lost: its last lines can still be read, and then its end
-            del self._to_gateway[: self._gateway.send(self._to_gateway)]
+        buffer = self._conversation.to_gateway
+        if self._gateway is not None and buffer:
+            with contextlib.suppress(OSError):  # it is busy, or lost: its last lines can still be read, then its end
+                del buffer[: self._gateway.send(buffer)]
 
     def _read_gateway(self) -> None:
-        if self._gateway is None:
-            return
+        assert self._gateway is not None
         try:
             data = self._gateway.recv(CHUNK_BYTES)
         except BlockingIOError:
             return
         except OSError:
             data = b""
-        if not data:
-            self._lose()
-            return
+        now = time.monotonic()
         for line in self._from_gateway.feed(data):
-            if line.startswith(CONTROL):
-                self._obey(line)
-                continue
-            for_client = self._conversation.from_gateway(line)
-            if for_client is not None:
-                self._to_client += for_client + b"\n"
-        self._write_client()
-
-    def _obey(self, line: bytes) -> None:
-        if line.startswith(WELCOME):
-            self._welcomed = True
-            self._conversation.welcome(time.monotonic())
-            self._fruitless = 0
+            self._conversation.from_gateway(line, now)
+        if self._conversation.is_served:
             self._starter.connected()
-        elif line.startswith((INVALID, REFUSED)):
-            reason = line.partition(b" ")[2].decode("utf-8", "replace")
-            self._dormant = True
-            self._starter.refused(reason, time.monotonic())
-            code = INVALID_PARAMS if line.startswith(INVALID) else UNAVAILABLE
-            self._tell_client(self._conversation.fail_all(reason, code=code))
-        elif line.startswith(BYE):
-            self._dormant = True
-
-    def _lose(self) -> None:
-        gateway, self._gateway = self._gateway, None
-        assert gateway is not None
-        gateway.close()
-        self._to_gateway.clear()
-        self._conversation.disconnect(time.monotonic())
-        self._next_attempt = time.monotonic()
-        if not self._welcomed:
-            self._next_attempt += RETRY_S * 2**self._fruitless
-            self._fruitless = min(self._fruitless + 1, 5)
-        if self._conversation.has_open:
-            self._dormant = False
+        if not data:
+            self._gateway.close()
+            self._gateway = None
+            self._conversation.disconnect(now)
 
 
 def _budget(environ: Mapping[str, str]) -> float:

@@ -110,7 +110,7 @@ class RemoteGateway:
     def _ignore(self, *_: object) -> None:
         """There is no runtime to start, and no child process."""
 
-    tend = connected = refused = _ignore
+    tend = connected = _ignore
 
     def finish(self) -> None:
         if self.session:

@@ -1,4 +1,5 @@
-"""The bridge's state of a conversation, and its decisions: what to replay, what to drop, when to give up.
+"""The bridge's state of a conversation, and its decisions: what to replay, what to drop, when to connect and when to
+give up.
 
 It has no sockets and no clock. The client must not notice that a gateway died: a new one gets the handshake, the
 subscriptions and the open requests, in that order, and answers that the client already has are dropped. Ids of
@@ -10,13 +11,20 @@ from __future__ import annotations
 
 import json
 import math
+from collections import namedtuple
 
 from remembrancer.protocol.gateway_link import (
+    BYE,
+    CONTROL,
+    END,
+    INVALID,
     INVALID_PARAMS,
     INVALID_REQUEST,
     PARSE_ERROR,
+    REFUSED,
     REPLAY_ID,
     UNAVAILABLE,
+    WELCOME,
     stamped,
 )
 
@@ -32,6 +40,8 @@ STREAMS = frozenset({"subscriptions/listen"})
 LONG_TOOLS = ("reflect_and_consolidate", "memory_sync")
 """Slow tools, which report a timeout themselves."""
 MAX_OPEN_REQUESTS = 512
+RETRY_S = 0.05
+"""The time between two attempts to connect: short, because a client waits for a runtime that starts."""
 LONG_BUDGET_S = 130.0
 """The time limit of these tools while there is a gateway: longer than the gateway's own limit in its settings."""
 PREPARED_AFTER_S = 0.4
@@ -39,17 +49,9 @@ PREPARED_AFTER_S = 0.4
 prepared answer: a runtime may need many seconds to start, and clients list the tools only once."""
 
 
-class OpenRequest:
-    """A client's request without an answer yet, and its line for the gateway. `expires` is on the clock that the caller
-    passes in, in seconds; `longest` is the time limit while there is a gateway, `patient` while there is none."""
-
-    __slots__ = ("expires", "line", "longest", "message", "patient")
-
-    def __init__(self, message: dict[str, Any], line: bytes, longest: float, patient: float) -> None:
-        self.message = message
-        self.line = line
-        self.expires = self.longest = longest
-        self.patient = patient
+OpenRequest = namedtuple("OpenRequest", "message line longest patient")
+"""A client's request without an answer yet, and its line for the gateway. It expires at `longest` while there is a
+gateway, at `patient` while there is none."""
 
 
 class PreparedAnswers:
@@ -80,72 +82,104 @@ class PreparedAnswers:
 
 
 class Conversation:
-    """One client's conversation. Lines are passed without their newline."""
+    """One client's conversation. Lines are passed in without their newline; the caller sends what gathers in
+    `to_client` and `to_gateway`, and connects at `connect_at`. Times are seconds of a monotonic clock."""
 
-    def __init__(self, budget_s: float, start_s: float, prepared: PreparedAnswers | None = None) -> None:
-        """`budget_s`: the time that a gateway has for an answer; `start_s`: the time that it may take to start."""
+    def __init__(
+        self, budget_s: float, start_s: float, prepared: PreparedAnswers | None = None, hello: bytes = b""
+    ) -> None:
+        """`budget_s`: the time that a gateway has for an answer; `start_s`: the time that it may take to start;
+        `hello`: the first line to each gateway, with its newline."""
+        self.to_client = bytearray()
+        self.to_gateway = bytearray()
+        self.connect_at = 0.0
+        """The time of the next attempt to connect while there is no connection. It is infinite if the runtime was
+        stopped in good order or refuses this bridge, until the client sends a request."""
+        self.has_ended = False
+        """True if the client has gone for good."""
+        self.is_served = False
+        """True if a gateway has welcomed this conversation: until then, it may still be starting."""
+        self._since = -math.inf
+        """The time at which that began, or ended."""
         self._budget_s = budget_s
         self._start_s = max(start_s, budget_s)
         self._prepared = prepared
-        self._open: dict[RequestId, OpenRequest] = {}
+        self._hello = hello
+        self._open: dict[RequestId | None, OpenRequest] = {}
         self._initialize: dict[str, Any] | None = None
-        self._initialized: bytes | None = None
+        self._initialized = b""
         self._subscriptions: dict[str, dict[str, Any]] = {}
         self._replays = 0
+        self._is_connected = False
+        self._unwelcome = 0
+        """The number of connections since the last welcome: the pauses between them grow."""
         self._unserved = False
         """True if the bridge answered the handshake and no gateway has served since: one is still starting."""
-        self._served = False
-        """True if a gateway has welcomed this conversation: until then, it may still be starting."""
 
     @property
     def has_open(self) -> bool:
         """True if the client waits for an answer other than an event stream, which never ends by itself."""
         return any(request.message["method"] not in STREAMS for request in self._open.values())
 
-    def from_client(self, line: bytes, now: float, stamp_ms: int) -> tuple[bytes | None, bytes | None]:
-        """Process a client's line. Returns the line for the gateway, if there is one (`connect` repeats what the next
-        one needs), and the line for the client."""
+    # --- from the client ---
+
+    def from_client(self, text: bytes, now: float, stamp_ms: int) -> None:
+        """Pass on a client's line, or refuse it. Without a gateway it is only noted: `connect` repeats what the next
+        one needs."""
+        line = stamped(text, stamp_ms)
+        refusal = self._take(text, line, now)
+        if refusal is not None:
+            self._tell_client(refusal)
+        elif self._is_connected:
+            self.to_gateway += line
+        elif self.connect_at == math.inf and self.has_open:
+            self.connect_at = now
+
+    def _take(self, text: bytes, line: bytes, now: float) -> bytes | None:
+        """Note a client's line, or return the error that refuses it."""
         try:
-            message = json.loads(line.decode())
+            message = json.loads(text.decode())
         except (ValueError, RecursionError):
-            reason = "the line is not valid JSON in UTF-8, or nested too deeply"
-            return None, error_line(None, PARSE_ERROR, reason)
+            return error_line(None, PARSE_ERROR, "the line is not valid JSON in UTF-8, or nested too deeply")
         if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
             reason = 'a line must be one JSON-RPC message ("jsonrpc": "2.0"), not a batch'
-            return None, error_line(_id_of(message), INVALID_REQUEST, reason)
-        method, line = message.get("method"), stamped(line, stamp_ms)
-        if isinstance(method, str):
-            if "id" in message:
-                return self._request(message, line, now)
-            return self._notification(method, message, line), None
-        if "result" in message or "error" in message:  # a gateway knows its own requests
-            return line, None
-        return None, error_line(_id_of(message), INVALID_REQUEST, "neither a request nor an answer")
+            return error_line(_id_of(message), INVALID_REQUEST, reason)
+        method = message.get("method")
+        if not isinstance(method, str):  # a gateway knows its own requests
+            if "result" in message or "error" in message:
+                return None
+            return error_line(_id_of(message), INVALID_REQUEST, "neither a request nor an answer")
+        if "id" in message:
+            return self._take_request(message, line, now)
+        if method == "notifications/initialized":
+            self._initialized = line
+        elif method == "notifications/cancelled":
+            cancelled = _id_of({"id": parameter(message, "requestId")})
+            if cancelled in self._open and self._open[cancelled].message["method"] != HANDSHAKE:
+                del self._open[cancelled]
+        return None
 
-    def _request(self, message: dict[str, Any], line: bytes, now: float) -> tuple[bytes | None, bytes | None]:
+    def _take_request(self, message: dict[str, Any], line: bytes, now: float) -> bytes | None:
         request_id = _id_of(message)
         if request_id is None:
-            return None, error_line(None, INVALID_REQUEST, "the id of a request must be a string or an integer")
+            return error_line(None, INVALID_REQUEST, "the id of a request must be a string or an integer")
         if request_id in self._open:
             text = f"the id {json.dumps(request_id)} belongs to a request that has no answer yet"
-            return None, error_line(None, INVALID_REQUEST, text)
+            return error_line(None, INVALID_REQUEST, text)
         if len(self._open) >= MAX_OPEN_REQUESTS:
             text = f"{MAX_OPEN_REQUESTS} requests have no answer yet: wait for one"
-            return None, error_line(request_id, UNAVAILABLE, text, retry=True)
+            return error_line(request_id, UNAVAILABLE, text, retry=True)
         method = message["method"]
-        patient = now + self._start_s
+        longest = patient = now + self._start_s
         if method in STREAMS:
             longest = patient = math.inf
         elif self._is_prepared(message):
             longest = patient = now if self._unserved else now + PREPARED_AFTER_S
-        elif method == HANDSHAKE:
-            longest = patient
-        else:
+        elif method != HANDSHAKE:
             is_long = method == "tools/call" and parameter(message, "name") in LONG_TOOLS
             longest = now + (LONG_BUDGET_S if is_long else self._budget_s)
-        request = self._open[request_id] = OpenRequest(message, line, longest, patient)
-        request.expires = longest if self._served else patient
-        return line, None
+        self._open[request_id] = OpenRequest(message, line, longest, patient)
+        return None
 
     def _is_prepared(self, message: dict[str, Any]) -> bool:
         """True if the bridge can answer itself: a handshake, and later an unrestricted list request."""
@@ -157,35 +191,53 @@ class Conversation:
         is_whole = not params or (isinstance(params, dict) and params.keys() == {"_meta"})  # such as a progress token
         return self._initialize is not None and is_whole
 
-    def _notification(self, method: str, message: dict[str, Any], line: bytes) -> bytes:
-        if method == "notifications/initialized":
-            self._initialized = line
-        elif method == "notifications/cancelled":
-            cancelled = parameter(message, "requestId")
-            if isinstance(cancelled, int | str) and not isinstance(cancelled, bool):
-                request = self._open.get(cancelled)
-                if request is not None and request.message["method"] != HANDSHAKE:
-                    del self._open[cancelled]
-        return line
+    def end(self) -> None:
+        """Note that the client has gone for good, and tell the gateway."""
+        if self._is_connected and not self.has_ended:
+            self.to_gateway += END + b"\n"
+        self.has_ended = True
 
-    def from_gateway(self, line: bytes) -> bytes | None:
-        """The line for the client, or None if the client must not see it."""
+    # --- from the gateway ---
+
+    def connect(self, stamp_ms: int) -> None:
+        """Bring a new gateway to the state of the last one."""
+        self._is_connected = True
+        self._unwelcome += 1
+        self.to_gateway += self._hello
+        if self._initialize is not None:
+            self.to_gateway += self._again(self._initialize, stamp_ms) + self._initialized
+        for message in self._subscriptions.values():
+            self.to_gateway += self._again(message, stamp_ms)
+        for request in self._open.values():
+            self.to_gateway += request.line
+        if self.has_ended:
+            self.to_gateway += END + b"\n"
+
+    def _again(self, message: dict[str, Any], stamp_ms: int) -> bytes:
+        """Repeat a request that the client already has the answer to, under a new id: the new answer is dropped."""
+        self._replays += 1
+        copy = {**message, "id": f"{REPLAY_ID}{self._replays}"}
+        return stamped(json.dumps(copy, separators=(",", ":")).encode(), stamp_ms)
+
+    def from_gateway(self, line: bytes, now: float) -> None:
+        """Pass a line on unless the client must not see it, or obey it."""
+        if line.startswith(CONTROL):
+            self._obey(line, now)
+            return
         try:
             message = json.loads(line)
         except (ValueError, RecursionError):
-            message = None
+            return
         if not isinstance(message, dict):
-            return None  # the client must get nothing but JSON-RPC
+            return  # the client must get nothing but JSON-RPC
         answered = _id_of(message)
-        if "method" in message or answered is None:  # without an id: an error about a message whose id is unreadable
-            return line
-        request = self._open.get(answered)
-        if request is None:
-            return None
-        del self._open[answered]
-        if "result" in message:
-            self._remember(request.message)
-        return line
+        if "method" not in message and answered is not None:  # otherwise an error about an id that is unreadable
+            request = self._open.pop(answered, None)
+            if request is None:
+                return
+            if "result" in message:
+                self._remember(request.message)
+        self._tell_client(line)
 
     def _remember(self, message: dict[str, Any]) -> None:
         """Remember the parts of a successful request that a new gateway needs to know."""
@@ -197,56 +249,56 @@ class Conversation:
             case "resources/unsubscribe":
                 self._subscriptions.pop(str(parameter(message, "uri")), None)
 
-    def connect(self, stamp_ms: int) -> list[bytes]:
-        """The lines that bring a new gateway to the state of the last one."""
-        lines = [self._again(self._initialize, stamp_ms)] if self._initialize else []
-        if self._initialize and self._initialized is not None:
-            lines.append(self._initialized)
-        lines += [self._again(message, stamp_ms) for message in self._subscriptions.values()]
-        lines += [request.line for request in self._open.values()]
-        return lines
+    def _obey(self, line: bytes, now: float) -> None:
+        if line.startswith(WELCOME):  # waiting requests get the same time limit as new ones
+            self.is_served, self._unserved, self._since = True, False, now
+            self._unwelcome = 0
+        elif line.startswith((INVALID, REFUSED)):
+            code = INVALID_PARAMS if line.startswith(INVALID) else UNAVAILABLE
+            self.fail_all(line.partition(b" ")[2].decode("utf-8", "replace"), code=code)
+            self.connect_at = math.inf
+        elif line.startswith(BYE):
+            self.connect_at = math.inf
 
-    def welcome(self, now: float = -math.inf) -> None:
-        """Note that the gateway serves this conversation. Waiting requests get the same time limit as new ones."""
-        self._served, self._unserved = True, False
-        for request in self._open.values():
-            request.expires = max(request.longest, min(now + self._budget_s, request.patient))
+    def disconnect(self, now: float) -> None:
+        """Note that the connection is gone. Open requests wait for as long as a new gateway may take to start."""
+        self._is_connected = False
+        self.to_gateway.clear()
+        if self.is_served:
+            self.is_served, self._since = False, now
+        if self.connect_at < math.inf or self.has_open:
+            self.connect_at = now + (RETRY_S * 2 ** min(self._unwelcome - 1, 5) if self._unwelcome else 0.0)
 
-    def _again(self, message: dict[str, Any], stamp_ms: int) -> bytes:
-        """Repeat a request that the client already has the answer to, under a new id: the new answer is dropped."""
-        self._replays += 1
-        copy = {**message, "id": f"{REPLAY_ID}{self._replays}"}
-        return stamped(json.dumps(copy, separators=(",", ":")).encode(), stamp_ms)
+    # --- time ---
 
-    def disconnect(self, now: float = math.inf) -> None:
-        """Note that the gateway is gone. Open requests wait for as long as a new gateway may take to start."""
-        self._served = False
-        for request in self._open.values():
-            request.expires = max(request.patient, min(request.expires, now + self._budget_s))
+    def _expiry(self, request: OpenRequest) -> float:
+        longest, patient, limit = request.longest, request.patient, self._since + self._budget_s
+        return float(max(longest, min(limit, patient)) if self.is_served else max(patient, min(limit, longest)))
 
     def next_expiry(self) -> float:
-        return min((request.expires for request in self._open.values()), default=math.inf)
+        return min(map(self._expiry, self._open.values()), default=math.inf)
 
-    def expire(self, now: float) -> list[bytes]:
-        """Answers to the requests that exceeded their budget: prepared ones, or errors. Late answers to these are
+    def expire(self, now: float) -> None:
+        """Answer the requests that exceeded their budget: with prepared answers, or errors. Late answers to these are
         dropped."""
-        answers = []
-        for key, request in [item for item in self._open.items() if item[1].expires <= now]:
+        for key, request in [item for item in self._open.items() if self._expiry(item[1]) <= now]:
             del self._open[key]
             if self._prepared is not None and self._is_prepared(request.message):
                 self._remember(request.message)
-                self._unserved = not self._served
-                answer = {"jsonrpc": "2.0", "id": key, "result": self._prepared.result(request.message)}
-                answers.append(json.dumps(answer, separators=(",", ":")).encode())
+                self._unserved = not self.is_served
+                self._tell_client(_line(id=key, result=self._prepared.result(request.message)))
             else:
-                missed = "did not answer" if self._served else "could not be reached"
-                answers.append(error_line(key, UNAVAILABLE, _TOO_LATE.format(missed), retry=True))
-        return answers
+                missed = "did not answer" if self.is_served else "could not be reached"
+                self._tell_client(error_line(key, UNAVAILABLE, _TOO_LATE.format(missed), retry=True))
 
-    def fail_all(self, reason: str, *, retry: bool = True, code: int = UNAVAILABLE) -> list[bytes]:
-        """Error answers for all open requests; `retry` says whether the same request may succeed later."""
-        failed, self._open = self._open, {}
-        return [error_line(key, code, reason, retry=retry) for key in failed]
+    def fail_all(self, reason: str, *, retry: bool = True, code: int = UNAVAILABLE) -> None:
+        """Answer all open requests with an error; `retry` says whether the same request may succeed later."""
+        for key in self._open:
+            self._tell_client(error_line(key, code, reason, retry=retry))
+        self._open.clear()
+
+    def _tell_client(self, line: bytes) -> None:
+        self.to_client += line + b"\n"
 
 
 def parameter(message: dict[str, Any], name: str) -> Any:
@@ -263,8 +315,11 @@ def error_line(request_id: RequestId | None, code: int, message: str, *, retry: 
         error["data"] = {"error": "memory_unavailable", "retry_possible": retry}
     elif code == INVALID_PARAMS:
         error["data"] = {"error": "invalid_input", "retry_possible": False}
-    answer = {"jsonrpc": "2.0", "id": request_id, "error": error}
-    return json.dumps(answer, separators=(",", ":")).encode()
+    return _line(id=request_id, error=error)
+
+
+def _line(**members: Any) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", **members}, separators=(",", ":")).encode()
 
 
 def _id_of(message: Any) -> RequestId | None:

@@ -77,10 +77,6 @@ class Starter:
         self._close_output()
         self.finish()
 
-    def refused(self, reason: str, now: float) -> None:
-        self._fail(reason)
-        self._pause(now)
-
     def _pause(self, now: float) -> None:
         """After a failed attempt, wait before the next one; the wait doubles with each failure in a row."""
         self._not_before = now + self._pause_s
