@@ -131,13 +131,13 @@ def replaced_last(entries: Sequence[Entry]) -> list[Entry]:
     that it replaces, if they are better: it is the valid answer to the same questions."""
     known = {entry.record.id: entry for entry in entries}
     inherited = {newer: old.scores for old in reversed(entries) for newer in old.record.superseded_by}
-    ordered: dict[str, Entry] = {}
-    waiting: set[str] = set()
+    ordered: list[Entry] = []
+    begun: set[str] = set()
 
     def place(entry: Entry, replaced: Scores) -> None:
-        if entry.record.id in ordered or entry.record.id in waiting:
+        if entry.record.id in begun:
             return
-        waiting.add(entry.record.id)
+        begun.add(entry.record.id)
         scores = max(entry.scores, replaced, inherited.get(entry.record.id, replaced), key=lambda each: each.final)
         behind = []
         for newer in (*entry.record.superseded_by, *entry.record.possibly_superseded_by):
@@ -148,13 +148,13 @@ def replaced_last(entries: Sequence[Entry]) -> list[Entry]:
                 place(later, scores)
             else:
                 behind.append(later)
-        ordered[entry.record.id] = replace(entry, scores=scores)
+        ordered.append(replace(entry, scores=scores))
         for later in behind:
             place(later, later.scores)
 
     for entry in entries:
         place(entry, entry.scores)
-    return list(ordered.values())
+    return ordered
 
 
 def _replacing(view: View, loaded: Sequence[Entry], ranked: Scored) -> Scored:
@@ -175,13 +175,11 @@ def _replacing(view: View, loaded: Sequence[Entry], ranked: Scored) -> Scored:
         for newer in (*entry.record.possibly_superseded_by, *entry.record.superseded_by)
         if newer not in ids
     }
-    if missing:
-        numbers = {place: number for number, place in view.reader.numbers_of(missing).items()}
-        scores = dict(ranked)
-        for newer, entry in missing.items():
-            if (ref := numbers.get((entry.record.space, newer))) is not None:
-                is_certain = newer in entry.record.superseded_by
-                found[ref] = scores.get(ref, entry.scores if is_certain else UNRANKED)
+    scores = dict(ranked)
+    for ref, (space, newer) in view.reader.numbers_of(missing).items() if missing else ():
+        entry = missing[newer]
+        if entry.record.space == space:
+            found[ref] = scores.get(ref, entry.scores if newer in entry.record.superseded_by else UNRANKED)
     return list(found.items())
 
 
