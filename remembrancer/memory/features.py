@@ -114,8 +114,8 @@ def rarity(frequencies: Sequence[int], memories: int) -> list[float]:
     return [math.log(1.0 + memories / min(max(each, 0.5), COMMON)) for each in frequencies]
 
 
-def coverage(matched: NDArray[np.bool_] | Column, weights: Column) -> Column:
-    """The share in [0, 1] of a query's words (candidates, words) that each candidate has, by weight; NaN if unknown."""
+def coverage(matched: NDArray[np.bool_], weights: Column) -> Column:
+    """The share in [0, 1] of a query's words (candidates, words) that each candidate has, by weight."""
     total = float(weights.sum())
     return np.asarray(matched @ weights / total) if total > 0.0 else np.zeros(len(matched))
 

@@ -223,6 +223,20 @@ async def test_results_stand_in_the_order_of_the_number_that_is_shown_with_them(
             assert memory.scores.final == pytest.approx(sum(memory.scores.shares.values()), abs=0.01)
 
 
+async def test_rules_count_without_words_and_replace_no_facts_and_another_number_counts_against(files: Spaces) -> None:
+    files.vector_of = lambda _: vector_of("lantern")
+    old = files.store("the lantern burns oil at pier7", requested_at=NOW - 9 * DAY_S)
+    other = files.store("the lantern burns oil at pier8", requested_at=NOW - 9 * DAY_S)
+    rule = files.store("always trim wicks", kind="convention", requested_at=NOW)
+    shares = {
+        each.id: each.scores.shares
+        for each in (await files.recall("what does the lantern burn at pier7", is_task=True)).memories
+    }
+    assert shares[rule]["standing"] > 0.0
+    assert {"standing", "outdated"}.isdisjoint(shares[old])
+    assert shares[other].keys() - shares[old].keys() == {"names_missed"}
+
+
 async def test_a_question_of_which_the_memories_have_no_word_is_not_emptied(files: Spaces) -> None:
     port = files.store("The gateway listens on port 8443 for all clients")
     for number in range(20):

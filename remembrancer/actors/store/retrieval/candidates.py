@@ -8,7 +8,7 @@ session are not crowded out by those of the project.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import chain, islice
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -24,8 +24,9 @@ from remembrancer.actors.store.records.types import EVERY, Filters, Hits, Passag
 from remembrancer.actors.store.retrieval.question import Question
 from remembrancer.actors.store.retrieval.view import Ref, Source, View
 from remembrancer.actors.store.vectors.exact_vectors import Nearest
-from remembrancer.memory.features import Column
+from remembrancer.memory.features import EXPIRED, OF_A_RULE, RULES, Candidates, Column, coverage, rarity, standing
 from remembrancer.memory.ranking import on_the_scale
+from remembrancer.memory.times.windows import nearness
 from remembrancer.protocol.kinds import SCOPES
 from remembrancer.protocol.reads import Strategy
 from remembrancer.protocol.work import CALIBRATED, CosineScale
@@ -40,43 +41,29 @@ FEW: Final = 1000
 """A session with at most this many memories of its own gets separate candidates from them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Candidates and their ranking data: row i of each array is of `refs[i]`. NaN: unknown or missing."""
+@dataclass(frozen=True, kw_only=True)
+class Rows(Candidates):
+    """Candidates, and what tells them apart: row i of each array is of `refs[i]`. Until they are compared with one
+    another, cosines may be unknown, and BM25 is that of each space."""
 
     refs: NDArray[np.int64]
     facts: NDArray[np.object_]
     """Their `RankingFacts`."""
-    bm25: Column
-    """0 without any word of the question."""
-    graph: Column
-    """The nearness by the graph, if it was walked."""
-    cosine: Column
-    """The cosine of the best passage with the question."""
-    opening: Column
-    """The cosine of the first passage, if there are several."""
-    context_cosine: Column
-    """The mean cosine of a turn and its neighbours."""
     words: NDArray[np.bool_]
     """The question's units that each candidate contains: a column for each unit."""
-    context_words: Column
-    """The question's units that a turn and its neighbours contain together: 1 or 0."""
     vectors: Vectors
     """The mean of the passages of each, of unit length; 0 if it has none."""
 
-    def __len__(self) -> int:
-        return len(self.refs)
-
     def take(self, chosen: NDArray[np.bool_]) -> Rows:
-        return Rows(*(column[chosen] for column in self._columns()))
+        return replace(self, **{name: column[chosen] for name, column in self._columns().items()})
 
     def followed_by(self, others: Rows) -> Rows:
-        """Return these candidates, followed by those of `others` that are not among them."""
-        new = others.take(~np.isin(others.refs, self.refs))
-        return Rows(*map(np.concatenate, zip(self._columns(), new._columns(), strict=True)))
+        """Return these candidates, followed by others, which are not among them."""
+        new = others._columns()
+        return replace(self, **{name: np.concatenate((own, new[name])) for name, own in self._columns().items()})
 
-    def _columns(self) -> list[Any]:
-        return [getattr(self, each.name) for each in fields(self)]
+    def _columns(self) -> dict[str, Any]:
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "likeness"}
 
 
 class Side(NamedTuple):
@@ -99,6 +86,11 @@ class Search(NamedTuple):
     postings: list[list[Ref]]
     sides: list[Side]
     vector: Vectors | None = None
+
+    @property
+    def weights(self) -> Column:
+        """The weight of each unit, by its rarity."""
+        return np.array(rarity([len(each) for each in self.postings], sum(self.sizes.values())))
 
 
 def find_words(view: View, question: Question) -> Search:
@@ -206,7 +198,8 @@ def describe(
             found = compare(source.vectors.of_memories(list(places)), vector, source.vectors.scale)
             there = [places[ref] for ref in found.memories]
             cosines[there], openings[there], means[there] = found.cosines, found.openings, found.means
-    context_cosine, context_words = np.full(count, np.nan), np.full((count, len(question.units)), np.nan)
+    asked_at, numbered, windows, weights = question.asked.asked_at, question.numbered, question.windows, search.weights
+    context_cosine, context_coverage = np.full((2, count), np.nan)
     is_turn = np.array([each.type == "episodic" for each in known.values()], dtype=bool)
     middles = np.flatnonzero(is_turn & np.isnan(openings[:count])).tolist()
     if middles:
@@ -215,18 +208,32 @@ def describe(
         starts = np.cumsum(lengths) - lengths
         sums = np.add.reduceat(np.nan_to_num(cosines)[members], starts)
         context_cosine[middles] = np.where(np.isnan(cosines[middles]), np.nan, sums / lengths)
-        context_words[middles] = np.logical_or.reduceat(matched[members], starts, axis=0)
+        context_coverage[middles] = coverage(np.logical_or.reduceat(matched[members], starts, axis=0), weights)
+    words = matched[:count]
+    covered = coverage(words, weights)
+    is_rule = np.array([each.kind in RULES for each in known.values()], dtype=bool)
+    standings = np.array([standing(each.status, each.valid_until, asked_at) for each in known.values()])
+    # Events are not replaced.
+    is_fact = [float(each.type != "episodic" or each.kind == "decision") for each in known.values()]
     return Rows(
-        np.array(refs, dtype=np.int64),
-        np.array(list(known.values()), dtype=np.object_),
-        bm25=np.array([bm25.get(ref, 0.0) for ref in refs]),
-        graph=np.zeros(count),
+        refs=np.array(refs, dtype=np.int64),
+        facts=np.array(list(known.values()), dtype=np.object_),
+        words=words,
+        vectors=means[:count],
         cosine=cosines[:count],
         opening=openings[:count],
+        bm25=np.array([bm25.get(ref, 0.0) for ref in refs]),
+        coverage=covered,
         context_cosine=context_cosine,
-        words=matched[:count],
-        context_words=context_words,
-        vectors=means[:count],
+        context_coverage=context_coverage,
+        names_missed=1.0 - words[:, numbered].mean(axis=1) if numbered else np.zeros(count),
+        nearness=np.array([nearness(each.happened_at, windows) if windows else 0.0 for each in known.values()]),
+        happened_at=np.array([each.happened_at for each in known.values()]),
+        importance=np.array([each.importance for each in known.values()]),
+        standing=standings + np.where(is_rule & (standings < EXPIRED), OF_A_RULE * (1.0 - covered), 0.0),
+        is_fact=np.array(is_fact),
+        by_assistant=np.array([float(each.by_assistant) for each in known.values()]),
+        graph=np.zeros(count),
     )
 
 

@@ -21,15 +21,9 @@ from remembrancer.actors.store.retrieval.view import Ref, View
 from remembrancer.memory.features import (
     ANSWERING_COSINE,
     COSINE_FLOOR,
-    EXPIRED,
     NAMES,
-    OF_A_RULE,
     RULES,
-    Candidates,
     Column,
-    coverage,
-    rarity,
-    standing,
 )
 from remembrancer.memory.ranking import (
     COMPOSITE,
@@ -41,7 +35,6 @@ from remembrancer.memory.ranking import (
     scope_shares,
     weigh,
 )
-from remembrancer.memory.times.windows import nearness
 from remembrancer.protocol.errors import EmbeddingUnavailable
 from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.reads import Recall, Recalled, Scores, Strategy
@@ -171,39 +164,15 @@ def weigh_rows(search: Search, rows: Rows, strategy: Strategy) -> Weighed:
     return weigh(of, search.question.asked, fitted, formula, factors)
 
 
-def columns(search: Search, rows: Rows) -> Candidates:
-    """Return the feature columns of the candidates."""
-    question = search.question
-    weights = np.array(rarity([len(each) for each in search.postings], sum(search.sizes.values())))
-    facts: list[RankingFacts] = rows.facts.tolist()
-    numbered, windows, asked_at = question.numbered, question.windows, question.asked.asked_at
-    happened_at = [each.happened_at for each in facts]
-    # Events are not replaced.
-    may_be_replaced = np.array([each.type != "episodic" or each.kind == "decision" for each in facts])
-    is_rule = np.array([each.kind in RULES for each in facts])
-    covered = coverage(rows.words, weights)
-    standings = np.array([standing(each.status, each.valid_until, asked_at) for each in facts])
-    cosine = rows.cosine
+def columns(search: Search, rows: Rows) -> Rows:
+    """Return the candidates with the columns in which they are compared with one another."""
+    cosine, covered = rows.cosine, rows.coverage
     if not np.isnan(cosine).all():  # a memory without a vector yet is as near as its share of the question's words
         span = np.nanmax(cosine, initial=ANSWERING_COSINE) - COSINE_FLOOR
         cosine = np.where(np.isnan(cosine), COSINE_FLOOR + covered / (covered.max() or 1.0) * span, cosine)
-    return Candidates(
-        cosine=cosine,
-        opening=rows.opening,
-        bm25=_comparable(rows.bm25, np.array([each.space for each in facts]), search.sizes),
-        coverage=covered,
-        context_cosine=rows.context_cosine,
-        context_coverage=coverage(rows.context_words, weights),
-        names_missed=1.0 - rows.words[:, numbered].mean(axis=1) if numbered else np.zeros(len(rows)),
-        nearness=np.array([nearness(each, windows) for each in happened_at]) if windows else np.zeros(len(rows)),
-        happened_at=np.array(happened_at),
-        importance=np.array([each.importance for each in facts]),
-        standing=standings + np.where(is_rule & (standings < EXPIRED), OF_A_RULE * (1.0 - covered), 0.0),
-        is_fact=may_be_replaced.astype(float),
-        by_assistant=np.array([float(each.by_assistant) for each in facts]),
-        graph=rows.graph,
-        likeness=_likeness(question, rows, may_be_replaced, is_rule),
-    )
+    spaces = np.array([each.space for each in rows.facts])
+    likeness = _likeness(search.question, rows)
+    return replace(rows, cosine=cosine, bm25=_comparable(rows.bm25, spaces, search.sizes), likeness=likeness)
 
 
 def _comparable(bm25: Column, spaces: NDArray[np.int64], sizes: Mapping[int, int]) -> Column:
@@ -224,15 +193,16 @@ def _comparable(bm25: Column, spaces: NDArray[np.int64], sizes: Mapping[int, int
     return np.asarray(trust * (scaled / scaled.max()) + (1.0 - trust) * (bm25 / own))
 
 
-def _likeness(question: Question, rows: Rows, may_be_replaced: NDArray[np.bool_], is_rule: NDArray[np.bool_]) -> Column:
+def _likeness(question: Question, rows: Rows) -> Column:
     """Return the cosines between facts that may replace one another; a rule never replaces a fact."""
-    facts = np.flatnonzero(may_be_replaced & ~np.isnan(rows.cosine))
+    facts = np.flatnonzero((rows.is_fact > 0.0) & ~np.isnan(rows.cosine))
     if not len(facts) or question.windows:  # facts from a named time are not outdated
         return np.zeros((0, 0))
     vectors = rows.vectors[facts]
     like = vectors @ vectors.T
+    is_rule = np.array([each.kind in RULES for each in rows.facts[facts]])
     if is_rule.any():
-        like = np.where(is_rule[facts][:, None] == is_rule[facts], like, 0.0)
+        like = np.where(is_rule[:, None] == is_rule, like, 0.0)
     if question.numbered:
         # A fact without a requested name that another one has is about something else.
         names = rows.words[facts][:, question.numbered].astype(np.float32)
