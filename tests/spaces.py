@@ -21,11 +21,8 @@ OWN: Final = ("access_count", "last_accessed_at")
 """Columns of what each host counts by itself."""
 _ENTITIES: Final = """SELECT m.id, e.name, e.type, relationship, edge, ordinal, s.name FROM memory_entities
     JOIN entities AS e ON e.number = entity LEFT JOIN entities AS s ON s.number = subject
-    JOIN memories AS m ON m.number = memory WHERE NOT found AND m.space = ? ORDER BY memory, ordinal"""
-_DUMPED: Final = {
-    **dict.fromkeys(("aliases", "memory_tags"), "memory"),
-    **dict.fromkeys(("memory_links", "awaited_links"), "source"),
-}
+    JOIN memories AS m ON m.number = memory WHERE NOT found ORDER BY memory, ordinal"""
+_DUMPED: Final = ({*OWNED} - {*DERIVED}) | {"aliases", "memory_tags", "memory_links", "awaited_links"}
 
 
 def rows_of(file: Path, query: str, *parameters: object) -> list[tuple[Any, ...]]:
@@ -95,17 +92,18 @@ def connect_space(paths: RuntimePaths, name: str) -> sqlite3.Connection:
     """A connection that reads one space; `main.memories` are the memories of all."""
     connection = sqlite3.connect(f"{paths.database.absolute().as_uri()}?mode=rw", uri=True)
     known = connection.execute("SELECT number FROM spaces WHERE name = ?", (name,)).fetchone()
-    number = -1 if known is None else known[0]
-    there = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
-    for table in there.intersection(OWNED):
-        connection.execute(f"CREATE TEMP VIEW {table} AS SELECT * FROM main.{table} WHERE space = {number}")
-    for column, tables in _OF_MEMORIES.items():
-        for table in tables:
-            connection.execute(
-                f"""CREATE TEMP VIEW {table} AS SELECT * FROM main.{table}
-                    WHERE {column} IN (SELECT number FROM main.memories WHERE space = {number})"""
-            )
+    _read_alone(connection, -1 if known is None else known[0])
     return connection
+
+
+def _read_alone(connection: sqlite3.Connection, space: int) -> None:
+    """Put views of one space's rows before the tables."""
+    there = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    where = dict.fromkeys(there.intersection(OWNED), f"space = {space}")
+    for column, tables in _OF_MEMORIES.items():
+        where |= dict.fromkeys(tables, f"{column} IN (SELECT number FROM main.memories WHERE space = {space})")
+    for table, condition in where.items():
+        connection.execute(f"CREATE TEMP VIEW {table} AS SELECT * FROM main.{table} WHERE {condition}")
 
 
 def dump_of(database: Path, lane: str = "") -> list[str]:
@@ -115,27 +113,19 @@ def dump_of(database: Path, lane: str = "") -> list[str]:
         connection.row_factory = sqlite3.Row
         which = "SELECT space FROM lane JOIN spaces ON number = space WHERE ? IN ('', name)"
         ((space,),) = connection.execute(which, (lane,)).fetchall()
-        ranks: dict[str, dict[Any, int]] = {
-            table: {
-                number: rank
-                for rank, (number,) in enumerate(
-                    connection.execute(f"SELECT number FROM {table} WHERE space = ? ORDER BY number", (space,))
-                )
-            }
-            for table in {named for columns in NUMBERED.values() for named in columns.values() if named}
-        }
-        tables = [*(each for each in OWNED if each not in DERIVED), *_DUMPED]
+        _read_alone(connection, space)
+        ranks: dict[str, dict[Any, int]] = {}
+        for table in {named for columns in NUMBERED.values() for named in columns.values() if named}:
+            numbers = connection.execute(f"SELECT number FROM {table} ORDER BY number")
+            ranks[table] = {number: rank for rank, (number,) in enumerate(numbers)}
         rows = []
-        for table in sorted(tables):
-            which = "space = ?"
-            if table in _DUMPED:
-                which = f"{_DUMPED[table]} IN (SELECT number FROM memories WHERE space = ?)"
+        for table in sorted(_DUMPED):
             numbered = NUMBERED.get(table, {})
-            for row in connection.execute(f"SELECT * FROM {table} WHERE {which}", (space,)):
+            for row in connection.execute(f"SELECT * FROM {table}"):
                 said = {
                     name: ranks[numbered[name]].get(row[name], row[name]) if numbered.get(name) else row[name]
                     for name in row.keys()  # noqa: SIM118 - a row is no dict
                     if name not in ("space", *OWN) and numbered.get(name) != ""
                 }
                 rows.append(f"{table} {tuple(said.values())}")
-        return rows + [f"entities {tuple(row)}" for row in connection.execute(_ENTITIES, (space,))]
+        return rows + [f"entities {tuple(row)}" for row in connection.execute(_ENTITIES)]
