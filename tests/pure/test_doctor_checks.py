@@ -27,6 +27,7 @@ from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.problems import ADVICE, find_problems
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
 from remembrancer.protocol.sharing import LaneState
+from remembrancer.protocol.work import ModelChoice, ModelProgress
 from remembrancer.protocol.writes import ProjectRef
 from tests.cases import cases
 from tests.spaces import write_rows
@@ -142,6 +143,10 @@ def cut_off(code: str) -> RuntimeStatus:
     return replace(runtime(), store=StoreHealth(Counts(), WELL, cut_off=(lane,)))
 
 
+MODELS = (
+    ModelProgress(ModelChoice("onnx", "large"), "active", 384, 0, 0, 0, answers=False, error="no weights"),
+    ModelProgress(ModelChoice("onnx", "small"), "fallback", 384, 1, 0, 0, answers=True),
+)
 OPENING = StoreHealth(None, WELL, opening=True)
 FULL = StoreHealth(Counts(), WELL, limit_reached_bytes=3 * 2**20)
 UNUSABLE = StoreHealth(Counts(), WELL, unusable=("p_1/memory.db cannot be read",))
@@ -158,6 +163,8 @@ def processes_of(at: Examination, status: RuntimeStatus, monkeypatch: pytest.Mon
         *((runtime(**differs), expected, says) for differs, expected, says in cases("doctor", "runtimes")),
         (runtime(gateway=None), "warning", "gateway has not reported"),
         (replace(runtime(), store=None), "warning", "store has not reported"),
+        (replace(runtime("starting"), store=None), "warning", "store is starting"),
+        (runtime(models=MODELS), "warning", "large by onnx cannot be used: no weights"),
         (replace(runtime(), store=OPENING), "warning", "older release are being upgraded"),
         (replace(runtime(), store=UNUSABLE), "warning", "p_1/memory.db cannot be read"),
         (replace(runtime(), store=FULL), "problem", "have reached the limit of 3.0 MiB"),
