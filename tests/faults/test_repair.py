@@ -187,6 +187,17 @@ def test_what_is_in_the_log_alone_is_not_lost_and_without_a_file_the_copy_is_all
     assert len(done.from_copy) >= len(home.before["memories"])
 
 
+def test_rows_that_refer_to_a_dangling_one_go_with_it_and_those_that_refer_to_none_stay() -> None:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(
+            """CREATE TABLE a (b REFERENCES b); CREATE TABLE b (id PRIMARY KEY, c REFERENCES c);
+               CREATE TABLE c (id PRIMARY KEY);
+               INSERT INTO a VALUES (1), (2), (NULL); INSERT INTO b VALUES (1, 7), (2, 8); INSERT INTO c VALUES (8)"""
+        )
+        repair.drop_dangling(connection)
+        assert connection.execute("SELECT b FROM a").fetchall() == [(2,), (None,)]
+
+
 def test_a_repair_that_is_killed_at_any_moment_is_done_by_the_next_one(home: Home) -> None:
     with damaged_beside_a_log(home, home.directory / "kept") as path:
         place = path.parent
