@@ -16,6 +16,7 @@ import pytest
 from remembrancer.actors.gateway import shown_log
 from remembrancer.actors.gateway.shown_log import ShownLog
 from remembrancer.config.project import project_of
+from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.reads import MemoryShown
 from remembrancer.protocol.runs import ApplyRun, ChainLink, LoggedPromotion, ReviseMemory
 from remembrancer.protocol.session_life import RecordEvents, Turn
@@ -401,6 +402,8 @@ def test_a_memory_is_explained() -> None:
     }
     assert {name: answer[name] for name in expected} == expected
     assert not {"why", "strength", "is_stale"} & set(then), "what is true now is not said of what was then"
+    with pytest.raises(InvalidInput, match="memory:m has no version 3, only 1"):
+        shown(reply, 3)
     told = short(answer)
     assert [told[name] for name in ("links", "incoming_links")] == [
         answer[name][:1] for name in ("links", "incoming_links")

@@ -11,7 +11,7 @@ from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.reads import GetMemory, MemoryShown
 from remembrancer.protocol.runs import ChainLink, LoggedPromotion
-from remembrancer.protocol.writes import HistoryEntry, MemoryLink, PortableMemory
+from remembrancer.protocol.writes import MemoryLink
 from remembrancer.toolsets.memory.answers import copies_of, fields_of, iso, set_fields, state_of
 from remembrancer.toolsets.memory.fields import Version
 from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
@@ -25,7 +25,8 @@ DETAIL: Final = (
 )
 """The fields that only an answer with `detail` has."""
 FORMER_TEXTS: Final = "version=N shows a former text."
-LINKS: Final = ("links", "incoming_links")
+LINKS: Final = frozenset({"links", "incoming_links"})
+"""A contradiction below `PROBABLE` is only worth a look in Review."""
 IDENTITY: Final = ("content", "type", "scope", "importance", "tags", "source")
 
 
@@ -49,7 +50,10 @@ async def get_memory(call: Call, memory_id: str, version: Version | None = None,
 def short(details: Answer) -> Answer:
     """The answer without details, improbable contradictions, empty fields, and fields with their usual value. Its
     history has days; a line without `change` is an update."""
-    telling = {name: [each for each in details[name] if not _is_doubtful(each)] for name in LINKS if name in details}
+    telling = {
+        name: [each for each in details[name] if each["relation"] != "contradicts" or each["strength"] >= PROBABLE]
+        for name in LINKS & details.keys()
+    }
     answer = non_empty(**{name: value for name, value in (details | telling).items() if name not in DETAIL})
     if details.get("embedded") is False:
         answer["embedded"] = False
@@ -75,7 +79,10 @@ def short(details: Answer) -> Answer:
 def shown(reply: MemoryShown, version: int | None = None) -> Answer:
     """One memory in full; with `version`, as it was then. Raises `InvalidInput`, which names the existing ones."""
     memory = reply.memory
-    entry = None if version is None else _entry_of(memory, version)
+    entry = next((each for each in memory.history if each.version == version), None)
+    if entry is None and version is not None:
+        known = spans_of(each.version for each in memory.history)
+        raise InvalidInput(f"{memory.id} has no version {version}, only {known}", field="version")
     record = memory if entry is None else entry.record
     is_forgotten = memory.forgotten_at is not None if entry is None else entry.record.forgotten
     changed_at = max((memory.updated_at, *(each.changed_at for each in memory.history)))  # not the forgetting
@@ -121,20 +128,12 @@ def shown(reply: MemoryShown, version: int | None = None) -> Answer:
         found_entities=list(reply.found_entities),
         history_omitted=len(memory.history) - len(listed) or None,
     )
-    return answer | {"history": [_history(each) for each in listed]}
-
-
-def _entry_of(memory: PortableMemory, version: int) -> HistoryEntry:
-    for entry in memory.history:
-        if entry.version == version:
-            return entry
-    known = spans_of(each.version for each in memory.history)
-    raise InvalidInput(f"{memory.id} has no version {version}, only {known}", field="version")
-
-
-def _is_doubtful(link: dict[str, Any]) -> bool:
-    """True for a contradiction that is only worth a look in Review."""
-    return bool(link["relation"] == "contradicts" and link["strength"] < PROBABLE)
+    answer["history"] = [
+        {"version": each.version, "change": each.change, "at": iso(each.changed_at), "session_id": each.session_id}
+        | non_empty(**{name: value for name, value in each.details.items() if name != "proposal"})  # for an undo
+        for each in listed
+    ]
+    return answer
 
 
 def _link(link: MemoryLink, end: str) -> dict[str, Any]:
@@ -148,14 +147,3 @@ def _promotion(step: ChainLink | LoggedPromotion) -> dict[str, Any]:
     if isinstance(step, ChainLink):
         known["from_scope"] = known.pop("scope")
     return non_empty(**known | {"at": iso(step.promoted_at), "score": step.score and round(step.score, 3)})
-
-
-def _history(entry: HistoryEntry) -> dict[str, Any]:
-    """One line of the history, without the content, and without a proposal that only an undo needs."""
-    line: dict[str, Any] = {
-        "version": entry.version,
-        "change": entry.change,
-        "at": iso(entry.changed_at),
-        "session_id": entry.session_id,
-    }
-    return line | non_empty(**{name: value for name, value in entry.details.items() if name != "proposal"})
