@@ -49,15 +49,17 @@ _GERMAN_DUE: Final = re.compile(
     re.IGNORECASE,
 )
 _TASK: Final = re.compile(
-    r"(?:[-*•–] (?:\[ \] )?)?(?:please |bitte )?(?P<announced>(?:remember|do(?:n['’]t| not) forget|remind (?:me|us))"
-    r" to|(?:(?:we|i) )?(?:must|need to|have to)|denke? daran,?|nicht vergessen:?|(?:wir müssen|ich muss))?\b *"
+    r"(?:[-*•–] (?:\[ \] )?)?(?:please |bitte )?"
+    r"(?P<announced>(?:remember|do(?:n['’]t| not) forget)(?: to|(?=:))"
+    r"|remind (?:me|us)(?! that\b)(?: [^,;:?!\n]{1,30}?)? to"
+    r"|(?:(?:we|i) )?(?:must|need to|have to)|denke? daran,?|nicht vergessen:?|(?:wir müssen|ich muss))?\b *"
     r"(?P<verb>[^\W\d_]*+)(?!(?: (?!(?:that|whether|if|wh\w+|how|because|so|and)\b)[^\s,;:()]+){1,5}? (?:is|are|was"
     r"|were|has|have|had|will|would|can|could|came|went|begins|ends|starts|moved|(?<!to )come|comes"
     r"|(?:arrive|expire)[ds])\b)",
     re.IGNORECASE,
 )
 """The beginning of a task, but not of a statement such as "Order 4711 was delivered"."""
-_REMINDER: Final = re.compile(r"(?:please )?remind (?:me|us) (?:to|of|about)\b", re.IGNORECASE)
+_REMINDER: Final = re.compile(r"(?:please )?remind (?:me|us)\b(?! that\b)", re.IGNORECASE)
 _HOUR: Final = r"(?:\d{1,2}(?:[:.]\d\d)? ?(?:[ap]\.?m\b\.?)?|noon|midnight)"
 _WEEKDAY: Final = rf"(?:{'|'.join(WEEKDAYS)})"
 _MONTH: Final = rf"(?:{'|'.join(name[:3] for name in MONTHS)})(?:\.|[a-z]*)"
@@ -115,11 +117,16 @@ _SINGLE: Final = re.compile(r"\b(?:the|this|my|our|his|her|their|an?) ", re.IGNO
 _OBLIGATION: Final = re.compile(
     r"(?!(?:if|when|once|unless|who|no|none|nobody|nothing)\b)(?:"
     r"(?:(?!\b(?:that|which|what|why|whether|not|each|every|always)\b)[^,;:?!\n])+ (?:"
-    r"(?:is|are) due(?: by| before)?|(?:must|has to|have to|needs? to) be [^\W\d_]+(?: [^,;:?!\n]+)? (?:by|before))"
+    r"(?:is|are) due(?: by| before)?"
+    r"|(?:must|should|has to|have to|needs? to) (?!(?:not|never)\b)[^\W\d_]+(?: [^,;:?!\n]+)? (?:by|before))"
     r"|(?:(?:the|our|my) )?(?:\w+ )?deadline\b.*(?::| is))",
     re.IGNORECASE,
 )
 """The words before the date of a deadline that does not begin as a task: "The lease must be signed by"."""
+_OF_ONE: Final = re.compile(
+    r"(?:(?:[Tt]he|[Tt]his|[Mm]y|[Oo]ur|[Aa]n?) .*?|[A-Z]\w*[^\Ws] )\b(?:must|should|has to|needs to)\b"
+)
+"""The beginning of a deadline for one thing or person: one on a weekday for several is often a rule."""
 _NO_OBLIGATION: Final = re.compile(
     r" (?:each|every|was|were|had|(?:has|have)(?! to))\b|(?<! be)(?<! and) (?:met|missed|sent)\b", re.IGNORECASE
 )
@@ -273,7 +280,7 @@ def is_task_with_date(text: str) -> bool:
     begins, is_short = _TASK.match(text), len(text) <= 300 and len(split_sentences(text)) == 1
     if not is_short or text.endswith("?") or due_in(text, 0.0) is None:
         return False
-    dates = (each for each in _DUE.finditer(text) if each["iso"] or each["date"])
+    dates = (each for each in _DUE.finditer(text) if each["iso"] or each["date"] or _OF_ONE.match(text))
     if any(_OBLIGATION.fullmatch(text, 0, each.end("how")) for each in dates) and not _NO_OBLIGATION.search(text):
         return True
     if begins is None or (" by in " in text and not _SINGLE.search(text)):  # "Answer mails within two days" is a rule
