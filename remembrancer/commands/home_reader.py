@@ -20,11 +20,12 @@ import msgspec
 from remembrancer.actors.migrations import Schema, damage_in, release_of
 from remembrancer.actors.snapshots import Snapshot, copy_database, opened, snapshot_of, unreadable
 from remembrancer.actors.store.old_home_migration import is_old, old_files
+from remembrancer.actors.store.records.catalog import REMEMBERED, RememberedProject, former_project
 from remembrancer.actors.store.records.memory_rows import read_portable
 from remembrancer.actors.store.records.schema import FORMER, MEMORY
 from remembrancer.actors.store.records.space import SpaceConnection
 from remembrancer.actors.store.records.types import USER
-from remembrancer.config.project import directory_of
+from remembrancer.config.project import directory_of, project_of
 from remembrancer.memory.export_format import EndLine, Line, MemoryLine, ProjectLine, encode_header, encode_line
 from remembrancer.memory.sentences import excerpt
 from remembrancer.protocol.errors import (
@@ -149,6 +150,13 @@ def known_projects(paths: RuntimePaths) -> list[KnownProject]:
         for name, path, directory, *others in rows
         if PROJECT_ID.fullmatch(name)
     ]
+
+
+def moved_project(paths: RuntimePaths, directory: Path) -> RememberedProject | None:
+    """The project that probably was moved to a directory."""
+    with _records(paths, leaves_no_log=True) as file:
+        rows = [] if file is None else file.rows(REMEMBERED)
+    return former_project(rows, project_of(directory), directory, time.time())
 
 
 def find_memories(

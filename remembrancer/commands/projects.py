@@ -12,9 +12,9 @@ import msgspec
 
 from remembrancer.actors.gateway.shown_log import ShownLog
 from remembrancer.actors.gateway.write_queue import NOTES, read_queue
-from remembrancer.actors.store.records.catalog import may_be_moved
-from remembrancer.commands.home_reader import KnownProject, known_projects
-from remembrancer.commands.report import DRY_RUN, Group, Report, Rows, argument, command, flag
+from remembrancer.actors.store.records.catalog import RememberedProject
+from remembrancer.commands.home_reader import KnownProject, known_projects, moved_project
+from remembrancer.commands.report import DRY_RUN, Group, Report, Rows, argument, command, confirm, flag
 from remembrancer.commands.runtime_client import ask_store, paths_here
 from remembrancer.config.project import directory_of, is_gone, project_of, working_tree_of
 from remembrancer.memory.text import count
@@ -31,7 +31,7 @@ MOVE_S: Final = 60.0
     argument("old", metavar="OLD", help="Where it was: a directory, or an id of 'remembrancer admin projects'."),
     argument("new", metavar="NEW", help="The directory where it is now."),
     DRY_RUN,
-    flag("--yes", help="Move them even if a project is still at the old place."),
+    flag("--yes", help="Do not ask, even if a project is still at the old place or the new one has memories."),
 )
 def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
     """Move a project's memories after its directory has moved. Memories stored at the new place since then are kept and
@@ -53,8 +53,12 @@ def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
             f"the queue still has {count(waiting, 'write')} to {source.path} (see 'remembrancer admin queue'): "
             "move it once they are applied"
         )
+    request = MoveProject(source, target, str(working_tree_of(place)), dry_run)
     try:
-        moved = ask_store(MoveProject(source, target, str(working_tree_of(place)), dry_run), answer_s=MOVE_S)
+        if not (yes or dry_run) and (own := ask_store(msgspec.structs.replace(request, dry_run=True)).joined):
+            mixed = f"{directory_of(target.path)} has {count(own, 'memory')} of its own"
+            confirm(f"{mixed}: this mixes both, which cannot be undone. Continue?", yes=False)
+        moved = ask_store(request, answer_s=MOVE_S)
     except NotFound as error:
         raise InvalidInput(error.message) from error
     notes = []
@@ -93,50 +97,46 @@ def list_projects() -> Report:
     paths = paths_here()
     known = known_projects(paths)
     nothing = f"The home {paths.home} has no project's memories yet."
-    gone = moved_advice(known)
+    gone = missing_projects(known)
     facts = {"home": str(paths.home), "projects": known}
     return Report(facts, _table(known) if known else nothing, notes=[gone] if gone else [])
 
 
 def notice_of_move(directory: Path) -> str:
-    """The advice if a directory may be the new place of a project that was moved; empty if nothing is missing, or if
-    the records cannot be read. If the directory has memories, only those count that it may have been before."""
-    with suppress(RemembrancerError):  # the caller reports it
-        known = known_projects(paths_here())
-        own_id, here = project_of(directory).id, str(directory.resolve())
-        if own := [project for project in known if project.id == own_id and project.memories]:
-            times = here, own[0].created_at, time.time()
-            known = [
-                project
-                for project in known
-                if project.path and may_be_moved(directory_of(project.path), project.last_used_at, *times)
-            ]
-        return moved_advice(known, directory)
+    """The advice if a directory is probably the new place of a project; empty if not, or if the records cannot be read,
+    which the caller reports."""
+    with suppress(RemembrancerError):
+        here = directory.resolve()
+        if former := moved_project(paths_here(), here):
+            return advice_on(former, here)
     return ""
 
 
-def moved_advice(known: Sequence[KnownProject], new: Path | None = None) -> str:
-    """The sentence about the projects that are no longer where they were, with the command that moves the only one of
-    them to `new` if that has its name; empty if there is none."""
+def advice_on(former: RememberedProject, here: Path) -> str:
+    """The sentence about a project that probably has become another one in the directory `here`."""
+    place = shlex.quote(str(former.directory))
+    if here.is_relative_to(former.directory):
+        return (
+            "This directory became another project when 'git init' was run or its repository was removed: "
+            f"'remembrancer admin projects move {place} .' brings its earlier memories along."
+        )
+    return (
+        f"{former.directory.name} had {count(former.memories, 'memory')} and is no longer at {place}. If this is it, "
+        f"'remembrancer admin projects move {place} {shlex.quote(str(here))}' brings them here."
+    )
+
+
+def missing_projects(known: Sequence[KnownProject]) -> str:
+    """The sentence about the projects that are no longer where they were; empty if there is none."""
     remembered = [ProjectRef(project.id, project.path) for project in known if project.memories and project.path]
     gone = list(dict.fromkeys(directory_of(project.path) for project in filter(is_gone, remembered)))
     if not gone:
         return ""
-    if new and (here := str(new.resolve())) in gone:
-        move = f"'remembrancer admin projects move {shlex.quote(here)} .'"
-        return (
-            "This directory became another project when 'git init' was run or its repository was removed: "
-            f"{move} brings its earlier memories along."
-        )
     named = ", ".join(map(shlex.quote, gone[:MOST_NAMED]))
     more = f" and {len(gone) - MOST_NAMED} more" if len(gone) > MOST_NAMED else ""
-    is_same = (
-        new and len(gone) == 1 and (Path(gone[0]).name == new.name or Path(gone[0]).parent == new.resolve().parent)
-    )
-    move_to = f"{named} {shlex.quote(str(new))}" if is_same else "OLD NEW"
     return (
         f"These projects have memories, but are no longer there (moved, deleted or part of another repository): "
-        f"{named}{more}. 'remembrancer admin projects move {move_to}' moves their memories to the new place."
+        f"{named}{more}. 'remembrancer admin projects move OLD NEW' moves their memories to the new place."
     )
 
 

@@ -22,7 +22,7 @@ from remembrancer.actors.migrations import STAMP, Step, daily_copies
 from remembrancer.actors.snapshots import damage_of
 from remembrancer.actors.sqlite_file import SqliteFile
 from remembrancer.actors.store.daily_copies import DAY_S, DailyCopies
-from remembrancer.actors.store.records.catalog import NEW_S, Catalog, may_be_moved
+from remembrancer.actors.store.records.catalog import NEW_S, Catalog, RememberedProject, former_project
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Filters, Phrase
@@ -33,6 +33,7 @@ from remembrancer.commands.home_reader import (
     first_words,
     known_projects,
 )
+from remembrancer.config.project import project_of
 from remembrancer.protocol.errors import (
     FileLocked,
     FileUnusable,
@@ -266,19 +267,28 @@ def test_the_catalogue_remembers_projects_lanes_and_what_was_decided_about_model
 @pytest.mark.parametrize(
     ("former", "used_at", "created_at", "now", "may_be"),
     [
-        ("/src/old", 5.0, None, 10.0, True),
-        ("/src/old", 5.0, 8.0, 10.0, True),
-        ("/other/new", 5.0, 8.0, 10.0, True),
-        ("/other/old", 5.0, None, 10.0, False),
-        ("/src/old", 9.0, 8.0, 10.0, False),
-        ("/src/old", 5.0, 8.0, 10.0 + NEW_S, False),
-        ("/src/new", 9.0, 8.0, 10.0 + NEW_S, True),
+        ("src/old", 5.0, None, 10.0, True),
+        ("src/old", 3.0, None, 10.0, False),
+        ("src/old", 5.0, 8.0, 10.0, False),
+        ("other/new", 3.0, None, 10.0, True),
+        ("other/new", 5.0, 8.0, 10.0, True),
+        ("other/new", 9.0, 8.0, 10.0, False),
+        ("other/new", 5.0, 8.0, 10.0 + NEW_S, False),
+        ("other/old", 5.0, None, 10.0, False),
+        ("src/new/.git", 9.0, 8.0, 10.0 + NEW_S, True),
     ],
 )
-def test_a_new_project_may_be_one_beside_it_that_was_not_used_since(
-    former: str, used_at: float, created_at: float | None, now: float, may_be: bool
+def test_a_project_was_another_one_only_if_its_name_or_a_file_older_than_the_memories_says_so(
+    tmp_path: Path, former: str, used_at: float, created_at: float | None, now: float, may_be: bool
 ) -> None:
-    assert may_be_moved(former, used_at, "/src/new", created_at, now) is may_be
+    """The former one's newest memory is as old as its last use; the only file here is of the time 4."""
+    (new := tmp_path / "src" / "new").mkdir(parents=True)
+    (new / "README").touch()
+    os.utime(new / "README", (4.0, 4.0))
+    project = project_of(new)
+    gone = RememberedProject("p_old", str(tmp_path / former), 1.0, used_at, 3, used_at)
+    own = [] if created_at is None else [RememberedProject(project.id, project.path, created_at, created_at, 1, 9.0)]
+    assert (former_project([*own, gone], project, new, now) == gone) is may_be
 
 
 def test_a_file_is_closed_only_when_each_reader_has_finished_its_query(path: Path, records: Records) -> None:

@@ -77,8 +77,8 @@ async def test_a_moved_repository_is_named_and_finds_its_memories_again(home: Pa
         async with rig.session(directory=str(new), bridge="11" * 16, session="session:two") as client:
             searched = await ran("search", "lantern", home=home, directory=new)
             assert (
-                f"or part of another repository): '{old}'. 'remembrancer admin projects move '{old}' '{new}''"
-                in searched.stderr
+                f" memories and is no longer at '{old}'. If this is it, "
+                f"'remembrancer admin projects move '{old}' '{new}''" in searched.stderr
             )
             assert str(old) in await named(home)
             context = (await client.call("get_memory_context"))["context_block"]
@@ -94,6 +94,9 @@ async def test_a_moved_repository_is_named_and_finds_its_memories_again(home: Pa
             assert (told["memories"] >= 1, told["joined"], told["dry_run"]) == (True, 1, True)
             assert "The lantern is lit at dusk" not in await found(client, "lantern")
             done = await moving(old, new, home=home)
+            assert done.returncode == exit_codes.USAGE
+            assert f"{new} has 1 memory of its own: this mixes both, which cannot be undone" in done.stderr
+            done = await moving(old, new, "--yes", home=home)
             assert done.returncode == exit_codes.OK, done.stderr
             assert " moved from " in done.stdout
             assert done.stdout.endswith(", which had 1 already.\n")
@@ -135,7 +138,7 @@ async def test_a_directory_that_becomes_a_repository_can_keep_its_memories(home:
             await client.store("The mast is painted")
             context = (await client.call("get_memory_context"))["context_block"]
             assert f"If this project was in {place} before: " in context, "until they are moved"
-            done = await moving(place, place, home=home)
+            done = await moving(place, place, "--yes", home=home)
             assert done.returncode == exit_codes.OK, done.stderr
             assert await found(client, "lantern") >= {"The lantern is lit at dusk"}
             assert "before: " not in (await client.call("get_memory_context"))["context_block"]

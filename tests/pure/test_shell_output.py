@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from rich.table import Table
 
+from remembrancer.actors.store.records.catalog import RememberedProject, former_project
 from remembrancer.command_line import main
 from remembrancer.commands import exit_codes, finding, home_reader, maintain, terminal
 from remembrancer.commands.home_reader import KnownProject
-from remembrancer.commands.projects import moved_advice
+from remembrancer.commands.projects import advice_on, missing_projects
 from remembrancer.commands.selection import Place, Where
 from remembrancer.config.project import project_of
 from remembrancer.protocol.consolidation import Maintain, Maintained
@@ -218,17 +219,26 @@ def test_what_is_said_of_a_directory_that_became_part_of_a_repository_is_true(tm
     (sub := tmp_path / "plain" / "sub").mkdir(parents=True)
     places = [project_of(place) for place in (tmp_path / "plain", sub)]
     known = [KnownProject(place.id, place.path, None, None, None, 1, 0, 0, None) for place in places]
-    assert moved_advice(known) == ""
+    assert missing_projects(known) == ""
     git("init", at=tmp_path / "plain")
+    remembered = [RememberedProject(place.id, place.path, 1.0, 1.0, 5, 1.0) for place in places]
     for place in (tmp_path / "plain", sub):
+        former = former_project(remembered, project_of(place), place, 2.0)
+        assert former
         said = f"or its repository was removed: 'remembrancer admin projects move {place} .' brings"
-        assert said in moved_advice(known, place)
-    for elsewhere in (None, Path("/"), tmp_path):
-        said = moved_advice(known[1:], elsewhere)
-        assert f"or part of another repository): {sub}." in said
-        assert "move OLD NEW" in said
-    sub.rename(tmp_path / "sub")
-    assert f"move {sub} {tmp_path / 'sub'}'" in moved_advice(known[1:], tmp_path / "sub")
+        assert said in advice_on(former, place)
+    said = missing_projects(known[1:])
+    assert f"or part of another repository): {sub}." in said
+    assert "move OLD NEW" in said
+    for elsewhere in (Path("/"), tmp_path):
+        assert former_project(remembered[1:], project_of(elsewhere), elsewhere, 2.0) is None
+    sub.rename(new := tmp_path / "sub")
+    former = former_project(remembered[1:], project_of(new), new, 2.0)
+    assert former
+    assert advice_on(former, new) == (
+        f"sub had 5 memories and is no longer at {sub}. If this is it, "
+        f"'remembrancer admin projects move {sub} {new}' brings them here."
+    )
 
 
 @pytest.mark.parametrize(("session_id", "member", "author"), cases("shell_output", "authors"))

@@ -161,7 +161,8 @@ class ReadHandlers(Handlers):
     async def _former_place(self, request: GatherContext) -> str:
         project = request.project
         may_know = request.root and project.code_within is None and project.id not in self._files.shared
-        return await self._readers.read(partial(self._files.catalog.former_place, project)) if may_know else ""
+        find = partial(self._files.catalog.former_place, project, request.root)
+        return await self._readers.read(find) if may_know else ""
 
     async def _count_notes(self, request: Recall) -> int:
         source, _ = await self._notes_or_why_not(request, None)

@@ -1,10 +1,13 @@
 """The catalogue of a home, in tables of its database: its projects, their shared lanes, and the decisions about
 models."""
 
+import math
+import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from remembrancer.actors.sqlite_file import SqliteFile
 from remembrancer.config.project import directory_of, is_gone
@@ -14,15 +17,65 @@ from remembrancer.protocol.writes import ProjectRef
 
 NEW_S: Final = 7 * 86400.0
 """The age up to which a project that has memories may be another one that was moved."""
+REMEMBERED: Final = """
+    SELECT id, path, projects.created_at, last_used_at, CAST(total(count) AS INTEGER),
+        (SELECT created_at FROM memories WHERE space IN (own.number, lane.number) ORDER BY number DESC LIMIT 1)
+    FROM projects JOIN spaces AS own ON own.name = id LEFT JOIN shares ON shares.name = id
+        LEFT JOIN spaces AS lane ON lane.name = shares.lane
+        JOIN tallies ON space IN (own.number, lane.number) AND NOT forgotten
+    GROUP BY id HAVING total(count) ORDER BY last_used_at DESC"""
 
 
-def may_be_moved(former: str, last_used_at: float | None, place: str, created_at: float | None, now: float) -> bool:
-    """True if a project at `place` may have been at the place `former`, if that is gone: it is the same directory
-    before `git init`, or one of the same name or parent. A project that has memories (`created_at` is not None) must
-    be new, and the former one unused since it was created. Pure."""
-    old, new = Path(former), Path(place)
-    is_late = created_at is not None and (now - created_at > NEW_S or (last_used_at or 0.0) > created_at)
-    return old == new or (not is_late and (old.name == new.name or old.parent == new.parent))
+class RememberedProject(NamedTuple):
+    """A project that has memories, a row of `REMEMBERED`. `newest_at`: when its latest memory was stored."""
+
+    id: str
+    path: str
+    created_at: float
+    last_used_at: float
+    memories: int
+    newest_at: float
+
+    @property
+    def directory(self) -> Path:
+        return Path(directory_of(self.path))
+
+
+def may_be_moved(former: RememberedProject, new: Path, created_at: float | None, oldest: float, now: float) -> bool:
+    """True if a project at `new` may have been at the place of `former`, if that is gone: it is the same directory
+    before `git init`, or one of the same name, or one beside it in which something (`oldest`, a time) is older than
+    the newest memory. A project that has memories (`created_at` is not None) must have the name and be new, and the
+    former one be unused since it was created. Pure."""
+    old = former.directory
+    is_late = created_at is not None and (now - created_at > NEW_S or former.last_used_at > created_at)
+    is_renamed = created_at is None and old.parent == new.parent and oldest < former.newest_at
+    return old == new or (not is_late and (old.name == new.name or is_renamed))
+
+
+def former_project(
+    remembered: Iterable[tuple[Any, ...]], project: ProjectRef, directory: Path, now: float
+) -> RememberedProject | None:
+    """The project that `project`, seen from a directory, probably was before it was moved, among the rows of
+    `REMEMBERED`: one that is gone and fits (see `may_be_moved`). Reads the disk."""
+    known = [RememberedProject(*row) for row in remembered]
+    created_at = next((each.created_at for each in known if each.id == project.id), None)
+    here, oldest = Path(directory_of(project.path)), math.inf
+    if created_at is None:
+        with suppress(OSError), os.scandir(here) as entries:
+            oldest = min((entry.stat(follow_symlinks=False).st_mtime for entry in entries), default=math.inf)
+    # Only these are looked up on the disk, since every request for context gets here.
+    near = [
+        each
+        for each in known
+        if (each.directory == directory or may_be_moved(each, here, created_at, oldest, now))
+        and is_gone(ProjectRef(each.id, each.path))
+    ]
+
+    def distance(former: RememberedProject) -> tuple[bool, ...]:
+        place = former.directory
+        return place != directory, place != here, place.name != here.name
+
+    return min(near, key=distance, default=None)
 
 
 class Catalog:
@@ -65,24 +118,10 @@ class Catalog:
         """Return all projects, most recently used first."""
         return [ProjectRef(*row) for row in self._read("SELECT id, path FROM projects ORDER BY last_used_at DESC")]
 
-    def former_place(self, project: ProjectRef) -> str:
-        """Return the probable former directory of a project: one that has memories, is gone, and fits (see
-        `may_be_moved`). Empty if there is none. Reads the disk."""
-        rows = self._read(
-            """SELECT id, path, created_at, last_used_at FROM projects WHERE id IN (
-                   SELECT name FROM spaces JOIN tallies ON space = number WHERE count AND NOT forgotten
-               ) ORDER BY last_used_at DESC"""
-        )
-        created_at = next((created_at for project_id, _, created_at, _ in rows if project_id == project.id), None)
-        here, now = directory_of(project.path), self._clock()
-        # Only nearby projects are looked up on the disk, since every request for context gets here.
-        near = [
-            Path(former)
-            for project_id, path, _, used_at in rows
-            if may_be_moved(former := directory_of(path), used_at, here, created_at, now)
-            and is_gone(ProjectRef(project_id, path))
-        ]
-        return str(min(near, key=lambda each: (str(each) != here, each.name != Path(here).name), default=""))
+    def former_place(self, project: ProjectRef, directory: str) -> str:
+        """Return the probable former directory of a project (see `former_project`), empty if there is none."""
+        former = former_project(self._read(REMEMBERED), project, Path(directory), self._clock())
+        return str(former.directory) if former else ""
 
     def share(self, name: str, lane: str) -> None:
         """Record the shared lane of a project, or of `user`. `SharedLane.leave` removes it."""
