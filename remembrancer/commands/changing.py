@@ -545,7 +545,7 @@ def _last_change(where: Where, yes: bool) -> tuple[str, int | None]:
     if "run_id" in last:
         total = sum(run["memories"] for run in imports if run["run_id"] == last["run_id"])
         where.close()
-        elsewhere = "" if where.names_one else " here, and what it brought to other projects,"
+        elsewhere = "" if where.names_one else " here, and what it brought to other projects"
         confirm(f"Undo the import of {minute(last['at'])} ({count(total, 'memory')}{elsewhere})?", yes=yes)
         return last["run_id"], None
     memory = where.ask("get_memory", memory_id=last["id"], detail=True)

@@ -124,7 +124,7 @@ class Call:
         """A pair of Review whose later memory this session stored, if it was not told of it: vectors, and with them
         pairs, come after the answer to a store."""
         if not self.is_old and ABSENT.isdisjoint(notice.code for notice in self.notices):
-            with suppress(*AWAY):
+            with suppress(RemembrancerError):  # the answer is complete without it, and what was written is written
                 request = TakeNear(*self.caller.viewer)
                 return (await self.service.require(request, self.service.settings.read_budget_s)).near
         return ()

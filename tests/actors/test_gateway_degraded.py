@@ -19,7 +19,7 @@ from remembrancer.command_line import main
 from remembrancer.config.project import project_of
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import DeadlineExceeded, Failure, InternalError, MemoryUnavailable, QueueFull
-from remembrancer.protocol.reads import Recall
+from remembrancer.protocol.reads import Recall, TakeNear
 from remembrancer.protocol.sockets import Reply
 from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import (
@@ -276,6 +276,23 @@ async def test_a_slow_question_gets_what_was_found_last(quick_rig: Rig, monkeypa
     assert refused["retry_possible"], "no memory is shown as a note"
     assert [each["content"] for each in answer["memories"]] == ["The harbour is deep"]
     assert (warned(answer), answer["degraded"]) == (["query_timeout"], True)
+
+
+async def test_an_answer_is_given_if_the_store_refuses_the_question_what_else_to_tell(
+    quick_rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with quick_rig.over_store() as (_, client):
+        exchange = quick_rig.gateway.access._store.exchange
+
+        async def full(question: Request[Any], *, timeout_s: float) -> Reply[Any]:
+            if isinstance(question, TakeNear):
+                raise QueueFull("not now")
+            return await exchange(question, timeout_s=timeout_s)
+
+        monkeypatch.setattr(quick_rig.gateway.access._store, "exchange", full)
+        assert "memory_id" in await client.store("The harbour is deep")
+        assert len((await client.call("recall_memories", query="harbour"))["memories"]) == 1
+        assert "harbour" in (await client.call("get_memory_context"))["context_block"]
 
 
 async def test_what_another_machine_erases_is_in_no_answer_that_is_kept(home: Path) -> None:
