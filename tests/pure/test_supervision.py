@@ -378,8 +378,7 @@ def test_nothing_rests_while_texts_wait_for_their_vectors_or_a_job_is_being_done
     assert world.stops("embedder-1") == [RESTS]
     world = World(for_sessions=True, rest_timeout_s=60.0)
     world.pong("consolidator", ConsolidatorHealth(job="tidying"))
-    world.exit("consolidator")  # with what it reported
-    world.ready("consolidator")
+    world.refuse("consolidator")  # with what it reported
     world.run_for(120.0)
     assert world.core.is_resting
 
