@@ -213,6 +213,12 @@ def test_after_a_refusal_or_an_ordered_stop_there_is_no_connection_until_the_nex
         assert client.connect() != []
         assert client.hears(answer(1))
         client.conversation.from_gateway(control + b"idle", client.now)
+        client.request("crossing")
+        client.lose()
+        assert client.conversation.connect_at == client.now, "the gateway may not have read it"
+        client.connect()
+        assert client.hears(answer("crossing"))
+        client.conversation.from_gateway(control + b"idle", client.now)
     else:
         client.connect(control + b"run remembrancer down")
         assert client.told() == [json.loads(line(id=1, error={**error, "message": "run remembrancer down"}))]
