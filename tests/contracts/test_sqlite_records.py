@@ -22,7 +22,7 @@ from remembrancer.actors.migrations import STAMP, Step, daily_copies
 from remembrancer.actors.snapshots import damage_of
 from remembrancer.actors.sqlite_file import SqliteFile
 from remembrancer.actors.store.daily_copies import DAY_S, DailyCopies
-from remembrancer.actors.store.records.catalog import NEW_S, Catalog, RememberedProject, former_project
+from remembrancer.actors.store.records.catalog import NEW_S, REMEMBERED, Catalog, RememberedProject, former_project
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Filters, Phrase
@@ -289,6 +289,18 @@ def test_a_project_was_another_one_only_if_its_name_or_a_file_older_than_the_mem
     gone = RememberedProject("p_old", str(tmp_path / former), 1.0, used_at, 3, used_at)
     own = [] if created_at is None else [RememberedProject(project.id, project.path, created_at, created_at, 1, 9.0)]
     assert (former_project([*own, gone], project, new, now) == gone) is may_be
+
+
+def test_the_newest_memory_of_a_project_is_found_without_reading_the_others(path: Path) -> None:
+    fill(path)  # the memories of PROJECT
+    name = f"'{PROJECT.id}'"
+    write_rows(path, f"INSERT INTO projects VALUES ({name}, '/app', 1.0, 2.0, NULL, NULL)")
+    write_rows(path, f"UPDATE spaces SET name = {name}")
+    newest = rows_of(path, "SELECT created_at FROM memories ORDER BY number DESC LIMIT 1")[0][0]
+    assert rows_of(path, REMEMBERED) == [(PROJECT.id, "/app", 1.0, 2.0, 20, newest)]
+    plan = " ".join(row[3] for row in rows_of(path, f"EXPLAIN QUERY PLAN {REMEMBERED}"))
+    assert "SCAN memories" not in plan
+    assert plan.count("memories USING COVERING INDEX memories_by_number (space=?)") == 2
 
 
 def test_a_file_is_closed_only_when_each_reader_has_finished_its_query(path: Path, records: Records) -> None:

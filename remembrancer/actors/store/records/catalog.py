@@ -19,7 +19,9 @@ NEW_S: Final = 7 * 86400.0
 """The age up to which a project that has memories may be another one that was moved."""
 REMEMBERED: Final = """
     SELECT id, path, projects.created_at, last_used_at, CAST(total(count) AS INTEGER),
-        (SELECT created_at FROM memories WHERE space IN (own.number, lane.number) ORDER BY number DESC LIMIT 1)
+        (SELECT created_at FROM memories WHERE number = max(
+            coalesce((SELECT max(number) FROM memories WHERE space = own.number), 0),
+            coalesce((SELECT max(number) FROM memories WHERE space = lane.number), 0)))
     FROM projects JOIN spaces AS own ON own.name = id LEFT JOIN shares ON shares.name = id
         LEFT JOIN spaces AS lane ON lane.name = shares.lane
         JOIN tallies ON space IN (own.number, lane.number) AND NOT forgotten
