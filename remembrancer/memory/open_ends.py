@@ -13,6 +13,7 @@ from remembrancer.memory.lexicon import toml_file, word_lists
 from remembrancer.memory.sentences import split_sentences
 from remembrancer.memory.times.phrases import COUNTS, MONTHS, WEEKDAYS, counted
 from remembrancer.memory.times.windows import EMPTY, read_query, without_times
+from remembrancer.memory.wording import FUNCTION_WORDS, PREPOSITIONS
 
 _HEADING: Final = re.compile(
     r"\s*(?P<announced>next(?: steps?| up)?|open(?: ends?| points?| questions?| tasks?)?|still (?:open|to do)"
@@ -59,11 +60,18 @@ _TASK: Final = re.compile(
     re.IGNORECASE,
 )
 """The beginning of a task, but not of a statement such as "Order 4711 was delivered"."""
+_WITH_OBJECT: Final = re.compile(r" (?:the|an?|my|our|this|that|these|those|his|her|their)\b", re.IGNORECASE)
+_NO_IMPERATIVE: Final = re.compile(
+    r"[a-z]{3,}ed|[a-z]*(?:ing|[^s]s)|bought|brought|built|did|gave|got|had|half|held|kept|left|lost|made|met|paid|ran|said|saw"
+    r"|sent|sold|told|took|used|went|won|wrote",
+    re.IGNORECASE,
+)
 _REMINDER: Final = re.compile(r"(?:please )?remind (?:me|us)\b(?! that\b)", re.IGNORECASE)
 _HOUR: Final = r"(?:\d{1,2}(?:[:.]\d\d)? ?(?:[ap]\.?m\b\.?)?|noon|midnight)"
 _WEEKDAY: Final = rf"(?:{'|'.join(WEEKDAYS)})"
 _MONTH: Final = rf"(?:{'|'.join(name[:3] for name in MONTHS)})(?:\.|[a-z]*)"
-_CALENDAR_DAY: Final = rf"(?:\d{{1,2}}(?:st|nd|rd|th)? (?:of )?{_MONTH}|{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?)"
+_OF_MONTH: Final = r"(?:0?[1-9]|[12]\d|3[01])(?:st|nd|rd|th)?"
+_CALENDAR_DAY: Final = rf"(?:{_OF_MONTH} (?:of )?{_MONTH}|{_MONTH} {_OF_MONTH})"
 _LATER: Final = rf"in (?P<count>\d{{1,2}}|{'|'.join(COUNTS)}) (?P<unit>day|week|fortnight|month)s?"
 _WHEN: Final = re.compile(
     rf"\b(?:on |next (?!week|month)|this |(?=(?:tomorrow|today|next (?:week|month)|{_LATER})\b))", re.IGNORECASE
@@ -235,9 +243,11 @@ def _day_of(named: re.Match[str], now: datetime) -> datetime:
 
 
 def last_day_asked_for(query: str, at: float) -> str:
-    """The last day of the time that a question for open ends names ("this week", "in December", "by Friday") as an ISO
-    date; empty if it names none."""
+    """The last day of the time that a question for open ends names ("this week", "in December", "by Friday"; yesterday
+    for "overdue") as an ISO date; empty if it names none."""
     query = read_query(query).rstrip("? ")
+    if "overdue" in _words_in(query):
+        return f"{datetime.fromtimestamp(at - DAY_S):%Y-%m-%d}"
     period = _PERIOD.search(query)
     if period is None:
         due = due_in(query, at) or due_in(_IN_MONTH.sub(r"by the end of \g<month>", query), at)
@@ -277,6 +287,8 @@ def is_appointment(text: str, at: float) -> bool:
 def is_task_with_date(text: str) -> bool:
     """True for a short sentence such as "Renew it by 5 December", but not "It expires by 5 December"."""
     text = _with_by(text.strip())  # "zum 5. Dezember" looks like two sentences
+    if (first := _DUE.match(text)) and first["how"].casefold() in ("by", "before"):
+        text = f"{text[first.end() :].lstrip(' ,').rstrip('.!')} {first[0]}"
     begins, is_short = _TASK.match(text), len(text) <= 300 and len(split_sentences(text)) == 1
     if not is_short or text.endswith("?") or due_in(text, 0.0) is None:
         return False
@@ -287,4 +299,7 @@ def is_task_with_date(text: str) -> bool:
         return False
     words = [word.casefold() for word in _WORD.findall(text.partition(" (")[0])]
     is_infinitive = not _LISTS["infinitives"].isdisjoint(words[-1:]) and _LISTS["finite"].isdisjoint(words)
-    return is_infinitive or bool(begins["announced"]) or begins["verb"].casefold() in _LISTS["tasks"]
+    verb = begins["verb"].casefold()
+    has_object = _WITH_OBJECT.match(text, begins.end()) and verb not in PREPOSITIONS | FUNCTION_WORDS
+    is_imperative = verb in _LISTS["tasks"] or (has_object and not _NO_IMPERATIVE.fullmatch(verb))
+    return is_infinitive or bool(begins["announced"]) or bool(is_imperative)

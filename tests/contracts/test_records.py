@@ -435,6 +435,15 @@ def test_the_two_likeliest_of_those_that_a_memory_may_replace_are_kept_for_revie
     assert max(each.cosine for each in links) < PROBABLE
 
 
+def test_a_memory_that_was_edited_in_view_of_a_later_one_is_not_put_in_doubt_by_that_again(rig: RecordsRig) -> None:
+    old = rig.at(REQUESTED_AT - 3 * DAY_S).say("deploys run on Tuesdays, and Ana signs them off")
+    new = rig.at(REQUESTED_AT).say("Ben signs off the deploys now instead of Ana")
+    pairs = [NearDuplicate(rig.number(new), rig.number(old), 0.7)]
+    assert ReplacedMemories().judge(rig.records, pairs)
+    rig.at(REQUESTED_AT + 1).do(UpdateMemory(old, content="deploys run on Tuesdays, and Ben signs them off"))
+    assert not ReplacedMemories().judge(rig.records, pairs)
+
+
 def test_a_text_that_is_said_again_is_reported_as_the_later_one_of_its_pair(rig: RecordsRig) -> None:
     texts = "the bot runs on Heroku", "the bot has moved from Heroku to Render", "the bot runs on Heroku"
     stores = [store_operation(f"bot {at}", text, requested_at=REQUESTED_AT + at) for at, text in enumerate(texts)]

@@ -199,7 +199,10 @@ def _keep_last(kept: OrderedDict[Any, Any], count: int) -> None:
 def can_replace(later: MemoryRecord, earlier: MemoryRecord, derived: Container[int]) -> bool:
     """False if both must hold: a task does not replace a fact, a corrected mistake remains a mistake, what happened
     stays true unless it is taken back, what happened for a time replaces nothing, another event, or a summary, does
-    not make a summary untrue, and neither does another section of the same imported note."""
+    not make a summary untrue, and neither does another section of the same imported note. A memory that was edited
+    since the later one was stored says what holds now."""
+    if earlier.created_at < later.created_at < earlier.updated_at:
+        return False
     if earlier.source.file and (earlier.source.file, earlier.created_at) == (later.source.file, later.created_at):
         return False
     is_event, is_summed_up = later.type == "episodic", earlier.status == "consolidated"
