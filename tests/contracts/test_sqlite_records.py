@@ -291,6 +291,17 @@ def test_a_project_was_another_one_only_if_its_name_or_a_file_older_than_the_mem
     assert (former_project([*own, gone], project, new, now) == gone) is may_be
 
 
+def test_a_directory_is_listed_for_its_former_project_only_if_one_beside_it_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (new := tmp_path / "src" / "new").mkdir(parents=True)
+    (kept := tmp_path / "src" / "kept").mkdir()
+    there = RememberedProject(project_of(kept).id, str(kept), 1.0, 5.0, 3, 5.0)
+    gone = RememberedProject("p_old", str(tmp_path / "other" / "old"), 1.0, 5.0, 3, 5.0)
+    monkeypatch.setattr(os, "scandir", pytest.fail)  # it may have many files
+    assert former_project([there, gone], project_of(new), new, 10.0) is None
+
+
 def test_the_newest_memory_of_a_project_is_found_without_reading_the_others(path: Path) -> None:
     fill(path)  # the memories of PROJECT
     name = f"'{PROJECT.id}'"

@@ -62,15 +62,18 @@ def former_project(
     known = [RememberedProject(*row) for row in remembered]
     created_at = next((each.created_at for each in known if each.id == project.id), None)
     here, oldest = Path(directory_of(project.path)), math.inf
-    if created_at is None:
+
+    def is_missing(former: RememberedProject) -> bool:
+        return is_gone(ProjectRef(former.id, former.path))
+
+    # As little as possible is looked up on the disk, since every request for context gets here.
+    if created_at is None and any(each.directory.parent == here.parent and is_missing(each) for each in known):
         with suppress(OSError), os.scandir(here) as entries:
             oldest = min((entry.stat(follow_symlinks=False).st_mtime for entry in entries), default=math.inf)
-    # Only these are looked up on the disk, since every request for context gets here.
     near = [
         each
         for each in known
-        if (each.directory == directory or may_be_moved(each, here, created_at, oldest, now))
-        and is_gone(ProjectRef(each.id, each.path))
+        if (each.directory == directory or may_be_moved(each, here, created_at, oldest, now)) and is_missing(each)
     ]
 
     def distance(former: RememberedProject) -> tuple[bool, ...]:
