@@ -239,7 +239,8 @@ def _scope_and_kind(arguments: MemoryArguments, content: str, at: float) -> tupl
     if arguments.kind is None and arguments.type is not None:
         likely = kind_of(content)
         return scope, arguments.type, likely if type_of_kind(likely) == arguments.type and likely != "fact" else None
-    kind = arguments.kind or (OPEN_END if is_appointment(content, at) else kind_of(content))
+    is_coming = arguments.occurred_at is None and is_appointment(content, at)  # with it, it may be a record of the past
+    kind = arguments.kind or (OPEN_END if is_coming else kind_of(content))
     return "session" if kind in SESSION_KINDS else scope, type_of_kind(kind), kind
 
 
