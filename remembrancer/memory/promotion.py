@@ -255,7 +255,7 @@ def _outlook(memory: PortableMemory, proposal: Proposal | None) -> Iterator[str]
         yield (
             f"Proposed to the user on {on}: {reason}. promote_memory accepts or refuses it."
             if proposal.refused_at is None
-            else f"No longer proposed to the user since {_day(proposal.refused_at)}."
+            else f"Kept to the project on {_day(proposal.refused_at)}: it is not proposed for all projects."
         )
 
 

@@ -247,7 +247,9 @@ def test_a_proposal_is_told_with_its_reason_and_a_refusal_with_its_day() -> None
     assert "Proposed to the user on" in text
     assert ": it is about the user. promote_memory accepts or refuses it." in text
     refused = msgspec.structs.replace(proposal, refused_at=DAY_AFTER)
-    assert "No longer proposed to the user since 2026-02-02." in said(portable("project"), proposal=refused)
+    assert "Kept to the project on 2026-02-02: it is not proposed for all projects." in said(
+        portable("project"), proposal=refused
+    )
 
 
 def test_a_day_is_one_of_the_zone_here() -> None:
