@@ -272,7 +272,7 @@ async def session(view: View) -> Response:
     queries = asked_of(await view.shown(session_id=name)).get(name, [])
     opened = [each.change.memory_id for each in lines if each.change.kind == OPEN_END]
     texts = await own.texts([*opened, *(one for each in queries for one in each.memory_ids)])
-    ended = {each.id for each in texts.values() if has_ended(each.valid_until, time.time())}
+    ended = {each.id for each in texts.values() if each.superseded_by or has_ended(each.valid_until, time.time())}
     transcript: list[tuple[float, Any]] = [(each.at, each) for each in turns.turns]
     transcript += [(each.at, each) for each in turns.tool_calls]
     earlier = turns.more and view.at(f"/sessions/{name}", past=past + len(transcript))

@@ -192,7 +192,7 @@ def search(
     has_notes, unread = (False, {}) if where.user or where.all_projects else _read_notes(where)
     memories, warnings, total = _gather(where, "recall_memories", arguments)
     warnings |= unread
-    memories = [each for each in memories if not (is_open and (each.get("done") or _has_ended(each)))]
+    memories = [each for each in memories if not (is_open and _is_closed(each))]
     memories = sorted(memories, key=lambda memory: memory.get("relevance_score", 0.0), reverse=True)[:number]
     if not memories:
         nothing = "Nothing was found." if has_notes else _nothing(where, "Nothing was found.")
@@ -400,6 +400,10 @@ def _marks(memory: Answer, words: Mapping[str, str]) -> list[str]:
     if due := local_time(memory.get("due", "")):
         marks.append(f"overdue since {due}" if memory.get("overdue") else f"due {due}")
     return [*marks, "likely"] if memory.get("answers") == "likely" else marks
+
+
+def _is_closed(memory: Answer) -> bool:
+    return bool(memory.get("done") or memory.get("superseded_by") or _has_ended(memory))
 
 
 def _has_ended(memory: Answer) -> bool:

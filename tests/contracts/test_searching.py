@@ -1,5 +1,6 @@
 """What is found in records: by filters, in an order, by words, by names, and what was told around a memory."""
 
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -113,8 +114,8 @@ def test_open_ends_are_given_by_their_due_dates_until_they_are_done(rig: Records
     done = end("done", due=1.0)
     rig.do(UpdateMemory(done, done=True))
     rig.do(ForgetMemory(end("gone", due=1.0)))
-    replaced = end("replaced", due=1.0)
-    rig.do(UpdateMemory(second, add_links=(LinkRef("supersedes", replaced),)))
+    for replaced in (end("replaced", due=1.0), end("replaced before its time", due=1.0, valid_until=time.time() + 1e6)):
+        rig.do(UpdateMemory(second, add_links=(LinkRef("supersedes", replaced),)))
 
     def due(filters: Filters = ALL, limit: int = 10) -> list[str]:
         return rig.ids(rig.records.top(filters, "due", limit), filters.session_id)

@@ -161,7 +161,7 @@ class SqliteSearch(SqliteWords):
         condition, arguments = condition_of(filters)
         if order == "due":
             condition += " AND m.kind = 'open_end' AND m.done = 0 AND m.forgotten_at IS NULL"
-            condition += " AND (m.valid_until IS NULL OR m.valid_until > ?)"
+            condition += f" AND (m.valid_until IS NULL OR m.valid_until > ?) AND NOT {_IS_REPLACED}"
             arguments.append(time.time())
         by = "m.forgotten_at DESC" if filters.only_forgotten and order == "latest" else _ORDERS[order]
         rows = self._file.read(
@@ -483,6 +483,8 @@ SOURCE_FILE: Final = "CASE WHEN json_valid(m.source) THEN json_extract(m.source,
 """The expression of the index `memories_from_files`."""
 _HAPPENED: Final = "coalesce(m.occurred_at, m.created_at)"
 _BEGINS: Final = f"coalesce(m.valid_from, min(m.created_at, {_HAPPENED}))"
+_IS_REPLACED: Final = "EXISTS (SELECT 1 FROM memory_links AS l WHERE l.target = m.number AND l.relation = 'supersedes')"
+"""At once, also if it was valid until a day to come, or another machine's clock is ahead."""
 _ORDERS: Final[dict[Order, str]] = {
     "important": f"m.importance DESC, {_HAPPENED} DESC",
     "latest": f"{_HAPPENED} DESC",
