@@ -406,6 +406,16 @@ def test_what_is_probably_replaced_is_marked_until_it_is_settled(rig: RecordsRig
     assert links_of(rig, two) == [(one, "related_to")]
 
 
+def test_an_open_end_that_is_done_is_in_no_doubt(rig: RecordsRig) -> None:
+    older, newer = (rig.say(text, kind="open_end", type="episodic") for text in ("call the yard", "write to the yard"))
+    rig.records.link_similar([NearDuplicate(rig.number(newer), rig.number(older), 0.9, relation="contradicts")])
+    for done, doubts in ((False, (newer,)), (True, ()), (False, (newer,))):
+        rig.do(UpdateMemory(older, done=done))
+        assert rig.loaded(older).possibly_superseded_by == doubts
+        found: Any = BROWSER_READS[FindUndecided](rig.records, FindUndecided(PROJECT, SESSION))
+        assert bool(found.pairs) is bool(doubts), "Review and recalls agree"
+
+
 def test_what_no_longer_holds_itself_puts_nothing_in_doubt(rig: RecordsRig, four: list[str]) -> None:
     one, two, *_ = four
     last = rig.say("the last of these")

@@ -388,11 +388,13 @@ _LINKS: Final = f"""SELECT json_group_array(json_array(field, id)) FROM (
             WHEN 'contradicts' THEN 'possibly_superseded_by' ELSE 'superseded_by' END
         FROM memory_links WHERE target = m.number AND relation IN ('similar_to', 'contradicts', 'supersedes')) AS l
     JOIN memories AS o ON o.number = l.other
-    WHERE (l.field != 'possibly_superseded_by' OR (l.strength >= ? AND o.valid_until IS NULL AND {is_newer("o", "m")}))
+    WHERE (l.field != 'possibly_superseded_by'
+        OR (l.strength >= ? AND o.valid_until IS NULL AND NOT m.done AND {is_newer("o", "m")}))
     AND o.forgotten_at IS NULL AND {shown_to("o")}
     ORDER BY l.strength DESC, o.number)"""  # noqa: S608 - fixed clauses
 """The memories that `m` is linked to, with the field that lists them: those that the session may see and that are not
-forgotten, strongest links first. One that no longer holds itself puts none in doubt."""
+forgotten, strongest links first. One that no longer holds itself puts none in doubt, and an open end that is
+done is in none."""
 _decode_links: Final = msgspec.json.Decoder(list[tuple[str, str]]).decode
 
 
