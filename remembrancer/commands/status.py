@@ -118,7 +118,7 @@ def _work(status: RuntimeStatus) -> list[str]:
         counts, embedding = status.store.counts, status.store.embedding
         if counts is not None:
             entities = count(counts.entities, "entity")
-            lines.append(f"memories    {counts.total} ({counts.forgotten} forgotten), {entities}")
+            lines.append(f"memories    {counts.total}, and {counts.forgotten} forgotten; {entities}")
         lines.append(
             f"embedding   {embedding.model} by {embedding.engine}, {embedding.dimensions} dimensions, "
             f"{embedding.workers} at work, {embedding.pending} pending"
