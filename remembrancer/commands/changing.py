@@ -263,7 +263,7 @@ def _listed(fields: Iterable[str]) -> str:
 
 
 def _settle(where: Where, memory: str, relation: str, reason: str | None) -> Report:
-    """Decide whether a newer memory replaces this one. Both hold with all that might replace it."""
+    """Decide that the newer memory which most probably replaces this one does, or that it holds beside all that may."""
     from remembrancer.commands.runtime_client import ask_store
     from remembrancer.protocol.browsing import MOST_PAIRS, FindUndecided, Pair
 
@@ -273,18 +273,14 @@ def _settle(where: Where, memory: str, relation: str, reason: str | None) -> Rep
         for hidden in (False, True) if relation == "supersedes" else (True,):  # a search also marks hidden ones
             review = ask_store(FindUndecided(*viewer, MOST_PAIRS, with_hidden=hidden))
             pairs = pairs or [pair for pair in review.pairs if has_part(pair.older.id, short(memory))]
-        if relation == "supersedes" and len(pairs) > 1:
-            newer = ", ".join(f"“{excerpt(pair.newer.content, QUOTED)}” ({short(pair.newer.id)})" for pair in pairs)
-            command = f"'remembrancer edit NEWER --supersedes {short(memory)}{where.repeated}'"
-            raise InvalidInput(f"several may replace it: {newer}; {command} names the right one")
         answers, lines = [], []
-        for pair in pairs:
+        for pair in pairs[:1] if relation == "supersedes" else pairs:  # the most probable one is the first
             link = {"relation": relation, "target": pair.older.id}
             answer = conversation.call("update_memory", memory_id=pair.newer.id, add_links=[link], reason=reason)
-            line = f"Both hold, also the newer “{excerpt(pair.newer.content)}”; {where.undo(pair.newer.id)}"
+            older, newer = (f"“{excerpt(each.content, QUOTED)}”" for each in (pair.older, pair.newer))
+            line = f"Both hold: {older} and {newer}; {where.undo(pair.newer.id)}"
             if relation == "supersedes":
-                line = f"“{excerpt(pair.older.content, QUOTED)}” is replaced by: “{excerpt(pair.newer.content)}”; "
-                line += where.undo(pair.older.id)
+                line = f"{older} is replaced by: {newer}; {where.undo(pair.older.id)}"
             answers.append(answer)
             lines.append(_if_applied(answer, f"{line} takes that back"))
         if pairs:

@@ -443,6 +443,9 @@ def test_the_two_likeliest_of_those_that_a_memory_may_replace_are_kept_for_revie
     links = ReplacedMemories().judge(rig.records, pairs)
     assert [(each.later, each.earlier) for each in links] == [(new, rig.number(old)) for old in olds[:2]]
     assert max(each.cosine for each in links) < PROBABLE
+    likely = pairs[0]._replace(cosine=0.8)
+    [link] = ReplacedMemories().judge(rig.records, [likely, pairs[1]])
+    assert link.earlier == rig.number(olds[0]), "the other is not a third as probable"
 
 
 def test_a_memory_that_was_edited_in_view_of_a_later_one_is_not_put_in_doubt_by_that_again(rig: RecordsRig) -> None:

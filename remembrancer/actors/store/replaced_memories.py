@@ -21,6 +21,7 @@ from remembrancer.actors.store.records.types import MemoryRecord, NearDuplicate,
 from remembrancer.memory.replacement import (
     LEAST_COSINE,
     PROBABLE,
+    RIVAL,
     Read,
     TextPair,
     least_to_ask,
@@ -54,7 +55,7 @@ LINKED_S: Final = 10.0
 
 MOST_ASKED: Final = 2
 """The number of earlier memories for each later one about which Review asks, one after the other, if none of them is
-`PROBABLE`."""
+`PROBABLE`, and the others are at least a third (`RIVAL`) as probable as the first."""
 
 
 _Asker = tuple[str, str]
@@ -118,7 +119,8 @@ class ReplacedMemories:
             NearDuplicate(each.later.number, each.earlier.number, each.probability, each.seen, relation="contradicts")
             for several in best.values()
             for place, each in enumerate(several)
-            if each.probability >= (each.to_ask if place < MOST_ASKED else PROBABLE)
+            if each.probability >= PROBABLE
+            or (place < MOST_ASKED and each.probability >= max(each.to_ask, RIVAL * several[0].probability))
         ]
 
     def take_probable(self, asker: Operation | SessionRequest[Any]) -> tuple[NearMemory, ...]:
