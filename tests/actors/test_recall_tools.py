@@ -125,6 +125,25 @@ async def test_what_holds_for_every_task_is_given_once_to_a_query_that_nothing_a
     assert (question["memories"], question["hint"][:18]) == ([], "Nothing was found."), "it is no task"
 
 
+async def test_a_replaced_memory_has_no_line_beside_its_successor_among_those_for_every_task_nor_once_that_is_seen(
+    served: Rig,
+) -> None:
+    async with served.session("01" * 16, session="session:one") as client:
+        for number in range(3):
+            await client.store(f"The broken lantern {number} of the quay has {number + 2} lamps {FILLER}.")
+        old = (await client.store("Each broken lantern is mended on the pier.", kind="decision"))["memory_id"]
+        new = (await client.store("Sailmakers mend what breaks.", kind="decision", supersedes=old))["memory_id"]
+    async with served.session("02" * 16, session="session:two") as client:
+        for query, is_task in (
+            ("hang up a broken lantern in the evening", True),
+            ("which lantern has two lamps and light", False),
+        ):
+            answer = await client.call("recall_memories", query=query)
+            ids = [each["id"] for each in answer["memories"]]
+            assert (len(ids) > 1, answer.get("hint") == STANDING_NOTE) == (True, is_task)
+            assert (new.endswith(ids[-1]), any(map(old.endswith, ids))) == (is_task, False)
+
+
 async def test_of_too_many_standing_only_the_nearest_are_given(served: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules[given_whole.__module__], "MOST_STANDING", 2)
     async with served.session("01" * 16, session="session:one") as client:

@@ -1,6 +1,6 @@
 """Memories in the answers of tools: the promised fields, and other fields where they are not empty. Pure."""
 
-from collections.abc import Collection, Container, Sequence
+from collections.abc import Collection, Container, Sequence, Set
 from datetime import datetime
 from typing import Any, Final
 
@@ -69,14 +69,18 @@ def _value(name: str, value: Any) -> Any:
 
 
 def with_lines(
-    memories: Sequence[RecalledMemory], full: Container[str], limit: int | None, seen: Container[str] = ()
+    memories: Sequence[RecalledMemory], full: Container[str], limit: int | None, seen: Set[str] = frozenset()
 ) -> list[RecalledMemory]:
     """The memories that are given in full, and the first others (at most `limit`), in their order. Without a limit,
-    those others that the session has `seen` are left out, unless nearest of all."""
+    those others are left out of which the session has `seen` the text, or one that supersedes it, unless nearest."""
     is_answered = any(each.scores.relevance >= LIKELY for each in memories)
     most_lines = limit or (MOST_LINES_IF_LIKELY if is_answered else MOST_LINES)
     others = [each for each in memories if not is_given_whole(each)]
-    others = [each for each in others if each is memories[0] or limit or each.id in full or each.id not in seen]
+    others = [
+        each
+        for each in others
+        if each is memories[0] or limit or each.id in full or seen.isdisjoint((each.id, *each.superseded_by))
+    ]
     lines = {id(each) for each in others[:most_lines]}
     return [each for each in memories if id(each) in lines or each.id in full]
 

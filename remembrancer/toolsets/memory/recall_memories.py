@@ -138,7 +138,7 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
         has_room = given(arguments.limit, LEAST_ROOM) >= LEAST_ROOM  # a caller that asks for a few gets no more
         if has_room and not (is_answered or is_narrowed or is_question(request.query)):
             standing = {each.id: each for each in await _standing(recalled.memories, call) if each.id not in full}
-    memories = [each for each in memories if each.id not in standing]
+    memories = [each for each in memories if standing.keys().isdisjoint((each.id, *each.superseded_by))]
 
     def entry_of(memory: RecalledMemory) -> Answer:
         if memory.id in full:
