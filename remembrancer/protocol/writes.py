@@ -498,6 +498,8 @@ class NearMemory(msgspec.Struct, frozen=True):
     newer: str = ""
     is_private: bool = False
     """True if the later one belongs to its session, which cannot replace what others see."""
+    is_probable: bool = True
+    """False if it is only possible."""
 
 
 class Applied(msgspec.Struct, frozen=True, tag=True):

@@ -227,9 +227,10 @@ async def test_nobody_is_asked_where_the_client_cannot_or_runs_unattended(served
                 assert (await client.store(f"text {number}"))["near"]
 
 
-def test_a_person_is_not_asked_about_a_memory_that_the_sessions_own_cannot_replace() -> None:
+def test_a_person_is_not_asked_about_a_memory_that_the_sessions_own_cannot_replace_or_another_only_may() -> None:
     own, shared = NearMemory("a", "old 1", "b", "new", is_private=True), NearMemory("c", "old 2", "d", "new")
-    for near, asked in (([own], []), ([own, shared], ["old 2"])):
+    perhaps = msgspec.structs.replace(shared, is_probable=False)
+    for near, asked in (([own], []), ([own, shared], ["old 2"]), ([own, perhaps], [])):
         sent: list[bytes] = []
         asking = Asking("key", Questions(stores=9), sent.append, {})
         asking.note_capabilities({"elicitation": {}})

@@ -28,7 +28,7 @@ from remembrancer.memory.text import MAX_OBJECT_BYTES
 from remembrancer.protocol.browsing import FindUndecided, ReadActivity
 from remembrancer.protocol.consolidation import ReadMemories
 from remembrancer.protocol.errors import InvalidInput, NotFound, StorageFull
-from remembrancer.protocol.reads import Counts, SessionDescription
+from remembrancer.protocol.reads import Counts, SessionDescription, TakeNear
 from remembrancer.protocol.runs import AddLink, AddMemory, Edit, NewMemory, ReviseMemory
 from remembrancer.protocol.writes import (
     Applied,
@@ -455,6 +455,17 @@ def test_a_memory_that_was_edited_in_view_of_a_later_one_is_not_put_in_doubt_by_
     assert ReplacedMemories().judge(rig.records, pairs)
     rig.at(REQUESTED_AT + 1).do(UpdateMemory(old, content="deploys run on Tuesdays, and Ben signs them off"))
     assert not ReplacedMemories().judge(rig.records, pairs)
+
+
+@pytest.mark.parametrize(("cosine", "is_probable"), [(0.62, False), (0.9, True)])
+def test_a_session_is_told_whether_a_pair_is_probable(rig: RecordsRig, cosine: float, is_probable: bool) -> None:
+    old = rig.say("the tide feed comes from Orca", occurred_at=REQUESTED_AT - 3 * DAY_S)
+    operation, replaced = store_operation("new", "the tide feed comes from Lynx"), ReplacedMemories()
+    new = memory_id_of(operation)
+    replaced.reply_to(operation, apply(rig.records, [operation])[0])
+    replaced.judge(rig.records, [NearDuplicate(rig.number(new), rig.number(old), cosine)])
+    (near,) = replaced.take_one(TakeNear(PROJECT, SESSION), {(old, new)})
+    assert near.is_probable is is_probable
 
 
 def test_a_text_that_is_said_again_is_reported_as_the_later_one_of_its_pair(rig: RecordsRig) -> None:

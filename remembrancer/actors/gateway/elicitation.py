@@ -65,7 +65,7 @@ class Asking:
             return
         self._questions.stores += 1
         # A session's own memory, which has a call of its own, cannot replace another.
-        near = [each for each in answer.get("near") or () if "if_replaced" not in each]
+        near = [each for each in answer.get("near") or () if each.keys().isdisjoint(("if_replaced", "perhaps"))]
         if not near or not self._can_ask or self._pending is not None or not self._questions.is_due:
             return
         old = near[0]

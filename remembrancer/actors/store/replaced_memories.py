@@ -173,7 +173,8 @@ class ReplacedMemories:
                 if key is None:
                     continue  # already told, or the session is unknown
                 texts = each.earlier.id, each.earlier.content, each.later.id, each.later.content
-                near = NearMemory(*texts, is_private=each.later.scope == "session")
+                is_private, is_probable = each.later.scope == "session", each.probability >= PROBABLE
+                near = NearMemory(*texts, is_private=is_private, is_probable=is_probable)
                 pending = self._pending.setdefault(key, [])
                 pending.append(_Report(near, each.probability, time.monotonic()))
                 pending.sort(key=lambda report: -report.probability)

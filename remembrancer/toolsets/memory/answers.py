@@ -177,11 +177,13 @@ def copies_of(memory: MemoryShown) -> list[dict[str, Any]]:
 
 def near_of(found: Sequence[NearMemory], stored: Collection[str]) -> Answer:
     """The memories that later ones of the session probably replace, in full, and the calls that settle it. A later one
-    that is not among the `stored` is quoted (`newer`): the answer is about something else, or about several."""
+    that is not among the `stored` is quoted (`newer`): the answer is about something else, or about several. `perhaps`
+    marks a pair of Review that is less probable: nobody is asked about it."""
     near = {each.memory_id: each for each in found}
     replaced = [
         {"id": each.memory_id, "content": cut_at_word(each.content, OLD_CHARACTERS), "replaced_by": each.replaced_by}
         | non_empty(newer="" if each.replaced_by in stored else cut_at_word(each.newer, NEWER_CHARACTERS))
+        | non_empty(perhaps=not each.is_probable)
         | (FORGOTTEN if each.is_private else {})
         for each in near.values()
     ]
