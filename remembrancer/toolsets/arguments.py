@@ -76,7 +76,7 @@ class ArgumentDecoder(Generic[T]):
             raise self._explain(str(error)) from error
 
     def _explain(self, message: str) -> InvalidInput:
-        """The decoder's error with the field that is at fault, and what an enum allows."""
+        """The decoder's error with the field that is at fault, and what an enum or an object may hold."""
         place, missing = _PLACE.search(message), _MISSING.search(message)
         path = place["path"] if place else ""
         field = f"{path}.{missing['name']}" if missing else path
@@ -89,7 +89,12 @@ class ArgumentDecoder(Generic[T]):
             node = node.get("properties", {}).get(name, {})
         allowed = node.get("enum") or node.get("items", {}).get("enum") or ()
         hint = f": one of {', '.join(allowed)}" if allowed else ""
-        return InvalidInput(f"{field[1:]}: {types_in_words(_PLACE.sub('', message))}{hint}", field=field[1:])
+        fields = node.get("properties") or node.get("items", {}).get("properties") or {}
+        form = ", ".join(f'"{name}": {"[…]" if each.get("type") == "array" else "…"}' for name, each in fields.items())
+        fault = types_in_words(_PLACE.sub("", message))
+        if form:
+            fault = fault.replace("expected an object", f"expected {{{form}}}", 1)
+        return InvalidInput(f"{field[1:]}: {fault}{hint}", field=field[1:])
 
 
 def _lenient(value: Any, node: dict[str, Any], path: tuple[str, ...]) -> Any:
