@@ -557,6 +557,18 @@ def test_a_memory_that_two_replace_is_valid_again_when_neither_does(rig: Records
         assert (rig.shown(one).valid_until, rig.loaded(one).superseded_by) == (None, ())
 
 
+def test_of_two_replacements_of_a_memory_the_last_is_undone_first(rig: RecordsRig, four: list[str]) -> None:
+    one, two, three, _ = four
+    rig.do(PromoteMemory(three, "project"))
+    for newer in (two, three):
+        rig.do(UpdateMemory(newer, add_links=(LinkRef("supersedes", one),)))
+    assert f"it replaced {one}" in rig.refused(UndoChange(two)).message
+    for last, others in ((three, (two,)), (two, ())):
+        undone = rig.do(UndoChange(last))
+        assert (undone.memory_id, undone.undone) == (one, "superseded")
+        assert (rig.loaded(one).superseded_by, rig.shown(one).valid_until is None) == (others, not others)
+
+
 def test_a_replacement_the_wrong_way_round_is_turned(rig: RecordsRig, four: list[str]) -> None:
     one, two, *_ = four
     rig.do(UpdateMemory(one, add_links=(LinkRef("supersedes", two),)))

@@ -409,6 +409,8 @@ def _take_back(writer: Writer, undo: Undo) -> RestoredResult:
         undid=last.change,
         as_of=last.version - 1,
     )
+    if last.change == SUPERSEDED:
+        writer.space.unlink(last.details["by"], memory.id, SUPERSEDES)
     _valid_again(writer, memory, after)
     replaced_by = [last.details["by"]] if last.change == SUPERSEDING_UNDONE else last.details.get("superseded_by", ())
     for newer in replaced_by:
@@ -545,9 +547,9 @@ def _check_may_supersede(source_id: str, scope: Scope, target: Memory, field: st
 
 
 def _add_links(writer: Writer, source: Memory, links: Targets, reason: str | None = None) -> bool:
-    """Add links; True if one is new or has another strength. A superseding link ends an open validity of its target, in
-    a new version with the reason. The source gets a new version only if the link settles that both memories of an
-    undecided pair hold."""
+    """Add links; True if one is new or has another strength. A superseding link makes a new version of its target, with
+    the reason, and ends its validity if that is open. The source gets a new version only if the link settles that both
+    memories of an undecided pair hold."""
     changed = False
     for link, target in links:
         before = writer.space.strength(source.id, target.id, link.relation)
@@ -562,9 +564,9 @@ def _add_links(writer: Writer, source: Memory, links: Targets, reason: str | Non
             replaced = writer.memory(target.id)  # including the effects of earlier links
             # If the older one is what holds, it is no longer thought to be replaced.
             doubts = _take_doubts(writer, *ends) if target.age_key > source.age_key else []
-            if replaced.now.valid_until is None:
-                after = msgspec.structs.replace(replaced.now, valid_until=writer.at)
-                writer.revise(replaced, after, SUPERSEDED, by=source.id, reason=reason, doubts=doubts or None)
+            until = writer.at if replaced.now.valid_until is None else replaced.now.valid_until
+            after, chain = msgspec.structs.replace(replaced.now, valid_until=until), replaced.promotion_chain
+            writer.revise(replaced, after, SUPERSEDED, chain=chain, by=source.id, reason=reason, doubts=doubts or None)
         elif before is None and link.relation not in (SIMILAR, CONTRADICTS):  # then both are valid
             doubts = _take_doubts(writer, *ends)
             if link.relation == RELATED and (doubts or any(writer.space.strength(*each, SIMILAR) for each in ends)):
@@ -605,7 +607,7 @@ def _remove_link(writer: Writer, source_id: str, target_id: str, relation: str) 
     ended = [
         entry.record.valid_until
         for entry in writer.space.history(target_id)
-        if entry.change in (SUPERSEDED, INVALIDATED) and "by" in entry.details
+        if entry.change in (SUPERSEDED, INVALIDATED) and "by" in entry.details and entry.details.get("fields") != []
     ]
     is_replaced = any((link.target, link.relation) == (target_id, SUPERSEDES) for link in links)
     if not is_replaced and ended[-1:] == [target.now.valid_until]:
