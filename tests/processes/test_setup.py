@@ -183,6 +183,10 @@ def test_hooks_are_written_beside_the_entry_and_removed_with_it(machine: Path) -
     assert read(settings) == json.loads(before)
     assert names(machine / "app") == [".claude"], "a file that held nothing but our entry is gone"
     assert names(settings.parent) == ["settings.json"]
+    setup("claude-code", "--project")
+    assert setup("claude-code", "--remove").returncode == exit_codes.OK
+    assert names(machine / "app") == [".claude"], "without --project, both are removed"
+    assert not (machine / ".claude.json").exists()
 
 
 def test_a_broken_command_is_seen(
