@@ -351,6 +351,20 @@ def test_nothing_is_asked_without_a_prompt_but_a_start_starts_a_runtime(tmp_path
     assert Hook(tmp_path, {"prompt": "x"}, REMEMBRANCER_HOOK_CONTEXT_LENGTH="0").asked() == {}
 
 
+@pytest.mark.parametrize("degraded", [True, False])
+def test_an_empty_memory_is_reported_only_if_the_store_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], degraded: bool
+) -> None:
+    first = Hook(tmp_path, {"prompt": "x"})
+    answer = {"memory_ids": [], "context_block": "Nothing is remembered.", "truncated": False, "degraded": degraded}
+    monkeypatch.setattr(first, "_answer", lambda *_: answer)
+    first.give()
+    assert ("Nothing is remembered." in capfd.readouterr().out, first.noted("given") is None) == (
+        not degraded,
+        degraded,
+    )
+
+
 @pytest.mark.parametrize(("text", "length", "wait", "tokens", "waits"), cases("hook_input", "limits"))
 def test_the_wanted_tokens_and_time_come_from_variables_the_file_or_the_defaults(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, length: str, wait: str, tokens: int, waits: list[float]
