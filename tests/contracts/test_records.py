@@ -798,8 +798,9 @@ def related(rig: RecordsRig, memory_id: str, session: str = SESSION, depth: int 
 
 def test_a_relation_is_one_of_both_memories_and_replaced_as_a_whole(rig: RecordsRig, four: list[str]) -> None:
     one, two, _, own = four
-    made = rig.do(UpdateMemory(one, related=(two, own, one, "mem_none", two)))
-    assert made == UpdatedResult(one, ("links",), 1, missing=("mem_none",))
+    theirs = rig.say("another session's", scope="session", session_id=OTHER_SESSION)
+    made = rig.do(UpdateMemory(one, related=(two, own, one, "mem_none", theirs, two)))
+    assert made == UpdatedResult(one, ("links",), 1, missing=("mem_none", theirs))
     assert related(rig, one) == {one: (two, own)}
     assert related(rig, two) == {two: (one,)}
     assert rig.do(UpdateMemory(two, related=(one,))) == UpdatedResult(two, (), 1)
