@@ -199,7 +199,7 @@ def test_the_mode_of_a_server_means_one_of_chroma(prefix: str) -> None:
     assert named.chroma_url == "http://127.0.0.1:9"
     remote = load_configuration({f"{prefix}DEPLOYMENT_MODE": "remote", "MEMORY_REMOTE_URL": "https://vectors.example"})
     assert (remote.settings.chroma_url, remote.warnings) == ("https://vectors.example", ())
-    both = {f"{prefix}CHROMA_URL": "https://own.example", "MEMORY_REMOTE_URL": "https://vectors.example"}
+    both = {"REMEMBRANCER_CHROMA_URL": "https://own.example", "MEMORY_REMOTE_URL": "https://vectors.example"}
     assert load_settings({f"{prefix}DEPLOYMENT_MODE": "remote", **both}).chroma_url == "https://own.example"
     with pytest.raises(ConfigurationError, match=r"the mode remote needs the address .* REMEMBRANCER_CHROMA_URL"):
         load_settings({f"{prefix}DEPLOYMENT_MODE": "remote"})
