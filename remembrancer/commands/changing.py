@@ -485,9 +485,10 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
 
     after = where.ask("get_memory", memory_id=answer["memory_id"], detail=True)
     valid_again = [f"{_name_of(where, old, {})} is valid again" for old in answer.get("valid_again", ())]
-    undone = _listed(answer["restored_fields"]) if answer["undone"] == "updated" else answer["undone"]
-    line = f"Undone ({CHANGE_WORDS.get(undone, undone)}): “{excerpt(after['content'])}”{_state_of(after)}"
-    line += f", which is {after['status']} now" if after["status"] != "active" else ""
+    undone = CHANGE_WORDS.get(answer["undone"], answer["undone"])
+    undone = f"changed ({_listed(answer['restored_fields'])})" if undone == "updated" else undone
+    line = f"Undone: “{excerpt(after['content'])}” was {undone}{_state_of(after).replace(',', ':', 1)}"
+    line += f"; it is {after['status']} now" if after["status"] != "active" else ""
     return _done(answer, "; ".join([f"{line}  {short(after['id'])}", *valid_again]))
 
 

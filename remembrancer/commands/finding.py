@@ -263,7 +263,13 @@ def _in_order(
         latest = itemgetter("forgotten_at") if given["only_forgotten"] else _happened
         memories.sort(key=itemgetter("importance") if order else latest, reverse=True)
     is_restricted = order == "due" or given["only_forgotten"]
-    none_fits = f"No {'open end' if order == 'due' else 'memory'} here fits."
+    filters = [
+        f" {each.opts[0]}" + (f" {','.join(value)}" if isinstance(value, tuple) else "")
+        for each in FILTERS
+        if each.name and (value := given[each.name]) and not (each.is_flag or each is NUMBER)
+    ]
+    noun = "open end" if order == "due" else "forgotten memory" if given["only_forgotten"] else "memory"
+    none_fits = f"There is no {noun} here{' that fits' if filters else ''}{''.join(filters)}."
     none_fits += "" if is_restricted else " --only-forgotten lists the forgotten ones."
     note = heading if memories else _nothing(where, none_fits)
     return _listing(

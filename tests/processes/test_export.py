@@ -179,7 +179,7 @@ def test_an_undo_without_an_id_takes_an_import_as_one_run_and_no_change_from_its
     assert "Undo the import of 20" in refused.stderr
     memory_id = json.loads(done("list", *here, "--json", home=second))["memories"][0]["id"]
     done("tag", memory_id, "port", *here, home=second)
-    assert "Undone (tagged): " in done("undo", "--yes", *here, home=second), "the change since comes first"
+    assert "” was tagged" in done("undo", "--yes", *here, home=second), "the change since comes first"
     assert done("undo", "--yes", *here, home=second).splitlines() == [
         f"{tmp_path.name}: 2 memories forgotten. Another import brings them back",
         "the user: 1 memory forgotten. Another import brings them back",
@@ -207,8 +207,8 @@ def test_an_undo_without_an_id_takes_an_import_as_one_run_and_no_change_from_its
     repeated = done("backup", "import", str(old), home=second)
     assert "0 memories imported, 3 already there.\nOf these, forgotten here: 1 memory ('remembrancer re" in repeated
     done(*re.findall(r"'remembrancer (restore) (\w+)'", repeated)[0], home=second)
-    assert "Undone (restored): " in done("undo", "--yes", home=second)
-    assert "Undone (forgotten): " in done("undo", "--yes", home=second)
+    assert "” was restored" in done("undo", "--yes", home=second)
+    assert "” was forgotten" in done("undo", "--yes", home=second)
     undone = done("undo", "--yes", home=second)
     assert ": 3 memories forgotten. Another" in undone, "although its history is of another day"
     assert "\timported\t3 memories\tundone\n" in done("log", home=second)
