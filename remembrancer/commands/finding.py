@@ -618,7 +618,6 @@ def _changes(where: Where, answer: Answer, clients: Mapping[str, str]) -> tuple[
         ]
         name, author = entry.get("undid") or entry["change"], author_of_change(entry, clients)
         change = ("undid: " if "undid" in entry else "") + CHANGE_WORDS.get(name, name)
-        change += " another" if name == "superseded" and "other" in entry else ""
         rows.append((str(entry["version"]), minute(entry["at"]), change, author, ", ".join(changes)))
     older = [link["target"] for link in answer.get("links", ()) if link["relation"] == "supersedes"]
     words = first_words(paths_here(), [place.project.id for place in where.places], older) if older else {}

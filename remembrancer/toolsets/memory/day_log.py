@@ -30,7 +30,7 @@ FORGOTTEN, PROMOTED, ARCHIVED = "forgotten", "promoted", "archived"
 IMPORT_UNDONE: Final = "undid: imported"
 CHANGE_WORDS: Final = {
     **{"superseded": "replaced", "invalidated": "ended", "superseding_undone": "restored"},
-    **{"both hold": "kept beside another"},
+    **{"both hold": "kept beside another", "superseding": "replaced another"},
 }
 """The words for changes that are stored under another name."""
 
@@ -95,8 +95,7 @@ def stands(change: MemoryChanged) -> bool:
 def verb_of(change: MemoryChanged) -> str:
     if change.undid:
         before = msgspec.structs.replace(change, change=change.undid, undid="", done=not change.done)
-        is_the_newer = change.undid == "superseded" and not change.fields
-        return f"undid: {'replaced another' if is_the_newer else verb_of(before)}"
+        return f"undid: {verb_of(before)}"
     if change.change in ("stored", "happened"):
         return _FIRST.get(change.kind, change.change)
     if "done" in change.fields and "kind" not in change.fields:

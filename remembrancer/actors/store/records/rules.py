@@ -81,6 +81,8 @@ CONTRADICTS: Final = "contradicts"
 SUPERSEDED: Final = "superseded"
 INVALIDATED: Final = "invalidated"
 """`SUPERSEDED` and `INVALIDATED` are the changes that end a validity."""
+SUPERSEDING: Final = "superseding"
+"""What an undo takes back of the memory that replaced another."""
 SUPERSEDING_UNDONE: Final = "superseding_undone"
 BOTH_HOLD: Final = "both hold"
 STORING_UNDONE: Final = "its storing was undone"
@@ -389,7 +391,7 @@ def _undo_change(writer: Writer, change: UndoChange) -> RestoredResult:
     undos = next_undos(writer.space, asked, history, writer.operation.session_id)
     if undos[0].memory.id != asked.id:
         # A new version, so that a second click is refused.
-        undone: dict[str, Any] = {"undid": SUPERSEDED, "other": undos[0].memory.id}
+        undone: dict[str, Any] = {"undid": SUPERSEDING, "other": undos[0].memory.id}
         writer.revise(asked, asked.now, UNDONE, chain=asked.promotion_chain, as_of=asked.version, **undone)
     result, *others = [_take_back(writer, undo) for undo in undos]
     return msgspec.structs.replace(result, valid_again=tuple(each.memory_id for each in others))
@@ -409,8 +411,8 @@ def _take_back(writer: Writer, undo: Undo) -> RestoredResult:
         undid=last.change,
         as_of=last.version - 1,
     )
-    if last.change == SUPERSEDED:
-        writer.space.unlink(last.details["by"], memory.id, SUPERSEDES)
+    if last.change == SUPERSEDED and (newer := last.details.get("by")) is not None:
+        writer.space.unlink(newer, memory.id, SUPERSEDES)
     _valid_again(writer, memory, after)
     replaced_by = [last.details["by"]] if last.change == SUPERSEDING_UNDONE else last.details.get("superseded_by", ())
     for newer in replaced_by:
