@@ -280,8 +280,12 @@ def _due_in_english(due: re.Match[str]) -> str:
 
 def is_appointment(text: str, at: float) -> bool:
     """True for one sentence that names an appointment whose day has not passed at `at`, in seconds since the epoch."""
-    due = due_in(text, at) if _APPOINTMENT.fullmatch(text.strip()) else None
+    due = due_in(text, at) if names_appointment(text) else None
     return due is not None and due > at - DAY_S
+
+
+def names_appointment(text: str) -> bool:
+    return bool(_APPOINTMENT.fullmatch(text.strip()))
 
 
 def is_task_with_date(text: str) -> bool:

@@ -22,6 +22,7 @@ from remembrancer.actors.store.retrieval.view import View
 from remembrancer.memory.contexts import choose, in_sections, section_of
 from remembrancer.memory.decay import has_ended
 from remembrancer.memory.names import name_key
+from remembrancer.memory.open_ends import names_appointment
 from remembrancer.memory.replacement import REPLACED
 from remembrancer.memory.tokens import CHARACTERS_A_TOKEN
 from remembrancer.memory.wording import normalised
@@ -152,7 +153,13 @@ class Gathering:
 
     def _is_wanted(self, memory: ListedMemory) -> bool:
         was_closed = memory.done and self.now - memory.updated_at > CLOSED_NAMED_S
-        is_over = was_closed or memory.kind == SESSION_RECORD or has_ended(memory.valid_until, self.now)
+        is_past = memory.is_open and memory.due is not None and self.now - memory.due > CLOSED_NAMED_S
+        is_over = (
+            was_closed
+            or (is_past and names_appointment(memory.content))
+            or memory.kind == SESSION_RECORD
+            or has_ended(memory.valid_until, self.now)
+        )
         is_asked_for = section_of(memory, self.request.sections) is not None
         return is_asked_for and not is_over and not memory.superseded_by
 
