@@ -7,14 +7,14 @@ only programs read (histories) are in `details.jsonl`, so that an import loses n
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Any, Final
 
 import msgspec
 
 from remembrancer.memory.chunks import headings_of
 from remembrancer.memory.export_format import MemoryLine
-from remembrancer.memory.open_ends import due_of_open_end, is_list_of_open_ends, open_ends_in
+from remembrancer.memory.open_ends import CALENDAR_DAY, due_of_open_end, is_list_of_open_ends, open_ends_in
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.kinds import OPEN_END, RULES_OF_WORK, STANDING, Kind, kind_of_type, type_of_kind
@@ -33,7 +33,8 @@ _LINK: Final = re.compile(r"\s*[-*] \[[^\]]*\]\([^):]*\.md\)")
 """A list item that links to another note."""
 _TICKED: Final = re.compile(r"^[ \t]*[-*] \[[xX]\] .*\n?", re.MULTILINE)
 """An item of a task list that is done."""
-_DATED: Final = re.compile(r"\W*(\d{4}-\d\d-\d\d)\b|.*\((\d{4}-\d\d-\d\d)\)\W*$")
+_DAY: Final = rf"(\d{{4}}-\d\d-\d\d|{CALENDAR_DAY},? \d{{4}})"
+_DATED: Final = re.compile(rf"\W*{_DAY}\b|.*\({_DAY}\)\W*$", re.IGNORECASE)
 """A date at the start of a text, or in brackets at the end of a line."""
 _KIND_OF_TITLE: Final[dict[str, Kind]] = {
     **{f"{kind}{end}": kind for kind in RULES_OF_WORK for end in ("", "s")},
@@ -168,6 +169,8 @@ def _day_of(text: str, at: float) -> float | None:
     `at`."""
     with suppress(ValueError):  # no such day
         if dated := _DATED.match(text):
-            day = datetime.fromisoformat(dated[1] or dated[2]).replace(tzinfo=UTC).timestamp()
+            from dateutil.parser import parse  # few texts are dated
+
+            day = parse(dated[1] or dated[2]).replace(tzinfo=UTC).timestamp()
             return day if day <= at else None
     return None

@@ -71,7 +71,7 @@ _HOUR: Final = r"(?:\d{1,2}(?:[:.]\d\d)? ?(?:[ap]\.?m\b\.?)?|noon|midnight)"
 _WEEKDAY: Final = rf"(?:{'|'.join(WEEKDAYS)})"
 _MONTH: Final = rf"(?:{'|'.join(name[:3] for name in MONTHS)})(?:\.|[a-z]*)"
 _OF_MONTH: Final = r"(?:0?[1-9]|[12]\d|3[01])(?:st|nd|rd|th)?"
-_CALENDAR_DAY: Final = rf"(?:{_OF_MONTH} (?:of )?{_MONTH}|{_MONTH} {_OF_MONTH})"
+CALENDAR_DAY: Final = rf"(?:{_OF_MONTH} (?:of )?{_MONTH}|{_MONTH} {_OF_MONTH})"
 _LATER: Final = rf"in (?P<count>\d{{1,2}}|{'|'.join(COUNTS)}) (?P<unit>day|week|fortnight|month)s?"
 _WHEN: Final = re.compile(
     rf"\b(?:on |next (?!week|month)|this |(?=(?:tomorrow|today|next (?:week|month)|{_LATER})\b))", re.IGNORECASE
@@ -88,18 +88,18 @@ _DUE: Final = re.compile(
     rf"(?:{_HOUR}(?:,? on)? |(?:the )?(?:end|close) of (?:the )?(?:day|business)(?: on)? )?"
     rf"(?:the )?(?P<end>end of (?:the )?)?(?:this |coming |next (?!week|month))*(?:{_WEEKDAY},? (?:the )?(?=\w* ?\d))?"
     rf"(?P<day>(?P<iso>\d{{4}}-\d\d-\d\d)|(?P<near>today|tonight|tomorrow|next week|next month)|{_LATER}"
-    rf"|(?P<date>{_CALENDAR_DAY})(?P<year>,? \d{{4}})?"
+    rf"|(?P<date>{CALENDAR_DAY})(?P<year>,? \d{{4}})?"
     rf"|{_WEEKDAY}|(?(end)(?P<period>week|month|year|{'|'.join(MONTHS)})|(?!)))\b",
     re.IGNORECASE,
 )
-_DATE: Final = re.compile(rf"\b(?:\d{{4}}-\d\d-\d\d|{_CALENDAR_DAY}(?:,? \d{{4}})?)(?!\w)", re.IGNORECASE)
+_DATE: Final = re.compile(rf"\b(?:\d{{4}}-\d\d-\d\d|{CALENDAR_DAY}(?:,? \d{{4}})?)(?!\w)", re.IGNORECASE)
 _APPOINTMENT: Final = re.compile(
     r"(?:(?:(?:we|i) have|there(?:['’]s| is)) )?(?:(?!(?:no|each|every|had|was|were)\b)[\w.'’-]+ ){0,4}?"
     rf"(?:{'|'.join(_LISTS['appointments'])})(?: v?\d[\w.]*| window)?"
     r"(?: (?:with|at|in|for|about|of|by|to|between)\b(?:[^,;:.?!\n]|\.(?! )){1,80}?)?"
     r"(?: (?:(?:is|was|has been|will be) )?(?:(?:set|scheduled|planned|booked|moved|postponed|rescheduled)(?: back)?"
     r" (?:for|to)|takes place|starts|is|will be))?[,:]? (?:on |next |this |the )*(?<!of )(?<!from )(?<!since )"
-    rf"(?:{_WEEKDAY},? (?:the )?(?=\w* ?\d))?(?P<day>\d{{4}}-\d\d-\d\d|{_CALENDAR_DAY}(?:,? \d{{4}})?"
+    rf"(?:{_WEEKDAY},? (?:the )?(?=\w* ?\d))?(?P<day>\d{{4}}-\d\d-\d\d|{CALENDAR_DAY}(?:,? \d{{4}})?"
     rf"|{_WEEKDAY}|today|tonight|tomorrow)"
     r"(?:,? (?:at|from|in|with|for|about|via|on|because|morning|afternoon|evening|\(|\d)[^;?!\n]*)?[.!]?",
     re.IGNORECASE,

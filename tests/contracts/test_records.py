@@ -455,6 +455,8 @@ def test_a_memory_that_was_edited_in_view_of_a_later_one_is_not_put_in_doubt_by_
     assert ReplacedMemories().judge(rig.records, pairs)
     rig.at(REQUESTED_AT + 1).do(UpdateMemory(old, content="deploys run on Tuesdays, and Ben signs them off"))
     assert not ReplacedMemories().judge(rig.records, pairs)
+    rig.at(REQUESTED_AT + 2).do(UndoChange(old))
+    assert ReplacedMemories().judge(rig.records, pairs), "the old text is there again"
 
 
 @pytest.mark.parametrize(("cosine", "is_probable"), [(0.62, False), (0.9, True)])
@@ -481,6 +483,25 @@ def test_a_text_that_is_said_again_is_reported_as_the_later_one_of_its_pair(rig:
             )
     assert isinstance(reply, Applied)
     assert [(each.memory_id, each.content, each.replaced_by) for each in reply.near] == [(new, texts[1], again)]
+
+
+def test_a_pair_is_not_reported_once_either_of_its_memories_has_changed(rig: RecordsRig) -> None:
+    stores = [
+        store_operation(f"bot {at}", text, requested_at=REQUESTED_AT + at)
+        for at, text in enumerate(("the bot runs on Heroku", "the bot has moved from Heroku to Render"))
+    ]
+    old, new = map(memory_id_of, stores)
+    for changed in (None, old, new):
+        replaced = ReplacedMemories()
+        for operation in stores:
+            outcome = apply(rig.records, [operation])[0]
+            assert isinstance(outcome, Applied)
+            replaced.reply_to(operation, msgspec.structs.replace(outcome, replayed=False))
+        replaced.judge(rig.records, [NearDuplicate(rig.number(new), rig.number(old), 0.8)])
+        if changed is not None:
+            change = change_operation("dated", UpdateMemory(changed, occurred_at=REQUESTED_AT - DAY_S))
+            replaced.reply_to(change, apply(rig.records, [change])[0])
+        assert bool(replaced.take_probable(stores[1])) is (changed is None)
 
 
 def test_the_dates_say_which_of_a_pair_is_the_newer_one_whichever_way_it_is_linked(rig: RecordsRig) -> None:

@@ -228,10 +228,10 @@ def test_each_section_of_a_note_is_a_memory_and_files_of_others_are_notes() -> N
         ("decision", "Decisions (2026): Postgres"),
     ]
     dated = "# Rules\n- **1999-05-04** no ORM\n- no Perl (1999-05-05).\n- none of 1999-05-06\n- 1999-02-31: x\n"
-    dated += "- 2999-05-04: y\n# 1999-05-07\nThe lock broke\n# TODO\n- 1999-05-08 lock"
+    dated += "- 2999-05-04: y\n# 1999-05-07\nThe lock broke\n# TODO\n- 1999-05-08 lock\n# 8 May 1999: minutes\nnone"
     days = [each.occurred_at for each in sections_of("rules.md", dated, 1e9, "project", kind_of)[0]]
     first = datetime(1999, 5, 4, tzinfo=UTC).timestamp()
-    assert days == [first, first + 86_400, None, None, None, first + 3 * 86_400, None]
+    assert days == [first, first + 86_400, None, None, None, first + 3 * 86_400, None, first + 4 * 86_400]
 
 
 NOTE, PLAN = cases("export_format", "note"), cases("export_format", "plan")

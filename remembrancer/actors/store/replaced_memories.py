@@ -40,6 +40,7 @@ from remembrancer.protocol.writes import (
     Operation,
     StoredResult,
     StoreMemory,
+    UpdateMemory,
     memory_id_of,
 )
 
@@ -94,15 +95,15 @@ class ReplacedMemories:
         alike = (each for each in pairs if each.cosine >= LEAST_COSINE)
         near = {(each.later, each.earlier): each for each in sorted(alike, key=lambda each: each.cosine)}
         loaded = _comparable(records.load(list({number for both in near for number in both}), None).values())
-        derived = records.derived_among(list(loaded))
+        derived, edited = records.derived_among(list(loaded)), records.edited_among(list(loaded))
         text_of = cache(lambda number: read(loaded[number].content))
         possible: list[tuple[TextPair, _Judged]] = []
         for (one, other), found in near.items():
             if one not in loaded or other not in loaded:
                 continue
             earlier, later = sorted((loaded[one], loaded[other]), key=lambda each: each.age_key)
-            if not can_replace(later, earlier, derived):
-                continue
+            if edited.get(earlier.number, 0.0) > later.created_at or not can_replace(later, earlier, derived):
+                continue  # who edited it has said what holds now
             apart_s = max(0.0, later.happened_at - earlier.happened_at)
             compared = TextPair(text_of(earlier.number), text_of(later.number), found.cosine, apart_s)
             at_most, to_ask = probability(compared), least_to_ask(compared)
@@ -151,9 +152,12 @@ class ReplacedMemories:
         """Return the outcome of an operation; that of a store includes its session's pending reports. Memories that
         have changed since are no longer reported."""
         changed = memory_id_of(operation.change)
+        updated = changed if isinstance(operation.change, UpdateMemory) else None  # it may be the older one now
         with self._lock:
             for key, pending in self._pending.items():
-                self._pending[key] = [each for each in pending if each.near.memory_id != changed]
+                self._pending[key] = [
+                    each for each in pending if each.near.memory_id != changed and each.near.replaced_by != updated
+                ]
         if isinstance(reply, Applied) and isinstance(reply.result, StoredResult):
             if not (reply.replayed or reply.result.already_known):
                 with self._lock:
@@ -202,10 +206,7 @@ def _keep_last(kept: OrderedDict[Any, Any], count: int) -> None:
 def can_replace(later: MemoryRecord, earlier: MemoryRecord, derived: Container[int]) -> bool:
     """False if both must hold: a task does not replace a fact, a corrected mistake remains a mistake, what happened
     stays true unless it is taken back, what happened for a time replaces nothing, another event, or a summary, does
-    not make a summary untrue, and neither does another section of the same imported note. A memory that was edited
-    since the later one was stored says what holds now."""
-    if earlier.created_at < later.created_at < earlier.updated_at:
-        return False
+    not make a summary untrue, and neither does another section of the same imported note."""
     if earlier.source.file and (earlier.source.file, earlier.created_at) == (later.source.file, later.created_at):
         return False
     is_event, is_summed_up = later.type == "episodic", earlier.status == "consolidated"

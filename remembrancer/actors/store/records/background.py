@@ -134,6 +134,17 @@ class SqliteBackground:
         )
         return {number for (number,) in rows}
 
+    def edited_among(self, numbers: Sequence[int]) -> dict[int, float]:
+        """Return the times, in seconds since the epoch, at which the present texts of those of the memories were
+        written whose last change of the text was an edit (and not, say, its undo), by number."""
+        rows = self._file.read(
+            """SELECT m.number, h.changed_at, h.change, max(h.version) FROM memories AS m
+               JOIN history AS h ON h.space = m.space AND h.memory_id = m.id
+               WHERE m.number IN (SELECT value FROM json_each(?)) AND h.details LIKE '%"content"%' GROUP BY 1""",
+            (json_list(numbers),),
+        )
+        return {number: changed_at for number, changed_at, change, _ in rows if change == "updated"}
+
     def surroundings(self, memory_id: str, content: str, session_id: str | None) -> Surroundings:
         """Return a memory's surroundings, as far as the session (None: anybody) may see them. For a memory of another
         space only its copies here are returned."""
