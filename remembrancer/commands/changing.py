@@ -96,7 +96,7 @@ FIELDS: Final = (
         "--due",
         type=due_date,
         metavar="DATE",
-        help="The due date of an open end: 2026-02-20T14:30, '4 December', tomorrow, Friday, 3d, 'in 2 weeks'; "
+        help="The due date of an open end: '2026-02-20 14:30', '4 December', tomorrow, Friday, 3d, 'in 2 weeks'; "
         "none removes it.",
     ),
     option(

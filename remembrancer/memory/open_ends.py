@@ -51,7 +51,7 @@ _GERMAN_DUE: Final = re.compile(
 )
 _TASK: Final = re.compile(
     r"(?:[-*•–] (?:\[ \] )?)?(?:please |bitte )?"
-    r"(?P<announced>(?:remember|do(?:n['’]t| not) forget)(?: to|(?=:))"
+    r"(?P<announced>(?:remember|do(?:n['’]t| not) forget)(?: to|(?=:))|to[- ]?do"
     r"|remind (?:me|us)(?! that\b)(?: [^,;:?!\n]{1,30}?)? to"
     r"|(?:(?:we|i) )?(?:must|need to|have to)|denke? daran,?|nicht vergessen:?|(?:wir müssen|ich muss))?\b *"
     r"(?P<verb>[^\W\d_]*+)(?!(?: (?!(?:that|whether|if|wh\w+|how|because|so|and)\b)[^\s,;:()]+){1,5}? (?:is|are|was"
@@ -84,7 +84,7 @@ _LAST: Final = re.compile(
 )
 """The beginning of a day in the last words of a task: "Call the bank at 5pm tomorrow"."""
 _DUE: Final = re.compile(
-    r"\b(?P<how>due|by|before|deadline\b[^.:;\n]{0,60}?(?::| is)) (?:on |at )?"
+    r"\b(?P<how>due|by|before|deadline\b[^.:;\n]{0,60}?(?::| is)|deadline) (?:on |at )?"
     rf"(?:{_HOUR}(?:,? on)? |(?:the )?(?:end|close) of (?:the )?(?:day|business)(?: on)? )?"
     rf"(?:the )?(?P<end>end of (?:the )?)?(?:this |coming |next (?!week|month))*(?:{_WEEKDAY},? (?:the )?(?=\w* ?\d))?"
     rf"(?P<day>(?P<iso>\d{{4}}-\d\d-\d\d)|(?P<near>today|tonight|tomorrow|next week|next month)|{_LATER}"
@@ -262,9 +262,9 @@ def last_day_asked_for(query: str, at: float) -> str:
 
 
 def day_named(text: str, at: float) -> float | None:
-    """The day that a whole text names, as `due_in` reads it after "by": "4 December", "Friday"."""
-    due = f"by {text}"
-    return due_in(due, at) if _DUE.fullmatch(due) else None
+    """The day that a whole text names, as `due_in` reads it after "by": "4 December", "Friday", "5.12.2026"."""
+    due = next((due for word in ("by", "bis") if _DUE.fullmatch(due := _with_by(f"{word} {text}"))), "")
+    return due_in(due, at)
 
 
 def _with_by(text: str) -> str:

@@ -566,7 +566,7 @@ def test_a_due_date_may_be_a_word_and_so_may_the_day_of_an_event(shell: Shell) -
         memory_id = shell.json("add", f"paint the boat {word}", "--due", word)["memory_id"]
         assert shell.json("show", memory_id)["due"].startswith(f"{today + timedelta(days=days):%Y-%m-%d}")
     at = datetime(2030, 12, 10, 14).astimezone().astimezone(UTC)
-    timed = shell.json("add", "paint the mast", "--due", "10 December 2030 14:00")["memory_id"]
+    timed = shell.json("add", "paint the mast", "--due", "10.12.2030 14:00")["memory_id"]
     assert shell.json("show", timed)["due"].startswith(f"{at:%Y-%m-%dT%H:%M}")
     assert "such as 2026-02-20 or '4 December'" in shell("edit", memory_id, "--due", "soon", status=exit_codes.USAGE)
     assert ", which has passed; " in shell("edit", memory_id, "--due", "yesterday")
