@@ -1,9 +1,11 @@
 """What is applied to records and changes them: as it was said, once, within limits, with its links and times."""
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -19,7 +21,7 @@ from remembrancer.actors.store.records.types import Filters, NearDuplicate
 from remembrancer.actors.store.replaced_memories import ReplacedMemories
 from remembrancer.actors.store.retrieval.question import phrases_of
 from remembrancer.actors.store.write_handlers import MAX_COPIES
-from remembrancer.memory.changes import changed_line
+from remembrancer.memory.changes import changed_line, standing
 from remembrancer.memory.decay import DAY_S
 from remembrancer.memory.fields import check_memory
 from remembrancer.memory.limits import MAX_ENTITIES, MAX_TAGS
@@ -27,7 +29,7 @@ from remembrancer.memory.replacement import PROBABLE, REPLACED
 from remembrancer.memory.text import MAX_OBJECT_BYTES
 from remembrancer.protocol.browsing import FindUndecided, ReadActivity
 from remembrancer.protocol.consolidation import ReadMemories
-from remembrancer.protocol.errors import InvalidInput, NotFound, StorageFull
+from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError, StorageFull
 from remembrancer.protocol.reads import Counts, SessionDescription, TakeNear
 from remembrancer.protocol.runs import AddLink, AddMemory, Edit, NewMemory, ReviseMemory
 from remembrancer.protocol.writes import (
@@ -45,6 +47,7 @@ from remembrancer.protocol.writes import (
     RestoredResult,
     RestoreMemory,
     SourceRef,
+    StoreMemory,
     TagMemory,
     TextEdit,
     UndoChange,
@@ -733,6 +736,102 @@ def test_an_undo_leaves_alone_what_its_session_cannot_see(rig: RecordsRig) -> No
     named = [rig.do(UndoChange(new), session=OTHER_SESSION) for _ in range(2)]
     assert [(each.memory_id, each.undone) for each in named] == [(new, "tagged"), (new, "stored")]
     assert rig.shown(own).valid_until is not None
+
+
+LIGHTS = ("mem_one", "mem_two", "mem_three")
+LIGHT = st.sampled_from(LIGHTS)
+SOME = st.lists(LIGHT, max_size=2, unique=True).map(tuple)
+SUPERSEDING = SOME.map(lambda older: tuple(LinkRef("supersedes", each) for each in older))
+LINK = st.builds(LinkRef, st.sampled_from(["supersedes", "supersedes", "related_to"]), LIGHT).map(lambda link: (link,))
+
+
+def light(memory_id: str, supersedes: tuple[str, ...] = ()) -> StoreMemory:
+    fields: dict[str, Any] = {"type": "semantic", "scope": "project", "session_id": SESSION}
+    return StoreMemory(memory_id=memory_id, content="a light", supersedes=supersedes, **fields)
+
+
+STEPS = st.one_of(
+    st.builds(light, LIGHT, SOME),
+    st.builds(UpdateMemory, LIGHT, content=st.just("another light"), add_links=SUPERSEDING),
+    st.builds(UpdateMemory, LIGHT, add_links=LINK),
+    st.builds(UpdateMemory, LIGHT, remove_links=LINK),
+    st.builds(UpdateMemory, LIGHT, cleared=st.just(("valid_until",))),
+    st.builds(ForgetMemory, LIGHT),
+    st.builds(RestoreMemory, LIGHT),
+    st.builds(InvalidateMemory, LIGHT, st.just("it broke"), st.none() | LIGHT),
+    st.builds(UndoChange, LIGHT),
+    st.permutations(LIGHTS).map(tuple),
+)
+"""Changes, and pairs (the first two ids) of which the first is found to replace the second probably."""
+
+
+ONE, TWO = ((LinkRef("supersedes", each),) for each in LIGHTS[:2])
+REPLACING, NOT_REPLACING = UpdateMemory("mem_two", add_links=ONE), UpdateMemory("mem_two", remove_links=ONE)
+ALSO_TWO = UpdateMemory("mem_three", add_links=TWO)
+
+
+def undoable(rig: RecordsRig) -> tuple[dict[str, Any], list[Any]]:
+    """All that an undo takes back: the memories, and their links. A memory is replaced while another replaces it, and
+    only then."""
+    fields = "id, content, valid_until, invalid_reason, forgotten_at IS NOT NULL"
+    memories = {each[0]: each[1:] for each in rig.rows(f"SELECT {fields} FROM memories WHERE space = @SPACE")}
+    links = rig.rows(
+        """SELECT s.id, relation, t.id FROM memory_links AS l JOIN memories AS s ON s.number = l.source
+           JOIN memories AS t ON t.number = l.target ORDER BY 1, 2, 3"""
+    )
+    replaced = {target for _, relation, target in links if relation == "supersedes"}
+    ended = {memory_id: reason for memory_id, (_, until, reason, _) in memories.items() if until is not None}
+    assert {each for each, reason in ended.items() if reason is None} <= replaced <= ended.keys()
+    return memories, links
+
+
+def in_effect(rig: RecordsRig) -> Counter[str]:
+    """The number of changes of each memory that were not undone."""
+    return Counter({each: len(standing(rig.shown(each).history)) for each in undoable(rig)[0]})
+
+
+@example([REPLACING, light("mem_three", LIGHTS[:1]), NOT_REPLACING, UndoChange("mem_three")])
+@example([REPLACING, InvalidateMemory("mem_one", "it broke"), NOT_REPLACING, RestoreMemory("mem_one")])
+@example([REPLACING, InvalidateMemory("mem_one", "it broke", "mem_two")])
+@example([light("mem_three", LIGHTS[:1]), InvalidateMemory("mem_one", "it broke", "mem_two")])
+@example([light("mem_three", LIGHTS[:1]), UpdateMemory("mem_one", "another light"), ALSO_TWO])
+@given(st.lists(STEPS, min_size=3, max_size=16))
+def test_changes_that_are_undone_from_the_last_on_leave_all_as_it_was(steps: list[Any]) -> None:
+    """Links that make no version cannot be undone, nor what is found in the background, which a new text drops: what
+    came before these is not undone here."""
+    with TemporaryDirectory() as directory, RecordsRig(Path(directory) / "memory.db") as rig:
+        made: list[tuple[Any, Any, Counter[str]]] = []
+        for at, step in enumerate([*map(light, LIGHTS[:2]), *steps]):
+            before, counts = undoable(rig), in_effect(rig)
+            rig.at(REQUESTED_AT + at)
+            if isinstance(step, tuple):
+                if step[0] in before[0] and step[1] in before[0]:
+                    pair = NearDuplicate(rig.number(step[0]), rig.number(step[1]), 0.9, relation="contradicts")
+                    rig.records.link_similar([pair])
+                made = []
+                continue
+            if isinstance(step, StoreMemory) and step.memory_id in before[0]:
+                continue
+            drops_pair = False
+            if content := getattr(step, "content", None):
+                step = msgspec.structs.replace(step, content=f"{content} {at}")
+                drops_pair = any("contradicts" in link and step.memory_id in link for link in before[1])
+            outcome = rig.try_to(step)
+            if isinstance(outcome, RemembrancerError):
+                assert isinstance(outcome, (InvalidInput, NotFound))
+                assert undoable(rig) == before
+            elif isinstance(step, UndoChange) or in_effect(rig) == counts or drops_pair:
+                made = made if (undoable(rig), in_effect(rig)) == (before, counts) else []
+            else:
+                made.append((step, before, counts))
+        for step, before, counts in reversed(made):
+            asked = [step.memory_id] if getattr(step, "add_links", ()) else []
+            while (now := in_effect(rig)) != counts:  # a change may make several versions
+                rig.do(UndoChange((asked or [each for each in LIGHTS if now[each] > counts[each]])[0]))
+                asked = []
+            memories, links = undoable(rig)
+            assert (memories | before[0], links) == (memories, before[1])
+            assert all(memories[each][-1] for each in memories.keys() - before[0].keys()), "they are forgotten"
 
 
 def test_a_memory_that_was_used_again_is_not_archived_by_an_undo(rig: RecordsRig, lantern: str) -> None:

@@ -305,9 +305,9 @@ def _hold_again(writer: Writer, memory: Memory) -> RestoredResult | None:
     proposed_again = propose_again(writer, memory.id)
     if not (replacing or proposed_again):
         return None
-    version = writer.memory(memory.id).version
-    fields = ("valid_until",) if version > memory.version else ()
-    return RestoredResult(memory.id, version, fields, proposed_again=proposed_again)
+    held = writer.memory(memory.id)
+    fields = ("valid_until",) if held.now.valid_until != memory.now.valid_until else ()
+    return RestoredResult(memory.id, held.version, fields, proposed_again=proposed_again)
 
 
 def _replacing(writer: Writer, memory: Memory) -> list[tuple[Link, Memory]]:
@@ -354,7 +354,7 @@ def next_undos(
     changes = standing(history)
     if not changes:
         raise InvalidInput(f"there is nothing more to undo: {memory.id} is forgotten", remedy="restore_memory")
-    together = []
+    replacements = []
     for link in space.links(memory.id):
         old = space.memory(link.target) if (link.source, link.relation) == (memory.id, SUPERSEDES) else None
         if old is None or not is_visible(old.now, session_id):
@@ -362,13 +362,15 @@ def next_undos(
         old_history = space.history(old.id)
         by_it = [each for each in standing(old_history) if each.details.get("by") == memory.id]
         if by_it and by_it[-1].changed_at >= changes[-1].changed_at:
-            undo = _undo_of(old, old_history)
-            if undo.last is not by_it[-1]:
-                raise InvalidInput(f"it replaced {old.id}, which {CHANGED_SINCE}: undo that first")
-            if undo.last.operation_id != changes[-1].operation_id:
-                return [undo]
-            together.append(undo)
-    return [_undo_of(memory, history), *together]
+            replacements.append((by_it[-1], _undo_of(old, old_history)))
+    last = max((each for each, _ in replacements), key=lambda each: each.changed_at, default=changes[-1])
+    undos = []
+    for replacement, undo in replacements:
+        if replacement.operation_id == last.operation_id:
+            if undo.last is not replacement:
+                raise InvalidInput(f"it replaced {undo.memory.id}, which {CHANGED_SINCE}: undo that first")
+            undos.append(undo)
+    return undos[:1] if last.operation_id != changes[-1].operation_id else [_undo_of(memory, history), *undos]
 
 
 def _undo_of(memory: Memory, history: Sequence[HistoryEntry]) -> Undo:
@@ -411,7 +413,8 @@ def _take_back(writer: Writer, undo: Undo) -> RestoredResult:
         undid=last.change,
         as_of=last.version - 1,
     )
-    if last.change == SUPERSEDED and (newer := last.details.get("by")) is not None:
+    newer = last.details.get("by")
+    if newer is not None and last.change in (SUPERSEDED, INVALIDATED) and "had_link" not in last.details:
         writer.space.unlink(newer, memory.id, SUPERSEDES)
     _valid_again(writer, memory, after)
     replaced_by = [last.details["by"]] if last.change == SUPERSEDING_UNDONE else last.details.get("superseded_by", ())
@@ -425,8 +428,11 @@ def _take_back(writer: Writer, undo: Undo) -> RestoredResult:
 
 
 def _valid_until_before(writer: Writer, memory_id: str) -> float | None:
-    """The end of the validity in the last version before the invalidation."""
-    valid = [entry.record for entry in writer.space.history(memory_id) if entry.record.invalid_reason is None]
+    """The end of a memory's validity before it was invalidated, or its own if nothing replaces it any more."""
+    history = writer.space.history(memory_id)
+    if not _is_replaced(writer, memory_id):
+        return _own_end(standing(history))
+    valid = [entry.record for entry in history if entry.record.invalid_reason is None]
     return valid[-1].valid_until if valid else None
 
 
@@ -460,7 +466,8 @@ def _invalidate(writer: Writer, change: InvalidateMemory) -> InvalidatedResult:
         _check_may_supersede(newer.id, newer.now.scope, memory, "replaced_by")
     after = invalidated(memory.now, change.reason, writer.at if change.at is None else change.at)
     by = replacing[0][1].id if replacing else None
-    made = writer.revise(memory, after, INVALIDATED, reason=change.reason, by=by)
+    had_link = by is not None and writer.space.strength(by, memory.id, SUPERSEDES) is not None
+    made = writer.revise(memory, after, INVALIDATED, reason=change.reason, by=by, had_link=had_link or None)
     for link, newer in replacing:
         writer.space.put_link(newer.id, memory.id, link.relation, link.strength, writer.at)
     assert after.valid_until is not None
@@ -598,25 +605,38 @@ def _take_doubts(writer: Writer, *pairs: tuple[str, str]) -> list[tuple[str, str
 
 
 def _remove_link(writer: Writer, source_id: str, target_id: str, relation: str) -> bool:
-    """Remove a link; True if it existed. With the last superseding link of a memory, the validity that such a link
-    ended is restored from the history, unless another change has set it since."""
+    """Remove a link; True if it existed. A link that supersedes makes a new version of its target. If it was the last
+    one, the target holds as long as it did by itself, unless it was invalidated for another reason."""
     if writer.space.unlink(source_id, target_id, relation) is None:
         return False
     target = writer.space.memory(target_id)
-    if relation != SUPERSEDES or target is None or target.now.valid_until is None:
+    if relation != SUPERSEDES or target is None:
         return True
-    links = writer.space.links(target_id)
-    ended = [
-        entry.record.valid_until
-        for entry in writer.space.history(target_id)
-        if entry.change in (SUPERSEDED, INVALIDATED) and "by" in entry.details and entry.details.get("fields") != []
-    ]
-    is_replaced = any((link.target, link.relation) == (target_id, SUPERSEDES) for link in links)
-    if not is_replaced and ended[-1:] == [target.now.valid_until]:
-        until = None if target.now.invalid_reason is None else _valid_until_before(writer, target_id)
-        after = msgspec.structs.replace(target.now, valid_until=until, invalid_reason=None)
-        writer.revise(target, after, SUPERSEDING_UNDONE, by=source_id)
+    after, changes = target.now, standing(writer.space.history(target_id))
+    invalidations = [each for each in changes if each.change == INVALIDATED]
+    is_invalid = target.now.invalid_reason is not None and not any("by" in each.details for each in invalidations[-1:])
+    if not (is_invalid or _is_replaced(writer, target_id)):
+        after = msgspec.structs.replace(after, valid_until=_own_end(changes), invalid_reason=None)
+    writer.revise(target, after, SUPERSEDING_UNDONE, chain=target.promotion_chain, by=source_id)
     return True
+
+
+def _is_replaced(writer: Writer, memory_id: str) -> bool:
+    links = writer.space.links(memory_id)
+    return any((link.target, link.relation) == (memory_id, SUPERSEDES) for link in links)
+
+
+def _own_end(changes: Iterable[HistoryEntry]) -> float | None:
+    """The end of a memory's validity, apart from replacements and invalidations."""
+    own: float | None = None
+    last: float | None = None
+    for entry in changes:
+        until = entry.record.valid_until
+        is_return = entry.change == RESTORED and "restored_version" not in entry.details
+        if until != last and not is_return and entry.change not in (SUPERSEDED, INVALIDATED, SUPERSEDING_UNDONE):
+            own = until
+        last = until
+    return own
 
 
 def _relate(writer: Writer, memory: Memory, ids: Sequence[str], *, alone: bool = False) -> tuple[bool, tuple[str, ...]]:
