@@ -88,6 +88,8 @@ class Call:
     """The reason why a text that was written cannot be embedded now."""
     near: list[NearMemory] = field(default_factory=list)
     """Memories that the written ones probably replace."""
+    has_more_near: bool = False
+    """True if `next_near` may have another one."""
 
     @property
     def session(self) -> SessionState:
@@ -154,6 +156,7 @@ class Call:
         note_short_ids(self, applied.short_ids)
         self.embedding_error = applied.embedding_error or self.embedding_error
         self.near += applied.near
+        self.has_more_near |= applied.has_more
         return applied.result
 
     def warn(self, code: str, message: str) -> None:

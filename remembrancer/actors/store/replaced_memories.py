@@ -165,7 +165,8 @@ class ReplacedMemories:
                     _keep_last(self._stored_by, MAX_REMEMBERED)
             near = self.take_probable(operation)
             as_restated = (_as_restated(each, operation.change, reply.result.memory_id) for each in near)
-            reply = msgspec.structs.replace(reply, near=tuple(as_restated))
+            has_more = bool(self._pending.get(_asker_of(operation)))
+            reply = msgspec.structs.replace(reply, near=tuple(as_restated), has_more=has_more)
         return reply
 
     def _keep(self, judged: Iterable[_Judged]) -> None:
