@@ -61,6 +61,7 @@ _TASK: Final = re.compile(
 )
 """The beginning of a task, but not of a statement such as "Order 4711 was delivered"."""
 _WITH_OBJECT: Final = re.compile(r" (?:the|an?|my|our|this|that|these|those|his|her|their)\b", re.IGNORECASE)
+_NO_VERBS: Final = PREPOSITIONS | FUNCTION_WORDS
 _NO_IMPERATIVE: Final = re.compile(
     r"[a-z]{3,}ed|[a-z]*(?:ing|[^s]s)|bought|brought|built|did|gave|got|had|half|held|kept|left|lost|made|met|paid|ran|said|saw"
     r"|sent|sold|told|took|used|went|won|wrote",
@@ -69,6 +70,7 @@ _NO_IMPERATIVE: Final = re.compile(
 _REMINDER: Final = re.compile(r"(?:please )?remind (?:me|us)\b(?! that\b)", re.IGNORECASE)
 _HOUR: Final = r"(?:\d{1,2}(?:[:.]\d\d)? ?(?:[ap]\.?m\b\.?)?|noon|midnight)"
 _WEEKDAY: Final = rf"(?:{'|'.join(WEEKDAYS)})"
+_WEEKDAY_OF_DATE: Final = rf"(?:{_WEEKDAY},? (?:the )?(?=\w* ?\d))?"
 _MONTH: Final = rf"(?:{'|'.join(name[:3] for name in MONTHS)})(?:\.|[a-z]*)"
 _OF_MONTH: Final = r"(?:0?[1-9]|[12]\d|3[01])(?:st|nd|rd|th)?"
 CALENDAR_DAY: Final = rf"(?:{_OF_MONTH} (?:of )?{_MONTH}|{_MONTH} {_OF_MONTH})"
@@ -86,21 +88,21 @@ _LAST: Final = re.compile(
 _DUE: Final = re.compile(
     r"\b(?P<how>due|by|before|deadline\b[^.:;\n]{0,60}?(?::| is)|deadline) (?:on |at )?"
     rf"(?:{_HOUR}(?:,? on)? |(?:the )?(?:end|close) of (?:the )?(?:day|business)(?: on)? )?"
-    rf"(?:the )?(?P<end>end of (?:the )?)?(?:this |coming |next (?!week|month))*(?:{_WEEKDAY},? (?:the )?(?=\w* ?\d))?"
+    rf"(?:the )?(?P<end>end of (?:the )?)?(?:this |coming |next (?!week|month))*{_WEEKDAY_OF_DATE}"
     rf"(?P<day>(?P<iso>\d{{4}}-\d\d-\d\d)|(?P<near>today|tonight|tomorrow|next week|next month)|{_LATER}"
     rf"|(?P<date>{CALENDAR_DAY})(?P<year>,? \d{{4}})?"
     rf"|{_WEEKDAY}|(?(end)(?P<period>week|month|year|{'|'.join(MONTHS)})|(?!)))\b",
     re.IGNORECASE,
 )
-_DATE: Final = re.compile(rf"\b(?:\d{{4}}-\d\d-\d\d|{CALENDAR_DAY}(?:,? \d{{4}})?)(?!\w)", re.IGNORECASE)
+_ANY_DATE: Final = rf"\d{{4}}-\d\d-\d\d|{CALENDAR_DAY}(?:,? \d{{4}})?"
+_DATE: Final = re.compile(rf"\b(?:{_ANY_DATE})(?!\w)", re.IGNORECASE)
 _APPOINTMENT: Final = re.compile(
     r"(?:(?:(?:we|i) have|there(?:['’]s| is)) )?(?:(?!(?:no|each|every|had|was|were)\b)[\w.'’-]+ ){0,4}?"
     rf"(?:{'|'.join(_LISTS['appointments'])})(?: v?\d[\w.]*| window)?"
     r"(?: (?:with|at|in|for|about|of|by|to|between)\b(?:[^,;:.?!\n]|\.(?! )){1,80}?)?"
     r"(?: (?:(?:is|was|has been|will be) )?(?:(?:set|scheduled|planned|booked|moved|postponed|rescheduled)(?: back)?"
     r" (?:for|to)|takes place|starts|is|will be))?[,:]? (?:on |next |this |the )*(?<!of )(?<!from )(?<!since )"
-    rf"(?:{_WEEKDAY},? (?:the )?(?=\w* ?\d))?(?P<day>\d{{4}}-\d\d-\d\d|{CALENDAR_DAY}(?:,? \d{{4}})?"
-    rf"|{_WEEKDAY}|today|tonight|tomorrow)"
+    rf"{_WEEKDAY_OF_DATE}(?P<day>{_ANY_DATE}|{_WEEKDAY}|today|tonight|tomorrow)"
     r"(?:,? (?:at|from|in|with|for|about|via|on|because|morning|afternoon|evening|\(|\d)[^;?!\n]*)?[.!]?",
     re.IGNORECASE,
 )
@@ -285,6 +287,7 @@ def is_appointment(text: str, at: float) -> bool:
 
 
 def names_appointment(text: str) -> bool:
+    """True for one sentence that names an appointment, coming or past."""
     return bool(_APPOINTMENT.fullmatch(text.strip()))
 
 
@@ -304,6 +307,6 @@ def is_task_with_date(text: str) -> bool:
     words = [word.casefold() for word in _WORD.findall(text.partition(" (")[0])]
     is_infinitive = not _LISTS["infinitives"].isdisjoint(words[-1:]) and _LISTS["finite"].isdisjoint(words)
     verb = begins["verb"].casefold()
-    has_object = _WITH_OBJECT.match(text, begins.end()) and verb not in PREPOSITIONS | FUNCTION_WORDS
+    has_object = _WITH_OBJECT.match(text, begins.end()) and verb not in _NO_VERBS
     is_imperative = verb in _LISTS["tasks"] or (has_object and not _NO_IMPERATIVE.fullmatch(verb))
     return is_infinitive or bool(begins["announced"]) or bool(is_imperative)

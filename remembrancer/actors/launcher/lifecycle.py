@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 class System(Protocol):
-    """What carries out the decisions at once. It reports their effects later, as events."""
+    """Carries out the decisions at once, and reports their effects later, as events."""
 
     def start(self, process: "Lifecycle") -> str:
         """Start a process. Returns its incarnation, which is unique."""

@@ -128,11 +128,11 @@ class ReplacedMemories:
         """Return and remove a session's probable reports: the memories that its own memories probably replace."""
         with self._lock:
             pending = self._pending.pop(_asker_of(asker), [])
-            if rest := [each for each in pending if each.probability < PROBABLE]:
+            if rest := [each for each in pending if not each.near.is_probable]:
                 self._pending[_asker_of(asker)] = rest
-            return tuple(each.near for each in pending if each.probability >= PROBABLE)
+            return tuple(each.near for each in pending if each.near.is_probable)
 
-    def has_pending(self, asker: SessionRequest[Any]) -> bool:
+    def has_pending(self, asker: Operation | SessionRequest[Any]) -> bool:
         return bool(self._pending.get(_asker_of(asker)))
 
     def take_one(self, asker: SessionRequest[Any], waiting: Container[tuple[str, str]]) -> tuple[NearMemory, ...]:
@@ -165,8 +165,7 @@ class ReplacedMemories:
                     _keep_last(self._stored_by, MAX_REMEMBERED)
             near = self.take_probable(operation)
             as_restated = (_as_restated(each, operation.change, reply.result.memory_id) for each in near)
-            has_more = bool(self._pending.get(_asker_of(operation)))
-            reply = msgspec.structs.replace(reply, near=tuple(as_restated), has_more=has_more)
+            reply = msgspec.structs.replace(reply, near=tuple(as_restated), has_more=self.has_pending(operation))
         return reply
 
     def _keep(self, judged: Iterable[_Judged]) -> None:
