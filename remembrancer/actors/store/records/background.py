@@ -116,7 +116,7 @@ class SqliteBackground:
         rows = self._file.read(
             f"""SELECT o.number, m.number FROM memories AS m JOIN memory_links AS l ON l.target = m.number
                 JOIN memories AS o ON o.number = l.source
-                WHERE m.number IN (SELECT value FROM json_each(?)) AND l.relation = 'derived_from'
+                WHERE m.number IN {AMONG} AND l.relation = 'derived_from'
                 AND o.type = 'semantic' AND {SAYS_IT} ORDER BY o.number, m.number""",  # noqa: S608 - fixed clauses
             (json_list(numbers),),
         )
@@ -128,8 +128,7 @@ class SqliteBackground:
     def derived_among(self, numbers: Sequence[int]) -> set[int]:
         """Return those of the memories that are derived from others, by number."""
         rows = self._file.read(
-            """SELECT source FROM memory_links
-               WHERE relation = 'derived_from' AND source IN (SELECT value FROM json_each(?))""",
+            f"SELECT source FROM memory_links WHERE relation = 'derived_from' AND source IN {AMONG}",  # noqa: S608 - fixed
             (json_list(numbers),),
         )
         return {number for (number,) in rows}
@@ -138,9 +137,9 @@ class SqliteBackground:
         """Return the times, in seconds since the epoch, at which the present texts of those of the memories were
         written whose last change of the text was an edit (and not, say, its undo), by number."""
         rows = self._file.read(
-            """SELECT m.number, h.changed_at, h.change, max(h.version) FROM memories AS m
-               JOIN history AS h ON h.space = m.space AND h.memory_id = m.id
-               WHERE m.number IN (SELECT value FROM json_each(?)) AND h.details LIKE '%"content"%' GROUP BY 1""",
+            f"""SELECT m.number, h.changed_at, h.change, max(h.version) FROM memories AS m
+                JOIN history AS h ON h.space = m.space AND h.memory_id = m.id
+                WHERE m.number IN {AMONG} AND h.details LIKE '%"content"%' GROUP BY 1""",  # noqa: S608 - fixed
             (json_list(numbers),),
         )
         return {number: changed_at for number, changed_at, change, _ in rows if change == "updated"}
