@@ -112,13 +112,19 @@ async def test_a_pair_that_is_found_after_the_answer_to_a_store_is_in_the_next_a
 ) -> None:
     weak = "the lamp is lit on Mondays", "the lamp on the pier is lit by Ben on Tuesdays"
     strong = "the gate is open on Mondays", "the gate is open on Tuesdays now, not on Mondays"
+    own = "the shop is open on Mondays", "the shop is open on Tuesdays now, not on Mondays"
     async with patient_rig.over_store() as (store, client):
         await store.worker()
-        for earlier, later in (weak, strong):
+        for (earlier, later), scope, call in (
+            (weak, "project", "update_memory({new}, supersedes=[{old}])"),
+            (strong, "project", "update_memory({new}, supersedes=[{old}])"),
+            (own, "session", "forget_memory({old})"),
+        ):
             old = (await client.store(earlier, wait_for_embedding=True, occurred_at="2026-01-05"))["memory_id"]
-            new = (await client.store(later))["memory_id"]
+            new = (await client.store(later, scope=scope))["memory_id"]
             block = await until(partial(client.call, "get_memory_context"), lambda each: "in_doubt" in each)
             assert block["in_doubt"].startswith(f"{new} “{later}” may replace {old} “{earlier}”")
+            assert f"If so: {call.format(new=new, old=old)}; if only" in block["in_doubt"]
             assert "in_doubt" not in await client.call("get_memory_context"), "it is told once"
             found = await client.call("recall_memories", query=earlier)
             assert "near" not in found
