@@ -156,6 +156,8 @@ class Recalled(msgspec.Struct, frozen=True, tag=True):
     """The best of the matching memories that are not in the answer, if requested."""
     short_ids: dict[str, str] = {}
     """The short forms of the memories' ids; empty if only a part of the project's memories was read."""
+    near_waits: bool = False
+    """True if a pair waits to be asked for (`TakeNear`)."""
 
 
 class Recall(Filters, Request[Recalled], frozen=True, kw_only=True):
@@ -471,6 +473,8 @@ class ContextGathered(msgspec.Struct, frozen=True, tag=True):
     """The short forms of the memories' ids."""
     in_doubt: tuple[str, ...] = ()
     """The ids of the memories that may replace another one here, or be replaced by it, and wait in Review."""
+    near_waits: bool = False
+    """As in `Recalled`."""
 
 
 ALL_TOKENS, PART_TOKENS = 6000, 2000

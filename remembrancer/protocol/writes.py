@@ -506,8 +506,8 @@ class Applied(msgspec.Struct, frozen=True, tag=True):
     """Store to gateway: committed durably. `replayed`: an earlier request had already done it.
 
     `embedding_error` says why a text cannot be embedded at the moment. `near` are memories that earlier ones of this
-    session probably replace, and that the session has not been told about yet; `has_more`: others wait to be asked for
-    (`TakeNear`). `short_ids` are short forms of the ids, if a `Submit` has stored a memory.
+    session probably replace, and that the session has not been told about yet; `near_waits`: others wait to be asked
+    for (`TakeNear`). `short_ids` are short forms of the ids, if a `Submit` has stored a memory.
     """
 
     operation_id: str
@@ -516,7 +516,7 @@ class Applied(msgspec.Struct, frozen=True, tag=True):
     embedding_error: str | None = None
     near: tuple[NearMemory, ...] = ()
     short_ids: dict[str, str] = {}
-    has_more: bool = False
+    near_waits: bool = False
 
 
 class Submit(Request[Applied], frozen=True):

@@ -88,8 +88,8 @@ class Call:
     """The reason why a text that was written cannot be embedded now."""
     near: list[NearMemory] = field(default_factory=list)
     """Memories that the written ones probably replace."""
-    has_more_near: bool = False
-    """True if `next_near` may have another one."""
+    near_waits: bool = False
+    """True if `next_near` may have one."""
 
     @property
     def session(self) -> SessionState:
@@ -120,12 +120,13 @@ class Call:
         self.degraded |= asked.is_degraded if is_search else asked.is_old
         if not asked.is_old:
             note_short_ids(self, getattr(asked.reply, "short_ids", {}))
+            self.near_waits |= getattr(asked.reply, "near_waits", False)
         return asked.reply
 
     async def next_near(self) -> tuple[NearMemory, ...]:
         """A pair of Review whose later memory this session stored, if it was not told of it: vectors, and with them
         pairs, come after the answer to a store."""
-        if not self.is_old and ABSENT.isdisjoint(notice.code for notice in self.notices):
+        if self.near_waits:
             with suppress(RemembrancerError):  # the answer is complete without it, and what was written is written
                 request = TakeNear(*self.caller.viewer)
                 return (await self.service.require(request, self.service.settings.read_budget_s)).near
@@ -156,7 +157,7 @@ class Call:
         note_short_ids(self, applied.short_ids)
         self.embedding_error = applied.embedding_error or self.embedding_error
         self.near += applied.near
-        self.has_more_near |= applied.has_more
+        self.near_waits |= applied.near_waits
         return applied.result
 
     def warn(self, code: str, message: str) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 
 from remembrancer.actors.gateway import write_queue
@@ -19,10 +20,11 @@ from remembrancer.command_line import main
 from remembrancer.config.project import project_of
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import DeadlineExceeded, Failure, InternalError, MemoryUnavailable, QueueFull
-from remembrancer.protocol.reads import Recall, TakeNear
+from remembrancer.protocol.reads import ContextGathered, Recall, Recalled, TakeNear
 from remembrancer.protocol.sockets import Reply
 from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import (
+    Applied,
     BatchApplied,
     EraseMemory,
     Operation,
@@ -278,21 +280,27 @@ async def test_a_slow_question_gets_what_was_found_last(quick_rig: Rig, monkeypa
     assert (warned(answer), answer["degraded"]) == (["query_timeout"], True)
 
 
-async def test_an_answer_is_given_if_the_store_refuses_the_question_what_else_to_tell(
+async def test_only_if_a_pair_waits_the_store_is_asked_for_it_and_its_refusal_takes_no_answer_away(
     quick_rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with quick_rig.over_store() as (_, client):
-        exchange = quick_rig.gateway.access._store.exchange
+        exchange, refused = quick_rig.gateway.access._store.exchange, list[Any]()
 
         async def full(question: Request[Any], *, timeout_s: float) -> Reply[Any]:
             if isinstance(question, TakeNear):
+                refused.append(question)
                 raise QueueFull("not now")
-            return await exchange(question, timeout_s=timeout_s)
+            reply = await exchange(question, timeout_s=timeout_s)
+            if waits and isinstance(reply.body, Applied | Recalled | ContextGathered):
+                return Reply(msgspec.structs.replace(reply.body, near_waits=True), reply.notices)
+            return reply
 
         monkeypatch.setattr(quick_rig.gateway.access._store, "exchange", full)
-        assert "memory_id" in await client.store("The harbour is deep")
-        assert len((await client.call("recall_memories", query="harbour"))["memories"]) == 1
-        assert "harbour" in (await client.call("get_memory_context"))["context_block"]
+        for waits in (False, True):
+            assert "memory_id" in await client.store("The harbour is deep")
+            assert len((await client.call("recall_memories", query="harbour"))["memories"]) == 1
+            assert "harbour" in (await client.call("get_memory_context"))["context_block"]
+            assert len(refused) == 3 * waits
 
 
 async def test_what_another_machine_erases_is_in_no_answer_that_is_kept(home: Path) -> None:

@@ -134,6 +134,7 @@ class ReadHandlers(Handlers):
             text = f"{missing} texts have no vectors of the new model yet, and were searched by words only."
             context.notices.append(Notice("partial_results", text))
         answer = await self._code.with_gone_files(request.project, answer)
+        answer = msgspec.structs.replace(answer, near_waits=self._replaced.has_pending(request))
         return _sendable(answer, context.notices)
 
     async def _notes_or_why_not(self, request: Recall, model: str | None) -> tuple[Source | None, list[Notice]]:
@@ -156,7 +157,8 @@ class ReadHandlers(Handlers):
         gathered = await Gathering(request, view, embed, self._readers.threads, time.time()).gathered()
         question = Recall(project=request.project, session_id="", query="", root=request.root)
         notes = await self._count_notes(question)
-        return msgspec.structs.replace(gathered, notes=notes, former_place=await self._former_place(request))
+        place, near_waits = await self._former_place(request), self._replaced.has_pending(request)
+        return msgspec.structs.replace(gathered, notes=notes, former_place=place, near_waits=near_waits)
 
     async def _former_place(self, request: GatherContext) -> str:
         project = request.project

@@ -32,7 +32,7 @@ from remembrancer.memory.replacement import (
 )
 from remembrancer.memory.wording import same_in_words
 from remembrancer.protocol.kinds import OPEN_END, SESSION_KINDS, SESSION_RECORD
-from remembrancer.protocol.reads import SessionRequest
+from remembrancer.protocol.reads import Recall, SessionRequest
 from remembrancer.protocol.writes import (
     Applied,
     Change,
@@ -132,7 +132,7 @@ class ReplacedMemories:
                 self._pending[_asker_of(asker)] = rest
             return tuple(each.near for each in pending if each.near.is_probable)
 
-    def has_pending(self, asker: Operation | SessionRequest[Any]) -> bool:
+    def has_pending(self, asker: Operation | Recall | SessionRequest[Any]) -> bool:
         return bool(self._pending.get(_asker_of(asker)))
 
     def take_one(self, asker: SessionRequest[Any], waiting: Container[tuple[str, str]]) -> tuple[NearMemory, ...]:
@@ -165,7 +165,7 @@ class ReplacedMemories:
                     _keep_last(self._stored_by, MAX_REMEMBERED)
             near = self.take_probable(operation)
             as_restated = (_as_restated(each, operation.change, reply.result.memory_id) for each in near)
-            reply = msgspec.structs.replace(reply, near=tuple(as_restated), has_more=self.has_pending(operation))
+            reply = msgspec.structs.replace(reply, near=tuple(as_restated), near_waits=self.has_pending(operation))
         return reply
 
     def _keep(self, judged: Iterable[_Judged]) -> None:
@@ -186,7 +186,7 @@ class ReplacedMemories:
             _keep_last(self._pending, MAX_REMEMBERED)
 
 
-def _asker_of(asking: Operation | SessionRequest[Any]) -> _Asker:
+def _asker_of(asking: Operation | Recall | SessionRequest[Any]) -> _Asker:
     return asking.project.id, asking.session_id
 
 

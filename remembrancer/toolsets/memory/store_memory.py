@@ -116,7 +116,7 @@ async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
     answer = answers[0] if len(answers) == 1 and arguments.memories is None else _together(answers)
     if any(change.supersedes for _, change in stores):
         answer |= SUPERSEDED
-    if call.has_more_near and not call.near:
+    if not call.near:
         call.near += await call.next_near()
     only = [answer["memory_id"]] if "memory_id" in answer else []  # of several, it is said which one
     return answer | near_of(call.near, only)
