@@ -6,6 +6,7 @@ import itertools
 import time
 import uuid
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -18,13 +19,10 @@ from remembrancer.journal.sealing import Keyring, Sealed
 from remembrancer.protocol.errors import InvalidInput, JournalChanged
 from tests.in_process_journal import InProcessJournal, InProcessServer
 from tests.nats_servers import NatsServers, every_entry, numbered, reached
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, PATIENT_JOURNAL, until
+
 
 # --- The journals that the suite of the contract runs over, each with the faults that a test asks for.
-LAG_S = 5.0
-"""The time for which a journal takes its servers for late, of the servers of a test, which are all there."""
-
-
 class InProcess:
     """A server of journals, and connections to it, closed at the end: here everything is in this process."""
 
@@ -45,6 +43,35 @@ class InProcess:
     async def connect(self) -> Journal:
         """A connection of one more host."""
         return InProcessJournal(self._server)
+
+    async def replicas(self) -> list[Journal]:
+        """A connection to each replica. Any of them may answer a read, as far as it has heard of what was written."""
+        return [await self.connect()]
+
+    async def until_read(self, lane: str, mark: LaneMark, *, after: LaneMark = START) -> None:
+        """Return when each replica has the entries up to a mark."""
+        for replica in await self.replicas():
+            await until(partial(replica.read, lane, after=after), lambda page: page.mark == mark)
+
+    async def until_raised(self, error: type[Exception], lane: str, *, after: LaneMark) -> None:
+        """Return when each replica answers a read with that error."""
+
+        async def is_raised(replica: Journal) -> bool:
+            try:
+                await reached(lambda: replica.read(lane, after=after))
+            except error:
+                return True
+            return False
+
+        for replica in await self.replicas():
+            await until(partial(is_raised, replica))
+
+    async def until_kept(self, lane: str, *positions: int) -> None:
+        """Return when each replica has the snapshots of these positions, and no others."""
+        for replica in await self.replicas():
+            await until(
+                partial(replica.snapshots, lane), lambda there: [each.mark.position for each in there] == [*positions]
+            )
 
     async def lose(self, lane: str) -> None:
         """Delete a lane's journal behind the hosts' backs."""
@@ -85,7 +112,10 @@ class OneServer(InProcess):
             await connection.aclose()
 
     async def connect(self) -> Journal:
-        self._connections.append(Sealed(JetStreamJournal(self._nats), self._keyring))
+        return self._connected(self._nats.urls)
+
+    def _connected(self, urls: tuple[str, ...]) -> Journal:
+        self._connections.append(Sealed(JetStreamJournal(Server(urls)), self._keyring))
         return self._connections[-1]
 
     async def lose(self, lane: str) -> None:
@@ -102,9 +132,12 @@ class OneServer(InProcess):
 
 
 class ThreeServers(OneServer):
-    """A cluster of three, of which each stream has a replica on each."""
+    """A cluster of three, of which each stream has a replica on each: whoever is connected to one reads that."""
 
     count = 3
+
+    async def replicas(self) -> list[Journal]:
+        return [self._connected((url,)) for url in self._nats.urls]
 
 
 KINDS: tuple[type[InProcess], ...] = (InProcess, OneServer, ThreeServers)
@@ -114,9 +147,10 @@ KINDS: tuple[type[InProcess], ...] = (InProcess, OneServer, ThreeServers)
 async def journals(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[InProcess]:
-    monkeypatch.setattr("remembrancer.journal.jetstream.LAG_S", LAG_S)
     kind: type[InProcess] = request.param
-    async with kind(tmp_path) as journals:
+    async with kind(tmp_path) as journals:  # it waits for servers that do not answer before they have a leader
+        for name in (*PATIENT_JOURNAL, "remembrancer.journal.jetstream.LAG_S"):
+            monkeypatch.setattr(name, PATIENCE_S)
         yield journals
 
 
@@ -132,6 +166,7 @@ async def test_what_was_appended_is_read_in_its_order_by_another(journals: InPro
     assert await other.read(lane, after=START) == await other.read(lane, after=begin)
     mark = await journal.append(lane, numbered(1, 1), behind=begin)
     mark = await journal.append(lane, numbered(2, 7), behind=mark)
+    await journals.until_read(lane, mark)
     page = await other.read(lane, after=begin)
     assert [(entry.position, entry.id, entry.body) for entry in page.entries] == [
         (number, f"op-{number}", b"body %d" % number) for number in range(1, 8)
@@ -143,8 +178,8 @@ async def test_what_was_appended_is_read_in_its_order_by_another(journals: InPro
 async def test_the_time_of_an_entry_is_the_journals_own_for_all(journals: InProcess, journal: Journal) -> None:
     lane, other = journals.lane(), await journals.connect()
     mark = await journal.append(lane, numbered(1, 2), behind=await journal.create(lane))
-    await journals.pass_time(0.2)
-    await other.append(lane, numbered(3, 3), behind=mark)
+    await journals.pass_time(0.3)  # by a clock that may run faster than the server's
+    await journals.until_read(lane, await other.append(lane, numbered(3, 3), behind=mark))
     entries = await every_entry(journal, lane)
     assert await every_entry(other, lane) == entries
     assert entries[0].at <= entries[1].at <= entries[2].at - 0.2
@@ -156,13 +191,16 @@ async def test_of_many_who_append_at_once_each_entry_stands_there_once(journals:
     connections = [await journals.connect() for _ in range(hosts)]
     begin = await connections[0].create(lane)
 
-    async def one(host: int, journal: Journal) -> None:
+    async def one(host: int, journal: Journal) -> LaneMark:
+        mark = begin
         for group in range(groups):
             entries = [NewEntry(f"{host}-{group}-{each}", b"x") for each in range(1 + (host + group) % 3)]
             mark = await journal.append(lane, entries, behind=begin)
             assert mark.entry_id == entries[-1].id
+        return mark
 
-    await asyncio.gather(*(one(host, journal) for host, journal in enumerate(connections)))
+    marks = await asyncio.gather(*(one(host, journal) for host, journal in enumerate(connections)))
+    await journals.until_read(lane, max(marks, key=lambda mark: mark.position))
     entries = await every_entry(connections[0], lane)
     assert [entry.position for entry in entries] == list(range(1, len(entries) + 1))
     wanted = {(h, g, e) for h in range(hosts) for g in range(groups) for e in range(1 + (h + g) % 3)}
@@ -188,7 +226,7 @@ async def test_a_lane_is_made_once_and_others_are_none(journals: InProcess, jour
 async def test_the_largest_and_the_smallest_entry_are_read_as_they_were(journals: InProcess, journal: Journal) -> None:
     lane = journals.lane()
     whole = [NewEntry("large", bytes(MAX_ENTRY_BYTES)), NewEntry("empty", b"")]
-    await journal.append(lane, whole, behind=await journal.create(lane))
+    await journals.until_read(lane, await journal.append(lane, whole, behind=await journal.create(lane)))
     assert [len(entry.body) for entry in await every_entry(journal, lane)] == [MAX_ENTRY_BYTES, 0]
 
 
@@ -197,20 +235,22 @@ async def test_who_has_not_read_a_purged_entry_is_told_of_the_beginning(journals
     begin = await journal.create(lane)
     early = await journal.append(lane, numbered(1, 3), behind=begin)
     late = await journal.append(lane, numbered(4, 6), behind=early)
+    await journals.until_read(lane, late)
     for _ in range(2):
         await journal.purge(lane, up_to=3)
         assert [entry.position for entry in await every_entry(journal, lane, after=early)] == [4, 5, 6]
+    await journals.until_raised(Trimmed, lane, after=begin)
     with pytest.raises(Trimmed) as raised:
         await journal.read(lane, after=begin)
     assert raised.value.first == 4
     for _ in range(2):
         await journal.purge(lane, up_to=6)
         for missed in (begin, early):
-            with pytest.raises(Trimmed):
-                await journal.read(lane, after=missed)
+            await journals.until_raised(Trimmed, lane, after=missed)
         assert (await journal.read(lane, after=late)).entries == ()
     later = await journal.append(lane, numbered(7, 7), behind=late)
     assert later.position == 7, "no position is used again"
+    await journals.until_read(lane, later, after=late)
     assert (await journal.read(lane, after=late)).mark == later
 
 
@@ -218,11 +258,11 @@ async def test_another_journal_of_the_same_name_is_noticed(journals: InProcess, 
     lane = journals.lane()
     mark = await journal.append(lane, numbered(1, 3), behind=await journal.create(lane))
     await journals.lose(lane)
-    with pytest.raises(JournalChanged):
-        await reached(lambda: journal.read(lane, after=mark))
+    await journals.until_raised(JournalChanged, lane, after=mark)
     other = await journals.connect()
     again = await other.append(lane, numbered(11, 13), behind=await other.create(lane))
     assert again.journal != mark.journal
+    await journals.until_read(lane, again)
     with pytest.raises(JournalChanged):
         await journal.read(lane, after=mark)
     with pytest.raises(JournalChanged):
@@ -236,6 +276,7 @@ async def test_a_mark_that_went_another_way_is_noticed(
     """As after an older backup was restored, and others appended behind it."""
     lane = journals.lane()
     mark = await journal.append(lane, numbered(1, 3), behind=await journal.create(lane))
+    await journals.until_read(lane, mark)
     with monkeypatch.context() as hurried:
         hurried.setattr("remembrancer.journal.jetstream.LAG_S", 0.2)
         for wrong in (LaneMark(mark.journal, 4, "op-4"), LaneMark(mark.journal, 3, "op-of-before")):
@@ -280,11 +321,11 @@ async def test_a_snapshot_is_read_as_it_was_written(journals: InProcess, journal
     for number, content in enumerate(contents):
         later = LaneMark(mark.journal, number, "")
         made = await journal.put_snapshot(lane, later, content)
+        await journals.until_kept(lane, *range(number, -1, -1))
         newest = (await other.snapshots(lane))[0]
         assert (newest, newest.mark) == (made, later)
         assert await other.get_snapshot(lane, newest) == content
-    assert [snapshot.mark.position for snapshot in await other.snapshots(lane)] == [2, 1, 0]
     await other.drop_snapshot(lane, newest)
-    assert [snapshot.mark.position for snapshot in await journal.snapshots(lane)] == [1, 0]
+    await journals.until_kept(lane, 1, 0)
     with pytest.raises(InvalidInput):
         await journal.get_snapshot(lane, newest)
