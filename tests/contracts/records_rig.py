@@ -12,18 +12,27 @@ import msgspec
 import numpy as np
 
 from remembrancer.actors.sqlite_file import SqliteFile, json_list
+from remembrancer.actors.store.records.browsing import BROWSER_READS
 from remembrancer.actors.store.records.found_entities import find_names
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.sqlite_records import NO_LIMITS, Limits, Records
-from remembrancer.actors.store.records.types import EmbeddedMemory, Filters, MemoryRecord, Outcome, WaitingWork
+from remembrancer.actors.store.records.types import (
+    EmbeddedMemory,
+    Filters,
+    MemoryRecord,
+    NearDuplicate,
+    Outcome,
+    WaitingWork,
+)
 from remembrancer.actors.store.retrieval.question import phrases_of
 from remembrancer.actors.store.spaces import HomeSpaces, Lanes, scrub_spaces
 from remembrancer.actors.store.write_handlers import MemoryWriter
+from remembrancer.protocol.browsing import FindUndecided
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.work import Passage
-from remembrancer.protocol.writes import Applied, Change, EntityRef, Operation, PortableMemory
+from remembrancer.protocol.writes import Applied, Change, EntityRef, LinkRef, Operation, PortableMemory, UpdateMemory
 from tests.operations import PROJECT, REQUESTED_AT, SESSION, change_operation, memory_id_of, store_operation
 
 MODEL = "small.int8.0123456789ab.4"
@@ -148,6 +157,26 @@ class RecordsRig:
         """Do what is left for later: names are found in texts."""
         while find_names(self.records.spaces.file, self.clock.now):
             pass
+
+    def pair(self, later: str, earlier: str, cosine: float = 0.9, relation: Any = "similar_to") -> NearDuplicate:
+        return NearDuplicate(self.number(later), self.number(earlier), cosine, relation=relation)
+
+    def contradict(self, later: str, earlier: str, chance: float = 0.9) -> None:
+        """It turns out that a memory replaces another with this probability."""
+        self.records.link_similar([self.pair(later, earlier, chance, "contradicts")])
+
+    def replace(self, later: str, *earlier: str, **options: Any) -> None:
+        """Somebody says that a memory replaces others."""
+        links = tuple(LinkRef("supersedes", each) for each in earlier)
+        self.do(UpdateMemory(later, add_links=links), **options)
+
+    def browse(self, request: Any) -> Any:
+        """The answer to a question of the browser."""
+        return BROWSER_READS[type(request)](self.records, request)
+
+    def undecided(self) -> list[tuple[str, str]]:
+        """The pairs that wait for a decision in Review, each with the older memory first."""
+        return [(each.older.id, each.newer.id) for each in self.browse(FindUndecided(PROJECT, SESSION)).pairs]
 
     def files_with(self, word: str) -> list[str]:
         """The names of the files in which that word is left, once nobody has them open."""

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.records.browsing import BROWSER_READS
 from remembrancer.actors.store.records.memory_rows import read_copies
 from remembrancer.actors.store.records.sqlite_records import Limits
 from remembrancer.actors.store.records.types import Filters, NearDuplicate
@@ -37,6 +36,7 @@ from remembrancer.protocol.writes import (
     Change,
     EntityRef,
     ForgetMemory,
+    HistoryEntry,
     ImportedResult,
     ImportMemory,
     InvalidateMemory,
@@ -382,7 +382,7 @@ def test_the_links_of_a_session_are_seen_by_it_alone(rig: RecordsRig, four: list
 def test_what_is_probably_replaced_is_marked_until_it_is_settled(rig: RecordsRig, four: list[str]) -> None:
     one, two, *_ = four
     for chance, marked in ((REPLACED - 0.01, ()), (REPLACED, (two,))):
-        rig.records.link_similar([NearDuplicate(rig.number(two), rig.number(one), chance, relation="contradicts")])
+        rig.contradict(two, one, chance)
         assert rig.loaded(one).possibly_superseded_by == marked
         assert rig.records.in_doubt(four) == (() if marked else (two, one)), "so that a context gives both their days"
         assert rig.records.in_doubt([one]) == ()
@@ -399,39 +399,35 @@ def test_what_is_probably_replaced_is_marked_until_it_is_settled(rig: RecordsRig
     again = rig.shown(memory_id_of(said_again))
     assert (again.importance, "green" in again.tags) == (0.9, True)
     # It is now the newer one of the pair, which still waits in Review.
-    found: Any = BROWSER_READS[FindUndecided](rig.records, FindUndecided(PROJECT, SESSION))
-    assert [(each.older.id, each.newer.id, each.strength) for each in found.pairs] == [(two, again.id, REPLACED)]
+    (pair,) = rig.browse(FindUndecided(PROJECT, SESSION)).pairs
+    assert (pair.older.id, pair.newer.id, pair.strength) == (two, again.id, REPLACED)
     assert rig.loaded(two).possibly_superseded_by == (again.id,)
     rig.do(RestoreMemory(one))
     rig.do(UpdateMemory(two, add_links=(LinkRef("related_to", one),)))
-    rig.records.link_similar([NearDuplicate(rig.number(two), rig.number(one), 0.9, relation="contradicts")])
+    rig.contradict(two, one)
     assert rig.loaded(one).possibly_superseded_by == ()
     assert links_of(rig, two) == [(one, "related_to")]
 
 
-def test_an_open_end_that_is_done_is_in_no_doubt(rig: RecordsRig) -> None:
-    older, newer = (rig.say(text, kind="open_end", type="episodic") for text in ("call the yard", "write to the yard"))
-    rig.records.link_similar([NearDuplicate(rig.number(newer), rig.number(older), 0.9, relation="contradicts")])
-    for done, doubts in ((False, (newer,)), (True, ()), (False, (newer,))):
+def test_what_is_done_or_replaced_by_what_no_longer_holds_itself_is_in_no_doubt(rig: RecordsRig) -> None:
+    """Review, recalls and summaries agree."""
+    older, newer, last = (rig.say(text, kind="open_end", type="episodic") for text in ("call", "write", "see"))
+    rig.contradict(newer, older)
+
+    def is_in_doubt() -> bool:
+        marked = rig.loaded(older).possibly_superseded_by
+        assert marked == ((newer,) if rig.undecided() else ())
+        return bool(marked)
+
+    for done in (False, True, False):
         rig.do(UpdateMemory(older, done=done))
-        assert rig.loaded(older).possibly_superseded_by == doubts
-        found: Any = BROWSER_READS[FindUndecided](rig.records, FindUndecided(PROJECT, SESSION))
-        assert bool(found.pairs) is bool(doubts), "Review and recalls agree"
-
-
-def test_what_no_longer_holds_itself_puts_nothing_in_doubt(rig: RecordsRig, four: list[str]) -> None:
-    one, two, *_ = four
-    last = rig.say("the last of these")
-    rig.records.link_similar([NearDuplicate(rig.number(two), rig.number(one), 0.9, relation="contradicts")])
-    rig.do(UpdateMemory(last, add_links=(LinkRef("supersedes", two),)))
-    found: Any = BROWSER_READS[FindUndecided](rig.records, FindUndecided(PROJECT, SESSION))
-    assert (found.pairs, rig.loaded(one).possibly_superseded_by) == ((), ()), "Review and recalls agree"
-    assert not any(each.is_replaced for each in rig.records.materials(ReadMemories(PROJECT)).memories), "and summaries"
-    rig.do(RestoreMemory(two))
-    assert rig.loaded(one).possibly_superseded_by == (two,)
-    rig.do(ForgetMemory(two))
-    assert rig.loaded(one).possibly_superseded_by == ()
-    assert not any(each.is_replaced for each in rig.records.materials(ReadMemories(PROJECT)).memories)
+        assert is_in_doubt() is not done
+    for ending in (UpdateMemory(last, add_links=(LinkRef("supersedes", newer),)), ForgetMemory(newer)):
+        rig.do(ending)
+        assert not is_in_doubt()
+        assert not any(each.is_replaced for each in rig.records.materials(ReadMemories(PROJECT)).memories)
+        rig.do(RestoreMemory(newer))
+        assert is_in_doubt()
 
 
 def test_the_two_likeliest_of_those_that_a_memory_may_replace_are_kept_for_review(rig: RecordsRig) -> None:
@@ -441,20 +437,20 @@ def test_the_two_likeliest_of_those_that_a_memory_may_replace_are_kept_for_revie
         "the feed of tides is from Orca",
     )
     olds = [rig.say(text, occurred_at=REQUESTED_AT - 3 * DAY_S) for text in earlier]
-    new = rig.number(rig.say("the tide feed comes from Lynx"))
-    pairs = [NearDuplicate(new, rig.number(old), cosine) for old, cosine in zip(olds, (0.62, 0.61, 0.60), strict=True)]
+    new = rig.say("the tide feed comes from Lynx")
+    pairs = [rig.pair(new, old, cosine) for old, cosine in zip(olds, (0.62, 0.61, 0.60), strict=True)]
     links = ReplacedMemories().judge(rig.records, pairs)
-    assert [(each.later, each.earlier) for each in links] == [(new, rig.number(old)) for old in olds[:2]]
+    assert [each[:2] for each in links] == [each[:2] for each in pairs[:2]]
     assert max(each.cosine for each in links) < PROBABLE
     likely = pairs[0]._replace(cosine=0.8)
     [link] = ReplacedMemories().judge(rig.records, [likely, pairs[1]])
-    assert link.earlier == rig.number(olds[0]), "the other is not a third as probable"
+    assert link.earlier == likely.earlier, "the other is not a third as probable"
 
 
 def test_a_memory_that_was_edited_in_view_of_a_later_one_is_not_put_in_doubt_by_that_again(rig: RecordsRig) -> None:
     old = rig.at(REQUESTED_AT - 3 * DAY_S).say("deploys run on Tuesdays, and Ana signs them off")
     new = rig.at(REQUESTED_AT).say("Ben signs off the deploys now instead of Ana")
-    pairs = [NearDuplicate(rig.number(new), rig.number(old), 0.7)]
+    pairs = [rig.pair(new, old, 0.7)]
     assert ReplacedMemories().judge(rig.records, pairs)
     rig.at(REQUESTED_AT + 1).do(UpdateMemory(old, content="deploys run on Tuesdays, and Ben signs them off"))
     assert not ReplacedMemories().judge(rig.records, pairs)
@@ -462,78 +458,66 @@ def test_a_memory_that_was_edited_in_view_of_a_later_one_is_not_put_in_doubt_by_
     assert ReplacedMemories().judge(rig.records, pairs), "the old text is there again"
 
 
+def stored_and_judged(rig: RecordsRig, cosine: float, *stores: Operation) -> tuple[ReplacedMemories, list[Any]]:
+    """Who tells sessions of pairs, after the second of these memories was found to be as near to the first, and the
+    answers to them."""
+    replaced, replies = ReplacedMemories(), []
+    for operation in stores:
+        outcome = apply(rig.records, [operation])[0]
+        assert isinstance(outcome, Applied)
+        replies.append(replaced.reply_to(operation, msgspec.structs.replace(outcome, replayed=False)))
+        if operation is stores[1]:
+            pair = rig.pair(memory_id_of(operation), memory_id_of(stores[0]), cosine)
+            rig.records.link_similar(replaced.judge(rig.records, [pair]))
+    return replaced, replies
+
+
 @pytest.mark.parametrize(("cosine", "is_probable"), [(0.62, False), (0.9, True)])
 def test_a_session_is_told_whether_a_pair_is_probable(rig: RecordsRig, cosine: float, is_probable: bool) -> None:
-    old = rig.say("the tide feed comes from Orca", occurred_at=REQUESTED_AT - 3 * DAY_S)
-    operation, replaced = store_operation("new", "the tide feed comes from Lynx"), ReplacedMemories()
-    new = memory_id_of(operation)
-    replaced.reply_to(operation, apply(rig.records, [operation])[0])
-    replaced.judge(rig.records, [NearDuplicate(rig.number(new), rig.number(old), cosine)])
-    (near,) = replaced.take_one(TakeNear(PROJECT, SESSION), {(old, new)})
+    old = store_operation("old", "the tide feed comes from Orca", occurred_at=REQUESTED_AT - 3 * DAY_S)
+    new = store_operation("new", "the tide feed comes from Lynx")
+    replaced, _ = stored_and_judged(rig, cosine, old, new)
+    (near,) = replaced.take_one(TakeNear(PROJECT, SESSION), {(memory_id_of(old), memory_id_of(new))})
     assert near.is_probable is is_probable
 
 
-def test_a_text_that_is_said_again_is_reported_as_the_later_one_of_its_pair(rig: RecordsRig) -> None:
-    texts = "the bot runs on Heroku", "the bot has moved from Heroku to Render", "the bot runs on Heroku"
-    stores = [store_operation(f"bot {at}", text, requested_at=REQUESTED_AT + at) for at, text in enumerate(texts)]
+BOT = "the bot runs on Heroku", "the bot has moved from Heroku to Render", "the bot runs on Heroku"
+
+
+def test_a_pair_is_reported_with_what_is_said_later_again_and_not_once_either_has_changed(rig: RecordsRig) -> None:
+    stores = [store_operation(f"bot {at}", text, requested_at=REQUESTED_AT + at) for at, text in enumerate(BOT)]
     old, new, again = map(memory_id_of, stores)
-    replaced = ReplacedMemories()
-    for operation in stores:
-        reply = replaced.reply_to(operation, apply(rig.records, [operation])[0])
-        if operation is stores[1]:
-            rig.records.link_similar(
-                replaced.judge(rig.records, [NearDuplicate(rig.number(new), rig.number(old), 0.8)])
-            )
-    assert isinstance(reply, Applied)
-    assert [(each.memory_id, each.content, each.replaced_by) for each in reply.near] == [(new, texts[1], again)]
-
-
-def test_a_pair_is_not_reported_once_either_of_its_memories_has_changed(rig: RecordsRig) -> None:
-    stores = [
-        store_operation(f"bot {at}", text, requested_at=REQUESTED_AT + at)
-        for at, text in enumerate(("the bot runs on Heroku", "the bot has moved from Heroku to Render"))
-    ]
-    old, new = map(memory_id_of, stores)
     for changed in (None, old, new):
-        replaced = ReplacedMemories()
-        for operation in stores:
-            outcome = apply(rig.records, [operation])[0]
-            assert isinstance(outcome, Applied)
-            replaced.reply_to(operation, msgspec.structs.replace(outcome, replayed=False))
-        replaced.judge(rig.records, [NearDuplicate(rig.number(new), rig.number(old), 0.8)])
+        replaced, _ = stored_and_judged(rig, 0.8, *stores[:2])
         if changed is not None:
             change = change_operation("dated", UpdateMemory(changed, occurred_at=REQUESTED_AT - DAY_S))
             replaced.reply_to(change, apply(rig.records, [change])[0])
         assert bool(replaced.take_probable(stores[1])) is (changed is None)
+    _, (*_, reply) = stored_and_judged(rig, 0.8, *stores)
+    assert [(each.memory_id, each.content, each.replaced_by) for each in reply.near] == [(new, BOT[1], again)]
 
 
 def test_the_dates_say_which_of_a_pair_is_the_newer_one_whichever_way_it_is_linked(rig: RecordsRig) -> None:
     new = rig.say("the build may take 45 minutes")
     old = rig.say("the build may take 10 minutes", occurred_at=REQUESTED_AT - DAY_S)  # as an import stores it
-    wrong = NearDuplicate(rig.number(old), rig.number(new), 0.9, relation="contradicts")
-
-    def waiting() -> list[tuple[str, str]]:
-        found: Any = BROWSER_READS[FindUndecided](rig.records, FindUndecided(PROJECT, SESSION))
-        return [(each.older.id, each.newer.id) for each in found.pairs]
 
     def marks() -> dict[str, tuple[str, ...]]:
         return {each: rig.loaded(each).possibly_superseded_by for each in (old, new)}
 
-    def replaced() -> list[str]:
-        return [each.id for each in rig.records.materials(ReadMemories(PROJECT)).memories if each.is_replaced]
-
-    for link in (wrong, wrong._replace(later=wrong.earlier, earlier=wrong.later)):
-        rig.records.link_similar([link])
-        assert (waiting(), marks(), replaced()) == ([(old, new)], {old: (new,), new: ()}, [old])
+    for pair in ((old, new), (new, old)):
+        rig.contradict(*pair)
+        assert (rig.undecided(), marks()) == ([(old, new)], {old: (new,), new: ()})
+        materials = rig.records.materials(ReadMemories(PROJECT)).memories
+        assert [each.id for each in materials if each.is_replaced] == [old]
         assert "is not forgotten" in rig.refused(RestoreMemory(new)).message
         rig.do(RestoreMemory(old))
-        assert (waiting(), marks(), links_of(rig, new)) == ([], {old: (), new: ()}, [(old, "related_to")])
+        assert (rig.undecided(), marks(), links_of(rig, new)) == ([], {old: (), new: ()}, [(old, "related_to")])
         rig.do(UndoChange(new))
-        assert (waiting(), marks()) == ([(old, new)], {old: (new,), new: ()})
-        rig.do(UpdateMemory(old, add_links=(LinkRef("supersedes", new),)))
+        assert (rig.undecided(), marks()) == ([(old, new)], {old: (new,), new: ()})
+        rig.replace(old, new)
         assert (marks(), rig.loaded(new).superseded_by) == ({old: (), new: ()}, (old,))
         rig.do(UndoChange(new))
-        assert (waiting(), marks()) == ([(old, new)], {old: (new,), new: ()})
+        assert (rig.undecided(), marks()) == ([(old, new)], {old: (new,), new: ()})
 
 
 def test_of_one_day_the_memory_stored_last_is_the_newer_one_also_if_only_its_day_is_given(rig: RecordsRig) -> None:
@@ -541,11 +525,11 @@ def test_of_one_day_the_memory_stored_last_is_the_newer_one_also_if_only_its_day
     morning = rig.at(day + 3600).say("the gate opens at seven")
     noon = rig.at(day + 12 * 3600).say("the gate opens at eight now", occurred_at=day)
     before = rig.at(day + 13 * 3600).say("the gate opens at six", occurred_at=day - DAY_S)
-    numbers = [rig.number(each) for each in (before, morning, noon)]
-    for pair in itertools.permutations(numbers, 2):
-        rig.records.link_similar([NearDuplicate(*pair, 0.9, relation="contradicts")])
+    for pair in itertools.permutations((before, morning, noon), 2):
+        rig.contradict(*pair)
     newer = [set(rig.loaded(each).possibly_superseded_by) for each in (before, morning, noon)]
     assert newer == [{morning, noon}, {noon}, set()]
+    numbers = [rig.number(each) for each in (before, morning, noon)]
     loaded = rig.records.load(numbers, None)
     assert sorted(loaded, key=lambda each: loaded[each].age_key) == numbers, "as in SQL"
 
@@ -553,8 +537,8 @@ def test_of_one_day_the_memory_stored_last_is_the_newer_one_also_if_only_its_day
 def test_superseding_ends_the_validity_of_the_older_until_taken_back(rig: RecordsRig, four: list[str]) -> None:
     one, two, *_ = four
     link, at = LinkRef("supersedes", one), REQUESTED_AT + 5
-    rig.records.link_similar([NearDuplicate(rig.number(two), rig.number(one), 0.9, relation="contradicts")])
-    rig.do(UpdateMemory(two, add_links=(link,)), at=at)
+    rig.contradict(two, one)
+    rig.replace(two, one, at=at)
     old = rig.shown(one)
     assert (old.valid_until, old.version, old.history[-1].change) == (at, 2, "superseded")
     assert old.history[-1].details == {"by": two, "fields": ["valid_until"]}
@@ -562,43 +546,38 @@ def test_superseding_ends_the_validity_of_the_older_until_taken_back(rig: Record
     assert rig.loaded(one).possibly_superseded_by == (), "the same id is not given twice"
     rig.do(UpdateMemory(two, remove_links=(link,)))
     assert (rig.shown(one).valid_until, rig.shown(one).version, rig.loaded(one).superseded_by) == (None, 3, ())
-    rig.do(UpdateMemory(two, add_links=(link,)), at=at)
+    rig.replace(two, one, at=at)
     rig.do(UpdateMemory(one, valid_until=at - 1))
     rig.do(UpdateMemory(two, remove_links=(link,)))
     assert rig.shown(one).valid_until == at - 1, "which somebody has set since"
+    rig.replace(one, two)
+    assert rig.loaded(two).superseded_by == (one,)
+    rig.replace(two, one)
+    assert (rig.loaded(one).superseded_by, rig.loaded(two).superseded_by) == ((two,), ()), "it is turned"
+    assert rig.shown(two).valid_until is None
 
 
 def test_a_memory_that_two_replace_is_valid_again_when_neither_does(rig: RecordsRig, four: list[str]) -> None:
     one, two, three, _ = four
     rig.do(PromoteMemory(three, "project"))
-    link = LinkRef("supersedes", one)
+
+    def replaced_by() -> tuple[str, ...]:
+        found = rig.loaded(one).superseded_by
+        assert (rig.shown(one).valid_until is None) is not bool(found)
+        return found
+
     for first, last in ((two, three), (three, two)):
-        for newer in (two, three):
-            rig.do(UpdateMemory(newer, add_links=(link,)))
-        rig.do(UpdateMemory(first, remove_links=(link,)))
-        assert (rig.shown(one).valid_until is None, rig.loaded(one).superseded_by) == (False, (last,))
-        rig.do(UpdateMemory(last, remove_links=(link,)))
-        assert (rig.shown(one).valid_until, rig.loaded(one).superseded_by) == (None, ())
-
-
-def test_of_two_replacements_of_a_memory_the_last_is_undone_first(rig: RecordsRig, four: list[str]) -> None:
-    one, two, three, _ = four
-    rig.do(PromoteMemory(three, "project"))
-    for newer in (two, three):
-        rig.do(UpdateMemory(newer, add_links=(LinkRef("supersedes", one),)))
-    assert f"it replaced {one}" in rig.refused(UndoChange(two)).message
-    for last, others in ((three, (two,)), (two, ())):
+        rig.replace(two, one)
+        rig.replace(three, one)
+        for removed, left in ((first, (last,)), (last, ())):
+            rig.do(UpdateMemory(removed, remove_links=(LinkRef("supersedes", one),)))
+            assert replaced_by() == left
+    rig.replace(two, one)
+    rig.replace(three, one)
+    assert f"it replaced {one}" in rig.refused(UndoChange(two)).message, "the last one is undone first"
+    for last, left in ((three, (two,)), (two, ())):
         undone = rig.do(UndoChange(last))
-        assert (undone.memory_id, undone.undone) == (one, "superseded")
-        assert (rig.loaded(one).superseded_by, rig.shown(one).valid_until is None) == (others, not others)
-
-
-def test_a_replacement_the_wrong_way_round_is_turned(rig: RecordsRig, four: list[str]) -> None:
-    one, two, *_ = four
-    rig.do(UpdateMemory(one, add_links=(LinkRef("supersedes", two),)))
-    rig.do(UpdateMemory(two, add_links=(LinkRef("supersedes", one),)))
-    assert (rig.loaded(one).superseded_by, rig.loaded(two).superseded_by) == ((two,), ())
-    assert rig.shown(two).valid_until is None
+        assert (undone.memory_id, undone.undone, replaced_by()) == (one, "superseded", left)
 
 
 def test_a_value_that_is_returned_to_after_two_changes_is_valid_again(rig: RecordsRig) -> None:
@@ -606,22 +585,20 @@ def test_a_value_that_is_returned_to_after_two_changes_is_valid_again(rig: Recor
     two = rig.at(REQUESTED_AT + 5).say("it samples at 5 Hz", supersedes=one)
     three = rig.at(REQUESTED_AT + 6).say("it samples at 10 Hz", supersedes=two)
 
-    def valid() -> list[bool]:
-        return [rig.shown(each).valid_until is None for each in (one, two, three)]
+    def valid() -> list[str]:
+        return [each for each in (one, two, three) if rig.shown(each).valid_until is None]
 
-    rig.at(REQUESTED_AT + 7).do(UpdateMemory(one, add_links=(LinkRef("supersedes", three),)))
-    assert (valid(), rig.loaded(three).superseded_by) == ([True, False, False], (one,))
+    rig.at(REQUESTED_AT + 7).replace(one, three)
+    assert (valid(), rig.loaded(three).superseded_by) == ([one], (one,))
     rig.do(UndoChange(one))
-    assert (valid(), rig.loaded(one).superseded_by) == ([False, False, True], (two,))
-    # What is said about the past changes nothing that holds.
-    zero = rig.say("it samples by hand", valid_until=REQUESTED_AT)
-    rig.do(UpdateMemory(one, add_links=(LinkRef("supersedes", zero),)))
-    assert valid() == [False, False, True]
+    assert (valid(), rig.loaded(one).superseded_by) == ([three], (two,))
+    rig.replace(one, rig.say("it samples by hand", valid_until=REQUESTED_AT))
+    assert valid() == [three], "what is said about the past changes nothing that holds"
 
 
 def test_restoring_a_memory_takes_back_that_another_replaces_it(rig: RecordsRig, four: list[str]) -> None:
     one, two, three, last = four
-    rig.do(UpdateMemory(two, add_links=(LinkRef("supersedes", one),)))
+    rig.replace(two, one)
     rig.do(TagMemory(one, ("green",)))
     restored = rig.do(RestoreMemory(one))
     assert (restored.version, restored.restored_fields) == (4, ("valid_until",))
@@ -638,20 +615,20 @@ def test_restoring_a_memory_takes_back_that_another_replaces_it(rig: RecordsRig,
         assert rig.loaded(one).superseded_by == (two,)
     assert rig.do(RestoreMemory(one)).version == 10
     # One that is probably replaced holds as well, and the question is settled.
-    rig.records.link_similar([NearDuplicate(rig.number(three), rig.number(one), 0.9, relation="contradicts")])
+    rig.contradict(three, one)
     assert rig.loaded(one).possibly_superseded_by == (three,)
     assert rig.do(RestoreMemory(one)).version == 10
     assert rig.loaded(one).possibly_superseded_by == ()
     assert links_of(rig, three) == [(one, "related_to")]
     assert "is not forgotten" in rig.refused(RestoreMemory(one)).message
     # Nobody has decided about another pair, which still waits.
-    rig.records.link_similar([NearDuplicate(rig.number(last), rig.number(one), 0.9, relation="contradicts")])
-    rig.do(UpdateMemory(two, add_links=(LinkRef("supersedes", one),)))
+    rig.contradict(last, one)
+    rig.replace(two, one)
     rig.do(RestoreMemory(one))
     assert (rig.loaded(one).superseded_by, rig.loaded(one).possibly_superseded_by) == ((), (last,))
     # Nor is the older one replaced if it is what holds.
-    rig.records.link_similar([NearDuplicate(rig.number(three), rig.number(two), 0.9, relation="contradicts")])
-    rig.do(UpdateMemory(two, add_links=(LinkRef("supersedes", three),)))
+    rig.contradict(three, two)
+    rig.replace(two, three)
     assert (rig.loaded(two).possibly_superseded_by, rig.loaded(three).superseded_by) == ((), (two,))
 
 
@@ -702,31 +679,25 @@ def test_a_change_is_undone_once_and_not_if_another_one_came_after_it(rig: Recor
 
 
 def test_to_undo_a_memory_that_replaced_another_first_makes_that_valid_again(rig: RecordsRig, four: list[str]) -> None:
-    old, *_ = four
+    old, older, *_ = four
     new = rig.at(REQUESTED_AT + 5).say("the new light")
-    rig.at(REQUESTED_AT + 6).do(UpdateMemory(new, add_links=(LinkRef("supersedes", old),)))
+    rig.at(REQUESTED_AT + 6).replace(new, old)
     undone = rig.do(UndoChange(new, 1))
     assert (undone.memory_id, undone.undone, undone.restored_fields) == (old, "superseded", ("valid_until",))
     assert links_of(rig, new) == []
     assert "has been changed since" in rig.refused(UndoChange(new, 1)).message, "as by a second click"
     assert rig.do(UndoChange(new, 2)).undone == "stored"
     assert rig.shown(new).forgotten_at is not None
-    newer = rig.at(REQUESTED_AT + 9).say("the newer light", supersedes=old)
+    newer = rig.at(REQUESTED_AT + 9).say("the newer light", supersedes=(old, older))
     rig.do(TagMemory(old, ("dim",)))
     assert f"it replaced {old}, which has been changed since" in rig.refused(UndoChange(newer)).message
     rig.do(UndoChange(old))
-    assert rig.do(UndoChange(newer)).valid_again == (old,)
-
-
-def test_storing_a_memory_and_what_it_replaced_with_that_are_one_change(rig: RecordsRig, four: list[str]) -> None:
-    old, older, *_ = four
-    new = rig.at(REQUESTED_AT + 5).say("the new light", supersedes=(old, older))
-    undone = rig.do(UndoChange(new))
-    assert (undone.memory_id, undone.undone, set(undone.valid_again)) == (new, "stored", {old, older})
-    assert rig.shown(new).forgotten_at is not None
+    undone = rig.do(UndoChange(newer))  # what a memory replaced when it was stored is one change with that
+    assert (undone.memory_id, undone.undone, set(undone.valid_again)) == (newer, "stored", {old, older})
+    assert rig.shown(newer).forgotten_at is not None
     assert [rig.shown(each).valid_until for each in (old, older)] == [None, None]
-    assert links_of(rig, new) == []
-    assert "nothing more to undo" in rig.refused(UndoChange(new)).message
+    assert links_of(rig, newer) == []
+    assert "nothing more to undo" in rig.refused(UndoChange(newer)).message
 
 
 def test_an_undo_leaves_alone_what_its_session_cannot_see(rig: RecordsRig) -> None:
@@ -806,8 +777,7 @@ def test_changes_that_are_undone_from_the_last_on_leave_all_as_it_was(steps: lis
             rig.at(REQUESTED_AT + at)
             if isinstance(step, tuple):
                 if step[0] in before[0] and step[1] in before[0]:
-                    pair = NearDuplicate(rig.number(step[0]), rig.number(step[1]), 0.9, relation="contradicts")
-                    rig.records.link_similar([pair])
+                    rig.contradict(*step[:2])
                 made = []
                 continue
             if isinstance(step, StoreMemory) and step.memory_id in before[0]:
@@ -842,17 +812,6 @@ def test_a_memory_that_was_used_again_is_not_archived_by_an_undo(rig: RecordsRig
     assert (rig.shown(lantern).status, rig.shown(lantern).tags) == ("active", ("red", "blue"))
 
 
-def test_a_memory_whose_past_was_in_another_scope_does_not_return_there(rig: RecordsRig, lantern: str) -> None:
-    whole = rig.shown(lantern)
-    draft = msgspec.structs.replace(whole.history[0].record, scope="session", session_id=OTHER_SESSION)
-    entries = (
-        msgspec.structs.replace(whole.history[0], record=draft),
-        msgspec.structs.replace(whole.history[0], version=2, change="promoted"),
-    )
-    rig.do(ImportMemory(msgspec.structs.replace(whole, id="mem_x", content="x", version=2, history=entries)))
-    assert "moved from a session" in rig.refused(UndoChange("mem_x")).message
-
-
 def test_a_change_is_not_undone_if_the_version_before_it_was_pruned(rig: RecordsRig, lantern: str) -> None:
     for tag in ("green", "dim"):
         rig.do(TagMemory(lantern, (tag,)))
@@ -864,12 +823,21 @@ def test_a_change_is_not_undone_if_the_version_before_it_was_pruned(rig: Records
 def test_what_an_import_says_of_its_past_leaves_an_undo_as_it_is(rig: RecordsRig, lantern: str) -> None:
     rig.do(TagMemory(lantern, ("green",)))
     whole = rig.shown(lantern)
+    first, last = whole.history
+
+    def undone(name: str, *history: HistoryEntry) -> Any:
+        memory_id = rig.do(
+            ImportMemory(msgspec.structs.replace(whole, id=name, content=name, history=history))
+        ).memory_id
+        return rig.try_to(UndoChange(memory_id))
+
     for number, details in enumerate(({"as_of": "x"}, {"as_of": -1}, {"as_of": 7}, {"previous_scope": 3})):
-        entries = (whole.history[0], msgspec.structs.replace(whole.history[1], details=details))
-        memory_id = f"{lantern}{number}"
-        rig.do(ImportMemory(msgspec.structs.replace(whole, id=memory_id, content=f"light {number}", history=entries)))
-        outcome = rig.try_to(UndoChange(memory_id))
+        outcome = undone(f"mem_{number}", first, msgspec.structs.replace(last, details=details))
         assert isinstance(outcome, (RestoredResult, InvalidInput)), outcome
+    draft = msgspec.structs.replace(first.record, scope="session", session_id=OTHER_SESSION)
+    moved = msgspec.structs.replace(first, version=2, change="promoted")
+    outcome = undone("mem_moved", msgspec.structs.replace(first, record=draft), moved)
+    assert "moved from a session" in outcome.message, "it does not return there"
 
 
 def test_a_memory_in_place_of_one_unknown_or_of_others_is_refused(rig: RecordsRig, four: list[str]) -> None:
@@ -887,7 +855,7 @@ def test_a_memory_in_place_of_one_unknown_or_of_others_is_refused(rig: RecordsRi
 
 def test_what_a_sessions_own_memory_superseded_does_not_name_that_to_others(rig: RecordsRig, four: list[str]) -> None:
     *_, three, own = four
-    rig.do(UpdateMemory(three, add_links=(LinkRef("supersedes", own),)))
+    rig.replace(three, own)
     rig.do(PromoteMemory(own, "project"))
     for session, known in ((SESSION, [three]), (OTHER_SESSION, []), (None, [three])):
         history = rig.shown(own, session).history
@@ -1029,8 +997,7 @@ def test_the_events_of_a_day_are_read_by_their_date_or_their_time_beside_many_ot
     rig.say("The report", occurred_at=begins + 1, kind="session_record", scope="session")
     for number in range(110):
         rig.at(begins + number).say(f"Memory {number} of that day")
-    request = ReadActivity(PROJECT, SESSION, begins + DAY_S, after=begins, days=(day, day + DAY_S))
-    read: Any = BROWSER_READS[ReadActivity](rig.records, request)
+    read = rig.browse(ReadActivity(PROJECT, SESSION, begins + DAY_S, after=begins, days=(day, day + DAY_S)))
     assert [(each.begins, each.at) for each in read.happened] == [("The day", day), ("The evening", begins + DAY_S - 1)]
 
 
@@ -1045,6 +1012,5 @@ def test_the_events_of_a_day_are_those_that_were_stored_whatever_was_made_of_the
     )
     carry_out(rig.records, *edits)
     for limit, events, more in ((3, sources[:3], False), (2, sources[1:3], True)):
-        request = ReadActivity(PROJECT, SESSION, 2 * DAY_S, limit, DAY_S, days=(DAY_S, 2 * DAY_S))
-        read: Any = BROWSER_READS[ReadActivity](rig.records, request)
+        read = rig.browse(ReadActivity(PROJECT, SESSION, 2 * DAY_S, limit, DAY_S, days=(DAY_S, 2 * DAY_S)))
         assert ([each.memory_id for each in read.happened], read.more) == (events, more)

@@ -1,7 +1,6 @@
 """The promises of a run: applied whole or not at all, nothing lost by it, undone as one, and pruned in the end."""
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.actors.store.records.background import KEPT_VERSIONS
-from remembrancer.actors.store.records.browsing import BROWSER_READS
-from remembrancer.actors.store.records.types import USER, Filters, NearDuplicate, Phrase
+from remembrancer.actors.store.records.types import USER, Filters, Phrase
 from remembrancer.actors.store.retrieval.graph import Graph
 from remembrancer.protocol.browsing import FindUndecided, ReadActivity
 from remembrancer.protocol.consolidation import Material, ReadMemories
@@ -76,7 +74,6 @@ from tests.operations import (
     REQUESTED_AT,
     SESSION,
     change_operation,
-    memory_id_of,
     store_operation,
 )
 
@@ -229,25 +226,17 @@ def test_a_summary_is_found_by_what_it_says_and_not_by_what_it_was_only_made_of(
 
 
 def test_no_pair_of_one_summary_waits_for_a_decision_and_no_summary_replaces_another_memory(rig: RunsRig) -> None:
-    def judge(later: str, earlier: str) -> None:
-        pair = rig.number(later), rig.number(earlier)
-        rig.records.link_similar([NearDuplicate(*pair, 0.9, relation="contradicts")])
-
-    def waiting() -> set[tuple[str, str]]:
-        found: Any = BROWSER_READS[FindUndecided](rig.records, FindUndecided(PROJECT, SESSION))
-        return {(each.newer.id, each.older.id) for each in found.pairs}
-
-    judge(TWO, ONE)
-    judge(THREE, ONE)
-    assert waiting() == {(TWO, ONE), (THREE, ONE)}
+    rig.contradict(TWO, ONE)
+    rig.contradict(THREE, ONE)
+    assert set(rig.undecided()) == {(ONE, TWO), (ONE, THREE)}
     summary = NewMemory(SUMMARY, f"{CONTENTS[ONE]}\n{CONTENTS[TWO]}", "fact", "project", SESSION, "lights")
     marks = [ReviseMemory(each, "consolidated", status="consolidated", only_with=SUMMARY) for each in (ONE, TWO)]
     links = [AddLink(SUMMARY, each, "derived_from") for each in (ONE, TWO)]
     rig.carry_out(AddMemory(summary), *marks, *links, at=REQUESTED_AT + 1)
-    judge(SUMMARY, THREE)
-    assert waiting() == {(THREE, ONE)}
+    rig.contradict(SUMMARY, THREE)
+    assert rig.undecided() == [(ONE, THREE)]
     rig.undo()
-    assert waiting() == {(TWO, ONE), (THREE, ONE)}
+    assert set(rig.undecided()) == {(ONE, TWO), (ONE, THREE)}
 
 
 def test_review_shows_pairs_that_a_person_can_decide_once_each_and_counts_the_rest(rig: RunsRig) -> None:
@@ -267,55 +256,52 @@ def test_review_shows_pairs_that_a_person_can_decide_once_each_and_counts_the_re
     } | {f"item {n}": f"Item {n} of the list concerns pump {13 * n} on pier {n}" for n in range(1, 5)}
     texts |= {f"sprint {n}": f"Sprint {n} was finished late" for n in range(3, 7)}
     texts |= {f"limit {n}": f"The limit is {n} requests a second" for n in (30, 60, 90, 120)}
-    ids = {name: memory_id_of(store_operation(name, text)) for name, text in texts.items()}
-    apply(rig.records, [store_operation(name, text) for name, text in texts.items()])
-    rig.carry_out(AddLink(ids["made"], ids["one"], "derived_from"))
-    number = {name: rig.number(memory_id) for name, memory_id in ids.items()}
+    apply(rig.records, [store_operation(name, text, memory_id=name) for name, text in texts.items()])
+    rig.carry_out(AddLink("made", "one", "derived_from"))
     series = ("two", "one"), ("three", "one"), ("three", "two"), ("item 2", "item 1"), ("item 4", "item 3")
-    for later, earlier in (*series, ("high", "low"), ("new", "old"), ("made", "old"), ("made", "new")):
-        rig.records.link_similar([NearDuplicate(number[later], number[earlier], 0.97)])
+    alike = ("high", "low"), ("new", "old"), ("made", "old"), ("made", "new")
+    rig.records.link_similar([rig.pair(*pair, 0.97) for pair in (*series, *alike)])
 
     def found(**options: Any) -> Any:
-        answer: Any = BROWSER_READS[FindUndecided](rig.records, FindUndecided(PROJECT, SESSION, **options))
+        answer = rig.browse(FindUndecided(PROJECT, SESSION, **options))
         return [(each.newer.id, each.older.id, each.relation) for each in answer.pairs], answer.more
 
-    alike = [(ids["new"], ids["old"], "similar_to"), (ids["high"], ids["low"], "similar_to")]
-    assert found() == (alike, 0), "not samples, nor what the machine made"
-    rig.records.link_similar([NearDuplicate(number["two"], number["one"], 0.04, relation="contradicts")])
+    same = [("new", "old", "similar_to"), ("high", "low", "similar_to")]
+    assert found() == (same, 0), "not samples, nor what the machine made"
+    rig.contradict("two", "one", 0.04)
     for later, earlier in (("crane 2", "crane 1"), ("crane 3", "crane 2")):
-        rig.records.link_similar([NearDuplicate(number[later], number[earlier], 0.1, relation="contradicts")])
+        rig.contradict(later, earlier, 0.1)
     for n in (4, 5, 6):
-        sprint, before = number[f"sprint {n}"], number[f"sprint {n - 1}"]
-        rig.records.link_similar([NearDuplicate(sprint, before, 0.6, relation="contradicts")])
-    assert found() == (alike, 0), "one of a series"
-    rig.records.link_similar([NearDuplicate(number["new"], number["old"], 0.4, relation="contradicts")])
-    assert found() == ([(ids["new"], ids["old"], "contradicts"), alike[1]], 0)
-    rig.records.link_similar([NearDuplicate(number["old"], number["one"], 0.3, relation="contradicts")])
-    assert found(limit=1) == ([(ids["new"], ids["old"], "contradicts")], 2)
-    rig.records.link_similar([NearDuplicate(number["last"], number["two"], 0.2, relation="contradicts")])
-    changed = (ids["last"], ids["two"], "contradicts")
+        rig.contradict(f"sprint {n}", f"sprint {n - 1}", 0.6)
+    assert found() == (same, 0), "one of a series"
+    rig.contradict("new", "old", 0.4)
+    assert found() == ([("new", "old", "contradicts"), same[1]], 0)
+    rig.contradict("old", "one", 0.3)
+    assert found(limit=1) == ([("new", "old", "contradicts")], 2)
+    rig.contradict("last", "two", 0.2)
+    changed, following = ("last", "two", "contradicts"), ("last", "new", "contradicts")
     assert changed in found()[0], "one change may follow another"
-    for later, strength, is_shown in (("crane 3", 0.14, 1), ("crane 3", 0.13, 0)):
-        rig.records.link_similar([NearDuplicate(number[later], number["old"], strength, relation="contradicts")])
-        pair = (ids[later], ids["old"], "contradicts")
-        assert (pair in found()[0]) == is_shown, "another pair of the same memory is thrice as probable"
-    rig.records.link_similar([NearDuplicate(number["last"], number["new"], 0.19, relation="contradicts")])
-    following = (ids["last"], ids["new"], "contradicts")
+    for strength, is_shown in ((0.14, True), (0.13, False)):
+        rig.contradict("crane 3", "old", strength)
+        assert (("crane 3", "old", "contradicts") in found()[0]) is is_shown, (
+            "another pair of the same memory is thrice as probable"
+        )
+    rig.contradict("last", "new", 0.19)
     assert following not in found()[0], "one after the other"
     assert following in found(alike=False, with_hidden=True)[0]
-    rig.records.link_similar([NearDuplicate(number["low"], number["two"], 0.7, relation="contradicts")])
+    rig.contradict("low", "two", 0.7)
     assert changed not in found()[0], "another is thrice as probable"
     assert following in found()[0], "it does not wait for one that is hidden"
-    rig.do(UpdateMemory(ids["low"], add_links=(LinkRef("related_to", ids["two"]),)))
-    rig.do(UpdateMemory(ids["last"], add_links=(LinkRef("related_to", ids["two"]),)))
+    for decided in ("low", "last"):
+        rig.do(UpdateMemory(decided, add_links=(LinkRef("related_to", "two"),)))
     assert following in found()[0]
     assert changed not in found()[0]
-    rig.do(UpdateMemory(ids["old"], kind="open_end", done=True))
-    assert found() == ([following, *alike[1:]], 0), "what is done is past"
+    rig.do(UpdateMemory("old", kind="open_end", done=True))
+    assert found() == ([following, *same[1:]], 0), "what is done is past"
     limits = [(f"limit {n}", f"limit {n - 30}") for n in (60, 90, 120)]
-    for later, earlier in limits:
-        rig.records.link_similar([NearDuplicate(number[later], number[earlier], 0.6, relation="contradicts")])
-    assert {(ids[later], ids[earlier], "contradicts") for later, earlier in limits} <= set(found()[0]), "values"
+    for pair in limits:
+        rig.contradict(*pair, 0.6)
+    assert {(*pair, "contradicts") for pair in limits} <= set(found()[0]), "values"
 
 
 # Undoing
@@ -337,24 +323,23 @@ def test_undoing_leaves_everything_as_it_was_and_is_done_once(rig: RunsRig) -> N
     assert [rig.shown(memory_id).version for memory_id in CONTENTS] == [3, 3, 3, 3]
 
 
-def test_what_was_changed_since_stays_and_is_named(rig: RunsRig) -> None:
+@pytest.mark.parametrize("is_changed_back", [False, True])
+def test_what_was_changed_since_stays_and_is_named_unless_it_was_changed_back(
+    rig: RunsRig, is_changed_back: bool
+) -> None:
     rig.carry_out(*consolidating())
-    rig.do(UpdateMemory(ONE, importance=1.0))
-    rig.do(UpdateMemory(SUMMARY, content="lights, said better"))
+    for change in (UpdateMemory(ONE, importance=1.0), UpdateMemory(SUMMARY, content="lights, said better")):
+        rig.do(change)
+        if is_changed_back:
+            rig.do(UndoChange(change.memory_id))
     undone = rig.undo()
-    assert {skipped.memory_id for skipped in undone.skipped} == {ONE, SUMMARY}
-    assert rig.shown(SUMMARY).forgotten_at is None
-    assert (rig.shown(ONE).status, rig.shown(ONE).importance) == ("active", 1.0), "nothing stands for it"
+    assert {skipped.memory_id for skipped in undone.skipped} == (set() if is_changed_back else {ONE, SUMMARY})
+    assert (rig.shown(SUMMARY).forgotten_at is None) is not is_changed_back
+    one = rig.shown(ONE)
+    assert (one.status, one.importance) == ("active", 0.5 if is_changed_back else 1.0), "nothing stands for it"
     assert rig.shown(THREE).status == "active"
-
-
-def test_what_was_changed_and_changed_back_since_is_undone_with_its_run(rig: RunsRig) -> None:
-    rig.carry_out(*consolidating())
-    rig.do(UpdateMemory(ONE, importance=1.0))
-    rig.do(UndoChange(ONE))
-    assert rig.undo().skipped == ()
-    assert (rig.shown(ONE).status, rig.shown(ONE).importance) == ("active", 0.5)
-    assert rig.do(UndoChange(ONE)).undone == "stored", "the run is undone already"
+    if is_changed_back:
+        assert rig.do(UndoChange(ONE)).undone == "stored", "the run is undone already"
 
 
 def test_runs_that_are_undone_in_the_other_order_leave_nothing_behind(rig: RunsRig) -> None:
@@ -371,7 +356,7 @@ def test_runs_that_are_undone_in_the_other_order_leave_nothing_behind(rig: RunsR
 
 
 def test_what_stood_behind_a_near_duplicate_is_active_again_when_that_says_something_else(rig: RunsRig) -> None:
-    rig.records.link_similar([NearDuplicate(rig.number(TWO), rig.number(ONE), 0.97)])
+    rig.records.link_similar([rig.pair(TWO, ONE, 0.97)])
     rig.carry_out(ReviseMemory(TWO, "consolidated", status="consolidated"))
     rig.do(TagMemory(ONE, ("red",)))
     assert rig.shown(TWO).status == "consolidated"
@@ -397,42 +382,42 @@ def test_a_run_that_is_unknown_or_about_another_sessions_memories_cannot_be_undo
     assert rig.undo(session=SESSION).memories == (THREE,)
 
 
-def test_an_import_is_undone_by_a_persons_shell_alone(rig: RunsRig) -> None:
+def test_an_import_is_undone_by_a_persons_shell_alone_and_never_what_a_later_one_brought_back(rig: RunsRig) -> None:
     memory = msgspec.structs.replace(rig.shown(THREE), id="mem_imported")
-    rig.do(ImportMemory(memory, run_id="run:import-1"))
-    assert isinstance(rig.refused(UndoRun("run:import-1", "project")), NotFound)
-    assert rig.undo("run:import-1", session=SHELL_SESSION).memories == ("mem_imported",)
-    forgotten = rig.shown("mem_imported")
-    assert forgotten.forgotten_at is not None
-    rig.do(ImportMemory(msgspec.structs.replace(memory, forgotten_at=forgotten.forgotten_at), run_id="run:import-2"))
-    assert rig.shown("mem_imported").forgotten_at is not None, "an export made since says that it is forgotten"
-    rig.do(ImportMemory(memory, run_id="run:import-3"))
-    assert rig.shown("mem_imported").forgotten_at is None
-    read = partial(BROWSER_READS[ReadActivity], rig.records, ReadActivity(PROJECT, SESSION))
-    assert {each.run_id for each in read().runs} == {"run:import-1", "run:import-3"}, "the other changed nothing"
-    rig.do(EraseMemory("mem_imported"))
-    assert read().runs == (), "of which nothing is left"
-
-
-def test_undoing_an_import_again_leaves_what_a_later_one_brought_back(rig: RunsRig) -> None:
-    memory = msgspec.structs.replace(rig.shown(ONE), id="mem_imported", session_id="")
-    rig.do(ImportMemory(memory, run_id="run:import-1"), session="")
-    rig.undo("run:import-1", session=SHELL_SESSION)
-    rig.do(ImportMemory(memory, run_id="run:import-2"), session="")
     skipped = (Skipped("mem_imported", "it has been changed since"),)
-    assert rig.undo("run:import-1", session=SHELL_SESSION).skipped == skipped
-    rig.do(TagMemory("mem_imported", ("mine",)))
-    assert rig.undo("run:import-2", session=SHELL_SESSION).skipped == skipped
-    rig.do(UndoChange("mem_imported"))
-    assert rig.undo("run:import-2", session=SHELL_SESSION).memories == ("mem_imported",)
+
+    def undo(number: int) -> UndoneResult:
+        return rig.undo(f"run:import-{number}", session=SHELL_SESSION)
+
+    def take_in(number: int, **fields: Any) -> PortableMemory:
+        rig.do(ImportMemory(msgspec.structs.replace(memory, **fields), run_id=f"run:import-{number}"), session="")
+        return rig.shown(memory.id)
+
+    take_in(1)
+    assert isinstance(rig.refused(UndoRun("run:import-1", "project")), NotFound)
+    assert undo(1).memories == (memory.id,)
+    forgotten_at = rig.shown(memory.id).forgotten_at
+    assert forgotten_at is not None
+    assert take_in(2, forgotten_at=forgotten_at).forgotten_at, "an export made since says that it is forgotten"
+    assert take_in(3).forgotten_at is None
+    everything = ReadActivity(PROJECT, SESSION)
+    runs = {each.run_id for each in rig.browse(everything).runs}
+    assert runs == {"run:import-1", "run:import-3"}, "the other changed nothing"
+    assert undo(1).skipped == skipped
+    rig.do(TagMemory(memory.id, ("mine",)))
+    assert undo(3).skipped == skipped
+    rig.do(UndoChange(memory.id))
+    assert undo(3).memories == (memory.id,)
+    rig.do(EraseMemory(memory.id))
+    assert rig.browse(everything).runs == (), "of which nothing is left"
 
 
 def test_what_a_run_did_to_the_users_memories_is_undone_by_its_project_alone(rig: RunsRig) -> None:
     step = ChainLink("project", TWO, 5.0, "merged", source_project=PROJECT.id)
     rig.carry_out(ReviseMemory(ONE, "merged", importance=0.75, chain=step), place="user")
     for project, is_of_another in ((PROJECT, False), (OTHER_PROJECT, True)):
-        read: Any = BROWSER_READS[ReadActivity](rig.records, ReadActivity(project, SESSION))
-        assert [each.of_another for each in read.runs] == [is_of_another]
+        runs = rig.browse(ReadActivity(project, SESSION)).runs
+        assert [each.of_another for each in runs] == [is_of_another]
     undoing = UndoRun("run", "user", if_there=True)
     for name, project, change in (
         ("theirs", OTHER_PROJECT, undoing),
@@ -538,17 +523,13 @@ def test_no_summary_is_made_of_what_is_gone_or_changed(rig: RunsRig, change: For
     assert [rig.shown(each).status for each in CONTENTS] == ["active"] * 4
 
 
-def test_a_summary_is_made_of_what_its_own_run_has_changed_but_of_nothing_older(rig: RunsRig) -> None:
+def test_a_summary_is_made_once_of_what_its_own_run_has_changed_but_of_nothing_older(rig: RunsRig) -> None:
     rig.do(TagMemory(TWO, ("theirs",)))
     rig.carry_out(ReviseMemory(TWO, "merged", tags=("own",)))
     assert [rig.carry_out(summing_up(TWO, version=n)[0], part=n).edits for n in (1, 2)] == [0, 1]
-
-
-def test_a_summary_that_is_there_or_was_forgotten_marks_nothing_again(rig: RunsRig) -> None:
-    rig.carry_out(*summing_up(ONE))
     rig.do(ForgetMemory(SUMMARY))
-    assert rig.carry_out(*summing_up(TWO), run_id="other").edits == 0
-    assert rig.shown(TWO).status == "active"
+    assert rig.carry_out(*summing_up(ONE), run_id="other").edits == 0
+    assert rig.shown(ONE).status == "active"
 
 
 def read(rig: RunsRig) -> dict[str, Material]:
@@ -623,8 +604,7 @@ def pruned(rig: RecordsRig, edit: Prune) -> int:
 
 def test_turns_and_tool_calls_of_sessions_closed_long_ago_go(used: RunsRig) -> None:
     assert pruned(used, nothing(sessions_before=used.clock.now)) == 0, "not before the time"
-    edit = nothing(sessions_before=used.clock.now + 1, limit=2)
-    assert pruned(used, edit) == 7
+    assert pruned(used, nothing(sessions_before=used.clock.now + 1, limit=2)) == 7
     assert pruned(used, nothing(sessions_before=used.clock.now + 1)) == 0
     assert used.records.describe_session(SESSION).started_at is not None
     kept = [
@@ -634,18 +614,14 @@ def test_turns_and_tool_calls_of_sessions_closed_long_ago_go(used: RunsRig) -> N
     assert kept == [[(OTHER_SESSION, 5)], [(OTHER_SESSION, 2)]]
 
 
-def test_a_run_of_long_ago_cannot_be_undone_and_its_memories_stay(used: RunsRig) -> None:
-    edit = nothing(runs_before=used.clock.now + 1, limit=1)
-    assert pruned(used, edit) == 2
+def test_runs_of_long_ago_go_and_what_came_of_operations_and_their_memories_stay(used: RunsRig) -> None:
+    assert pruned(used, nothing(runs_before=used.clock.now + 1, limit=1)) == 2
     error = used.refused(UndoRun("run", "project"))
     assert (type(error), "can no longer be undone" in error.message) == (NotFound, True)
-    assert [entry.change for entry in used.shown(ONE).history] == ["stored", "archived"]
-
-
-def test_what_came_of_operations_of_long_ago_goes(used: RunsRig) -> None:
     assert used.records.outcome_of("apply closing 0") is not None
     assert pruned(used, nothing(operations_before=used.clock.now + 1)) > 5
     assert used.records.outcome_of("apply closing 0") is None
+    assert [entry.change for entry in used.shown(ONE).history] == ["stored", "archived"]
 
 
 def test_sessions_of_long_ago_without_a_trace_go_though_nobody_closes_them_in_the_user_s_space(used: RunsRig) -> None:

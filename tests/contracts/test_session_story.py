@@ -1,7 +1,6 @@
 """A session's story, and the consolidator's reads of what is to be done."""
 
 from collections.abc import Iterator
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from remembrancer.actors.store.records.browsing import BROWSER_READS
 from remembrancer.actors.store.records.sqlite_records import Limits, Reader
 from remembrancer.actors.store.records.types import USER, Filters
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
@@ -110,8 +108,7 @@ def test_what_was_said_and_done_is_read_page_by_page_from_the_last_to_the_first(
     rig.do(RecordEvents(SESSION, turns, calls))
     told = rig.records.describe_session(SESSION)
     assert (told.turns, told.tool_calls, told.tool_failures) == (7, 16, 3)
-    read: Any = partial(BROWSER_READS[ReadTurns], rig.records)
-    pages = [read(ReadTurns(PROJECT, SESSION, past, 5)) for past in range(0, 23, 5)]
+    pages = [rig.browse(ReadTurns(PROJECT, SESSION, past, 5)) for past in range(0, 23, 5)]
     assert [len(page.turns) + len(page.tool_calls) for page in pages] == [5, 5, 5, 5, 3]
     assert [page.more for page in pages] == [True, True, True, True, False]
     assert tuple(turn for page in reversed(pages) for turn in page.turns) == turns
@@ -123,7 +120,7 @@ def test_what_was_said_and_done_is_read_page_by_page_from_the_last_to_the_first(
 def test_a_transcript_is_complete_if_the_clock_was_set_back_meanwhile(rig: RecordsRig) -> None:
     times = [100.0, 101.0, 102.0, 103.0, 50.0, 51.0, 52.0, 53.0, 104.0, 105.0]
     rig.do(RecordEvents(SESSION, tuple(Turn("user", f"turn at {at}", at) for at in times)))
-    pages = [BROWSER_READS[ReadTurns](rig.records, ReadTurns(PROJECT, SESSION, past, 3)) for past in range(9, -1, -3)]
+    pages = [rig.browse(ReadTurns(PROJECT, SESSION, past, 3)) for past in range(9, -1, -3)]
     assert [turn.at for page in pages for turn in page.turns] == sorted(times)
 
 
