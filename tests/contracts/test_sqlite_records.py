@@ -8,9 +8,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import closing, contextmanager
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -58,7 +58,7 @@ from tests.operations import (
     store_operation,
 )
 from tests.patience import PATIENCE_S
-from tests.spaces import full_disk, rows_of, spoil_page, write_rows
+from tests.spaces import full_disk, locked, rows_of, spoil_page, write_rows
 
 SEED = 7
 KILLS = 6
@@ -213,16 +213,6 @@ def test_what_was_acknowledged_is_there_after_kill_9_at_any_moment(path: Path) -
 
 
 # The catalogue
-@contextmanager
-def locked(path: Path, how: str = "EXCLUSIVE") -> Iterator[None]:
-    """Another program at work in a database: it writes, or (EXCLUSIVE) keeps everybody out."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as other:
-        if how == "EXCLUSIVE":
-            other.execute("PRAGMA locking_mode = EXCLUSIVE")
-        other.execute(f"BEGIN {how}")
-        other.execute("CREATE TABLE theirs (x)")
-        yield
-        other.execute("ROLLBACK")
 
 
 def test_a_file_that_another_program_has_locked_is_not_called_damaged(
@@ -231,10 +221,11 @@ def test_a_file_that_another_program_has_locked_is_not_called_damaged(
     monkeypatch.setattr(sqlite_file, "BUSY_TIMEOUT_S", 0.05)
     words = store_operation("op", "words").change
     with RecordsRig(path) as rig:
-        with locked(path, "IMMEDIATE"):
+        with locked(path):
             assert isinstance(rig.try_to(words), FileLocked)
             SqliteFile(path, MEMORY).close()
         rig.do(words)
+    write_rows(path, "PRAGMA journal_mode = DELETE")  # then who writes keeps everybody out
     with locked(path), pytest.raises(FileLocked, match="another program"):
         SqliteFile(path, MEMORY)
     SqliteFile(path, MEMORY).close()
@@ -331,10 +322,10 @@ def test_a_file_is_closed_only_when_each_reader_has_finished_its_query(path: Pat
         closed = threads.submit(records.close)
         assert not wait([closed], 0.05).done
         may_end.set()
-        assert answer.result(10) == 40
-        closed.result(10)
+        assert answer.result(PATIENCE_S) == 40
+        closed.result(PATIENCE_S)
         with pytest.raises(RemembrancerError):
-            threads.submit(records.number_of, "memory").result(10)
+            threads.submit(records.number_of, "memory").result(PATIENCE_S)
     with pytest.raises(MemoryUnavailable):
         records.number_of("memory")
     records.close()

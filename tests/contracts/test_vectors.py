@@ -1,6 +1,5 @@
 """The promises of every search by vectors: in memory, and in Chroma."""
 
-import os
 import random
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -333,7 +332,7 @@ BREAKAGES: dict[str, Callable[[bytes], bytes | None]] = {
     "noise in the middle": lambda whole: whole[:4096] + random.Random(5).randbytes(65536) + whole[69632:],
     "segments gone": lambda whole: None,
     "half of the segments": lambda whole: whole[: len(whole) // 2],
-    "noise in the segments": lambda whole: os.urandom(len(whole)),
+    "noise in the segments": lambda whole: random.Random(5).randbytes(len(whole)),
 }
 
 
