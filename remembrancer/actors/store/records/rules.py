@@ -344,31 +344,36 @@ class Undo(NamedTuple):
 def next_undos(
     space: SqliteEdits, memory: Memory, history: Sequence[HistoryEntry], session_id: str | None
 ) -> list[Undo]:
-    """The changes that an undo of a memory with this history takes back: a later replacement of another memory by it,
-    or else its last change, and the replacements by the same operation. Memories that the session cannot see stay
-    replaced.
+    """The changes that an undo of a memory with this history takes back: a later change of another memory that it
+    replaces, or beside which it holds, or else its last change, and the replacements by the same operation. Memories
+    that the session cannot see stay as they are.
 
-    Raises `InvalidInput` if there is no change, a replaced memory has been changed since, or the previous version is no
+    Raises `InvalidInput` if there is no change, the other memory has been changed since, or the previous version is no
     longer kept.
     """
     changes = standing(history)
     if not changes:
         raise InvalidInput(f"there is nothing more to undo: {memory.id} is forgotten", remedy="restore_memory")
-    replacements = []
-    for link in space.links(memory.id):
-        old = space.memory(link.target) if (link.source, link.relation) == (memory.id, SUPERSEDES) else None
-        if old is None or not is_visible(old.now, session_id):
+    linked = {
+        link.target if link.source == memory.id else link.source: None  # once, in order
+        for link in space.links(memory.id)
+        if (memory.id, link.relation) in ((link.source, SUPERSEDES), (link.target, RELATED))
+    }
+    of_others = []
+    for other in map(space.memory, linked):
+        if other is None or not is_visible(other.now, session_id):
             continue
-        old_history = space.history(old.id)
-        by_it = [each for each in standing(old_history) if each.details.get("by") == memory.id]
-        if by_it and by_it[-1].changed_at >= changes[-1].changed_at:
-            replacements.append((by_it[-1], _undo_of(old, old_history)))
-    last = max((each for each, _ in replacements), key=lambda each: each.changed_at, default=changes[-1])
+        others = space.history(other.id)
+        naming = [each for each in standing(others) if memory.id in (each.details.get("by"), each.details.get("other"))]
+        if naming and naming[-1].changed_at >= changes[-1].changed_at:
+            of_others.append((naming[-1], _undo_of(other, others)))
+    last = max((each for each, _ in of_others), key=lambda each: each.changed_at, default=changes[-1])
     undos = []
-    for replacement, undo in replacements:
-        if replacement.operation_id == last.operation_id:
-            if undo.last is not replacement:
-                raise InvalidInput(f"it replaced {undo.memory.id}, which {CHANGED_SINCE}: undo that first")
+    for change, undo in of_others:
+        if change.operation_id == last.operation_id:
+            if undo.last is not change:
+                done = "was kept beside" if change.change == BOTH_HOLD else "replaced"
+                raise InvalidInput(f"it {done} {undo.memory.id}, which {CHANGED_SINCE}: undo that first")
             undos.append(undo)
     return undos[:1] if last.operation_id != changes[-1].operation_id else [_undo_of(memory, history), *undos]
 
@@ -383,7 +388,7 @@ def _undo_of(memory: Memory, history: Sequence[HistoryEntry]) -> Undo:
 
 
 def _undo_change(writer: Writer, change: UndoChange) -> RestoredResult:
-    """Undo the last change of a memory, or of one that it has replaced since. The new version names the version it
+    """Undo the last change that concerns a memory, its own or one in `next_undos`. The new version names the version it
     returns to, even if nothing differs. A move between lanes is undone by another move; one found here came from
     elsewhere meanwhile."""
     asked = writer.memory(change.memory_id)
@@ -393,7 +398,8 @@ def _undo_change(writer: Writer, change: UndoChange) -> RestoredResult:
     undos = next_undos(writer.space, asked, history, writer.operation.session_id)
     if undos[0].memory.id != asked.id:
         # A new version, so that a second click is refused.
-        undone: dict[str, Any] = {"undid": SUPERSEDING, "other": undos[0].memory.id}
+        undid = BOTH_HOLD if undos[0].last.change == BOTH_HOLD else SUPERSEDING
+        undone: dict[str, Any] = {"undid": undid, "other": undos[0].memory.id}
         writer.revise(asked, asked.now, UNDONE, chain=asked.promotion_chain, as_of=asked.version, **undone)
     result, *others = [_take_back(writer, undo) for undo in undos]
     return msgspec.structs.replace(result, valid_again=tuple(each.memory_id for each in others))
