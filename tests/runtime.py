@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -111,15 +112,13 @@ class Runtime:
         return printed
 
     async def is_ready(self) -> bool:
-        """Every process is ready, and a worker has its model."""
-        status = await self.status()
-        states = {process["state"] for process in status["processes"]}
-        return states == {"ready"} and bool(status["embedding"]["workers"])
+        """Every process is ready, none is only said to be so from before, and a worker has its model."""
+        return _is_ready(await self.status())
 
     async def is_drained(self) -> bool:
         """Everything is up, nothing is queued, nothing waits for a vector."""
         status = await self.status()
-        return await self.is_ready() and status["write_queue"]["depth"] == 0 and status["embedding"]["pending"] == 0
+        return _is_ready(status) and status["write_queue"]["depth"] == 0 and status["embedding"]["pending"] == 0
 
     async def down(self) -> None:
         """Stop it."""
@@ -138,13 +137,13 @@ class Runtime:
         """The live processes of the runtime."""
         found = []
         for _, pid in self.recorded():
-            if psutil.pid_exists(pid):
+            with suppress(psutil.NoSuchProcess):
                 found.append(psutil.Process(pid))
         return found
 
     def process(self, role: str) -> psutil.Process:
         """The first process of a role."""
-        return psutil.Process(next(pid for each, pid in self.recorded() if each == role))
+        return psutil.Process(self.pid(role))
 
     def pid(self, role: str) -> int:
         """The process id of the first process of a role; 0 while there is none, because it is started anew."""
@@ -153,8 +152,9 @@ class Runtime:
     def kill(self, role: str) -> None:
         """`kill -9`; nothing when it is dead already."""
         for each, pid in self.recorded():
-            if each == role and psutil.pid_exists(pid):
-                psutil.Process(pid).kill()
+            if each == role and pid:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
     @contextmanager
     def suspended(self, role: str) -> Iterator[psutil.Process]:
@@ -193,6 +193,11 @@ class Runtime:
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         """The answer of the records on disk to a query."""
         return rows_of(self.database, query)
+
+
+def _is_ready(status: dict[str, Any]) -> bool:
+    states = {process["state"] for process in status["processes"]}
+    return states == {"ready"} and not status["late"] and bool(status["embedding"]["workers"])
 
 
 def embedded(told: dict[str, Any]) -> bool:

@@ -78,6 +78,7 @@ def report(home: Path, status: RuntimeStatus | None, problems: tuple[Problem, ..
         "embedding": _fields(embedding, EmbeddingSummary),
         "remote_embedders": msgspec.to_builtins(store.remote) if store else None,
         "resting": status.is_resting if status else None,
+        "late": list(status.late) if status else [],
         "unusable": list(store.unusable) if store else [],
         "counts": msgspec.to_builtins(store.counts) if store and store.counts else {},
         "gateway": _fields(gateway, GatewayHealth),
@@ -114,6 +115,7 @@ def lines_of(status: RuntimeStatus, problems: tuple[Problem, ...]) -> list[Line]
 
 def _work(status: RuntimeStatus) -> list[str]:
     lines = ["Embedders, consolidator and indexer are stopped until they are needed."] if status.is_resting else []
+    lines += [f"{name} did not answer in time: what is said of it may be older" for name in status.late]
     if status.store is not None:
         counts, embedding = status.store.counts, status.store.embedding
         if counts is not None:

@@ -164,6 +164,8 @@ class RuntimeStatus(msgspec.Struct, frozen=True, tag=True):
     indexer: IndexerHealth | None = None
     is_resting: bool = False
     """True if embedders and other processes are stopped until the next request."""
+    late: tuple[str, ...] = ()
+    """The names of ready processes that did not answer in time: their reports are older, and they may be dead."""
 
 
 class AskStatus(Request[RuntimeStatus], frozen=True):

@@ -285,20 +285,29 @@ class Supervisor(System):
             case health:
                 self._decide(self._core.on_health, peer.name, peer.incarnation, health)
 
-    async def _ping(self, peer: Peer) -> None:
+    async def _ping(self, peer: Peer) -> bool:
+        """Ask a process for its health. True if it answers."""
         with contextlib.suppress(RemembrancerError):
             health = await self._router.ask(peer, Ping(), timeout_s=self._settings.stall_timeout_s)
             self._decide(self._core.on_health, peer.name, peer.incarnation, health)
+            return True
+        return False
 
     async def _report(self, peer: Peer, asked: int) -> None:
+        ready = [process for process in self._core.processes if process.state == "ready"]
+        late = {process.name for process in ready}
+
+        async def refresh(process: Lifecycle) -> None:
+            if await self._ping(_peer(process)):
+                late.discard(process.name)
+
         with anyio.move_on_after(FRESH_ANSWERS_S):
             async with anyio.create_task_group() as asking:
-                for process in self._core.processes:
-                    if process.state == "ready":
-                        asking.start_soon(self._ping, _peer(process))
-        self._router.send(peer, self._status(time.monotonic()), in_reply_to=asked)
+                for process in ready:
+                    asking.start_soon(refresh, process)
+        self._router.send(peer, self._status(time.monotonic(), late), in_reply_to=asked)
 
-    def _status(self, now: float) -> RuntimeStatus:
+    def _status(self, now: float, late: set[str]) -> RuntimeStatus:
         own, uptime_s = os.getpid(), now - self._started_at
         launcher = ProcessStatus("launcher", own, "ready", 0, uptime_s, resident_bytes(own), name="launcher")
         reports: Mapping[str, Any] = self._core.reports
@@ -310,6 +319,7 @@ class Supervisor(System):
             consolidator=reports.get("consolidator"),
             indexer=reports.get("indexer"),
             is_resting=self._core.is_resting,
+            late=tuple(sorted(late)),
         )
 
     def _process_status(self, process: Lifecycle, now: float) -> ProcessStatus:
