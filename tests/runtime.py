@@ -25,7 +25,7 @@ from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.problems import find_problems
 from tests.forked import run_command, start_bridge, start_runtime
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.spaces import rows_of
 
 ERAS: Final = ("legacy", "2026-07-28")
@@ -101,6 +101,11 @@ class Runtime:
         # Without this task's context, by which a library could take the thread to have an event loop already.
         return await asyncio.get_running_loop().run_in_executor(None, self._status)
 
+    async def fresh_status(self) -> dict[str, Any]:
+        """The same, once no process is late with what it says of itself."""
+        status: dict[str, Any] = await until(self.status, lambda said: said["processes"] and not said["late"])
+        return status
+
     def _status(self) -> dict[str, Any]:
         give_up_at = time.monotonic() + PATIENCE_S
         while (status := status_of(self.home)) is None and is_up(RuntimePaths(self.home)):
@@ -133,14 +138,6 @@ class Runtime:
                 if processes or not is_up(RuntimePaths(self.home)) or time.monotonic() > deadline:
                     return [(process["role"], process["pid"]) for process in processes]
 
-    def processes(self) -> list[psutil.Process]:
-        """The live processes of the runtime."""
-        found = []
-        for _, pid in self.recorded():
-            with suppress(psutil.NoSuchProcess):
-                found.append(psutil.Process(pid))
-        return found
-
     def process(self, role: str) -> psutil.Process:
         """The first process of a role."""
         return psutil.Process(self.pid(role))
@@ -149,10 +146,10 @@ class Runtime:
         """The process id of the first process of a role; 0 while there is none, because it is started anew."""
         return next((pid for each, pid in self.recorded() if each == role), 0)
 
-    def kill(self, role: str) -> None:
-        """`kill -9`; nothing when it is dead already."""
+    def kill(self, role: str | None = None) -> None:
+        """`kill -9`, of all without a role; nothing when it is dead already."""
         for each, pid in self.recorded():
-            if each == role and pid:
+            if role in (None, each) and pid:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 

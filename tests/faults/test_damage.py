@@ -34,13 +34,11 @@ from remembrancer.config.project import project_of
 from remembrancer.protocol.errors import FileLocked
 from remembrancer.protocol.paths import RuntimePaths, delete_database
 from tests.cases import cases
-from tests.patience import until
+from tests.patience import PATIENCE_S, until
+from tests.ports import free_port
 from tests.runtime import READ_AT_ONCE, Runtime, Session
 from tests.spaces import write_rows
 
-CALL_S: Final = 60.0
-"""Longer than any answer takes on the busiest machine: what is not answered by then hangs."""
-READY_S: Final = 60.0
 STORES: Final = 3
 WITHOUT_EMBEDDER: Final = frozenset({"embedding_failed", "embedding_starting", "embedding_pending"})
 SETTINGS: Final = {"embedders": "0", "consolidator": "0", "toolsets": "memory,files"}
@@ -54,14 +52,13 @@ PUT: Final = ("directory", "file", "pipe", "device", "garbage")
 class Damage(msgspec.Struct, frozen=True):
     """One damage. `path` is within the home, where P stands for the id of project P.
 
-    `is_derived`: nothing is lost with it. `settings` are those of the runtime beside the common ones.
+    `is_derived`: nothing is lost with it.
     """
 
     path: str
     how: str
     running: bool = False
     is_derived: bool = False
-    settings: dict[str, str] = {}
 
     @property
     def name(self) -> str:
@@ -72,10 +69,9 @@ def damages() -> Iterator[Damage]:
     for table in ("lost", "derived", "running"):
         for path, ways in cases("damage", table).items():
             is_derived = table == "derived" or (table == "running" and not path.endswith("y.db"))
-            settings = {"http_port": "18763"} if path == "tokens.json" else {}
             # To root a mode is nothing.
             for how in (each for each in ways if each != "unreadable" or os.geteuid()):
-                yield Damage(path, how, table == "running", is_derived, settings)
+                yield Damage(path, how, table == "running", is_derived)
 
 
 class Place:
@@ -190,12 +186,12 @@ async def connected(client: StdioClient) -> None:
     """Return when the gateway has its store. Raises `TimeoutError`."""
 
     ask = partial(client.call_or_error, "get_memory_status")
-    await until(ask, lambda said: said.get("connection", {}).get("status") == "connected", timeout_s=READY_S)
+    await until(ask, lambda said: said.get("connection", {}).get("status") == "connected")
 
 
 async def answered(client: StdioClient, tool: str, **arguments: Any) -> tuple[Json, list[Json]]:
     """An answer, and what is said in it: an error, or warnings other than those that there is no embedder."""
-    answer = await asyncio.wait_for(client.call_or_error(tool, **arguments), CALL_S)
+    answer = await asyncio.wait_for(client.call_or_error(tool, **arguments), PATIENCE_S)
     warnings = (each for each in answer.get("warnings", ()) if each["code"] not in WITHOUT_EMBEDDER)
     return answer, [answer] if "error" in answer else list(warnings)
 
@@ -258,9 +254,10 @@ def scene() -> Iterator[Scene]:
 )
 async def test_damage_to_one_file_stops_no_other_project(scene: Scene, damage: Damage) -> None:
     home = scene.home()
+    settings = {"http_port": str(free_port())} if damage.path == "tokens.json" else {}
     place = None if damage.running else Place(home, scene.id, damage)
     try:
-        async with scene.client(home, "Q", damage.settings) as other, scene.client(home, "P", damage.settings) as own:
+        async with scene.client(home, "Q", settings) as other, scene.client(home, "P", settings) as own:
             await connected(other)
             if damage.running:
                 await asyncio.gather(*(client.store("The mole is long") for client in (own, other)))

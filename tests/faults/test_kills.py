@@ -38,8 +38,7 @@ async def test_kills_lose_nothing_and_sessions_go_on(roles: tuple[str, ...], see
             killer.runtime.kill(role)
         await killer.acknowledged_some()
         if not roles:
-            for process in killer.runtime.processes():
-                process.kill()
+            killer.runtime.kill()
             await killer.acknowledged_some()
 
     found = await soak.run(0, 3, seed, embedders=1, killing=kill)
@@ -63,7 +62,7 @@ async def test_a_runtime_whose_launcher_was_killed_comes_back_without_being_aske
         assert "memory_id" in await client.store("The session goes on.")
         for number in range(2, 6):  # what is acknowledged is counted at once
             assert "warnings" not in await client.store(f"fact {number}")
-            assert (await runtime.status())["counts"]["total"] == number
+            assert (await runtime.fresh_status())["counts"]["total"] == number
 
 
 READS: list[tuple[str, dict[str, Any]]] = [

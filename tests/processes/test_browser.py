@@ -33,7 +33,7 @@ get, post = partial(httpx.get, timeout=PATIENCE_S), partial(httpx.post, timeout=
 
 
 @pytest.fixture(scope="module")
-def door() -> Iterator[Door]:
+def door(at_noon: None) -> Iterator[Door]:
     """One runtime for all tests of this module: each has a project of its own."""
     settings = {"REMEMBRANCER_EMBEDDERS": "0", "REMEMBRANCER_CONSOLIDATOR": "0"}
     with empty_home() as home, pytest.MonkeyPatch.context() as patch:

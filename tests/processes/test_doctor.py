@@ -105,9 +105,8 @@ async def test_a_damaged_file_is_made_whole_of_what_can_be_read_and_the_daily_co
     async with Session(home, cwd=home) as client:
         told = await client.call("store_memory", content="The kingfisher waits.", memory_type="semantic")
         assert [warning["code"] for warning in told["warnings"]] == ["queued"], told
-        status = command("status", "--json", home=home)
-        assert status.returncode == exit_codes.DEGRADED, status.stderr
-        assert any(str(paths.database) in reason for reason in json.loads(status.stdout)["unusable"])
+        await until(Runtime(home).status, lambda said: str(paths.database) in str(said["unusable"]))
+        assert command("status", home=home).returncode == exit_codes.DEGRADED
         with pytest.raises(AlreadyRunning):
             repair_home(paths)
     await Runtime(home).down()

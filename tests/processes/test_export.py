@@ -54,7 +54,7 @@ from tests.pure.test_export_format import memory
 from tests.runtime import Runtime, command, done, start, stop_runtime
 from tests.spaces import full_disk, rows_if_there, rows_of
 
-pytestmark = pytest.mark.usefixtures("without_embedders")
+pytestmark = [pytest.mark.usefixtures("at_noon"), pytest.mark.usefixtures("without_embedders")]
 
 
 def write_lines(path: Path, *names: str, padding: str = "", project: ProjectRef = PROJECT) -> Path:
@@ -478,12 +478,8 @@ def fill(home: Path, **environ: str) -> None:
     ]
     for request, answer in zip(requests, ask(home, *requests, **environ), strict=True):
         assert isinstance(request, NoteAccess) or isinstance(answer, Applied), answer
-    until(lambda: accessed(home))
-
-
-def accessed(home: Path) -> bool:
-    """True if the accesses have been counted, which is done after the answer."""
-    return rows_of(home / "memory.db", "SELECT sum(access_count) FROM memories") != [(0,)]
+    accesses = "SELECT sum(access_count) FROM memories"  # which are counted after the answer
+    until(lambda: rows_of(home / "memory.db", accesses) == [(2,)])
 
 
 def recall(home: Path, query: str, **fields: Any) -> list[str]:

@@ -80,7 +80,7 @@ def lacking(before: Any, after: Any) -> list[str]:
 
 
 async def has_no_queue(home: Path) -> bool:
-    return bool((await Runtime(home).status())["write_queue"]["depth"] == 0)
+    return bool((await Runtime(home).fresh_status())["write_queue"]["depth"] == 0)
 
 
 def exported_again(home: Path, path: Path) -> dict[str, dict[str, Any]]:

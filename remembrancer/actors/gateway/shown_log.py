@@ -132,8 +132,9 @@ class ShownLog:
         self, *, project: str = "", memory_id: str = "", session_id: str = "", since: float = 0.0, limit: int = 100
     ) -> list[Shown]:
         """The latest entries first: of a project, a memory (by its id or a part of it), a session, or all."""
-        if self._pending:
-            self.flush()
+        with self._writing:  # a batch in progress is read as well
+            if self._pending:
+                self.flush()
         if not self._path.exists():
             return []
         given = {"project": project, "memory_id": memory_id, "session_id": session_id}
