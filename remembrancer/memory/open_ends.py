@@ -96,17 +96,27 @@ _DUE: Final = re.compile(
 )
 _ANY_DATE: Final = rf"\d{{4}}-\d\d-\d\d|{CALENDAR_DAY}(?:,? \d{{4}})?"
 _DATE: Final = re.compile(rf"\b(?:{_ANY_DATE})(?!\w)", re.IGNORECASE)
+_VERBS: Final = "|".join(_LISTS["tasks"])
+_DONE_BY: Final = (
+    r"(?P<person>(?:my|our|his|her|their) \w+(?: \w+)?|s?he|they|we|i"
+    r"|(?-i:[A-Z][\w.'’-]*)(?: (?:and )?(?-i:[A-Z][\w'’-]*))*)"
+    rf"(?: (?:{_VERBS})e?s|(?: will| must| has to|['’]ll|(?: is| am| are|['’]s|['’]m|['’]re) going to) (?:{_VERBS})"
+    rf"|(?: is| am| are|['’]s|['’]m|['’]re) (?:{'|'.join(verb.rstrip('e') for verb in _LISTS['tasks'])})[pt]?ing)\b"
+    r"(?:(?!\b(?:each|every|always|usually|never|not|that|whether|if|because|until)\b)[^,;:.?!\n]){0,120}?"
+)
+"""A person and what he or she does or will do: "Ana sends", "my brother will collect"."""
 _APPOINTMENT: Final = re.compile(
+    rf"(?:{_DONE_BY}|"
     r"(?:(?:(?:we|i) have|there(?:['’]s| is)) )?(?:(?!(?:no|each|every|had|was|were)\b)[\w.'’-]+ ){0,4}?"
     rf"(?:{'|'.join(_LISTS['appointments'])})(?: v?\d[\w.]*| window)?"
     r"(?: (?:with|at|in|for|about|of|by|to|between)\b(?:[^,;:.?!\n]|\.(?! )){1,80}?)?"
     r"(?: (?:(?:is|was|has been|will be) )?(?:(?:set|scheduled|planned|booked|moved|postponed|rescheduled)(?: back)?"
-    r" (?:for|to)|takes place|starts|is|will be))?[,:]? (?:on |next |this |the )*(?<!of )(?<!from )(?<!since )"
-    rf"{_WEEKDAY_OF_DATE}(?P<day>{_ANY_DATE}|{_WEEKDAY}|today|tonight|tomorrow)"
+    r" (?:for|to)|takes place|starts|is|will be))?)[,:]? (?:on |by |next |this |the )*(?<!of )(?<!from )(?<!since )"
+    rf"{_WEEKDAY_OF_DATE}(?P<day>{_ANY_DATE}|{_WEEKDAY}|today|tonight|tomorrow|next week)"
     r"(?:,? (?:at|from|in|with|for|about|via|on|because|morning|afternoon|evening|\(|\d)[^;?!\n]*)?[.!]?",
     re.IGNORECASE,
 )
-"""An appointment: "Meeting with Acme on 3 December at 10:00", "The demo is moved to Friday"."""
+"""An appointment or a person's task: "Meeting with Acme on 3 December at 10:00", "The demo is moved to Friday"."""
 _NEAR: Final = {
     **{"today": relativedelta(), "tonight": relativedelta(), "tomorrow": relativedelta(days=1)},
     **{"next week": relativedelta(weeks=1), "next month": relativedelta(months=1)},
@@ -281,14 +291,16 @@ def _due_in_english(due: re.Match[str]) -> str:
 
 
 def is_appointment(text: str, at: float) -> bool:
-    """True for one sentence that names an appointment whose day has not passed at `at`, in seconds since the epoch."""
-    due = due_in(text, at) if names_appointment(text) else None
+    """True for one sentence that names an appointment, or what a person does, on a day that has not passed at `at`, in
+    seconds since the epoch."""
+    due = due_in(text, at) if _APPOINTMENT.fullmatch(text.strip()) else None
     return due is not None and due > at - DAY_S
 
 
 def names_appointment(text: str) -> bool:
     """True for one sentence that names an appointment, coming or past."""
-    return bool(_APPOINTMENT.fullmatch(text.strip()))
+    appointment = _APPOINTMENT.fullmatch(text.strip())
+    return appointment is not None and not appointment["person"]
 
 
 def is_task_with_date(text: str) -> bool:
