@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC
+from pathlib import PurePath
 from typing import Any, Final
 
 import msgspec
@@ -34,8 +35,13 @@ _LINK: Final = re.compile(r"\s*[-*] \[[^\]]*\]\([^):]*\.md\)")
 _TICKED: Final = re.compile(r"^[ \t]*[-*] \[[xX]\] .*\n?", re.MULTILINE)
 """An item of a task list that is done."""
 _DAY: Final = rf"(\d{{4}}-\d\d-\d\d|{CALENDAR_DAY},? \d{{4}})"
-_DATED: Final = re.compile(rf"\W*{_DAY}\b|.*\({_DAY}\)\W*$", re.IGNORECASE)
+_DATED: Final = re.compile(rf"\W*{_DAY}(?!\d)|.*\({_DAY}\)\W*$", re.IGNORECASE)
 """A date at the start of a text, or in brackets at the end of a line."""
+_TITLE_DATED: Final = re.compile(
+    rf"\W*{_DAY}(?!\d)|.*\b(?!(?:since|until|till|to|by|before|after|due)\b)[^\W_]+[\W_]+{_DAY}\W*$", re.IGNORECASE
+)
+"""A date at the start or end of a title: "Minutes, Tuesday 1 December 2026"."""
+_FRONT_DATE: Final = re.compile(r"^date:(.+)", re.MULTILINE | re.IGNORECASE)
 _KIND_OF_TITLE: Final[dict[str, Kind]] = {
     **{f"{kind}{end}": kind for kind in RULES_OF_WORK for end in ("", "s")},
     **{"rule": "convention", "rules": "convention"},
@@ -105,8 +111,9 @@ def sections_of(
 
     A heading such as "TODO" or "Decision" gives its section a kind. Each item of a list becomes a memory, unless they
     are short, as steps are, and the heading names no kind of rule; so does each unticked one in a list of open ends,
-    with the due date that it names; the number of ticked ones is returned as well. A date at the start of a section,
-    its heading or an item, or in brackets at the end, is when it happened. The same section of the same file always
+    with the due date that it names; the number of ticked ones is returned as well. A date at the start of an item
+    or section, or in brackets at its end, is when it happened, or else one at either end of a heading above it, the
+    front matter's `date`, or one in the file's name; due dates count from it. The same section of the same file always
     gives the same memory. Front matter (Claude Code's has a `description`) is skipped, and so are headings without text
     and lists of links to other notes, such as an index in `MEMORY.md`. An item is without the title of its whole file,
     and without a heading that only says its kind.
@@ -115,6 +122,8 @@ def sections_of(
     body = front[2] if front else text
     lines = body.split("\n")
     headings = headings_of(body)
+    of_file = _FRONT_DATE.search(front[1]) if front else None
+    day_of_file = (of_file and _day_of(of_file[1], at)) or _day_of(PurePath(path).stem, at, _TITLE_DATED)
     names = [heading.path for heading in headings if " > " not in heading.path]
     title_of_all = f"{names[0]} > " if len(names) == 1 else ""
     starts = [(0, 0, ""), *((heading.first, heading.end, heading.path) for heading in headings)]
@@ -126,6 +135,8 @@ def sections_of(
             continue
         above, _, title = headed.rpartition(" > ")
         heading = f"{title}: " if title else ""
+        days_above = (_day_of(each, at, _TITLE_DATED) for each in reversed(headed.split(" > ")))
+        day_above = next(filter(None, days_above), day_of_file)
         if is_open := is_list_of_open_ends(heading + section):
             section, removed = _TICKED.subn("", section)
             ticked += removed
@@ -153,22 +164,22 @@ def sections_of(
                 content=content,
                 type=type_of_kind(own),
                 kind=own,
-                due=due_of_open_end(part, at) if own == OPEN_END else None,
+                due=due_of_open_end(part, day_above or at) if own == OPEN_END else None,
                 scope=scope,
                 session_id=SHELL_SESSION,
                 source=SourceRef(file=path),
                 created_at=at,
                 updated_at=at,
-                occurred_at=None if is_open else _day_of(part, at) or _day_of(title, at),
+                occurred_at=None if is_open else _day_of(part, at) or day_above,
             )
     return list(made.values()), ticked
 
 
-def _day_of(text: str, at: float) -> float | None:
+def _day_of(text: str, at: float, pattern: re.Pattern[str] = _DATED) -> float | None:
     """The start of the day on which a text is dated, in seconds since the epoch; None without one, or if it is after
     `at`."""
     with suppress(ValueError):  # no such day
-        if dated := _DATED.match(text):
+        if dated := pattern.match(text):
             from dateutil.parser import parse  # few texts are dated
 
             day = parse(dated[1] or dated[2]).replace(tzinfo=UTC).timestamp()

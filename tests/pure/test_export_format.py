@@ -232,6 +232,10 @@ def test_each_section_of_a_note_is_a_memory_and_files_of_others_are_notes() -> N
     days = [each.occurred_at for each in sections_of("rules.md", dated, 1e9, "project", kind_of)[0]]
     first = datetime(1999, 5, 4, tzinfo=UTC).timestamp()
     assert days == [first, first + 86_400, None, None, None, first + 3 * 86_400, None, first + 4 * 86_400]
+    for path, note, is_dated in cases("export_format", "dated_notes"):
+        made, _ = sections_of(path, note, 1e9, "project", kind_of)
+        assert {each.occurred_at for each in made if each.due is None} == {first if is_dated else None}, note
+        assert {each.due for each in made if each.kind == "open_end"} <= {first + 3 * 86_400}, "Friday after the day"
 
 
 NOTE, PLAN = cases("export_format", "note"), cases("export_format", "plan")
