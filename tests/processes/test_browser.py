@@ -203,7 +203,7 @@ def test_what_is_typed_is_remembered_and_can_be_undone(visit: Visit) -> None:
     assert (painted["scope"], painted["due"][:10], painted["tags"]) == ("user", "2030-06-01", ["buoy", "paint"])
     assert painted["occurred_at"][:10] == "2024-02-03"
     that_day = Page(visit.get("/today", day="2024-02-03")).text
-    assert "Paint the buoy red" in that_day.partition("Happened on this day")[2]
+    assert "Paint the buoy red" in that_day.partition("Happened or noted on this day")[2]
     assert "Nothing was done" not in that_day
     visit.erase(painted["id"])  # the other tests share the user
 

@@ -321,11 +321,14 @@ def test_any_text_is_a_task_or_not(text: str, before: str) -> None:
 
 
 def test_the_log_says_what_was_decided_and_opened_on_a_day_that_was_given() -> None:
-    kinds: tuple[Kind, ...] = ("decision", "open_end", "observation")
+    kinds: tuple[Kind, ...] = ("decision", "open_end", "observation", "fact", "convention", "procedure")
     assert [verb_of(MemoryChanged("1", "happened", 0.0, kind=kind)) for kind in kinds] == [
         "decided",
         "opened",
         "happened",
+        "happened",
+        "noted",
+        "noted",
     ]
 
 

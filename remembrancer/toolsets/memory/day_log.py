@@ -14,7 +14,7 @@ from remembrancer.memory.times.windows import TimeWindow, read_query, time_windo
 from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.browsing import ActivityRead, MemoryChanged, ReadActivity, RunDone
 from remembrancer.protocol.errors import InvalidInput
-from remembrancer.protocol.kinds import OPEN_END, SESSION_RECORD
+from remembrancer.protocol.kinds import OPEN_END, SESSION_RECORD, type_of_kind
 from remembrancer.protocol.runs import IMPORT
 from remembrancer.toolsets.tools import DATA, Answer, Call, short_forms_of
 
@@ -25,7 +25,7 @@ TEXT: Final = 160
 WHOLE: Final = 2000
 """The number of characters read of a memory."""
 _FIRST: Final = {"decision": "decided", OPEN_END: "opened", SESSION_RECORD: "worked"}
-"""The verbs for new memories and events by kind; for other kinds it is "stored" or "happened"."""
+"""The verbs for new memories and events by kind; for other kinds "stored", or "happened" and "noted" of a day given."""
 FORGOTTEN, PROMOTED, ARCHIVED = "forgotten", "promoted", "archived"
 IMPORT_UNDONE: Final = "undid: imported"
 CHANGE_WORDS: Final = {
@@ -97,7 +97,8 @@ def verb_of(change: MemoryChanged) -> str:
         before = msgspec.structs.replace(change, change=change.undid, undid="", done=not change.done)
         return f"undid: {verb_of(before)}"
     if change.change in ("stored", "happened"):
-        return _FIRST.get(change.kind, change.change)
+        is_event = change.kind == "fact" or type_of_kind(change.kind) == "episodic"
+        return _FIRST.get(change.kind, change.change if change.change == "stored" or is_event else "noted")
     if "done" in change.fields and "kind" not in change.fields:
         return "closed" if change.done else "reopened"
     if change.change in ("updated", "tagged", "stored again"):
