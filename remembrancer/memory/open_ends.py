@@ -87,7 +87,7 @@ _LAST: Final = re.compile(
 """The beginning of a day in the last words of a task: "Call the bank at 5pm tomorrow"."""
 _DUE: Final = re.compile(
     r"\b(?P<how>due|by|before|deadline\b[^.:;\n]{0,60}?(?::| is)|deadline) (?:on |at )?"
-    rf"(?:{_HOUR}(?:,? on)? |(?:the )?(?:end|close) of (?:the )?(?:day|business)(?: on)? )?"
+    rf"(?:(?!{CALENDAR_DAY}){_HOUR}(?:,? on)? |(?:the )?(?:end|close) of (?:the )?(?:day|business)(?: on)? )?"
     rf"(?:the )?(?P<end>end of (?:the )?)?(?:this |coming |next (?!week|month))*{_WEEKDAY_OF_DATE}"
     rf"(?P<day>(?P<iso>\d{{4}}-\d\d-\d\d)|(?P<near>today|tonight|tomorrow|next week|next month)|{_LATER}"
     rf"|(?P<date>{CALENDAR_DAY})(?P<year>,? \d{{4}})?"
