@@ -30,7 +30,8 @@ from remembrancer.protocol.browsing import FindUndecided, ReadActivity
 from remembrancer.protocol.consolidation import ReadMemories
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError, StorageFull
 from remembrancer.protocol.reads import Counts, SessionDescription, TakeNear
-from remembrancer.protocol.runs import AddLink, AddMemory, Edit, NewMemory, ReviseMemory
+from remembrancer.protocol.runs import AddLink, AddMemory, Edit, NewMemory, ReviseMemory, UndoRun
+from remembrancer.protocol.session_life import SHELL_SESSION
 from remembrancer.protocol.writes import (
     Applied,
     Change,
@@ -41,7 +42,9 @@ from remembrancer.protocol.writes import (
     ImportMemory,
     InvalidateMemory,
     LinkRef,
+    MemoryVersion,
     Operation,
+    PortableMemory,
     PromoteMemory,
     RecordedFields,
     RestoredResult,
@@ -722,6 +725,12 @@ def light(memory_id: str, supersedes: tuple[str, ...] = ()) -> StoreMemory:
     return StoreMemory(memory_id=memory_id, content="a light", supersedes=supersedes, **fields)
 
 
+UNDO_IMPORT = UndoRun("run:import-1", "project")
+FIRST = HistoryEntry(1, "stored", 0.0, "", "", MemoryVersion(**light("mem_three").fields()))
+WHOLE = PortableMemory(**FIRST.record.recorded(), id="mem_three", created_at=0.0, updated_at=0.0, history=(FIRST,))
+IMPORT = ImportMemory(WHOLE, run_id=UNDO_IMPORT.run_id)
+
+
 STEPS = st.one_of(
     st.builds(light, LIGHT, SOME),
     st.builds(UpdateMemory, LIGHT, content=st.just("another light"), add_links=SUPERSEDING),
@@ -733,8 +742,9 @@ STEPS = st.one_of(
     st.builds(InvalidateMemory, LIGHT, st.just("it broke"), st.none() | LIGHT),
     st.builds(UndoChange, LIGHT),
     st.permutations(LIGHTS).map(tuple),
+    st.sampled_from([IMPORT, UNDO_IMPORT]),
 )
-"""Changes, and pairs (the first two ids) of which the first is found to replace the second probably."""
+"""Changes, an import, and pairs (the first two ids) of which the first is found to replace the second probably."""
 
 
 ONE, TWO = ((LinkRef("supersedes", each),) for each in LIGHTS[:2])
@@ -763,6 +773,7 @@ def in_effect(rig: RecordsRig) -> Counter[str]:
 
 
 @example([LIGHTS[1::-1], RestoreMemory("mem_one"), NOT_REPLACING])
+@example([IMPORT, UpdateMemory("mem_three", add_links=ONE), UNDO_IMPORT])
 @example([REPLACING, light("mem_three", LIGHTS[:1]), NOT_REPLACING, UndoChange("mem_three")])
 @example([REPLACING, InvalidateMemory("mem_one", "it broke"), NOT_REPLACING, RestoreMemory("mem_one")])
 @example([REPLACING, InvalidateMemory("mem_one", "it broke", "mem_two")])
@@ -788,15 +799,21 @@ def test_changes_that_are_undone_from_the_last_on_leave_all_as_it_was(steps: lis
             if content := getattr(step, "content", None):
                 step = msgspec.structs.replace(step, content=f"{content} {at}")
                 drops_pair = any("contradicts" in link and step.memory_id in link for link in before[1])
-            outcome = rig.try_to(step)
+            outcome = rig.try_to(step, session=SHELL_SESSION)
             if isinstance(outcome, RemembrancerError):
                 assert isinstance(outcome, (InvalidInput, NotFound))
                 assert undoable(rig) == before
+            elif isinstance(step, UndoRun):
+                links = undoable(rig)[1]
+                assert not any(link[:2] == (each, "supersedes") for each in outcome.memories for link in links)
+                made = []
             elif isinstance(step, UndoChange) or in_effect(rig) == counts or drops_pair:
                 made = made if (undoable(rig), in_effect(rig)) == (before, counts) else []
             else:
                 made.append((step, before, counts))
         for step, before, counts in reversed(made):
+            if isinstance(step, ImportMemory):
+                rig.do(UNDO_IMPORT, session=SHELL_SESSION)
             asked = [step.memory_id] if isinstance(step, RestoreMemory) or getattr(step, "add_links", None) else []
             while (now := in_effect(rig)) != counts:  # a change may make several versions
                 rig.do(UndoChange((asked or [each for each in LIGHTS if now[each] > counts[each]])[0]))

@@ -412,6 +412,24 @@ def test_an_import_is_undone_by_a_persons_shell_alone_and_never_what_a_later_one
     assert rig.browse(everything).runs == (), "of which nothing is left"
 
 
+@pytest.mark.parametrize("run_id", ["run", "run:import-1"])
+def test_a_memory_that_has_replaced_another_since_stays_when_its_run_or_import_is_undone(
+    rig: RunsRig, run_id: str
+) -> None:
+    new, other = ids = "mem_a", "mem_b"
+    if run_id == "run":
+        rig.carry_out(*(AddMemory(NewMemory(each, each, "fact", "project", SESSION)) for each in ids))
+    else:
+        for each in ids:
+            rig.do(ImportMemory(msgspec.structs.replace(rig.shown(ONE), id=each), run_id=run_id), session="")
+    rig.at(REQUESTED_AT + 9).replace(new, TWO)
+    undone = rig.undo(run_id, session=SHELL_SESSION)
+    assert (undone.memories, undone.skipped) == ((other,), (Skipped(new, "it has replaced another memory since"),))
+    assert (rig.loaded(TWO).superseded_by, rig.shown(new).forgotten_at) == ((new,), None)
+    assert rig.do(UndoChange(new)).memory_id == TWO
+    assert rig.undo(run_id, session=SHELL_SESSION).memories == ((new,) if run_id != "run" else ())
+
+
 def test_what_a_run_did_to_the_users_memories_is_undone_by_its_project_alone(rig: RunsRig) -> None:
     step = ChainLink("project", TWO, 5.0, "merged", source_project=PROJECT.id)
     rig.carry_out(ReviseMemory(ONE, "merged", importance=0.75, chain=step), place="user")

@@ -1,5 +1,6 @@
 """The rules for applying and undoing consolidation runs."""
 
+import math
 from collections.abc import Sequence
 from typing import Final, assert_never
 
@@ -45,14 +46,15 @@ from remembrancer.protocol.writes import EntityRef, HistoryEntry, MemoryVersion
 RUN_UNDONE: Final = "the run was undone"
 MADE_BY_UNDONE: Final = "the run that made it was undone"
 CHANGED_SINCE: Final = "has been changed since"
-_UNDONE_AT: Final = "SELECT undone_at FROM runs WHERE space = @SPACE AND run_id = ?"
+REPLACED_SINCE: Final = "it has replaced another memory since"
+_RUN: Final = "SELECT undone_at, began_at FROM runs WHERE space = @SPACE AND run_id = ?"
 
 
 def apply_run(writer: Writer, change: ApplyRun) -> RunResult:
     """Apply the edits of a run in order. The result lists the skipped edits. If the run was undone meanwhile, only the
     edit that closes its session is applied, since its job is done."""
     begin_run(writer, change.run_id, change.kind, change.session_id)
-    ((undone_at,),) = writer.space.query(_UNDONE_AT, (change.run_id,))
+    ((undone_at, _),) = writer.space.query(_RUN, (change.run_id,))
     skipped: list[Skipped] = []
     passed_over: set[str] = set()
     pruned = 0
@@ -228,7 +230,8 @@ def _prerequisites_of(edit: RunEdit) -> tuple[str | None, ...]:
 
 def undo_run(writer: Writer, change: UndoRun) -> UndoneResult:
     """Undo all parts of a run or an import: return each memory to the version before the run, or forget it if the run
-    made or imported it. Memories that have changed since are left alone, and listed. Counts of accesses and
+    made or imported it. Memories that have changed since, and those to forget that have replaced another since, are
+    left alone, and listed. Counts of accesses and
     observations stay.
 
     Raises `NotFound` if there is no such run here, or the operation's session may not undo it: it changed a memory that
@@ -239,7 +242,7 @@ def undo_run(writer: Writer, change: UndoRun) -> UndoneResult:
     made = of_import("?") if is_import else f"{OF_RUN} ?"
     made_last_first = f"SELECT memory_id {made} GROUP BY 1 ORDER BY min(version) DESC, 1"
     memory_ids = [memory_id for (memory_id,) in writer.space.query(made_last_first, (run_id,))]
-    run = writer.space.query(_UNDONE_AT, (run_id,))
+    run = writer.space.query(_RUN, (run_id,))
     if is_import:
         may_undo = bool(memory_ids) and writer.operation.session_id in (SHELL_SESSION, BROWSER_SESSION)
     else:
@@ -257,7 +260,7 @@ def undo_run(writer: Writer, change: UndoRun) -> UndoneResult:
     skipped: list[Skipped] = []
     for memory_id in memory_ids:
         memory = _memory_of(writer, memory_id)
-        obstacle = "it is gone" if memory is None else take_back(writer, run_id, memory)
+        obstacle = "it is gone" if memory is None else take_back(writer, run_id, memory, run[0][1] if run else math.inf)
         if obstacle is None:
             undone.append(memory_id)
         elif obstacle:
@@ -282,7 +285,13 @@ def _is_own(writer: Writer, change: UndoRun, memory_ids: Sequence[str]) -> bool:
     return not is_of_another and all(is_visible(each.now, writer.operation.session_id or None) for each in memories)
 
 
-def _forget_imported(writer: Writer, run_id: str, memory: Memory) -> str | None:
+def _has_replaced(writer: Writer, memory: Memory, since: float) -> bool:
+    """True if a memory has replaced another since that time, which would stay replaced by a forgotten one."""
+    links = writer.space.links(memory.id)
+    return any((each.source, each.relation) == (memory.id, "supersedes") and each.created_at > since for each in links)
+
+
+def _forget_imported(writer: Writer, run_id: str, memory: Memory, began_at: float) -> str | None:
     """Forget a memory that an import brought, unless a session has changed it since. Returns as `_undo`."""
     if memory.now.forgotten:
         return ""
@@ -291,12 +300,14 @@ def _forget_imported(writer: Writer, run_id: str, memory: Memory) -> str | None:
     later = [each for each in standing(history) if each.version > brought]  # perhaps background work
     if any(each.session_id or "imported" in each.details for each in later):
         return f"it {CHANGED_SINCE}"
+    if _has_replaced(writer, memory, began_at):
+        return REPLACED_SINCE
     after = msgspec.structs.replace(memory.now, forgotten=True, forgotten_reason=IMPORT_UNDONE)
     writer.revise(memory, after, "forgotten", reason=IMPORT_UNDONE, as_of=0)
     return None
 
 
-def _undo(writer: Writer, run_id: str, memory: Memory) -> str | None:
+def _undo(writer: Writer, run_id: str, memory: Memory, began_at: float) -> str | None:
     """Undo the versions that a run made of a memory, with its links. Returns the reason if that is skipped; it is empty
     if the memory is forgotten already."""
     history = writer.space.history(memory.id)
@@ -310,6 +321,8 @@ def _undo(writer: Writer, run_id: str, memory: Memory) -> str | None:
     version = undone[-1].version - 1 if undone else 0
     if len(undone) < len(made) or (version and version not in before):
         return f"it {CHANGED_SINCE}"
+    if not version and _has_replaced(writer, memory, began_at):
+        return REPLACED_SINCE
     chain = tuple(step for step in memory.promotion_chain if step.run_id != run_id)
     writer.revise(
         memory,
