@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.patience import PATIENCE_S
 from tests.ports import QuietHandler, serving
 
 KEY = "sk-this-is-the-key-0123456789"
@@ -52,11 +53,12 @@ class FakeProvider:
         self.requests: list[dict[str, Any]] = []
         self.keys: set[str | None] = set()
         self.most_at_once = 0
-        self.delay_s = 0.0
+        self.gathers = 1
+        """Requests are answered from when it has had so many at the same time."""
         self.refuses = "forbidden"
         """A word; requests with a text that holds it are answered with 400."""
         self._at_once = 0
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self.end = threading.Event()
         self.url = ""
 
@@ -68,8 +70,9 @@ class FakeProvider:
             self._at_once += 1
             self.most_at_once = max(self.most_at_once, self._at_once)
             trouble = self.once.pop(0) if self.once else self.trouble
-        self.end.wait(self.delay_s)
-        with self._lock:
+            self._lock.notify_all()
+            self._lock.wait_for(lambda: self.most_at_once >= self.gathers, PATIENCE_S)
+            self._lock.wait_for(lambda: self.most_at_once > self.gathers, 0.05 if self.gathers > 1 else 0.0)
             self._at_once -= 1
         if trouble.status == 0:
             self.end.wait(60)

@@ -10,6 +10,14 @@ from remembrancer.actors.gateway import store_access, write_queue
 from tests.actors.gateway_rig import PATIENT, QUICK, RawClient, Rig
 from tests.actors.spaces_rig import Spaces
 from tests.actors.store_process import StoreRig, store_rig
+from tests.zones import in_zone, zone_at_noon
+
+
+@pytest.fixture
+def noon() -> Iterator[None]:
+    """It is noon here. The store's process learns it if it is started later."""
+    with in_zone(zone_at_noon()):
+        yield
 
 
 @pytest.fixture

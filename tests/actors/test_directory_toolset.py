@@ -11,6 +11,7 @@ import pytest
 
 from tests.actors.gateway_rig import RawClient, Rig
 from tests.cases import cases
+from tests.patience import PATIENCE_S
 from tests.runtime import Runtime, done, start
 
 Command = dict[str, Any]
@@ -126,13 +127,16 @@ async def test_bad_input_is_refused_in_a_sentence(client: RawClient) -> None:
         assert (await said(client, "view", "/memories")).count("\n") == 4
 
 
-def test_what_the_tool_keeps_outlives_its_session_and_a_killed_store(home: Path, tmp_path: Path) -> None:
+def test_what_the_tool_keeps_outlives_its_session_and_a_killed_store(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from anthropic.lib.tools import ToolError
 
     from remembrancer.anthropic_memory import MemoryTool
 
     create = command("create", "/memories/repo/cache.md", file_text="The cache is Valkey 8.\n")
     change = command("str_replace", "/memories/repo/cache.md", old_str="8", new_str="9")
+    monkeypatch.setenv("REMEMBRANCER_CALL_BUDGET_S", str(PATIENCE_S))  # a store that is slow to come back is waited for
     start(home)
     with MemoryTool(tmp_path, home=home) as tool:
         assert tool.to_dict() == {"type": "memory_20250818", "name": "memory"}

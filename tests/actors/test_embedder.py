@@ -3,9 +3,9 @@
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -19,16 +19,32 @@ from remembrancer.actors.embedder.workers import embed_texts, load_engine
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import Stop
 from remembrancer.protocol.errors import InternalError, ModelUnusable
-from remembrancer.protocol.work import ModelChoice
-from tests.actors.store_process import StoreRig, chronicle, store_rig
+from remembrancer.protocol.work import EmbeddedText, ModelChoice
+from tests.actors.store_process import chronicle, store_rig
 from tests.providers import HANGS, KEY, WELL, FakeProvider, Trouble, fake_provider
+
+Batches = Iterator[list[tuple[int, EmbeddedText | str]]]
+
+
+def is_told() -> bool:
+    """True once there is a certain file in the home."""
+    time.sleep(0.01)
+    return Path(os.environ["REMEMBRANCER_HOME"], "told").exists()
 
 
 def load_once_told(settings: Settings, threads: int) -> Engine:
-    """Load as ever, as soon as there is a certain file in the home."""
-    while not Path(os.environ["REMEMBRANCER_HOME"], "loads").exists():
-        time.sleep(0.01)
+    while not is_told():
+        pass
     return load_engine(settings, threads)
+
+
+def embed_once_told(engine: Engine, texts: Mapping[int, str], most: int) -> Batches:
+    """Embed one batch as ever, and the others once it is told so."""
+    batches = embed_texts(engine, texts, most)
+    yield from islice(batches, 2)  # the first one is empty
+    while not is_told():
+        yield []
+    yield from batches
 
 
 async def test_a_model_that_takes_long_to_load_is_reported_and_used_when_it_is_there(home: Path) -> None:
@@ -37,25 +53,27 @@ async def test_a_model_that_takes_long_to_load_is_reported_and_used_when_it_is_t
         rig.launch("embedder")
         await rig.gateway.until(lambda now: "still loading after 0.01 s" in str(now.embedding.error))
         memory_id = await rig.gateway.store("The harbour is dredged in April")
-        (home / "loads").touch()
+        (home / "told").touch()
         await rig.gateway.until_embedded()
         assert (await rig.gateway.show(memory_id)).embedded
 
 
-async def test_a_worker_that_leaves_amid_its_texts_loses_none_and_another_goes_on(rig: StoreRig) -> None:
-    by_the_first = await rig.gateway.store("The harbour is dredged in April")
-    count = len(await chronicle(rig, 300))
-    by_the_second = await rig.gateway.store("The museum opens at noon")
-    leaving = rig.launch("embedder")
-    await rig.gateway.until(lambda now: now.embedding.pending < count)
-    await rig.launcher.tell(leaving, Stop("scaled down", 10.0))
-    assert await leaving.ended() == EXIT_STOPPED
-    now = (await rig.gateway.describe()).embedding
-    assert (now.workers, 0 < now.pending < count) == (0, True)
-    rig.launch("embedder")
-    await rig.gateway.until_embedded()
-    for question, memory_id in {"When is the harbour dredged?": by_the_first, "museum hours": by_the_second}.items():
-        assert (await rig.gateway.recall(question, strategy="vector")).memories[0].id == memory_id
+async def test_a_worker_that_leaves_amid_its_texts_loses_none_and_another_goes_on(home: Path) -> None:
+    async with store_rig(home, constants={f"{actor.__name__}.embed_texts": embed_once_told}) as rig:
+        earlier = await rig.gateway.store("The harbour is dredged in April")
+        count = len(await chronicle(rig, 100)) + 2
+        later = await rig.gateway.store("The museum opens at noon")
+        leaving = rig.launch("embedder")
+        await rig.gateway.until(lambda now: now.embedding.pending < count)
+        await rig.launcher.tell(leaving, Stop("scaled down", 10.0))
+        assert await leaving.ended() == EXIT_STOPPED
+        now = (await rig.gateway.describe()).embedding
+        assert (now.workers, 0 < now.pending < count) == (0, True)
+        (home / "told").touch()
+        rig.launch("embedder")
+        await rig.gateway.until_embedded()
+        for question, memory_id in {"When is the harbour dredged?": earlier, "museum hours": later}.items():
+            assert (await rig.gateway.recall(question, strategy="vector")).memories[0].id == memory_id
 
 
 QUICK = Settings(provider_batch_tokens=512)
@@ -106,7 +124,7 @@ def test_a_local_server_needs_no_key_a_provider_does(provider: FakeProvider, mon
 def test_texts_go_in_requests_of_so_many_tokens_four_at_once(provider: FakeProvider) -> None:
     texts = [f"number {n} " + "harbour " * 90 for n in range(40)]
     with engine_of(provider) as engine:
-        provider.delay_s = 0.2
+        provider.gathers = QUICK.provider_requests
         vectors = engine.embed_passages(texts)
         counts = engine.tokenizer.count_tokens(texts)
     assert vectors.shape == (40, 1024)
@@ -151,15 +169,18 @@ def test_what_is_wrong_with_a_provider_makes_it_unusable_and_is_said_without_its
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name, value in (("PASSAGES_TIMEOUT_S", 0.3), ("QUESTION_TIMEOUT_S", 0.3), ("ATTEMPTS", 2)):
-        monkeypatch.setattr(providers, name, value)
+    monkeypatch.setattr(providers, "ATTEMPTS", 2)
     caplog.set_level(logging.DEBUG)
     with engine_of(provider) as engine:
         provider.trouble = trouble
-        with pytest.raises(ModelUnusable, match=said) as raised:
-            list(embed_texts(engine, {1: "one", 2: "two"}, 0))
-        with pytest.raises(ModelUnusable):
-            engine.embed_questions(["one"])
+        with monkeypatch.context() as patch:
+            if trouble is HANGS:  # nothing else is waited for
+                patch.setattr(providers, "PASSAGES_TIMEOUT_S", 0.3)
+                patch.setattr(providers, "QUESTION_TIMEOUT_S", 0.3)
+            with pytest.raises(ModelUnusable, match=said) as raised:
+                list(embed_texts(engine, {1: "one", 2: "two"}, 0))
+            with pytest.raises(ModelUnusable):
+                engine.embed_questions(["one"])
         provider.trouble = WELL
         assert engine.embed_passages(["one"]).shape == (1, 1024)
     assert KEY not in str(raised.value) + repr(raised.value.__cause__) + caplog.text

@@ -25,7 +25,7 @@ from remembrancer.protocol.writes import HistoryEntry, MemoryLink, MemoryVersion
 from remembrancer.toolsets.memory.get_memory import FORMER_TEXTS, short, shown
 from remembrancer.toolsets.tools import DATA
 from tests.actors.gateway_rig import RawClient, Rig
-from tests.actors.store_process import StoreRig, store_rig
+from tests.actors.store_process import StoreRig
 from tests.patience import PATIENCE_S, until
 from tests.spaces import connect_space, locked, write_rows
 
@@ -138,6 +138,7 @@ async def test_a_list_of_open_ends_is_stored_as_so_many_memories_once(client: Ra
     assert "ids" not in one, "it was said to be no open end"
 
 
+@pytest.mark.usefixtures("noon")
 async def test_a_task_that_names_its_due_date_is_an_open_end_and_a_new_text_brings_its_own(client: RawClient) -> None:
     async def due(**changes: Any) -> str | None:
         await client.call("update_memory", memory_id=end, **changes)
@@ -218,6 +219,7 @@ async def test_of_several_memories_none_is_stored_if_one_cannot_be_and_the_refus
     assert [memory["id"]] == answer["ids"]
 
 
+@pytest.mark.usefixtures("noon")
 async def test_the_log_of_a_day_says_in_order_what_was_stored_changed_decided_and_closed(client: RawClient) -> None:
     fact = (await client.store("The lantern is red", kind="fact"))["memory_id"]
     oil = (await client.store("We burn oil in it", kind="decision"))["memory_id"]
@@ -260,6 +262,7 @@ async def test_the_log_of_a_day_says_in_order_what_was_stored_changed_decided_an
     assert (refused["error"], refused["field"]) == ("invalid_input", "day")
 
 
+@pytest.mark.usefixtures("noon")
 async def test_the_log_of_a_day_marks_what_was_otherwise_then(served: Rig, client: RawClient) -> None:
     yesterday = {"project": project_of(served.paths.home), "requested_at": time.time() - 86_400}
     memory_id = await served.peer.gateway.store("The lantern is red", **yesterday)
@@ -268,6 +271,7 @@ async def test_the_log_of_a_day_marks_what_was_otherwise_then(served: Rig, clien
     assert f"- stored {memory_id[-4:]}: The lantern is red | changed later" in block.splitlines()
 
 
+@pytest.mark.usefixtures("noon")
 async def test_the_log_of_a_day_has_nothing_of_another_session_until_it_is_promoted(served: Rig) -> None:
     project = project_of(served.paths.home)
 
@@ -499,14 +503,13 @@ def places(home: Path, tmp_path: Path) -> tuple[Path, Path]:
 async def both(quick_rig: Rig, places: tuple[Path, Path]) -> AsyncIterator[tuple[StoreRig, RawClient, RawClient]]:
     """A store, and sessions of two projects whose databases are there."""
     async with (
-        store_rig(quick_rig.paths.home) as store,
+        quick_rig.store() as store,
         quick_rig.running(),
         quick_rig.session(directory=str(places[0]), **ADMIN) as us,
         quick_rig.session(directory=str(places[1]), bridge="11" * 16, session="session:theirs", **ADMIN) as them,
     ):
         for client in (us, them):
             await client.store("this makes the file")
-        await drained(quick_rig)
         yield store, us, them
 
 
@@ -530,9 +533,8 @@ async def test_an_erasing_that_a_reader_holds_up_says_so_and_leaves_no_word_when
         files = [each for each in quick_rig.paths.home.glob("memory.db*") if not each.name.endswith("-shm")]
         return {each.name for each in files if b"marigold" in each.read_bytes()}
 
-    async with store_rig(quick_rig.paths.home), quick_rig.running() as gateway, quick_rig.session(**ADMIN) as client:
+    async with quick_rig.over_store(**ADMIN) as (_, client):
         memory_id = (await client.store(SECRET, scope="user"))["memory_id"]
-        await until(lambda: gateway.health().queue_depth == 0)
         with read(quick_rig.paths.database):
             refused = await client.call("erase_memory", memory_id=memory_id)
             assert (refused["error"], refused["retry_possible"]) == ("file_locked", True)
@@ -544,7 +546,7 @@ async def test_an_erasing_that_a_reader_holds_up_says_so_and_leaves_no_word_when
 
 
 async def test_the_status_of_damaged_memories_says_how_to_repair_them(quick_rig: Rig) -> None:
-    async with store_rig(quick_rig.paths.home), quick_rig.running(), quick_rig.session() as client:
+    async with quick_rig.over_store() as (_, client):
         for content in ("The quay is old.", "The quay is new."):
             await client.store(content)
         assert "degraded" not in await client.call("get_memory_status")
@@ -602,7 +604,6 @@ async def test_an_erasing_that_is_held_up_has_deleted_nothing_and_takes_the_quot
         return found
 
     memory_id = (await us.store(content, scope="user"))["memory_id"]
-    await drained(quick_rig)
     for project in projects:
         events = RecordEvents("session:any", turns=(Turn("user", said, 1.0),))
         await store.gateway.submit(Operation(f"events of {project.id}", project, "session:any", 1.0, events))

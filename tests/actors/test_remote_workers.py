@@ -100,7 +100,8 @@ async def test_a_lying_worker_is_refused_at_its_first_lie_and_this_hosts_does_it
     await rig.gateway.until_embedded()
     assert set(await rig.gateway.found("fact harbour")) == set(memories)
     assert (await rig.gateway.describe()).embedding.dead_letters == 0
-    liar.announce()
+    pings = liar.pings
+    await until(lambda: liar.pings > pings + 1)  # it says each time that it is ready
     assert (await shown(rig)).state == "refused", "until it is started anew"
 
 

@@ -48,7 +48,7 @@ from tests.actors.spaces_rig import NOW, Spaces
 from tests.actors.store_process import Gateway, StoreRig, store_rig, the, vector_of
 from tests.contracts.records_rig import entities
 from tests.operations import OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, store_operation
-from tests.patience import until
+from tests.patience import PATIENCE_S, until
 
 
 async def section(files: Spaces, section: Section, task: str = "") -> list[str]:
@@ -174,7 +174,7 @@ async def test_words_are_searched_while_a_worker_makes_vectors(files: Spaces, mo
         return hits
 
     async def once_words_are_searched(text: str) -> Vectors:
-        assert await asyncio.to_thread(searched.wait, 30), "the words wait for the vector"
+        assert await asyncio.to_thread(searched.wait, PATIENCE_S), "the words wait for the vector"
         return vector_of(text)
 
     monkeypatch.setattr(files.project, "keyword_hits", search_and_say)

@@ -118,11 +118,9 @@ async def test_the_router_asks_and_gets_each_its_own_answer_or_the_refusal(endpo
 
 async def test_a_request_to_nobody_fails_at_once(endpoint: str) -> None:
     async with client(endpoint) as dealer:
-        begun = time.monotonic()
-        with pytest.raises(PeerUnavailable):
-            await dealer.request(AskScale(1), timeout_s=30)
+        with anyio.fail_after(PATIENCE_S), pytest.raises(PeerUnavailable):
+            await dealer.request(AskScale(1), timeout_s=2 * PATIENCE_S)
         assert not dealer.send(EmbedderHealth())
-        assert time.monotonic() - begun < 25
         assert not dealer.connected
         assert not await dealer.wait_connected(0.01)
     assert not dealer.send(EmbedderHealth())
@@ -135,7 +133,7 @@ async def test_requests_in_flight_are_lost_when_the_router_closes_and_the_dealer
             async with serving(endpoint) as service:
                 assert await dealer.wait_connected(PATIENCE_S)
                 assert await dealer.request(AskScale(incarnation), timeout_s=PATIENCE_S) == incarnation
-                hanging = asyncio.ensure_future(dealer.request(AskStatus(), timeout_s=30))
+                hanging = asyncio.ensure_future(dealer.request(AskStatus(), timeout_s=2 * PATIENCE_S))
                 await until(partial(service.heard.__contains__, AskStatus()))
             with anyio.fail_after(PATIENCE_S), pytest.raises(PeerLost):
                 await hanging
@@ -148,7 +146,7 @@ async def test_closing_the_dealer_ends_its_requests_and_may_be_done_twice(endpoi
         dealer = client(endpoint)
         async with dealer:
             await dealer.wait_connected(PATIENCE_S)
-            hanging = asyncio.ensure_future(dealer.request(AskStatus(), timeout_s=30))
+            hanging = asyncio.ensure_future(dealer.request(AskStatus(), timeout_s=2 * PATIENCE_S))
             await until(lambda: AskStatus() in service.heard)
             await dealer.aclose()
             with anyio.fail_after(PATIENCE_S), pytest.raises(PeerLost):
@@ -169,7 +167,7 @@ async def test_what_is_past_its_deadline_is_not_done(
         with raw_dealer(context, endpoint) as raw:
             late = Envelope(PROTOCOL_VERSION, 1, "late", "01L", deadline=time.time() - 1)
             await send_raw(raw, [encoder.encode(late), encoder.encode(AskScale(1))])
-            soon = Envelope(PROTOCOL_VERSION, 2, "soon", "01L", deadline=time.time() + 60)
+            soon = Envelope(PROTOCOL_VERSION, 2, "soon", "01L", deadline=time.time() + PATIENCE_S)
             await send_raw(raw, [encoder.encode(soon), encoder.encode(AskScale(2))])
             await until(lambda: service.heard)
         assert service.heard == [AskScale(2)]

@@ -287,7 +287,7 @@ class Held:
         assert self._free.wait(PATIENCE_S)
 
     async def begun(self) -> None:
-        await asyncio.to_thread(self._begun.wait, 10)
+        assert await asyncio.to_thread(self._begun.wait, PATIENCE_S)
 
     def let_go(self) -> None:
         self._free.set()

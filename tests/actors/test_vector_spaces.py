@@ -224,7 +224,7 @@ async def test_vectors_go_to_the_server_and_come_back_after_it_was_killed(rig: S
     await until_moved(server, 6)
     await until_by_meaning(rig)
     assert set(await rig.gateway.found("harbour")) == set(memories)
-    assert (await rig.gateway.describe()).embedding.error is None
+    await rig.gateway.until(lambda now: now.embedding.error is None)
 
 
 async def test_a_server_that_hangs_holds_no_answer_up(rig: StoreRig, server: ChromaProcess) -> None:
