@@ -19,16 +19,18 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from remembrancer.actors.migrations import DAMAGE, NO_ROOM, PRIMARY_CODE, Schema, Step, drop_copies
+from remembrancer.actors.migrations import Schema, Step, damage_in, drop_copies
 from remembrancer.actors.snapshots import snapshot_of
+from remembrancer.actors.sqlite_file import SqliteFile
 from remembrancer.protocol.errors import (
     UNREADABLE,
     Failure,
+    FileLocked,
     InternalError,
     MemoryUnavailable,
     QueueFull,
+    RecordsUnusable,
     RemembrancerError,
-    disk_full,
 )
 from remembrancer.protocol.paths import database_files, delete_database, problem_of
 from remembrancer.protocol.runs import ApplyRun, UndoRun
@@ -86,48 +88,48 @@ class QueueFile:
         self.damage: str | None = None
         with self._explained():
             try:
-                self._database = _connect(path)
-            except sqlite3.DatabaseError as error:
-                if not _is_damage(error):
+                self._file = _opened(path)
+            except RecordsUnusable as error:
+                if problem_of(path) is not None:
                     raise
                 with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as source:
-                    self._database = self._renewed(source, f"was damaged ({error})")
+                    self._file = self._renewed(source, f"was damaged ({error.__cause__ or error})")
 
     @contextmanager
-    def _opened(self) -> Iterator[sqlite3.Connection]:
+    def _action(self, *, reads: bool = False) -> Iterator[sqlite3.Connection]:
         """The database for one action. If it is damaged, the action raises `MemoryUnavailable`, and the next one gets a
         new file."""
         with self._explained():
             if not self._path.exists():  # writes to a deleted file are lost with this process
-                self._database = self._renewed(self._database, "was deleted")
+                with closing(self._file) as file:
+                    self._file = self._renewed(file.writer, "was deleted")
+            elif self._file.is_replaced:
+                with closing(self._file):
+                    self._file = _opened(self._path)
             try:
-                yield self._database
-            except sqlite3.DatabaseError as error:
-                if not _is_damage(error):
-                    raise
-                self._database = self._renewed(self._database, f"was damaged ({error})")
+                with self._file.reading() if reads else self._file.transaction() as database:
+                    yield database
+            except RecordsUnusable as error:
+                with closing(self._file) as file:
+                    self._file = self._renewed(file.writer, f"was damaged ({error.__cause__})")
                 raise MemoryUnavailable(f"{self.damage}: call again") from error
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
         try:
             yield
-        except (sqlite3.Error, OSError) as error:
-            code = getattr(error, "sqlite_errorcode", None)
-            if code in NO_ROOM:
-                raise disk_full("the disk has no room for the write queue: nothing was stored", self._path) from error
-            if code == sqlite3.SQLITE_BUSY:
-                raise MemoryUnavailable(f"another program has locked {self._path}") from error
+        except (FileLocked, RecordsUnusable, InternalError, sqlite3.Error, OSError) as error:
             raise MemoryUnavailable(f"the write queue {self._path} cannot be used: {error}") from error
 
-    def _renewed(self, source: sqlite3.Connection, what: str) -> sqlite3.Connection:
+    def _renewed(self, source: sqlite3.Connection, what: str) -> SqliteFile:
         """Continue in a new file with the readable rows of `source`, and set the old one aside. An error while they are
         copied leaves everything as it is."""
         fresh = self._path.with_suffix(".new")
         delete_database(fresh)
-        with closing(_connect(fresh)) as target:
-            _copy_readable(source, target)
-            (kept,) = target.execute("SELECT count(*) FROM queued").fetchone()
+        with closing(_opened(fresh)) as target:
+            with target.transaction() as connection:
+                _copy_readable(source, connection)
+            ((kept,),) = target.read("SELECT count(*) FROM queued")
         source.close()  # before the next is opened: on closing, SQLite deletes the log by its name
         aside = self._path.with_suffix(f".damaged-{int(time.time())}")
         for old, new in zip(database_files(self._path), database_files(aside), strict=True):
@@ -138,36 +140,33 @@ class QueueFile:
             self.damage += f". It is kept as {aside.name}"
         fresh.rename(self._path)
         logger.error("the write queue was recreated", extra={"reason": self.damage})
-        return _connect(self._path)
+        return _opened(self._path)
 
     def erase(self, memory_id: str) -> None:
         """Delete for good all queued and set-aside operations about a memory, and the remains of applied ones in the
         log. Can be repeated if the file was being read."""
-        with self._opened() as database:
-            with _transaction(database):
-                for table in _COLUMNS:
-                    database.execute(f"DELETE FROM {table} WHERE memory_id = ?", (memory_id,))  # noqa: S608 - our names
-            ((is_busy, _, _),) = database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            if is_busy:
-                raise MemoryUnavailable(
-                    f"another program is reading {self._path}, whose log may still contain the memory"
-                )
+        with self._action() as database:
+            for table in _COLUMNS:
+                database.execute(f"DELETE FROM {table} WHERE memory_id = ?", (memory_id,))  # noqa: S608 - our names
+        with self._explained():
+            if not self._file.empty_log():
+                raise FileLocked("another program is reading it, and its log may still contain the memory")
         drop_copies(self._path)
 
     def waiting(self) -> tuple[list[tuple[str, str, str]], int]:
         """The lanes, ids and memories of the queued operations, oldest first, and the number of rejected ones."""
-        with self._opened() as database:
+        with self._action(reads=True) as database:
             rows = database.execute("SELECT lane, operation_id, memory_id FROM queued ORDER BY sequence").fetchall()
             (rejected,) = database.execute("SELECT count(*) FROM rejected").fetchone()
         return rows, rejected
 
     def drop(self, operation_ids: Sequence[str]) -> None:
-        with self._opened() as database:
+        with self._action() as database:
             database.executemany("DELETE FROM rejected WHERE operation_id = ?", [(each,) for each in operation_ids])
 
     def append(self, row: QueuedRow) -> None:
         """Append a row durably. A row that is already queued stays as it is."""
-        with self._opened() as database:
+        with self._action() as database:
             database.execute(
                 f"""INSERT OR IGNORE INTO queued ({_QUEUED})
                     VALUES (:operation_id, :operation, :lane, :memory_id, :queued_at)""",  # noqa: S608 - our names
@@ -181,7 +180,7 @@ class QueueFile:
         unreadable: dict[str, Failure] = {}
         total = 0
         query = "SELECT operation_id, operation FROM queued WHERE lane = ? ORDER BY sequence"
-        with self._opened() as database, closing(database.execute(query, (lane,))) as rows:
+        with self._action(reads=True) as database, closing(database.execute(query, (lane,))) as rows:
             for operation_id, blob in rows:
                 try:
                     operation = _decoder.decode(blob)
@@ -196,7 +195,7 @@ class QueueFile:
 
     def settle(self, applied: Sequence[str], rejected: Mapping[str, Failure], now: float) -> int:
         """Remove applied operations, and set rejected ones aside. Returns the number now set aside."""
-        with self._opened() as database, _transaction(database):
+        with self._action() as database:
             database.executemany(
                 "INSERT OR REPLACE INTO rejected SELECT operation_id, operation, lane, memory_id, queued_at, ?, ?, ?"
                 " FROM queued WHERE operation_id = ?",
@@ -208,30 +207,21 @@ class QueueFile:
         return int(set_aside)
 
     def close(self) -> None:
-        self._database.close()
+        self._file.close()
 
 
-def _connect(path: Path) -> sqlite3.Connection:
-    problem = problem_of(path)
-    if problem is not None:
-        raise MemoryUnavailable(f"the write queue cannot be used: {problem}")
-    if path.exists() and not path.stat().st_size:
-        raise sqlite3.DatabaseError("it is empty")
-    SCHEMA.check(path, LOCKED_S)
-    database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=LOCKED_S)
+def _opened(path: Path) -> SqliteFile:
+    if path.exists() and problem_of(path) is None and not path.stat().st_size:
+        raise RecordsUnusable("it is empty")
+    file = SqliteFile(path, SCHEMA, wait_s=LOCKED_S)
     try:
-        database.execute("PRAGMA journal_mode = WAL")
-        database.execute("PRAGMA synchronous = FULL")
-        database.execute("PRAGMA secure_delete = ON")
-        (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
-        if verdict != "ok":
-            raise sqlite3.DatabaseError(verdict)
-        SCHEMA.migrate(database, path)
-        database.execute("SELECT operation_id, lane, memory_id FROM queued LIMIT 1").fetchall()
+        file.read("SELECT operation_id, lane, memory_id FROM queued LIMIT 1")
+        if (found := damage_in(file.writer)) is not None:
+            raise RecordsUnusable(found)
     except BaseException:
-        database.close()
+        file.close()
         raise
-    return database
+    return file
 
 
 def _copy_readable(source: sqlite3.Connection, target: sqlite3.Connection) -> None:
@@ -243,18 +233,10 @@ def _copy_readable(source: sqlite3.Connection, target: sqlite3.Connection) -> No
 
     for table, columns in _COLUMNS.items():
         places = ", ".join("?" * len(columns.split(",")))
-        with _transaction(target):
-            target.executemany(
-                f"INSERT OR IGNORE INTO {table} ({columns}) VALUES ({places})",  # noqa: S608 - our names
-                rows(f"SELECT {columns} FROM {table} ORDER BY rowid"),  # noqa: S608
-            )
-
-
-@contextmanager
-def _transaction(database: sqlite3.Connection) -> Iterator[None]:
-    with database:
-        database.execute("BEGIN IMMEDIATE")
-        yield
+        target.executemany(
+            f"INSERT OR IGNORE INTO {table} ({columns}) VALUES ({places})",  # noqa: S608 - our names
+            rows(f"SELECT {columns} FROM {table} ORDER BY rowid"),  # noqa: S608
+        )
 
 
 def queued_row(operation: Operation, lane: str, now: float) -> QueuedRow:
@@ -271,13 +253,6 @@ def read_queue(path: Path) -> tuple[list[QueuedRow], list[QueuedRow]]:
         queued = file.rows(f"SELECT {_QUEUED} FROM queued ORDER BY sequence")  # noqa: S608 - our names
         refused = file.rows(f"SELECT {_QUEUED}, code, message FROM rejected ORDER BY rowid")  # noqa: S608
     return [QueuedRow(*row) for row in queued], [QueuedRow(*row) for row in refused]
-
-
-def _is_damage(error: sqlite3.Error) -> bool:
-    code = getattr(error, "sqlite_errorcode", None)
-    if code is None:  # of a check of our own, or a mistake of ours
-        return not isinstance(error, sqlite3.ProgrammingError)
-    return code & PRIMARY_CODE in DAMAGE or "no such" in str(error)
 
 
 @dataclass
