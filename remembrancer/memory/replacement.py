@@ -79,6 +79,12 @@ _ENDED: Final = re.compile(
     re.IGNORECASE,
 )
 """The words for what a text says is over, or in other hands: "the Redis account is closed", "Ana handed it to Ben"."""
+_NEW_STATE: Final = re.compile(
+    r"\b(?:(?:moved|switched|changed|migrated|converted|ported|raised|reduced|limited|renamed|up(?:graded|dated)|set"
+    r"|downgraded|postponed|extended)\b[^.;:]*?\bto|(?:replaced|equipped)\b[^.;:]*?\bwith|rewritten in)\s+([^.;:]*\w)",
+    re.IGNORECASE,
+)
+"""The words for the new state in a text: "moved labdb01 to PostgreSQL 16"."""
 _TAKING_BACK: Final = re.compile(r"\W*(?:correction|actually|scratch that|sorry|no,)", re.IGNORECASE)
 """Opening words that retract an earlier statement."""
 _HAPPENED: Final = re.compile(
@@ -99,6 +105,7 @@ _IGNORED: Final = ARTICLES | FILLERS | FUNCTION_WORDS | PREPOSITIONS
 _THIN: Final = ARTICLES | _LISTS["thin"]
 """Words that do not separate the words on both sides of them."""
 
+_VERBS: Final = frozenset(map(stem, ("is", "are", "was", "were", "has", "have", "had", "now")))
 RANGE: Final = (("to",), ("until",), ("and",), ("or",))
 """The words between the ends of a range, or the items of a list: one value."""
 LONGEST_OF_FORM: Final = 300
@@ -140,6 +147,8 @@ class Read(NamedTuple):
     """The words for the former state, if the text is about a change or denies something."""
     ended: frozenset[str]
     """The words for what it says is over, or in other hands."""
+    becomes: frozenset[str]
+    """The words for the new state, if it says that something was changed to it."""
     takes_back: bool
     """True if it begins by retracting an earlier statement."""
     denials: int
@@ -209,6 +218,7 @@ def read(text: str) -> Read:
         tuple(sequence),
         words_in(_FORMER.finditer(text) if changes or denials else ()),
         words_in(_ENDED.finditer(text)),
+        words_in(_NEW_STATE.finditer(text)),
         takes_back,
         denials,
         changes,
@@ -399,9 +409,12 @@ def _rivals(pair: TextPair) -> float:
 
 def _two_things(pair: TextPair) -> float:
     """1 if two texts with a common frame of words are about two things of one sort: they differ at two or more places,
-    by names or numbers at the first of them unless they begin with it ("web-1 has 4 cores", "web-2 has 8 cores"); or
-    only the number at the beginning differs, and a value after it is the same ("sample 1 has 200 nm", "sample 3 has 200
-    nm")."""
+    by names or numbers at the first of them unless they begin with it ("web-1 with 4 cores", "web-2 with 8 cores"); or
+    only the number at the beginning differs, and a value after it is the same ("sample 1: 200 nm", "sample 3: 200 nm").
+    2 if that number is before the verb ("sample 1 has 200 nm"), if only an identifier before a common value differs, or
+    if both say that something came to the same state ("moved web-1 to Debian 13", "moved web-2 to Debian 13")."""
+    if pair.earlier.becomes and pair.earlier.becomes == pair.later.becomes:
+        return 2.0
     one, other = pair.earlier.sequence, pair.later.sequence
     matcher = SequenceMatcher(None, one, other, autojunk=False)
     if min(matcher.real_quick_ratio(), matcher.quick_ratio()) < LEAST_FRAME or matcher.ratio() < LEAST_FRAME:
@@ -421,7 +434,14 @@ def _two_things(pair: TextPair) -> float:
         return 1.0
     if values.isdisjoint(one[begins:ends]) or values.isdisjoint(other[later_begins:later_ends]):
         return 0.0
-    return float(len(slots) > 1 or (begins <= NUMBERED and not values.isdisjoint(one[ends:])))
+    is_before_verb = not _VERBS.isdisjoint(one[ends:])
+    if len(slots) > 1:
+        is_numbered = one[begins] in pair.earlier.literals and other[later_begins] in pair.later.literals
+        return 2.0 if is_numbered and is_before_verb else 1.0
+    if values.isdisjoint(one[ends:]):
+        return 0.0
+    is_identifier = one[begins][0].isalpha() and not one[begins].isalpha()
+    return 2.0 if is_identifier or is_before_verb else float(begins <= NUMBERED)
 
 
 class TwoThings(NamedTuple):
@@ -429,6 +449,8 @@ class TwoThings(NamedTuple):
     """Each text has its own number, piece of code or quoted word ("sample 1 was dry", "sample 2 was dry")."""
     are: bool
     """They also differ at a second place ("crane 1 lifts 5 t", "crane 2 lifts 10 t"): no change of one thing."""
+    are_surely: bool
+    """The number that names the thing is before the verb ("crane 1 is red", "crane 2 is blue")."""
 
 
 @lru_cache(maxsize=1024)
@@ -436,8 +458,8 @@ def two_things(earlier: str, later: str) -> TwoThings:
     """Compare the things that two similar texts are about. Cached, because Review asks for up to 500 pairs each time
     that it is opened."""
     pair = TextPair(read(earlier), read(later), cosine=1.0, apart_s=0.0)
-    are = bool(_two_things(pair))
-    return TwoThings(are or bool(pair.both_have(lambda text: text.literals)), are)
+    are = _two_things(pair)
+    return TwoThings(bool(are or pair.both_have(lambda text: text.literals)), are > 0.0, are > 1.0)
 
 
 def _corrects(pair: TextPair) -> float:

@@ -250,6 +250,8 @@ def test_review_shows_pairs_that_a_person_can_decide_once_each_and_counts_the_re
         "new": "At night the gate is shut",
         "made": "At night, the gate is shut",
         "last": "sample 2 was replaced by sample 7",
+        "batch 1": "The lot number of batch 20 is RB-1740",
+        "batch 2": "The lot number of batch 21 is RB-1741",
         "crane 1": "crane 41 lifts 5 tonnes",
         "crane 2": "crane 42 lifts 10 tonnes",
         "crane 3": "crane 43 lifts 15 tonnes",
@@ -260,7 +262,7 @@ def test_review_shows_pairs_that_a_person_can_decide_once_each_and_counts_the_re
     rig.carry_out(AddLink("made", "one", "derived_from"))
     series = ("two", "one"), ("three", "one"), ("three", "two"), ("item 2", "item 1"), ("item 4", "item 3")
     alike = ("high", "low"), ("new", "old"), ("made", "old"), ("made", "new")
-    rig.records.link_similar([rig.pair(*pair, 0.97) for pair in (*series, *alike)])
+    rig.records.link_similar([rig.pair(*pair, 0.97) for pair in (*series, ("batch 2", "batch 1"), *alike)])
 
     def found(**options: Any) -> Any:
         answer = rig.browse(FindUndecided(PROJECT, SESSION, **options))

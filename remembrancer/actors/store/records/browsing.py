@@ -254,6 +254,7 @@ def _undecided(records: Reader, request: FindUndecided) -> Undecided:
         (each.older.id, each.newer.id): (
             frame_of(each.older.content),
             things.are or each.relation != "contradicts",
+            things.are_surely and each.relation != "contradicts",
         )
         for each in waiting
         if (each.relation != "contradicts" or each.strength < PROBABLE)
@@ -262,7 +263,7 @@ def _undecided(records: Reader, request: FindUndecided) -> Undecided:
     likeliest = {each.newer.id: each.older.id for each in reversed(waiting) if each.relation == "contradicts"}
     in_series = Counter(
         name
-        for (older, newer), (frame, is_certain) in numbered.items()
+        for (older, newer), (frame, is_certain, _) in numbered.items()
         if is_certain or likeliest[newer] == older
         for name in (older, newer, frame)
     )
@@ -274,11 +275,11 @@ def _undecided(records: Reader, request: FindUndecided) -> Undecided:
             return True
         if (ids := (pair.older.id, pair.newer.id)) not in numbered:
             return False
-        frame, is_certain = numbered[ids]
+        frame, is_certain, is_alone = numbered[ids]
         members = in_series[pair.older.id], in_series[pair.newer.id]
         # One change may follow another, so a chain of three is no series, unless the texts are certainly about
         # several things.
-        return (max(*members, in_series[frame]) if is_certain else min(members)) > 1
+        return is_alone or (max(*members, in_series[frame]) if is_certain else min(members)) > 1
 
     strongest: dict[tuple[str, str], float] = {}
 
