@@ -41,11 +41,12 @@ DEFAULT_IMPORTANCE: Final[dict[Kind, float]] = dict.fromkeys(
 _KIND_WORDS: Final[dict[Kind, str]] = {
     "fact": r"\b(not (yet |been )*decided|undecided)\b",
     "decision": r"\b(decided|chose|we (switched|moved|migrated) (to|from)|instead of|decision)\b",
-    "error_fix": r"\b(fixed|the fix (is|was)|root cause|was caused by|workaround|solved by)\b",
+    "error_fix": r"\b(fixed (it|this|that|the)|(we|I) fixed|fixed\b[^.;]* by \w+ing|the fix (is|was)|root cause"
+    r"|was caused by|workaround|solved by)\b",
     "preference": r"\b(prefers?|likes|wants|(I|we|you|they|users) (\w+ly |don['’]t )?(like|want)"
     r"|dislikes?|hates?|favou?rite)\b",
     "procedure": r"^(to|how to) \w+.*[,:]|\b(steps?:|first .* then|run `)",
-    "convention": r"\b(always|never|must(n't)?|by convention|are named|naming)\b",
+    "convention": r"((^|[.:;,*-]\s*|\bwe )(always|never)|\b(must(n't)?|by convention|are named|naming))\b",
 }
 """The first pattern that matches decides."""
 _kinds_in: Final = finder_of(f"(?i){words}" for words in _KIND_WORDS.values())
