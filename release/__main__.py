@@ -42,7 +42,8 @@ def main(argv: list[str]) -> int:
         return 0
     if argv == ["check"]:
         names = [option for each in PLACEHOLDERS for option in ("-e", each)]
-        if subprocess.run(["git", "grep", "-nF", *names, "--", ".", ":!tests"], cwd=ROOT, check=False).returncode == 0:
+        command = ["git", "grep", "--no-index", "--exclude-standard", "-nF", *names, "--", ".", ":!tests"]
+        if subprocess.run(command, cwd=ROOT, check=False).returncode == 0:
             print(
                 "It cannot be published so: these names are still to be chosen (PLACEHOLDERS in release/__main__.py)."
             )

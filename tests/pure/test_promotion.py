@@ -207,7 +207,7 @@ def test_what_was_archived_is_deleted_after_ninety_days_without_a_change() -> No
 
 
 # --- The sentences that say why a portable is where it is, and what would move it.
-STORED = datetime(2026, 2, 1, 12, tzinfo=UTC).timestamp()
+STORED = datetime(2026, 2, 1, 12).timestamp()  # noon in the zone here, whose days the sentences name
 DAY_AFTER = STORED + DAY_S
 OTHER = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAW"
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from remembrancer.actors.gateway import store_access, subscriptions
 from remembrancer.actors.gateway.store_access import StoreAccess
 from remembrancer.actors.gateway.subscriptions import MAX_WATCHES, SessionWatcher
+from remembrancer.browser import rendering
 from remembrancer.browser.rendering import happened, moment, when_due
 from remembrancer.browser.view import names_of
 from remembrancer.config.settings import Settings
@@ -257,11 +258,15 @@ def test_only_a_slow_call_is_logged(caplog: pytest.LogCaptureFixture, lasted_s: 
         assert line["total_ms"] >= lasted_s * 1000
 
 
-def test_a_date_has_its_year_unless_that_is_this_one_and_a_day_without_a_time_has_none() -> None:
-    today = datetime.now().astimezone()
-    last = f"5 December {today.year - 1}"
-    assert happened(datetime(today.year - 1, 12, 5, tzinfo=UTC).timestamp()) == last
-    assert happened(datetime(today.year, today.month, today.day, tzinfo=UTC).timestamp()) == "today"
-    assert f">5 Dec {today.year - 1}</time>" in happened(datetime(today.year - 1, 12, 5, 12).timestamp())
-    assert f">1 Jan {today.year + 1}</time>" in moment(datetime(today.year + 1, 1, 1, 12).timestamp())
-    assert when_due(datetime(today.year + 1, 12, 31, tzinfo=UTC).timestamp()) == f"31 December {today.year + 1}"
+def test_a_date_has_its_year_unless_that_is_this_one_and_a_day_without_a_time_has_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = datetime(2026, 6, 15, 12)
+    monkeypatch.setattr(rendering, "datetime", type("StoppedClock", (datetime,), {"now": staticmethod(lambda: now)}))
+    monkeypatch.setattr(rendering, "time", SimpleNamespace(time=now.timestamp))
+    assert happened(datetime(2025, 12, 5, tzinfo=UTC).timestamp()) == "5 December 2025"
+    assert happened(datetime(2026, 6, 15, tzinfo=UTC).timestamp()) == "today"
+    assert ">5 Dec 2025</time>" in happened(datetime(2025, 12, 5, 12).timestamp())
+    assert ">1 Jan 2027</time>" in moment(datetime(2027, 1, 1, 12).timestamp())
+    assert when_due(datetime(2026, 12, 31, tzinfo=UTC).timestamp()) == "31 December"
+    assert when_due(datetime(2027, 12, 31, tzinfo=UTC).timestamp()) == "31 December 2027"

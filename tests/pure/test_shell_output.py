@@ -134,7 +134,9 @@ def test_a_cold_search_says_that_it_was_by_words_alone_if_the_model_does_not_com
         yield Place("/app"), memory
 
     monkeypatch.setattr(Where, "conversations", conversations)
-    monkeypatch.setattr(finding, "MEANING_S", 0.3 if says else 60.0)
+    pauses: list[float] = []
+    monkeypatch.setattr(finding, "pause", pauses.append)
+    monkeypatch.setattr(finding, "time", SimpleNamespace(time=lambda: 1e9, monotonic=lambda: sum(pauses)))
     assert main(["search", "when", "do", "we", "deploy"]) == exit_codes.OK
     said = capsys.readouterr()
     assert "We deploy on Tuesdays" in said.out
