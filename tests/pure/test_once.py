@@ -25,6 +25,7 @@ from remembrancer.memory.decay import DAY_S
 from remembrancer.protocol.kinds import SCOPES, Scope
 from remembrancer.protocol.reads import Scores
 from remembrancer.protocol.writes import SourceRef
+from tests.cases import cases
 
 NOW = 1_700_000_000.0
 EAST: Vectors = np.array([1.0, 0.0], dtype=np.float32)
@@ -261,22 +262,7 @@ def test_a_chunk_of_a_note_adds_nothing_to_a_memory_imported_from_it(
     assert ids(without_imported([chunk], "/src")) == ["chunk"], "if it is found alone"
 
 
-@pytest.mark.parametrize(
-    ("earlier", "later", "fields", "is_replaced"),
-    [
-        ("The tide feed was down", "The tide feed is up", {"type": "episodic"}, False),
-        ("The tide feed was down", "Correction: the tide feed is up", {"type": "episodic"}, True),
-        ("Find out who was down", "The tide feed is up, who was down", {"type": "episodic", "kind": "open_end"}, True),
-        ("The tide feed is down", "The tide feed is up", {"type": "episodic"}, True),
-        ("The tide feed was down for an hour", "The tide feed is up", {"occurred_at": NOW - DAY_S}, False),
-        ("The tide feed was down for an hour", "The tide feed is up", {}, True),
-        ("The tide feed was moved to port 81", "The tide feed is on port 82", {"occurred_at": NOW - DAY_S}, True),
-        ("The tide feed was down and is up", "The tide feed is down", {"occurred_at": NOW - DAY_S}, True),
-        ("The review was brought forward to Thursday", "The review is on Friday", {"type": "episodic"}, True),
-        ("The feed was shut down", "The feed is up", {"type": "episodic"}, True),
-        ("The feed was down due to a storm", "The feed is up", {"type": "episodic"}, False),
-    ],
-)
+@pytest.mark.parametrize(("earlier", "later", "fields", "is_replaced"), cases("replacement", "happened"))
 def test_what_happened_stays_true_unless_it_is_taken_back(
     earlier: str, later: str, fields: dict[str, Any], is_replaced: bool
 ) -> None:
@@ -285,18 +271,7 @@ def test_what_happened_stays_true_unless_it_is_taken_back(
     assert can_replace(new, old, ()) == is_replaced
 
 
-@pytest.mark.parametrize(
-    ("earlier", "later", "is_replaced"),
-    [
-        ("The gate jammed", "The gate jammed again", False),
-        ("The tide feed runs on port 81", "The tide feed was down for an hour", False),
-        ("The gate is open", "The gate was opened again", True),
-        ("Ana has the Redis account", "The Redis account was shut down", True),
-        ("Backups go to the NAS in the hall", "The NAS in the hall was sold", True),
-        ("Mira has the key of the shed", "The key of the shed was brought to Jonas", True),
-        ("The review is on Friday", "The review was brought forward to Thursday", True),
-    ],
-)
+@pytest.mark.parametrize(("earlier", "later", "is_replaced"), cases("replacement", "for_a_time"))
 def test_what_happened_for_a_time_replaces_nothing(earlier: str, later: str, is_replaced: bool) -> None:
     old = entry("old", 0.5, content=earlier, space=1, occurred_at=NOW - DAY_S).record
     for fields in ({"occurred_at": NOW}, {"type": "episodic"}):
