@@ -136,21 +136,12 @@ def test_memories_are_grouped_lines_with_short_ids_and_the_day_of_the_last_chang
     assert not made.truncated
 
 
-def test_a_block_says_what_else_there_is_and_the_days_that_a_text_does_not_name() -> None:
-    texts: tuple[tuple[str, dict[str, Any], str], ...] = (
-        ("On 1970-01-10 the cache became Valkey", {}, "1970-01-10 the cache became Valkey\n"),
-        ("Since 1970-01-09 the cache is Valkey", {}, "(changed 1970-01-10)"),
-        ("The cache went down", {"occurred_at": 8 * 86_400.0}, "down (1970-01-09) (changed 1970-01-10)"),
-        ("It went down on 1970-01-09", {"occurred_at": 8 * 86_400.0}, "01-09 (changed 1970-01-10)"),
-        ("Moved to Valkey on 1970-01-10", {"kind": "open_end", "done": True}, "(done 1970-01-10)"),
-    )
-    for content, fields, line in texts:
-        assert line in block([memory(content, version=2, updated_at=9 * 86_400.0, **fields)], 2000).text
-    assert "next week (stored 1970-01-01)\n" in block([memory("Lou is away next week")], 2000).text
-    for text in ("Upgraded last night", "Moved an hour ago", "Lou is away until Friday", "It was hot over the weekend"):
-        assert f"{text} (stored 1970-01-01)\n" in block([memory(text)], 2000).text
-    assert "at 10 (stored 1970-01-01)\n" in block([memory("We meet Jonas on Tuesday at 10")], 2000).text
-    assert "on Friday\n" in block([memory("Never deploy on Friday", kind="convention")], 2000).text
+@pytest.mark.parametrize(("content", "fields", "line"), cases("context_block", "days"))
+def test_a_line_has_the_days_that_its_text_does_not_name(content: str, fields: dict[str, Any], line: str) -> None:
+    assert f"- 0 {line}\n" in block([memory(content, **fields)], 2000).text
+
+
+def test_a_block_says_what_else_there_is() -> None:
     long, summary = "The queue was full. " * 60, "Post-mortem: the queue was full"
     assert (
         f"- 0 {summary} (summary: get_memory has the whole text)\n" in block([memory(long, summary=summary)], 2000).text
