@@ -185,60 +185,48 @@ def test_memories_of_a_file_come_back_the_same(contents: list[str], tags: list[s
     assert [each.memory.content.rstrip("\n") for each in back] == [each.rstrip("\n") for each in contents]
 
 
-def test_each_section_of_a_note_is_a_memory_and_files_of_others_are_notes() -> None:
+def test_a_file_of_others_is_a_note_and_one_that_an_editor_of_windows_saved_is_read_as_ours() -> None:
     _, text = file_of(MemoryLine(memory("a"), PROJECT.id), "folder")
     with pytest.raises(InvalidInput, match="fields of a memory"):
         read_file(text.replace('"type":"semantic"', '"type":"strange"'), {})
     (read,) = read_file(text, {})[1]
-    assert read_file(text.replace("\n", "\r\n"), {}) == ("", [read]), "an editor of Windows has saved it"
+    assert read_file(text.replace("\n", "\r\n"), {}) == ("", [read])
     for note in ("---\nname: a note\n---\ntext\n", "# A note", ""):
         assert read_file(note, {}) == read_file(note.replace("\n", "\r\n"), {}) == (note, [])
 
-    def sections(text: str) -> dict[str, str]:
-        return {each.id: each.content for each in sections_of("deploy.md", text, 1e9, "project", lambda _: "fact")[0]}
 
-    found = sections(NOTE)
-    assert list(found.values()) == [
-        "Before anything.",
-        "Deploy > Staging: - Push to `staging`.\n- Wait.",
-        "Deploy > Production: Never on Fridays.",
-    ]
-    changed = sections(NOTE.replace("Fridays", "Mondays"))
-    assert len(found.keys() & changed.keys()) == 2, "what says the same is the same memory"
-    index = "# Index\n\n- [Deploy](deploy.md)\n- [Tests](notes/tests.md) — they need a database\n"
-    assert sections(index) == {}
-    assert len(sections(f"{index}- never on Fridays\n")) == len(sections("- [MDN](https://x.org/y.md)")) == 1
+def sections(text: str) -> list[PortableMemory]:
+    return sections_of("deploy.md", text, 1e9, "project", kind_of)[0]
 
-    index += "- [Plans](plans.md) - what the team wants to do next year\n- never deploy anything on Fridays\n"
-    assert list(sections(index).values()) == ["Index: never deploy anything on Fridays"], "without the links"
 
-    memories, ticked = sections_of("plan.md", PLAN, 1e9, "project", kind_of)
+@pytest.mark.parametrize("case", cases("export_format", "sections"))
+def test_each_section_of_a_note_is_a_memory(case: dict[str, Any]) -> None:
+    assert [[each.kind, each.content] for each in sections(case["text"])] == case["memories"]
+
+
+@pytest.mark.parametrize(("text", "days"), cases("export_format", "days"))
+def test_a_memory_of_a_section_is_of_the_day_that_it_or_its_heading_begins_or_ends_with(
+    text: str, days: list[str]
+) -> None:
+    dates = [datetime.fromisoformat(f"{day}T00:00Z").timestamp() if day else None for day in days]
+    assert [each.occurred_at for each in sections(text)] == dates
+
+
+@pytest.mark.parametrize(("path", "note", "is_dated"), cases("export_format", "dated_notes"))
+def test_the_memories_of_minutes_are_of_the_day_of_their_note(path: str, note: str, is_dated: bool) -> None:
+    made, _ = sections_of(path, note, 1e9, "project", kind_of)
+    day = datetime(1999, 5, 4, tzinfo=UTC).timestamp()
+    assert {each.occurred_at for each in made if each.due is None} == {day if is_dated else None}
+    assert {each.due for each in made if each.kind == "open_end"} <= {day + 3 * 86_400}, "Friday after the day"
+
+
+def test_a_section_that_says_the_same_is_the_same_memory_and_what_is_ticked_off_is_none() -> None:
+    plan, note, *_ = (case["text"] for case in cases("export_format", "sections"))
+    before, after = ({each.id for each in sections(text)} for text in (note, note.replace("Fridays", "Mondays")))
+    assert (len(before), len(before & after)) == (3, 2)
+    memories, ticked = sections_of("plan.md", plan, 1e9, "project", kind_of)
     assert ticked == 2
     assert [each.due for each in memories if each.due is not None] == [1771545600.0]
-    assert [[each.kind, each.content] for each in memories] == cases("export_format", "plan_memories")
-    listed = (
-        "# Shop\n- The API has a version in its path\n- Never deploy on a Friday\n# Staging\n- Push.\n- Wait for it.\n"
-    )
-    listed += "# Decisions (2026)\n- Postgres\n"
-    memories, _ = sections_of("shop.md", listed, 1e9, "project", kind_of)
-    assert [(each.kind, each.content) for each in memories] == [
-        ("fact", "Shop: The API has a version in its path"),
-        ("convention", "Shop: Never deploy on a Friday"),
-        ("fact", "Staging: - Push.\n- Wait for it."),
-        ("decision", "Decisions (2026): Postgres"),
-    ]
-    dated = "# Rules\n- **1999-05-04** no ORM\n- no Perl (1999-05-05).\n- none of 1999-05-06\n- 1999-02-31: x\n"
-    dated += "- 2999-05-04: y\n# 1999-05-07\nThe lock broke\n# TODO\n- 1999-05-08 lock\n# 8 May 1999: minutes\nnone"
-    days = [each.occurred_at for each in sections_of("rules.md", dated, 1e9, "project", kind_of)[0]]
-    first = datetime(1999, 5, 4, tzinfo=UTC).timestamp()
-    assert days == [first, first + 86_400, None, None, None, first + 3 * 86_400, None, first + 4 * 86_400]
-    for path, note, is_dated in cases("export_format", "dated_notes"):
-        made, _ = sections_of(path, note, 1e9, "project", kind_of)
-        assert {each.occurred_at for each in made if each.due is None} == {first if is_dated else None}, note
-        assert {each.due for each in made if each.kind == "open_end"} <= {first + 3 * 86_400}, "Friday after the day"
-
-
-NOTE, PLAN = cases("export_format", "note"), cases("export_format", "plan")
 
 
 # --- Backups as files: damage is noticed, and nothing gets out of one that has no place in a home.
