@@ -60,6 +60,10 @@ def _root_of_files() -> Path:
 ROOT_OF_FILES = _root_of_files()
 
 
+OF_A_TERMINAL = ("COLUMNS", "FORCE_COLOR", "LINES", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
+"""Variables by which whoever runs the tests says how a terminal looks: what commands print depends on them."""
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """The processes that run tests side by side inherit the seed of the first one.
 
@@ -69,6 +73,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(ROOT_OF_FILES))
     os.environ.setdefault("TMPDIR", str(ROOT_OF_FILES))
     tempfile.tempdir = None  # it is looked for again
+    for variable in OF_A_TERMINAL:
+        os.environ.pop(variable, None)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     seed = os.environ.setdefault(SEED_VARIABLE, str(random.SystemRandom().randrange(2**32)))
