@@ -457,8 +457,12 @@ def test_a_memory_that_was_edited_in_view_of_a_later_one_is_not_put_in_doubt_by_
     assert ReplacedMemories().judge(rig.records, pairs)
     rig.at(REQUESTED_AT + 1).do(UpdateMemory(old, content="deploys run on Tuesdays, and Ben signs them off"))
     assert not ReplacedMemories().judge(rig.records, pairs)
-    rig.at(REQUESTED_AT + 2).do(UndoChange(old))
+    rig.at(REQUESTED_AT + 2).do(RestoreMemory(old, version=1))
     assert ReplacedMemories().judge(rig.records, pairs), "the old text is there again"
+    rig.at(REQUESTED_AT + 3).do(UndoChange(old))
+    assert not ReplacedMemories().judge(rig.records, pairs), "and so is the new one"
+    rig.at(REQUESTED_AT + 4).do(UndoChange(old))
+    assert ReplacedMemories().judge(rig.records, pairs)
 
 
 def stored_and_judged(rig: RecordsRig, cosine: float, *stores: Operation) -> tuple[ReplacedMemories, list[Any]]:

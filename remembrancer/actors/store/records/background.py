@@ -135,14 +135,15 @@ class SqliteBackground:
 
     def edited_among(self, numbers: Sequence[int]) -> dict[int, float]:
         """Return the times, in seconds since the epoch, at which the present texts of those of the memories were
-        written whose last change of the text was an edit (and not, say, its undo), by number."""
+        written that come from an edit (perhaps restored since, but not the texts before it), by number."""
         rows = self._file.read(
-            f"""SELECT m.number, h.changed_at, h.change, max(h.version) FROM memories AS m
+            f"""SELECT m.number, max(h.changed_at) FROM memories AS m
                 JOIN history AS h ON h.space = m.space AND h.memory_id = m.id
-                WHERE m.number IN {AMONG} AND h.details LIKE '%"content"%' GROUP BY 1""",  # noqa: S608 - fixed
+                WHERE m.number IN {AMONG} AND h.change = 'updated' AND h.details LIKE '%"content"%'
+                AND json_extract(h.record, '$.content') = m.content GROUP BY 1""",  # noqa: S608 - fixed
             (json_list(numbers),),
         )
-        return {number: changed_at for number, changed_at, change, _ in rows if change == "updated"}
+        return dict(rows)
 
     def surroundings(self, memory_id: str, content: str, session_id: str | None) -> Surroundings:
         """Return a memory's surroundings, as far as the session (None: anybody) may see them. For a memory of another
