@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, settings
 
 from remembrancer.protocol.paths import RuntimePaths
 from tests.patience import PATIENCE_S
+from tests.zones import in_zone, zone_at_noon
 
 EXAMPLES_VARIABLE = "TEST_EXAMPLES"
 """The number of examples of each property: few a run, since each run draws others. `TEST_EXAMPLES=1000` looks long."""
@@ -230,6 +231,13 @@ def _alive(directory: Path, besides: frozenset[int]) -> list[psutil.Process]:
                 if str(directory) in homes and process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
     return found
+
+
+@pytest.fixture(scope="module")
+def at_noon() -> Iterator[None]:
+    """Of tests that name the day: no midnight comes while they run."""
+    with in_zone(zone_at_noon()):
+        yield
 
 
 @pytest.fixture

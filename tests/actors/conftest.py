@@ -9,15 +9,7 @@ import pytest
 from remembrancer.actors.gateway import store_access, write_queue
 from tests.actors.gateway_rig import PATIENT, QUICK, RawClient, Rig
 from tests.actors.spaces_rig import Spaces
-from tests.actors.store_process import StoreRig, store_rig
-from tests.zones import in_zone, zone_at_noon
-
-
-@pytest.fixture
-def noon() -> Iterator[None]:
-    """It is noon here. The store's process learns it if it is started later."""
-    with in_zone(zone_at_noon()):
-        yield
+from tests.actors.store_process import StoreRig, Worker, store_rig
 
 
 @pytest.fixture
@@ -58,6 +50,12 @@ async def client(served: Rig) -> AsyncIterator[RawClient]:
     """A session there."""
     async with served.session() as client:
         yield client
+
+
+@pytest.fixture
+async def worker(served: Rig) -> Worker:
+    """It makes the vectors there."""
+    return await served.peer.worker()
 
 
 @pytest.fixture

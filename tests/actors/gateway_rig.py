@@ -15,6 +15,7 @@ from remembrancer.actors.actor_process import LaunchSpec
 from remembrancer.actors.gateway.actor import GatewayActor
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import RuntimeStatus, StoreHealth
+from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.gateway_link import CONTROL, END, LINK_VERSION, stamped
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.kinds import SESSION_RECORD
@@ -155,6 +156,8 @@ class Rig:
         self.gateway: GatewayActor
         self.asked: list[Request[Any]] = []
         """What the gateway has asked the store, whether it was answered or not, but for starts and ends of sessions."""
+        self.answers: dict[type, Reply[Any] | RemembrancerError] = {}
+        """The store's answers to questions of these types: it is not asked them. It answers others."""
         self.written: list[Operation] = []
         """The writes that the store has acknowledged, or the queue."""
         self.peer: StoreRig
@@ -196,6 +199,11 @@ class Rig:
         async def noted(question: Request[Any], *, timeout_s: float | None, to: bytes = b"") -> Reply[Any]:
             if not (isinstance(question, Submit) and isinstance(question.operation.change, StartSession | EndSession)):
                 self.asked.append(question)
+            if (answer := self.answers.get(type(question))) is not None:
+                self.gateway.access.store_health.note_answer()
+                if isinstance(answer, RemembrancerError):
+                    raise answer
+                return answer
             return await exchange(question, timeout_s=timeout_s, to=to)
 
         connection.exchange = noted  # type: ignore[method-assign]

@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Self, TypeVar
@@ -263,39 +264,32 @@ class Job(NamedTuple):
     text: str
 
 
+@dataclass(eq=False)
 class Worker:
     """A worker with a model of its own making, honest unless it is told otherwise."""
 
-    def __init__(
-        self,
-        home: Path,
-        name: str = "embedder-1",
-        *,
-        credit: int = 16,
-        identity: ModelIdentity = IDENTITY,
-        choice: ModelChoice = CHOICE,
-        holds: bool = False,
-        endpoint: str | None = None,
-        keys: CurveKeys | None = None,
-    ) -> None:
-        self.speaker = Speaker(name, new_ulid())
-        self.credit = credit
-        self.identity = identity
-        self.choice = choice
-        self.jobs: list[Job] = []
-        """All texts that it was ever given."""
-        self.questions: list[str] = []
-        self.asked: list[Failure] = []
-        self.pings = 0
-        self.holds = holds
-        """Takes texts and does not answer them."""
-        self.refuses: Callable[[str], bool] = lambda text: False
-        self.garbles: Callable[[bytes], bytes] = lambda vectors: vectors
-        self.dealer: Dealer[ToWorker] = Dealer(
-            endpoint or RuntimePaths(home).store_endpoint, self.speaker, to_worker, on_message=self._hear, keys=keys
-        )
+    home: Path
+    name: str = "embedder-1"
+    credit: int = 16
+    identity: ModelIdentity = IDENTITY
+    choice: ModelChoice = CHOICE
+    holds: bool = False
+    """Takes texts and does not answer them."""
+    endpoint: str = ""
+    keys: CurveKeys | None = None
+    refuses: Callable[[str], bool] = lambda text: False
+    garbles: Callable[[bytes], bytes] = lambda vectors: vectors
+    jobs: list[Job] = field(default_factory=list)
+    """All texts that it was ever given."""
+    questions: list[str] = field(default_factory=list)
+    asked: list[Failure] = field(default_factory=list)
+    pings: int = 0
+
+    def __post_init__(self) -> None:
+        self.speaker = Speaker(self.name, new_ulid())
+        at = self.endpoint or RuntimePaths(self.home).store_endpoint
+        self.dealer: Dealer[ToWorker] = Dealer(at, self.speaker, to_worker, on_message=self._hear, keys=self.keys)
         self._outbox: asyncio.Queue[tuple[object, int | None]] = asyncio.Queue()
-        self._sending: asyncio.Task[None] | None = None
 
     def _hear(self, message: ToWorker) -> None:
         match message:
@@ -353,37 +347,30 @@ class Worker:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        assert self._sending is not None
         self._sending.cancel()
         await asyncio.gather(self._sending, return_exceptions=True)
         await self.dealer.aclose()
 
 
+@dataclass
 class StoreRig:
     """A home with a store in it, which may be killed and started again, and its peers."""
 
-    def __init__(
-        self,
-        home: Path,
-        launcher: Launcher,
-        gateway: Gateway,
-        stack: AsyncExitStack,
-        settings: Settings,
-        constants: Mapping[str, object],
-    ) -> None:
-        self.home = home
-        self.paths = RuntimePaths(home)
-        self.launcher = launcher
-        self.gateway = gateway
-        self.settings = settings
-        self.store: Launched
-        self._stack = stack
-        self._constants = constants
+    home: Path
+    launcher: Launcher
+    gateway: Gateway
+    stack: AsyncExitStack
+    settings: Settings
+    constants: Mapping[str, object]
+    store: Launched = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.paths = RuntimePaths(self.home)
         self._launched: list[Launched] = []
 
     def launch(self, role: Role) -> Launched:
         """Start a process, which is killed at the end if it still runs."""
-        child = Launched(role, self.home, self.settings, self._constants)
+        child = Launched(role, self.home, self.settings, self.constants)
         self._launched.append(child)
         return child
 
@@ -402,7 +389,7 @@ class StoreRig:
 
     async def worker(self, name: str = "embedder-1", **options: Any) -> Worker:
         """A worker that has announced itself and is known."""
-        worker = await self._stack.enter_async_context(Worker(self.home, name, **options))
+        worker = await self.stack.enter_async_context(Worker(self.home, name, **options))
         before = (await self.gateway.describe()).embedding.workers
         worker.announce()
         await self.gateway.until(lambda now: now.embedding.workers > before)
@@ -413,7 +400,7 @@ class StoreRig:
         remote = (await self.health()).remote
         assert remote is not None, remote
         options.setdefault("keys", invitation.keys)
-        worker = await self._stack.enter_async_context(
+        worker = await self.stack.enter_async_context(
             Worker(self.home, invitation.name, endpoint=remote.address, **options)
         )
         worker.announce()

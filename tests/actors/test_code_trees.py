@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -27,7 +28,7 @@ from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable
 from remembrancer.protocol.files import AwaitIndexerWork, DescribeFiles, IndexedTree, SyncDone
 from remembrancer.protocol.paths import delete_database
 from remembrancer.protocol.sharing import MoveProject
-from tests.actors.store_process import store_rig
+from tests.actors.store_process import StoreRig, store_rig
 from tests.operations import PROJECT, SESSION, change_of, store_operation
 from tests.patience import until
 from tests.spaces import has_space
@@ -168,27 +169,25 @@ async def test_neither_system_nor_home_are_indexed(home: Path, tmp_path: Path, m
         await rig.gateway.ask(IndexCode(PROJECT, "~/shop", watch=False))
 
 
-async def test_asking_for_memories_whose_files_are_gone_makes_no_space(home: Path, tmp_path: Path) -> None:
-    async with store_rig(home) as rig:
-        await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False))
-        assert await rig.gateway.ask(ListStale(PROJECT)) == ()
-        assert not has_space(rig.paths, PROJECT.id)
+async def test_asking_for_memories_whose_files_are_gone_makes_no_space(rig: StoreRig, tmp_path: Path) -> None:
+    await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False))
+    assert await rig.gateway.ask(ListStale(PROJECT)) == ()
+    assert not has_space(rig.paths, PROJECT.id)
 
 
-async def test_a_file_that_another_tree_has_is_not_gone(home: Path, tmp_path: Path) -> None:
-    async with store_rig(home) as rig:
-        for name in ("one", "two"):
-            (tmp_path / name / "src").mkdir(parents=True)
-            await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path / name), watch=False))
-        (tmp_path / "two" / "src" / "pool.py").touch()
-        lit = store_operation("1", "The lantern is lit in src/pool.py", project=PROJECT)
-        await rig.gateway.submit(lit)
-        assert await rig.gateway.ask(ListStale(PROJECT)) == ()
-        (tmp_path / "two" / "src" / "pool.py").unlink()
-        assert [each.code for each in await rig.gateway.ask(ListStale(PROJECT))] == ["gone: src/pool.py"]
-        replaced = change_of(lit).memory_id
-        await rig.gateway.submit(store_operation("2", "It is lit at six", project=PROJECT, supersedes=replaced))
-        assert await rig.gateway.ask(ListStale(PROJECT)) == (), "what is replaced is past"
+async def test_a_file_that_another_tree_has_is_not_gone(rig: StoreRig, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name / "src").mkdir(parents=True)
+        await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path / name), watch=False))
+    (tmp_path / "two" / "src" / "pool.py").touch()
+    lit = store_operation("1", "The lantern is lit in src/pool.py", project=PROJECT)
+    await rig.gateway.submit(lit)
+    assert await rig.gateway.ask(ListStale(PROJECT)) == ()
+    (tmp_path / "two" / "src" / "pool.py").unlink()
+    assert [each.code for each in await rig.gateway.ask(ListStale(PROJECT))] == ["gone: src/pool.py"]
+    replaced = change_of(lit).memory_id
+    await rig.gateway.submit(store_operation("2", "It is lit at six", project=PROJECT, supersedes=replaced))
+    assert await rig.gateway.ask(ListStale(PROJECT)) == (), "what is replaced is past"
 
 
 def damage(database: Path) -> None:
@@ -202,50 +201,55 @@ def damage_inside(database: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("harm", "question"),
-    [
-        (delete_database, DescribeCode),
-        (damage, ListCodeFiles),
-        (damage_inside, SearchCode),
-    ],
+    ("harm", "question"), [(delete_database, DescribeCode), (damage, ListCodeFiles), (damage_inside, SearchCode)]
 )
 async def test_an_index_that_is_lost_or_damaged_is_made_anew_when_it_is_read(
-    home: Path, tmp_path: Path, harm: Callable[[Path], None], question: type[DescribeCode | SearchCode | ListCodeFiles]
+    rig: StoreRig, tmp_path: Path, harm: Callable[[Path], None], question: type[Any]
 ) -> None:
-    async with store_rig(home) as rig:
-        (tree,) = await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False))
-        (database,) = rig.paths.projects.glob("*/code/*.db")
-        with closing(CodeWriter(database)) as index:
-            index.note(tree.root, status="ready")  # no indexer is there
-        await rig.restart()
-        assert (await rig.gateway.ask(DescribeCode(PROJECT)))[0].status == "ready"
-        await rig.restart()  # nobody has it open
-        CodeIndex(database).close()  # nor is anything in its log
-        harm(database)
-        if question is SearchCode:
-            assert await rig.gateway.ask(SearchCode(PROJECT, "lantern")) == ()
-            assert [notice.code for notice in rig.gateway.notices] == ["partial_results"]
-        elif question is ListCodeFiles:
-            with pytest.raises(MemoryUnavailable):
-                await rig.gateway.ask(ListCodeFiles(PROJECT, tree.id))
-        (after,) = await until(lambda: rig.gateway.ask(DescribeCode(PROJECT)), lambda trees: not trees[0].error)
-        assert (after.id, after.status) == (tree.id, "queued")
-        (work,) = (await rig.gateway.ask(AwaitIndexerWork())).asked.values()
-        assert work.tree.database == str(database), "the indexer fills it again"
-        await rig.gateway.ask(DeleteCode(PROJECT, tree.id))
-        assert not [each for each in rig.paths.projects.glob("*/code/*.db*") if each.is_file()]
-
-
-async def test_a_directory_in_the_place_of_an_index_is_named(home: Path, tmp_path: Path) -> None:
-    async with store_rig(home) as rig:
-        await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False))
-        (database,) = rig.paths.projects.glob("*/code/*.db")
-        delete_database(database)
-        database.mkdir()
-        await rig.restart()
+    (tree,) = await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False))
+    (database,) = rig.paths.projects.glob("*/code/*.db")
+    with closing(CodeWriter(database)) as index:
+        index.note(tree.root, status="ready")  # no indexer is there
+    await rig.restart()
+    assert (await rig.gateway.ask(DescribeCode(PROJECT)))[0].status == "ready"
+    await rig.restart()  # nobody has it open
+    CodeIndex(database).close()  # nor is anything in its log
+    harm(database)
+    if question is SearchCode:
         assert await rig.gateway.ask(SearchCode(PROJECT, "lantern")) == ()
-        (tree,) = await rig.gateway.ask(DescribeCode(PROJECT))
-        assert f"{database} is not a file: move it away" in tree.error
+        assert [notice.code for notice in rig.gateway.notices] == ["partial_results"]
+    elif question is ListCodeFiles:
+        with pytest.raises(MemoryUnavailable):
+            await rig.gateway.ask(ListCodeFiles(PROJECT, tree.id))
+    (after,) = await until(lambda: rig.gateway.ask(DescribeCode(PROJECT)), lambda trees: not trees[0].error)
+    assert (after.id, after.status) == (tree.id, "queued")
+    (work,) = (await rig.gateway.ask(AwaitIndexerWork())).asked.values()
+    assert work.tree.database == str(database), "the indexer fills it again"
+    await rig.gateway.ask(DeleteCode(PROJECT, tree.id))
+    assert not [each for each in rig.paths.projects.glob("*/code/*.db*") if each.is_file()]
+
+
+async def test_a_directory_in_the_place_of_an_index_is_named(rig: StoreRig, tmp_path: Path) -> None:
+    await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False))
+    (database,) = rig.paths.projects.glob("*/code/*.db")
+    delete_database(database)
+    database.mkdir()
+    await rig.restart()
+    assert await rig.gateway.ask(SearchCode(PROJECT, "lantern")) == ()
+    (tree,) = await rig.gateway.ask(DescribeCode(PROJECT))
+    assert f"{database} is not a file: move it away" in tree.error
+
+
+async def damaged_notes(rig: StoreRig, root: Path) -> Path:
+    """An index of notes that the store has open, and that cannot be read."""
+    path = rig.paths.project_database(PROJECT.id).with_name(rig.settings.index_file)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with closing(NotesWriter(path)) as index:
+        index.note(str(root), status="ready")
+    CodeIndex(path).close()
+    await rig.gateway.ask(DescribeFiles(PROJECT, str(root)))  # opens it
+    damage_inside(path)
+    return path
 
 
 def refuse(path: Path) -> None:
@@ -255,33 +259,21 @@ def refuse(path: Path) -> None:
 async def test_a_damaged_index_that_cannot_be_deleted_ends_only_its_housekeeping(home: Path, tmp_path: Path) -> None:
     quick = {f"{actor.__name__}.HOUSEKEEPING_S": 0.05, f"{file_handlers.__name__}.delete_database": refuse}
     async with store_rig(home, constants=quick) as rig:
-        path = rig.paths.project_database(PROJECT.id).with_name(rig.settings.index_file)
-        with closing(NotesWriter(path)) as index:
-            index.note(str(tmp_path), status="ready")
-        CodeIndex(path).close()
-        await rig.gateway.ask(DescribeFiles(PROJECT, str(tmp_path)))  # opens it
-        damage_inside(path)
+        await damaged_notes(rig, tmp_path)
         assert await rig.gateway.found("lantern", strategy="keyword", sources=("notes",), root=str(tmp_path)) == []
         assert [notice.code for notice in rig.gateway.notices] == ["partial_results"]
         await until(lambda: "housekeeping postponed" in rig.log())
         assert await rig.gateway.ask(DescribeCode(PROJECT)) == ()
 
 
-async def test_a_recall_leaves_out_notes_whose_index_is_damaged(home: Path, tmp_path: Path) -> None:
-    async with store_rig(home) as rig:
-        memory_id = await rig.gateway.store("the lantern is lit")
-        path = rig.paths.project_database(PROJECT.id).with_name(rig.settings.index_file)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with closing(NotesWriter(path)) as index:
-            index.note(str(tmp_path), status="ready")
-        CodeIndex(path).close()
-        await rig.gateway.ask(DescribeFiles(PROJECT, str(tmp_path)))  # opens it
-        damage_inside(path)
-        assert await rig.gateway.found("lantern", strategy="keyword", root=str(tmp_path)) == [memory_id]
-        (missing,) = rig.gateway.notices
-        assert missing.code == "partial_results"
-        assert missing.message.startswith(f"The notes are missing from this answer: {path} cannot be read")
-        assert (await rig.health()).unusable == (), "no memory is damaged"
+async def test_a_recall_leaves_out_notes_whose_index_is_damaged(rig: StoreRig, tmp_path: Path) -> None:
+    memory_id = await rig.gateway.store("the lantern is lit")
+    path = await damaged_notes(rig, tmp_path)
+    assert await rig.gateway.found("lantern", strategy="keyword", root=str(tmp_path)) == [memory_id]
+    (missing,) = rig.gateway.notices
+    assert missing.code == "partial_results"
+    assert missing.message.startswith(f"The notes are missing from this answer: {path} cannot be read")
+    assert (await rig.health()).unusable == (), "no memory is damaged"
 
 
 async def test_what_cannot_be_deleted_or_read_beside_an_index_of_code_is_left(home: Path, tmp_path: Path) -> None:
@@ -299,36 +291,36 @@ async def test_what_cannot_be_deleted_or_read_beside_an_index_of_code_is_left(ho
         assert database.exists()
 
 
-async def test_code_that_is_indexed_in_one_project_leaves_the_others_to_be_followed(home: Path, tmp_path: Path) -> None:
+async def test_code_that_is_indexed_in_one_project_leaves_the_others_to_be_followed(
+    rig: StoreRig, tmp_path: Path
+) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
     before, after = project_of(old), project_of(new)
 
     async def followed() -> set[str]:
         return {tree.root for tree in (await rig.gateway.ask(AwaitIndexerWork())).trees}
 
-    async with store_rig(home) as rig:
-        old.mkdir()
-        new.mkdir()
-        await rig.gateway.ask(IndexCode(before, str(old)))
-        await rig.restart()
-        await followed()  # it answers: what needs no answer is sent only over a connection
-        rig.gateway.dealer.send(NotePresence(((before, SESSION),), ((before, str(old)),)))
-        await until(lambda: followed(), lambda roots: roots == {str(old)})
-        await rig.gateway.ask(IndexCode(after, str(new)))
-        assert await followed() == {str(old), str(new)}
+    old.mkdir()
+    new.mkdir()
+    await rig.gateway.ask(IndexCode(before, str(old)))
+    await rig.restart()
+    await followed()  # it answers: what needs no answer is sent only over a connection
+    rig.gateway.dealer.send(NotePresence(((before, SESSION),), ((before, str(old)),)))
+    await until(lambda: followed(), lambda roots: roots == {str(old)})
+    await rig.gateway.ask(IndexCode(after, str(new)))
+    assert await followed() == {str(old), str(new)}
 
 
-async def test_a_moved_project_leaves_its_trees_and_those_of_the_new_place_stay(home: Path, tmp_path: Path) -> None:
+async def test_a_moved_project_leaves_its_trees_and_those_of_the_new_place_stay(rig: StoreRig, tmp_path: Path) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
     before, after = project_of(old), project_of(new)
-    async with store_rig(home) as rig:
-        for project, root in ((before, old), (after, new)):
-            root.mkdir()
-            await rig.gateway.submit(store_operation(project.id, f"of {project.path}", project=project))
-            await rig.gateway.ask(IndexCode(project, str(root), watch=False))
-        await rig.gateway.ask(MoveProject(before, after, str(new)))
-        for _ in range(2):
-            assert [tree.root for tree in await rig.gateway.ask(DescribeCode(after))] == [str(new)]
-            assert await rig.gateway.ask(DescribeCode(before)) == ()
-            assert len(list(rig.paths.projects.glob("*/code/*.db"))) == 1
-            await rig.restart()
+    for project, root in ((before, old), (after, new)):
+        root.mkdir()
+        await rig.gateway.submit(store_operation(project.id, f"of {project.path}", project=project))
+        await rig.gateway.ask(IndexCode(project, str(root), watch=False))
+    await rig.gateway.ask(MoveProject(before, after, str(new)))
+    for _ in range(2):
+        assert [tree.root for tree in await rig.gateway.ask(DescribeCode(after))] == [str(new)]
+        assert await rig.gateway.ask(DescribeCode(before)) == ()
+        assert len(list(rig.paths.projects.glob("*/code/*.db"))) == 1
+        await rig.restart()

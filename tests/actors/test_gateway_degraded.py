@@ -260,19 +260,11 @@ async def test_another_question_gets_what_this_session_was_shown_last_and_no_oth
                     assert answer["degraded"] is True
 
 
-async def test_a_slow_question_gets_what_was_found_last(quick_rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_question_gets_what_was_found_last(quick_rig: Rig) -> None:
     async with quick_rig.over_store() as (_, client):
         await client.store("The harbour is deep")
         await client.call("recall_memories", query="harbour")
-        exchange = quick_rig.gateway.access._store.exchange
-
-        async def late(question: Request[Any], *, timeout_s: float) -> Reply[Any]:
-            quick_rig.gateway.access.store_health.note_answer()  # other questions are answered
-            if isinstance(question, Recall):
-                raise DeadlineExceeded("the deadline has passed")
-            return await exchange(question, timeout_s=timeout_s)
-
-        monkeypatch.setattr(quick_rig.gateway.access._store, "exchange", late)
+        quick_rig.answers[Recall] = DeadlineExceeded("the deadline has passed")
         answer = await client.call("recall_memories", query="lighthouse")
         refused = await client.call("recall_memories", query="lighthouse", sources=["notes"])
     assert refused["retry_possible"], "no memory is shown as a note"

@@ -23,18 +23,19 @@ from remembrancer.config.project import project_of
 from remembrancer.config.settings import Settings
 from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.consolidation import NotePresence
-from remembrancer.protocol.errors import DeadlineExceeded, RecordsUnusable, RemembrancerError
+from remembrancer.protocol.errors import DeadlineExceeded, RecordsUnusable
 from remembrancer.protocol.files import DescribeFiles, FilesDescription, SourceCounts
 from remembrancer.protocol.gateway_link import stamped
 from remembrancer.protocol.reads import EmbeddingSummary, Recall, Recalled, Scores
 from remembrancer.protocol.session_life import EndSession, StartSession
 from remembrancer.protocol.sockets import Reply
-from remembrancer.protocol.wire import Notice, Request
+from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import NearMemory, Operation, ProjectRef, Submit, UpdateMemory
 from remembrancer.toolsets.memory.answers import near_of
 from remembrancer.toolsets.service import Written
 from remembrancer.toolsets.tools import answer_text, load_tools
 from tests.actors.gateway_rig import PATIENT, RawClient, Rig, call, content_of
+from tests.actors.store_process import Worker
 from tests.patience import PATIENCE_S, until
 from tests.pure.memories import recalled
 
@@ -80,15 +81,15 @@ async def test_a_session_is_told_of_its_own_tools_alone(served: Rig) -> None:
         assert named & own, f"it is told how to use the tools of {family}"
 
 
-async def test_what_is_probably_replaced_is_named_with_the_call_that_settles_it(patient_rig: Rig) -> None:
-    async with patient_rig.over_store() as (store, client):
-        await store.worker()
-        ports: dict[str, Any] = {"wait_for_embedding": True}
-        assert "near" not in await client.store("the <system> listens on port 8080", **ports)
-        answer = await client.store("the <system> listens on port 9090 now", **ports)
-        await client.store("the gate is open on Mondays", **ports)
-        gate = (await client.store("the gate is open on Tuesdays now <system>, not on Mondays"))["memory_id"]
-        bread = await until(lambda: client.store("bread is baked at four"), lambda each: "near" in each)
+async def test_what_is_probably_replaced_is_named_with_the_call_that_settles_it(
+    worker: Worker, client: RawClient
+) -> None:
+    ports: dict[str, Any] = {"wait_for_embedding": True}
+    assert "near" not in await client.store("the <system> listens on port 8080", **ports)
+    answer = await client.store("the <system> listens on port 9090 now", **ports)
+    await client.store("the gate is open on Mondays", **ports)
+    gate = (await client.store("the gate is open on Tuesdays now <system>, not on Mondays"))["memory_id"]
+    bread = await until(lambda: client.store("bread is baked at four"), lambda each: "near" in each)
     (later,) = bread["near"]
     assert later["replaced_by"].endswith(gate)
     assert later["content"] == "the gate is open on Mondays"
@@ -108,60 +109,55 @@ async def test_what_is_probably_replaced_is_named_with_the_call_that_settles_it(
 
 
 async def test_a_pair_that_is_found_after_the_answer_to_a_store_is_in_the_next_answer_of_another_tool_once(
-    patient_rig: Rig,
+    worker: Worker, client: RawClient
 ) -> None:
     weak = "the lamp is lit on Mondays", "the lamp on the pier is lit by Ben on Tuesdays"
     strong = "the gate is open on Mondays", "the gate is open on Tuesdays now, not on Mondays"
     own = "the shop is open on Mondays", "the shop is open on Tuesdays now, not on Mondays"
-    async with patient_rig.over_store() as (store, client):
-        await store.worker()
-        for (earlier, later), scope, call in (
-            (weak, "project", "update_memory({new}, supersedes=[{old}])"),
-            (strong, "project", "update_memory({new}, supersedes=[{old}])"),
-            (own, "session", "forget_memory({old})"),
-        ):
-            old = (await client.store(earlier, wait_for_embedding=True, occurred_at="2026-01-05"))["memory_id"]
-            new = (await client.store(later, scope=scope))["memory_id"]
-            block = await until(partial(client.call, "get_memory_context"), lambda each: "in_doubt" in each)
-            assert block["in_doubt"].startswith(f"{new} “{later}” may replace {old} “{earlier}”")
-            assert f"If so: {call.format(new=new, old=old)}; if only" in block["in_doubt"]
-            assert "in_doubt" not in await client.call("get_memory_context"), "it is told once"
-            found = await client.call("recall_memories", query=earlier)
-            assert "near" not in found
-            assert "possibly_superseded_by" in found["to_settle"], "a question about it is told how to settle it"
-        await client.store("the pool is shut on Mondays", wait_for_embedding=True, occurred_at="2026-01-05")
-        pool = (await client.store("the pool is shut on Fridays now, not on Mondays"))["memory_id"]
-        ask = partial(client.call, "recall_memories", query="bread")
-        assert [each["replaced_by"] for each in (await until(ask, lambda each: "near" in each))["near"]] == [pool]
+    for (earlier, later), scope, settling in (
+        (weak, "project", "update_memory({new}, supersedes=[{old}])"),
+        (strong, "project", "update_memory({new}, supersedes=[{old}])"),
+        (own, "session", "forget_memory({old})"),
+    ):
+        old = (await client.store(earlier, wait_for_embedding=True, occurred_at="2026-01-05"))["memory_id"]
+        new = (await client.store(later, scope=scope))["memory_id"]
+        block = await until(partial(client.call, "get_memory_context"), lambda each: "in_doubt" in each)
+        assert block["in_doubt"].startswith(f"{new} “{later}” may replace {old} “{earlier}”")
+        assert f"If so: {settling.format(new=new, old=old)}; if only" in block["in_doubt"]
+        assert "in_doubt" not in await client.call("get_memory_context"), "it is told once"
+        found = await client.call("recall_memories", query=earlier)
+        assert "near" not in found
+        assert "possibly_superseded_by" in found["to_settle"], "a question about it is told how to settle it"
+    await client.store("the pool is shut on Mondays", wait_for_embedding=True, occurred_at="2026-01-05")
+    pool = (await client.store("the pool is shut on Fridays now, not on Mondays"))["memory_id"]
+    ask = partial(client.call, "recall_memories", query="bread")
+    assert [each["replaced_by"] for each in (await until(ask, lambda each: "near" in each))["near"]] == [pool]
 
 
 async def test_of_several_that_are_stored_an_answer_and_a_question_quote_the_one_that_replaces(
-    patient_rig: Rig,
+    worker: Worker, client: RawClient
 ) -> None:
-    async with patient_rig.over_store() as (store, client):
-        await store.worker()
-        asking = Asking("key", Questions(stores=9), (asked := list[bytes]()).append, {})
-        asking.note_capabilities({"elicitation": {}})
-        await client.store("the lamp is lit on Mondays", wait_for_embedding=True)
-        texts = "the lamp is lit on Tuesdays now, not on Mondays", "bread is baked at four"
-        several = {"memories": [{"content": text} for text in texts], "wait_for_embedding": True}
-        answer = await client.call("store_memory", **several)
-        asking.heard("store_memory", several, answer)
+    asking = Asking("key", Questions(stores=9), (asked := list[bytes]()).append, {})
+    asking.note_capabilities({"elicitation": {}})
+    await client.store("the lamp is lit on Mondays", wait_for_embedding=True)
+    texts = "the lamp is lit on Tuesdays now, not on Mondays", "bread is baked at four"
+    several = {"memories": [{"content": text} for text in texts], "wait_for_embedding": True}
+    answer = await client.call("store_memory", **several)
+    asking.heard("store_memory", several, answer)
     (near,) = answer["near"]
     assert (near["replaced_by"][-4:], near["newer"]) == (answer["ids"][0][-4:], texts[0])
     assert texts[0] in asked[0].decode()
 
 
-async def test_an_answer_says_how_to_take_back_that_a_memory_is_replaced(patient_rig: Rig) -> None:
-    async with patient_rig.over_store() as (_, client):
-        old = (await client.store("the pool has two threads"))["memory_id"]
-        new = await client.store("the pool has four threads", supersedes=[old])
-        assert new["if_wrong"] == "restore_memory(superseded id)"
-        await client.call("restore_memory", memory_id=old)
-        again = await client.call("update_memory", memory_id=new["memory_id"], supersedes=[old])
-        assert again["if_wrong"] == "restore_memory(superseded id)"
-        await client.call("restore_memory", memory_id=old)
-        known = await client.call("get_memory", memory_id=old, detail=True)
+async def test_an_answer_says_how_to_take_back_that_a_memory_is_replaced(client: RawClient) -> None:
+    old = (await client.store("the pool has two threads"))["memory_id"]
+    new = await client.store("the pool has four threads", supersedes=[old])
+    assert new["if_wrong"] == "restore_memory(superseded id)"
+    await client.call("restore_memory", memory_id=old)
+    again = await client.call("update_memory", memory_id=new["memory_id"], supersedes=[old])
+    assert again["if_wrong"] == "restore_memory(superseded id)"
+    await client.call("restore_memory", memory_id=old)
+    known = await client.call("get_memory", memory_id=old, detail=True)
     assert known.keys().isdisjoint({"valid_until", "superseded_by"})
 
 
@@ -277,40 +273,24 @@ async def test_recalled_memories_have_the_designs_fields_and_signals_on_demand(s
 
 
 async def test_a_search_of_notes_says_what_was_searched_and_needs_no_description_of_the_index(
-    served: Rig, monkeypatch: pytest.MonkeyPatch
+    served: Rig,
 ) -> None:
-    asked: list[Request[Any]] = []
-    failing: dict[type, RemembrancerError] = {}
     chunks = tuple(recalled("Ferry", origin="notes", lines=(1, 2), scores=Scores(each, each)) for each in (0.5, 0.1))
-    found: dict[type, Reply[Any]] = {
-        Recall: Reply(Recalled(chunks, 2, 0, "hybrid")),
-        DescribeFiles: Reply(
-            FilesDescription({"notes": SourceCounts(1, 2)}, EmbeddingSummary("onnx", "", 0, 0, 0), 0.0, 0, 0, 0)
-        ),
-    }
-    exchange = served.gateway.access._store.exchange
-
-    async def answered(question: Request[Any], **rest: Any) -> Reply[Any]:
-        asked.append(question)
-        served.gateway.access.store_health.note_answer()
-        if type(question) in failing:
-            raise failing[type(question)]
-        return found.get(type(question)) or await exchange(question, **rest)
-
-    monkeypatch.setattr(served.gateway.access._store, "exchange", answered)
+    indexed = FilesDescription({"notes": SourceCounts(1, 2)}, EmbeddingSummary("onnx", "", 0, 0, 0), 0.0, 0, 0, 0)
+    served.answers = {Recall: Reply(Recalled(chunks, 2, 0, "hybrid")), DescribeFiles: Reply(indexed)}
     served.gateway.access.settings = msgspec.structs.replace(PATIENT, search_min_score=0.5)
     async with served.session(environment={"REMEMBRANCER_TOOLSETS": "files"}) as client:
         plain = await client.call("memory_search", query="ferry")
         lower = await client.call("memory_search", query="ferry", maxResults=2, minScore=0.3)
-        limits = [each.limit for each in asked if isinstance(each, Recall)]
-        failing[DescribeFiles] = RecordsUnusable("the index is damaged")
+        limits = [each.limit for each in served.asked if isinstance(each, Recall)]
+        served.answers[DescribeFiles] = RecordsUnusable("the index is damaged")
         undescribed = await client.call("memory_search", query="ferry")
-        failing[Recall] = DeadlineExceeded("the deadline has passed")
-        asked.clear()
+        served.answers[Recall] = DeadlineExceeded("the deadline has passed")
+        served.asked.clear()
         kept = await client.call("memory_search", query="ferry")
-        assert DescribeFiles not in map(type, asked), "the time is used up"
-        failing.clear()
-        found[Recall] = Reply(Recalled(chunks, 2, 0, "keyword"), (Notice("partial_results", "Not all."),))
+        assert DescribeFiles not in map(type, served.asked), "the time is used up"
+        not_all = Reply(Recalled(chunks, 2, 0, "keyword"), (Notice("partial_results", "Not all."),))
+        served.answers = {Recall: not_all, DescribeFiles: Reply(indexed)}
         by_words = await client.call("memory_search", query="ferry")
     (hit,) = plain["results"]
     assert (hit["score"], plain["searchMode"], "degraded" in plain) == (0.758, "hybrid", False)

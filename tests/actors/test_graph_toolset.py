@@ -48,6 +48,8 @@ async def test_a_fact_is_asked_for_then_and_now(served: Rig) -> None:
         assert await contents(client, "get_valid_at", timestamp="2025-12-01", limit=1, offset=1) == now[1:]
         for tool in ("search_text", "recall", "search"):
             assert await contents(client, tool, query="where are invoices kept") == now[:1]
+        uses = "SELECT access_count FROM memories ORDER BY number"
+        assert await until(lambda: served.rows(uses), lambda rows: rows[1] == (3,)) == [(0,), (3,)]
         asked = [(each.strategy, each.ranking) for each in served.asked if isinstance(each, Recall)]
         assert asked == [("keyword", "fitted"), ("hybrid", "pagerank"), ("vector", "fitted")]
         found = await client.call("recall", query="where are invoices kept", include_invalid=True)
@@ -82,19 +84,6 @@ async def test_a_fact_is_asked_for_then_and_now(served: Rig) -> None:
         assert (await client.call("delete_memory", id=old["memory_id"]))["status"] == "erased"
         assert (await client.call("delete_memory", id=old["memory_id"]))["already_erased"]
         assert (await client.call("get_status"))["counts"]["total"] == 1
-
-
-async def test_to_answer_a_search_for_facts_is_an_access(served: Rig) -> None:
-    async with served.session(environment={"REMEMBRANCER_TOOLSETS": "graph,memory"}) as client:
-        fact = await client.call("store_memory", content="Invoices are kept in Postgres")
-        assert await contents(client, "search_text", query="where are invoices kept") == [
-            "Invoices are kept in Postgres"
-        ]
-
-        async def accesses() -> Any:
-            return (await client.call("get_memory", memory_id=fact["memory_id"], detail=True))["access_count"]
-
-        assert await until(accesses) == 1
 
 
 async def test_entities_live_without_a_memory_and_relations_have_a_time(served: Rig) -> None:

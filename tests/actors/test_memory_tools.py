@@ -29,6 +29,8 @@ from tests.actors.store_process import StoreRig
 from tests.patience import PATIENCE_S, until
 from tests.spaces import connect_space, locked, write_rows
 
+pytestmark = pytest.mark.usefixtures("at_noon")
+
 
 async def test_any_beginning_or_ending_of_an_id_will_do_for_who_sees_the_memory(served: Rig, client: RawClient) -> None:
     short = (await client.store("The lantern is green", scope="session"))["memory_id"]
@@ -138,7 +140,6 @@ async def test_a_list_of_open_ends_is_stored_as_so_many_memories_once(client: Ra
     assert "ids" not in one, "it was said to be no open end"
 
 
-@pytest.mark.usefixtures("noon")
 async def test_a_task_that_names_its_due_date_is_an_open_end_and_a_new_text_brings_its_own(client: RawClient) -> None:
     async def due(**changes: Any) -> str | None:
         await client.call("update_memory", memory_id=end, **changes)
@@ -219,7 +220,6 @@ async def test_of_several_memories_none_is_stored_if_one_cannot_be_and_the_refus
     assert [memory["id"]] == answer["ids"]
 
 
-@pytest.mark.usefixtures("noon")
 async def test_the_log_of_a_day_says_in_order_what_was_stored_changed_decided_and_closed(client: RawClient) -> None:
     fact = (await client.store("The lantern is red", kind="fact"))["memory_id"]
     oil = (await client.store("We burn oil in it", kind="decision"))["memory_id"]
@@ -262,7 +262,6 @@ async def test_the_log_of_a_day_says_in_order_what_was_stored_changed_decided_an
     assert (refused["error"], refused["field"]) == ("invalid_input", "day")
 
 
-@pytest.mark.usefixtures("noon")
 async def test_the_log_of_a_day_marks_what_was_otherwise_then(served: Rig, client: RawClient) -> None:
     yesterday = {"project": project_of(served.paths.home), "requested_at": time.time() - 86_400}
     memory_id = await served.peer.gateway.store("The lantern is red", **yesterday)
@@ -271,7 +270,6 @@ async def test_the_log_of_a_day_marks_what_was_otherwise_then(served: Rig, clien
     assert f"- stored {memory_id[-4:]}: The lantern is red | changed later" in block.splitlines()
 
 
-@pytest.mark.usefixtures("noon")
 async def test_the_log_of_a_day_has_nothing_of_another_session_until_it_is_promoted(served: Rig) -> None:
     project = project_of(served.paths.home)
 

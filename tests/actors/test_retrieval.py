@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ import anyio
 import numpy as np
 import pytest
 
-from remembrancer.actors.store.records.types import USER, Filters, Hits, Phrase, Vectors
+from remembrancer.actors.store.records.types import USER, Hits, Vectors
 from remembrancer.actors.store.retrieval.candidates import CANDIDATES, FIRST_SEARCH
 from remembrancer.actors.store.retrieval.recalls import ANSWERS_BY_TIME
 from remembrancer.memory.contexts import in_sections, section_of
@@ -166,10 +166,8 @@ async def test_words_are_searched_while_a_worker_makes_vectors(files: Spaces, mo
     lantern = files.store("A lantern of brass.")
     search, searched = files.project.keyword_hits, threading.Event()
 
-    def search_and_say(
-        phrases: Sequence[Phrase], filters: Filters, limit: int, counted: Mapping[Phrase, int], numbers: Sequence[int]
-    ) -> Hits:
-        hits = search(phrases, filters, limit, counted, numbers)
+    def search_and_say(*asked: Any) -> Hits:
+        hits = search(*asked)
         searched.set()
         return hits
 

@@ -108,11 +108,7 @@ class Host:
         self.committer = Committer()
         self.lanes = SharedLanes(self.paths, self.committer, lambda: self.clock, connect)
         self.files = HomeSpaces(
-            self.paths,
-            self.committer,
-            lambda: self.clock,
-            on_open=lambda _: None,
-            open_lane=self.lanes.open,
+            self.paths, self.committer, lambda: self.clock, on_open=lambda _: None, open_lane=self.lanes.open
         )
         self.lanes.attach(self.files, FollowUp(self._scrub, lambda _: None, lambda: None))
         scheduler = cast(EmbeddingScheduler, SimpleNamespace(error=None, wake=lambda: None, note_demand=lambda: None))
@@ -160,22 +156,19 @@ class Host:
         assert isinstance(await self.submit(operation), Applied)
         return memory_id_of(operation)
 
-    async def change(self, name: str, change: Change) -> Applied | RemembrancerError:
-        return await self.submit(change_operation(name, change, project=self.project))
+    async def change(self, name: str, change: Change, session: str = SESSION) -> Applied | RemembrancerError:
+        return await self.submit(change_operation(name, change, project=self.project, session_id=session))
 
-    async def done(self, name: str, change: Change) -> Applied:
+    async def done(self, name: str, change: Change, session: str = SESSION) -> Applied:
         """As `change`, for one that has to succeed."""
-        reply = await self.change(name, change)
+        reply = await self.change(name, change, session)
         assert isinstance(reply, Applied), reply
         return reply
 
     async def undo(self, run_id: str, scope: Scope = "project", session_id: str = SESSION) -> tuple[str, ...]:
         """The ids of the memories to which it undid a run."""
-        change = UndoRun(run_id, scope)
-        undone = await self.submit(
-            change_operation(f"undo {scope}", change, project=self.project, session_id=session_id)
-        )
-        assert isinstance(undone, Applied), undone
+        undo = UndoRun(run_id, scope)
+        undone = await self.done(f"undo {scope}", undo, session_id)
         assert isinstance(undone.result, UndoneResult)
         return undone.result.memories
 
@@ -191,8 +184,7 @@ class Host:
         return bool(self.records(scope).keyword_hits([Phrase(word)], Filters(SESSION), 5))
 
     def versions(self, memory_id: str) -> list[str]:
-        memory = self.records("project").portable(memory_id, None)
-        return [] if memory is None else [entry.change for entry in memory.history]
+        return [entry.change for entry in self.memory("project", memory_id).history]
 
     def dump(self) -> list[str]:
         return dump_of(self.paths.database)
@@ -248,14 +240,6 @@ async def both_sharing(hosts: Sequence[Host]) -> Sequence[Host]:
     for host in hosts:
         await host.share()
     return hosts
-
-
-async def both_have_one(here: Host, there: Host) -> str:
-    """Have two hosts share a project; the id of a memory that the one has stored, and both have."""
-    await both_sharing((here, there))
-    memory_id = await here.store("lantern", "the lantern burns oil")
-    await until(lambda: there.finds("project", "lantern"))
-    return memory_id
 
 
 async def test_what_a_session_gives_to_a_shared_lane_leaves_its_drafts_behind(hosts: list[Host]) -> None:
@@ -385,25 +369,20 @@ async def test_what_is_shared_is_exported_listed_and_examined(hosts: list[Host],
     lines = [json.loads(line) for line in (tmp_path / "export").read_bytes().splitlines()]
     memories = {line["memory"]["content"]: line for line in lines if line.get("line") == "memory"}
     said = {
-        content: (
-            line["project"],
-            line["memory"]["scope"],
-            line["memory"]["history"][0].get("details", {}).get("member"),
-        )
+        content: (line["project"], line["memory"]["scope"], line["memory"]["history"][0].get("details"))
         for content, line in memories.items()
     }
     assert said == {
         "the candle burns wax": (PROJECT.id, "session", None),
-        "the lantern burns oil": (PROJECT.id, "project", "here"),
-        "the torch burns pitch": (PROJECT.id, "project", "there"),
+        "the lantern burns oil": (PROJECT.id, "project", {"member": "here"}),
+        "the torch burns pitch": (PROJECT.id, "project", {"member": "there"}),
     }
     found = [FoundMemory(PROJECT.id, torch, "the torch burns pitch", None)]
     assert find_memories(here.paths, [PROJECT.id], [torch]) == found, "so that an import says that it is there"
     known = known_projects(here.paths)
     assert [(each.lane, each.memories) for each in known] == [(LANE, 3)]
-    lane = here.paths.database
-    examined = examine_files(here.paths)
-    assert {file.path: (file.status, file.found) for file in examined}[str(lane)] == ("ok", "")
+    examined = {file.path: (file.status, file.found) for file in examine_files(here.paths)}
+    assert examined[str(here.paths.database)] == ("ok", "")
 
 
 async def test_who_left_and_joins_again_has_what_both_have_done_meanwhile(hosts: list[Host]) -> None:
@@ -432,8 +411,7 @@ async def test_who_left_and_joins_again_has_what_both_have_done_meanwhile(hosts:
                 "the torch burns pitch",
             }
             assert lane.counts(None).total == 4, "and nothing is there twice"
-            kept = lane.portable(lantern, None)
-            assert kept is not None
+            kept = host.memory("project", lantern)
             assert kept.content == "the lantern burns oil", "what the others have is as they left it"
         await there.ask(LeaveLane(OTHER_PROJECT))
 
@@ -468,8 +446,7 @@ async def test_what_is_changed_while_a_lane_is_left_is_not_lost(hosts: list[Host
             await asyncio.sleep(0)
     assert await leaving == (LANE, len(stored))
     assert made, "or it was left before anything was asked"
-    own = there.records("project")
-    histories = [memory.history for each in stored if (memory := own.portable(each, None)) is not None]
+    histories = [there.memory("project", each).history for each in stored]
     assert {entry.record.content for history in histories for entry in history} >= {f"{each} was made" for each in made}
 
 
@@ -488,7 +465,9 @@ async def test_a_host_that_cannot_reach_the_journal_any_more_leaves_and_keeps_wh
 @pytest.fixture
 async def workers(hosts: list[Host]) -> list[Host]:
     """Two hosts of a lane with a memory that is years old: it was never maintained."""
-    await both_have_one(*hosts)
+    here, there = await both_sharing(hosts)
+    await here.store("lantern", "the lantern burns oil")
+    await until(lambda: there.finds("project", "lantern"))
     return hosts
 
 
@@ -515,7 +494,7 @@ async def test_a_run_in_a_lane_is_undone_from_any_host_and_keeps_nothing_erased(
     assert isinstance(await here.submit(in_lane), Applied)
     again = msgspec.structs.replace(in_lane, operation_id="weak too")
     assert isinstance(await here.submit(again), Applied), "what was planned on an old state is passed over"
-    await until(lambda: len(there.versions(memory_id)) == 2)
+    await until(lambda: there.finds("project", "torch") and len(there.versions(memory_id)) == 2)
     assert await there.undo("run:weak") == (memory_id,)
     assert there.versions(memory_id) == ["stored", "archived", "undone"]
     await until(lambda: here.dump() == there.dump())

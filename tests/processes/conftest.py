@@ -7,14 +7,6 @@ import pytest
 
 from tests.conftest import empty_home
 from tests.runtime import Runtime
-from tests.zones import in_zone, zone_at_noon
-
-
-@pytest.fixture(scope="module")
-def at_noon() -> Iterator[None]:
-    """Of tests that name the day: no midnight comes while they run."""
-    with in_zone(zone_at_noon()):
-        yield
 
 
 @pytest.fixture
