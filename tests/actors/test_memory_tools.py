@@ -25,7 +25,6 @@ from remembrancer.protocol.writes import HistoryEntry, MemoryLink, MemoryVersion
 from remembrancer.toolsets.memory.get_memory import FORMER_TEXTS, short, shown
 from remembrancer.toolsets.tools import DATA
 from tests.actors.gateway_rig import RawClient, Rig
-from tests.actors.store_process import StoreRig
 from tests.patience import PATIENCE_S, until
 from tests.spaces import connect_space, locked, write_rows
 
@@ -490,7 +489,7 @@ SECRET = "the vault opens with marigold"
 
 
 @pytest.fixture
-def places(home: Path, tmp_path: Path) -> tuple[Path, Path]:
+def places(tmp_path: Path) -> tuple[Path, Path]:
     found = tmp_path / "ours", tmp_path / "theirs"
     for each in found:
         each.mkdir()
@@ -498,17 +497,17 @@ def places(home: Path, tmp_path: Path) -> tuple[Path, Path]:
 
 
 @pytest.fixture
-async def both(quick_rig: Rig, places: tuple[Path, Path]) -> AsyncIterator[tuple[StoreRig, RawClient, RawClient]]:
+async def both(quick_rig: Rig, places: tuple[Path, Path]) -> AsyncIterator[tuple[RawClient, RawClient]]:
     """A store, and sessions of two projects whose databases are there."""
     async with (
-        quick_rig.store() as store,
+        quick_rig.store(),
         quick_rig.running(),
         quick_rig.session(directory=str(places[0]), **ADMIN) as us,
         quick_rig.session(directory=str(places[1]), bridge="11" * 16, session="session:theirs", **ADMIN) as them,
     ):
         for client in (us, them):
             await client.store("this makes the file")
-        yield store, us, them
+        yield us, them
 
 
 async def drained(rig: Rig) -> None:
@@ -558,9 +557,9 @@ async def test_the_status_of_damaged_memories_says_how_to_repair_them(quick_rig:
 
 
 async def test_what_another_project_queued_stays_one_s_own_goes(
-    quick_rig: Rig, both: tuple[StoreRig, RawClient, RawClient]
+    quick_rig: Rig, both: tuple[RawClient, RawClient]
 ) -> None:
-    _, us, them = both
+    us, them = both
     with locked(quick_rig.paths.database):
         queued = await them.store("Theirs waits")
         assert queued["warnings"][0]["code"] == "queued"
@@ -577,21 +576,11 @@ async def test_what_another_project_queued_stays_one_s_own_goes(
     assert (await us.call("get_memory", memory_id=queued["memory_id"]))["error"] == "not_found"
 
 
-@pytest.mark.parametrize(
-    ("content", "said", "left"),
-    [(SECRET, f"so {SECRET}, then", False), ("Redis", "we have Redis for the cache", True)],
-    ids=["a sentence", "a word"],
-)
-async def test_an_erasing_that_is_held_up_has_deleted_nothing_and_takes_the_quotes_in_its_project_when_it_is_repeated(
-    quick_rig: Rig,
-    places: tuple[Path, Path],
-    both: tuple[StoreRig, RawClient, RawClient],
-    content: str,
-    said: str,
-    *,
-    left: bool,
+async def test_an_erasing_that_is_held_up_has_deleted_nothing_and_takes_the_quotes_in_its_project_when_repeated(
+    quick_rig: Rig, places: tuple[Path, Path], both: tuple[RawClient, RawClient]
 ) -> None:
-    store, us, _ = both
+    us, _ = both
+    said = [f"so {SECRET}, then", "we have Redis for the cache"]
     projects = [project_of(each) for each in places]
 
     def turns() -> list[list[str]]:
@@ -601,16 +590,18 @@ async def test_an_erasing_that_is_held_up_has_deleted_nothing_and_takes_the_quot
                 found.append([text for (text,) in connection.execute("SELECT content FROM turns")])
         return found
 
-    memory_id = (await us.store(content, scope="user"))["memory_id"]
+    ids = [(await us.store(content, scope="user"))["memory_id"] for content in (SECRET, "Redis")]
     for project in projects:
-        events = RecordEvents("session:any", turns=(Turn("user", said, 1.0),))
-        await store.gateway.submit(Operation(f"events of {project.id}", project, "session:any", 1.0, events))
+        events = RecordEvents("session:any", turns=tuple(Turn("user", each, 1.0) for each in said))
+        operation = Operation(f"events of {project.id}", project, "session:any", 1.0, events)
+        await quick_rig.peer.gateway.submit(operation)
     with locked(quick_rig.paths.database):
-        assert (await us.call("erase_memory", memory_id=memory_id))["retry_possible"]
-        assert turns() == [[said], [said]]
-    assert (await us.call("erase_memory", memory_id=memory_id))["status"] == "erased"
-    assert (await us.call("get_memory", memory_id=memory_id))["error"] == "not_found"
-    assert turns() == [[said] if left else [], [said]]
+        assert (await us.call("erase_memory", memory_id=ids[0]))["retry_possible"]
+        assert turns() == [said, said]
+    for memory_id in ids:
+        assert (await us.call("erase_memory", memory_id=memory_id))["status"] == "erased"
+        assert (await us.call("get_memory", memory_id=memory_id))["error"] == "not_found"
+    assert turns() == [said[1:], said], "a word is no quote"
 
 
 @pytest.mark.parametrize("is_erased", [True, False])

@@ -26,17 +26,6 @@ async def test_what_is_said_twice_is_shown_once_and_the_other_is_named_and_can_b
     assert (await client.call("get_memory", memory_id=hidden))["id"].endswith(hidden)
 
 
-async def test_each_result_says_in_a_word_how_surely_it_answers(client: RawClient) -> None:
-    words = {"likely": (LIKELY, 1.0), "perhaps": (PERHAPS, LIKELY), "hardly": (0.0, PERHAPS)}
-    for content in ("The lantern is green.", "The harbour is dredged in May.", "A ferry leaves for the island at six."):
-        await client.store(content)
-    memories = (await client.call("recall_memories", query="Which colour does the lantern have?"))["memories"]
-    assert memories
-    for memory in (each for each in memories if "answers" in each):
-        least, most = words[memory["answers"]]
-        assert least <= memory["relevance_score"] <= most
-
-
 async def test_a_ranking_by_name_orders_by_its_formula_and_judges_nothing(client: RawClient) -> None:
     important = (await client.store("A lantern, and much else that nobody asked for", importance=1.0))["memory_id"]
     relevant = (await client.store("Lantern lantern lantern", importance=0.0))["memory_id"]
@@ -49,10 +38,12 @@ async def test_a_ranking_by_name_orders_by_its_formula_and_judges_nothing(client
     assert (refused["error"], refused["field"]) == ("invalid_input", "ranking")
 
 
+WORDS = {"likely": (LIKELY, 1.0), "perhaps": (PERHAPS, LIKELY), "hardly": (0.0, PERHAPS)}
+"""The least and the greatest probability of each."""
 FILLER = "and whoever comes by in the evening sees its light from the pier and from the ferry"
 
 
-async def test_a_memory_that_hardly_answers_has_one_line_unless_nothing_is_nearer(served: Rig) -> None:
+async def test_each_result_says_how_surely_it_answers_or_has_one_line_unless_nothing_is_nearer(served: Rig) -> None:
     async with served.session("01" * 16, session="session:author") as author:
         await author.store(f"The lantern at the quay was painted green {FILLER}.")
         for number in range(11):
@@ -73,6 +64,8 @@ async def test_a_memory_that_hardly_answers_has_one_line_unless_nothing_is_neare
             logged = [each for each in served.gateway.access.shown_log.read() if each.session_id == f"session:{row}"]
             assert [each.place for each in logged] == list(range(1, len(memories) + 1))
             assert all(one.memory_id.endswith(each["id"]) for one, each in zip(logged, memories, strict=True))
+            for least, most, each in ((*WORDS[each["answers"]], each) for each in memories[:whole]):
+                assert least <= each["relevance_score"] <= most
             for each in memories[whole:]:
                 assert set(each) == {"id", "content"}
                 assert each["content"].endswith(" …")

@@ -5,7 +5,7 @@ import random
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -69,13 +69,6 @@ async def serving(endpoint: str) -> AsyncIterator[Service]:
 
 def client(endpoint: str, name: str = "client", **options: object) -> Dealer[ToClient]:
     return Dealer(endpoint, Speaker(name, "01C"), to_client, **options)  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
-    made: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    yield made
-    made.destroy(linger=0)
 
 
 async def test_a_request_is_answered_and_many_at_once_get_each_their_own(endpoint: str) -> None:
@@ -160,11 +153,9 @@ def dropped(caplog: pytest.LogCaptureFixture) -> int:
     return sum(record.message == "frame dropped" for record in caplog.records)
 
 
-async def test_what_is_past_its_deadline_is_not_done(
-    endpoint: str, context: zmq.Context[zmq.Socket[bytes]], caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_what_is_past_its_deadline_is_not_done(endpoint: str, caplog: pytest.LogCaptureFixture) -> None:
     async with serving(endpoint) as service:
-        with raw_dealer(context, endpoint) as raw:
+        with raw_dealer(endpoint) as raw:
             late = Envelope(PROTOCOL_VERSION, 1, "late", "01L", deadline=time.time() - 1)
             await send_raw(raw, [encoder.encode(late), encoder.encode(AskScale(1))])
             soon = Envelope(PROTOCOL_VERSION, 2, "soon", "01L", deadline=time.time() + PATIENCE_S)
@@ -208,12 +199,10 @@ def malformed(rng: random.Random) -> list[bytes]:
     )
 
 
-async def test_the_router_drops_what_is_malformed(
-    endpoint: str, context: zmq.Context[zmq.Socket[bytes]], caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_the_router_drops_what_is_malformed(endpoint: str, caplog: pytest.LogCaptureFixture) -> None:
     rng = random.Random(5)
     async with serving(endpoint) as service:
-        with raw_dealer(context, endpoint) as raw:
+        with raw_dealer(endpoint) as raw:
             for _ in range(300):
                 await send_raw(raw, malformed(rng))
             good = [encoder.encode(Envelope(PROTOCOL_VERSION, 1, "d", "01D")), encoder.encode(AskScale(1))]
@@ -240,11 +229,11 @@ async def test_what_breaks_its_handler_makes_neither_side_deaf(endpoint: str, ca
     assert sum(record.message == "a message failed" for record in caplog.records) == 2
 
 
-async def test_a_flood_leaves_time_for_other_work(endpoint: str, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+async def test_a_flood_leaves_time_for_other_work(endpoint: str) -> None:
     heard = [0]
     """The messages at each turn of something else."""
     async with serving(endpoint) as service:
-        with raw_dealer(context, endpoint) as raw:
+        with raw_dealer(endpoint) as raw:
             frames = [encoder.encode(Envelope(PROTOCOL_VERSION, 1, "x", "01X")), encoder.encode(EmbedderHealth())]
             for _ in range(4000):
                 raw.send_multipart(frames)
@@ -288,12 +277,16 @@ async def test_nothing_crosses_a_network_in_the_clear() -> None:
             pass
 
 
-def raw_dealer(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq.Socket[bytes]:
+@contextmanager
+def raw_dealer(endpoint: str) -> Iterator[zmq.Socket[bytes]]:
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     raw = context.socket(zmq.DEALER)
-    raw.setsockopt(zmq.LINGER, 1000)
     raw.setsockopt(zmq.SNDHWM, 0)
     raw.connect(endpoint)
-    return raw
+    try:
+        yield raw
+    finally:
+        context.destroy(linger=0)
 
 
 async def send_raw(raw: zmq.Socket[bytes], frames: list[bytes]) -> None:

@@ -274,36 +274,24 @@ async def writing(path: Path, *names: str) -> AsyncIterator[tuple[Committer, lis
             records.close()
 
 
-class Held:
-    """Work that holds the writer thread until it is let go, so that others line up behind it."""
+async def held(committer: Committer) -> threading.Event:
+    """The writer thread is held until this is set, so that others line up behind it."""
+    begun, let_go = threading.Event(), threading.Event()
 
-    def __init__(self, committer: Committer) -> None:
-        self._free = threading.Event()
-        self._begun = threading.Event()
-        self.done = committer.run(NAME, self._work)
+    def work() -> None:
+        begun.set()
+        assert let_go.wait(PATIENCE_S)
 
-    def _work(self) -> None:
-        self._begun.set()
-        assert self._free.wait(PATIENCE_S)
-
-    async def begun(self) -> None:
-        assert await asyncio.to_thread(self._begun.wait, PATIENCE_S)
-
-    def let_go(self) -> None:
-        self._free.set()
-
-
-async def held(committer: Committer) -> Held:
-    work = Held(committer)
-    await work.begun()
-    return work
+    committer.run(NAME, work)
+    assert await asyncio.to_thread(begun.wait, PATIENCE_S)
+    return let_go
 
 
 async def test_operations_that_wait_together_are_committed_together_and_in_order(tmp_path: Path) -> None:
     async with writing(tmp_path) as (committer, [records]):
-        gate = await held(committer)
+        let_go = await held(committer)
         futures = [committer.submit(records, store_operation(f"op{n}", f"text {n}")) for n in range(20)]
-        gate.let_go()
+        let_go.set()
         outcomes = [await future for future in futures]
         assert records.groups == [[f"op{n}" for n in range(20)]]
         assert [each.operation_id for each in outcomes if isinstance(each, Applied)] == records.groups[0]
@@ -313,13 +301,13 @@ async def test_operations_that_wait_together_are_committed_together_and_in_order
 
 async def test_a_file_that_is_held_holds_no_other(tmp_path: Path) -> None:
     async with writing(tmp_path, NAME, "b") as (committer, [one, two]):
-        gate = await held(committer)
+        let_go = await held(committer)
         places = [one, one, two, one]
         futures = [committer.submit(each, store_operation(f"op{n}", f"text {n}")) for n, each in enumerate(places)]
         assert isinstance((await futures[2]), Applied)
         assert await committer.run("b", lambda: "ran") == "ran"
         assert [future.done() for future in futures] == [False, False, True, False]
-        gate.let_go()
+        let_go.set()
         for future in futures:
             await future
         assert (one.groups, two.groups) == ([["op0", "op1", "op3"]], [["op2"]])
@@ -338,11 +326,11 @@ async def test_a_fault_in_the_records_is_an_answer_and_the_thread_goes_on(tmp_pa
 
 async def test_closing_finishes_what_was_submitted_and_refuses_what_comes_later(tmp_path: Path) -> None:
     async with writing(tmp_path) as (committer, [records]):
-        gate = await held(committer)
+        let_go = await held(committer)
         futures = [committer.submit(records, store_operation(f"op{n}", f"text {n}")) for n in range(5)]
         ran = committer.run(NAME, lambda: "ran")
         closing = asyncio.create_task(asyncio.to_thread(committer.close))
-        gate.let_go()
+        let_go.set()
         await closing
         assert all([isinstance((await future), Applied) for future in futures])
         assert await ran == "ran"
