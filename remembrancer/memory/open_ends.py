@@ -95,7 +95,7 @@ _DUE: Final = re.compile(
     re.IGNORECASE,
 )
 _ANY_DATE: Final = rf"\d{{4}}-\d\d-\d\d|{CALENDAR_DAY}(?:,? \d{{4}})?"
-_DATE: Final = re.compile(rf"\b(?:{_ANY_DATE})(?!\w)", re.IGNORECASE)
+DATE: Final = re.compile(rf"\b(?:{_ANY_DATE})(?!\w)", re.IGNORECASE)
 _VERBS: Final = "|".join(_LISTS["tasks"])
 _DONE_BY: Final = (
     r"(?P<person>(?:my|our|his|her|their) \w+(?: \w+)?|s?he|they|we|i"
@@ -228,7 +228,7 @@ def due_in(text: str, at: float, zone: tzinfo | None = None) -> float | None:
 
 def due_of_open_end(text: str, at: float, zone: tzinfo | None = None) -> float | None:
     """The same, or else the only date that the text of an open end names, unless that has passed."""
-    due, dates = due_in(text, at, zone), _DATE.findall(text)
+    due, dates = due_in(text, at, zone), DATE.findall(text)
     if due is not None or len(dates) != 1:
         return due
     only = due_in(f"by {dates[0]}", at, zone)

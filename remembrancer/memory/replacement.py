@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from remembrancer.memory.lexicon import word_lists
+from remembrancer.memory.open_ends import DATE
 from remembrancer.memory.sentences import without_preface
 from remembrancer.memory.wording import ARTICLES, DENIALS, FILLERS, FUNCTION_WORDS, NUMBERS, PREPOSITIONS, stem
 from remembrancer.protocol.kinds import RULES_OF_WORK
@@ -96,6 +97,11 @@ _HAPPENED: Final = re.compile(
 """The words for what happened and is over ("was down for an hour", "crashed again"); "was set to 5" and "was brought
 forward to Thursday" are new states."""
 _FOR_A_TIME: Final = re.compile(r"\bagain\b|\bfor .{1,20}\b(?:minute|hour|day|week)s?\b", re.IGNORECASE)
+_FIGURE: Final = re.compile(
+    r"\b(?:cost|counted|delivered|earned|got|had|lasted|made|packed|received|returned|shipped|sold|spent|took|was|were)"
+    r" (?:(?:about|almost|around|nearly|only|over) )?\d",
+    re.IGNORECASE,
+)
 _HOLDS: Final = re.compile(r"\b(?:is|are|has|have|now|since)\b", re.IGNORECASE)
 _LISTS: Final = word_lists("replacement")
 _ASKING: Final = frozenset(map(stem, _LISTS["asking"]))
@@ -236,6 +242,15 @@ def tells_what_happened(content: str) -> bool:
 def tells_what_passed(content: str) -> bool:
     """True if a text is only about what happened for a time, or again. It changes nothing, unlike "was sold"."""
     return tells_what_happened(content) and bool(_FOR_A_TIME.search(content))
+
+
+def day_of_figure(content: str) -> str:
+    """The day to which a text gives a figure ("On 3 November we had 84 orders"), which neither changes a state nor is
+    changed by one, nor by a figure of another day; empty if there is none ("We raised it to 84 on 3 November")."""
+    day = DATE.search(content)
+    if day is None or not _FIGURE.search(DATE.sub("", content)) or _HOLDS.search(content) or _CHANGE.search(content):
+        return ""
+    return day[0].casefold()
 
 
 def forms_of(content: str) -> list[tuple[str, str]]:

@@ -24,6 +24,7 @@ from remembrancer.memory.replacement import (
     RIVAL,
     Read,
     TextPair,
+    day_of_figure,
     least_to_ask,
     probability,
     read,
@@ -205,8 +206,9 @@ def _keep_last(kept: OrderedDict[Any, Any], count: int) -> None:
 
 def can_replace(later: MemoryRecord, earlier: MemoryRecord, derived: Container[int]) -> bool:
     """False if both must hold: a task does not replace a fact, a corrected mistake remains a mistake, what happened
-    stays true unless it is taken back, what happened for a time replaces nothing, another event, or a summary, does
-    not make a summary untrue, and neither does another section of the same imported note."""
+    stays true unless it is taken back, what happened for a time replaces nothing, the figure of a day only another of
+    that day, another event, or a summary, does not make a summary untrue, and neither does another section of the same
+    imported note."""
     if earlier.source.file and (earlier.source.file, earlier.created_at) == (later.source.file, later.created_at):
         return False
     is_event, is_summed_up = later.type == "episodic", earlier.status == "consolidated"
@@ -215,6 +217,7 @@ def can_replace(later: MemoryRecord, earlier: MemoryRecord, derived: Container[i
     rules = (earlier, tells_what_happened), (later, tells_what_passed)
     dated = (each for each in rules if each[0].type == "episodic" or each[0].occurred_at is not None)
     is_past = any(applies(memory.content) for memory, applies in dated)
+    is_past |= day_of_figure(earlier.content) != day_of_figure(later.content)
     if is_past and earlier.kind not in (OPEN_END, "error_fix") and not read(later.content).takes_back:
         return False
     is_task = later.kind == OPEN_END and earlier.kind != OPEN_END
