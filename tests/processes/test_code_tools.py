@@ -95,9 +95,17 @@ async def test_of_the_working_trees_of_a_repository_a_session_searches_its_own(h
         assert len((await two.call("list_projects"))["projects"]) == 2
 
 
-async def test_a_search_says_which_tree_is_gone(home: Path, tree: Path) -> None:
+async def test_a_file_of_nested_trees_is_found_once_and_a_search_says_which_tree_is_gone(
+    home: Path, tree: Path
+) -> None:
     async with code_session(home, tree) as client:
         await index(client, tree)
+        inner = await index(client, tree / "src")
+        for query in ("ConnectionPool", "ConnectionPool src"):
+            found = await paths(client, query)
+            assert sorted(path.removeprefix("src/") for path in found) == ["pool.py", "use.py"], query
+        assert await paths(client, "ConnectionPool", project_id=inner) == ["pool.py", "use.py"]
+        await client.call("delete_project", project_id=inner)
         library = tree.with_name("library")
         shutil.copytree(tree / "src", library)
         failed = await index(client, library)
@@ -112,20 +120,10 @@ async def test_a_search_says_which_tree_is_gone(home: Path, tree: Path) -> None:
         assert {each["file_path"] for each in answer["results"]} == {"pool.py", "use.py", "src/pool.py", "src/use.py"}
 
 
-async def test_a_file_of_two_nested_trees_is_found_once(home: Path, tree: Path) -> None:
-    async with code_session(home, tree) as client:
-        await index(client, tree)
-        inner = await index(client, tree / "src")
-        for query in ("ConnectionPool", "ConnectionPool src"):
-            found = await paths(client, query)
-            assert sorted(path.removeprefix("src/") for path in found) == ["pool.py", "use.py"], query
-        assert await paths(client, "ConnectionPool", project_id=inner) == ["pool.py", "use.py"]
-
-
-async def test_memories_and_code_are_found_by_one_question(home: Path, tree: Path) -> None:
+async def test_a_recall_finds_memories_and_code_and_says_which_file_of_a_memory_is_gone(home: Path, tree: Path) -> None:
     why = "Backpressure: a ConnectionPool keeps a slow relay from being flooded."
     async with code_session(home, tree) as client:
-        await index(client, tree)
+        await index(client, ".")
         stored = await client.store(why, source={"file": "src/pool.py"})
         answer = await client.call("recall_memories", query="ConnectionPool slow relay", sources=["memory", "code"])
         assert answer["memories"][0]["id"] == stored["memory_id"]
@@ -134,11 +132,8 @@ async def test_memories_and_code_are_found_by_one_question(home: Path, tree: Pat
         alone = await client.call("recall_memories", query="ConnectionPool", sources=["code"], max_tokens=600)
         assert (alone["memories"], alone["code"][0]["name"]) == ([], "ConnectionPool")
         assert "code" not in await client.call("recall_memories", query="ConnectionPool")
+        await client.call("forget_memory", memory_id=stored["memory_id"])
 
-
-async def test_a_recall_says_which_file_of_a_memory_is_gone(home: Path, tree: Path) -> None:
-    async with code_session(home, tree) as client:
-        await index(client, ".")
         named = await client.store("Connections are opened in src/pool.py, one for each relay.")
         source = await client.store("Opening connections is slow: keep them.", source={"file": "src/pool.py"})
         other = await client.store("Connections of the old client (lib/relay.py) were opened anew each time.")

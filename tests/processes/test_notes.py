@@ -1,8 +1,6 @@
 """Notes in a project's own files, in a real runtime: by a person, an assistant, or kept with a project's memories."""
 
 import asyncio
-import json
-import re
 import shutil
 import subprocess
 import sys
@@ -34,7 +32,9 @@ async def paths(client: StdioClient, query: str, **arguments: Any) -> list[str]:
     return [each["path"] for each in (await found(client, query, **arguments))["results"]]
 
 
-async def test_what_a_person_wrote_is_found_by_words_and_meaning_and_followed(home: Path, workspace: Path) -> None:
+async def test_what_a_person_wrote_is_found_by_words_and_meaning_beside_memories_and_followed(
+    home: Path, workspace: Path
+) -> None:
     note = workspace / "memory" / "decisions.md"
     note.write_text(DATABASE)
     async with note_session(home, workspace) as client:
@@ -64,6 +64,29 @@ async def test_what_a_person_wrote_is_found_by_words_and_meaning_and_followed(ho
 
         (warning,) = (await found(client, "PostgreSQL", path="memory/no.md"))["warnings"]
         assert warning["code"] == "unknown_path"
+
+        stored = await client.store("The billing service's database is backed up to Bucharest every night.")
+        recall = partial(client.call, "recall_memories", query="database of the billing service")
+        answer = await until(recall, lambda said: len(said["memories"]) == 2)
+        by_source = {each.get("source", "memory"): each for each in answer["memories"]}
+        recalled = by_source["notes"]
+        assert (recalled["path"], recalled["lines"]) == ("memory/decisions.md", [1, 5])
+        assert "PostgreSQL" in recalled["content"]
+        assert "id" not in recalled
+        assert by_source["memory"]["id"] == stored["memory_id"]
+        for narrowed, sources in (
+            ({"sources": ["memory"]}, ["memory"]),
+            ({"sources": ["notes"]}, ["notes"]),
+            ({"sources": ["memory", "notes"]}, ["memory", "notes"]),
+            ({"sources": ["sessions"]}, []),
+            ({"scope": ["user"]}, []),
+            ({"min_importance": 0.1}, ["memory"]),  # which notes do not have
+            ({"time_range": {"before": "2020-01-01T00:00:00Z"}}, []),
+        ):
+            found_there = (await recall(**narrowed))["memories"]
+            assert sorted(each.get("source", "memory") for each in found_there) == sources, narrowed
+        refused = await client.call_or_error("recall_memories", query="database", sources=["notes"], tags=["x"])
+        assert refused["error"] == "invalid_input"
 
         note.write_text(DATABASE.replace("PostgreSQL", "CockroachDB"))
 
@@ -108,35 +131,6 @@ async def test_sync_and_status_say_what_was_read_and_what_was_passed_over(home: 
         assert "nobody" not in str(await found(client, "nobody's business")), "what a link leads out to is not read"
 
 
-async def test_a_recall_answers_from_memories_and_notes_and_says_which_is_which(home: Path, workspace: Path) -> None:
-    (workspace / "memory" / "decisions.md").write_text(DATABASE)
-    async with note_session(home, workspace) as client:
-        stored = await client.store("The billing service's database is backed up to Bucharest every night.")
-        recall = partial(client.call, "recall_memories", query="database of the billing service")
-        answer = await until(recall, lambda said: len(said["memories"]) == 2)
-        by_source = {each.get("source", "memory"): each for each in answer["memories"]}
-        note = by_source["notes"]
-        assert (note["path"], note["lines"]) == ("memory/decisions.md", [1, 5])
-        assert "PostgreSQL" in note["content"]
-        assert "id" not in note
-        assert by_source["memory"]["id"] == stored["memory_id"]
-
-        async def sources(*wanted: str, **arguments: Any) -> list[str]:
-            asked = {"query": "database of the billing service", **arguments}
-            found = await client.call("recall_memories", **asked, **({"sources": [*wanted]} if wanted else {}))
-            return sorted(each.get("source", "memory") for each in found["memories"])
-
-        assert await sources("memory") == ["memory"]
-        assert await sources("notes") == ["notes"]
-        assert await sources("memory", "notes") == ["memory", "notes"]
-        assert await sources("sessions") == []
-        assert await sources(scope=["user"]) == []
-        assert await sources(min_importance=0.1) == ["memory"]  # which notes do not have
-        assert await sources(time_range={"before": "2020-01-01T00:00:00Z"}) == []
-        refused = await client.call_or_error("recall_memories", query="database", sources=["notes"], tags=["x"])
-        assert refused["error"] == "invalid_input"
-
-
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
     return make_repository(tmp_path / "shop")
@@ -162,26 +156,6 @@ async def test_what_an_assistant_wrote_itself_is_found_by_another_and_stays_as_i
         recall = partial(client.call, "recall_memories", query="ferry to Helsinki")
         await until(recall, lambda answer: answer["memories"] == [])
     assert [path.read_text() for path in note.parent.iterdir()] == ["The ferry to Helsinki leaves at noon.\n"]
-
-
-async def test_what_an_import_of_an_assistants_memories_repeats_is_in_review(
-    home: Path, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    notes = tmp_path / ".claude" / "projects" / re.sub("[^A-Za-z0-9]", "-", str(repository)) / "memory"
-    notes.mkdir(parents=True)
-    says = "Tests run against a real PostgreSQL in a container, never mocks, which have hidden two faults"
-    (notes / "tests.md").write_text(f"{says}.\n\n# Tea\n\nOn the upper deck.\n")
-    known = command("add", says, "--json", home=home, directory=repository)
-    near = json.loads(known.stdout)["memory_id"]
-    reported = command("backup", "import", "--from", "claude-code", home=home, directory=repository).stdout
-    assert "'remembrancer list --review'" in reported
-
-    def pairs() -> Any:
-        return json.loads(command("list", "--review", "--json", home=home, directory=repository).stdout)["alike"]
-
-    await until(lambda: bool(pairs()))
-    assert [{near[-4:]} & {each["older_id"], each["newer_id"]} for each in pairs()] == [{near[-4:]}]
 
 
 async def test_what_is_stored_is_in_the_log_of_the_day_and_is_found_and_read(home: Path, repository: Path) -> None:

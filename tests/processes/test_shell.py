@@ -287,7 +287,7 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
     notes = shell.directory / "MEMORY.md"
     notes.write_text("## Decisions\n- Build timeout is 10 minutes\n")
     os.utime(notes, (day := time.time() - 60 * DAY_S, day))
-    shell("backup", "import", "MEMORY.md")
+    assert "\nThen 'remembrancer list --review' shows those that" in shell("backup", "import", "MEMORY.md")
     [(imported, newer)] = asyncio.run(until(shell.pairs))
     assert (newer, "10 minutes" in shell("show", imported)) == (new, True)
     listed = {each["id"]: each.get("possibly_superseded_by") for each in shell.json("list")["memories"]}
