@@ -48,11 +48,11 @@ def command(
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
-def done(*arguments: str, home: Path, **options: Any) -> str:
-    """As `command`, which has to succeed; what it printed."""
+def done(*arguments: str, home: Path, status: int = exit_codes.OK, **options: Any) -> str:
+    """As `command`, which has to end with that exit status: what it printed, or else what it complained of."""
     finished = command(*arguments, home=home, **options)
-    assert finished.returncode == 0, finished.stderr
-    return finished.stdout
+    assert (finished.returncode, "Traceback" in finished.stderr) == (status, False), finished.stderr
+    return finished.stdout if status == exit_codes.OK else finished.stderr
 
 
 def patiently(*arguments: str, home: Path, **options: Any) -> subprocess.CompletedProcess[str]:

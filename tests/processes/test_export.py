@@ -114,8 +114,7 @@ def test_what_is_exported_can_be_chosen(home: Path) -> None:
         ((str(write_lines(home / "there")),), "--force"),
         (("-", "--markdown"), "--markdown writes a directory"),
     ):
-        refused = command("backup", "export", *arguments, home=home)
-        assert (refused.returncode, reason in refused.stderr) == (exit_codes.USAGE, True), refused.stderr
+        assert reason in done("backup", "export", *arguments, home=home, status=exit_codes.USAGE)
 
 
 def test_a_damaged_file_is_refused_with_the_line_and_a_memory_with_a_secret_is_skipped(home: Path) -> None:
@@ -139,10 +138,9 @@ def test_a_damaged_file_is_refused_with_the_line_and_a_memory_with_a_secret_is_s
     assert (cut.returncode, "cut off after line 5" in cut.stderr) == (exit_codes.FAILED, True)
     assert "1 memory imported, 2 already there" in cut.stdout
 
-    newer = command("backup", "import", "-", home=home, stdin=sound.decode().replace('"version":1', '"version":9', 1))
-    assert newer.returncode == exit_codes.FILE_UNUSABLE
-    assert "newer" in newer.stderr
-    assert command("backup", "import", str(home / "missing"), home=home).returncode == exit_codes.FILE_UNUSABLE
+    newer = sound.decode().replace('"version":1', '"version":9', 1)
+    assert "newer" in done("backup", "import", "-", home=home, stdin=newer, status=exit_codes.FILE_UNUSABLE)
+    done("backup", "import", str(home / "missing"), home=home, status=exit_codes.FILE_UNUSABLE)
 
 
 def test_undoing_an_import_forgets_what_it_brought_and_nothing_else(home: Path, tmp_path: Path) -> None:
@@ -258,10 +256,9 @@ def test_an_import_bears_the_death_of_the_store_and_goes_on_after_its_own(home: 
 def test_a_store_that_has_no_more_room_says_so_and_the_import_can_go_on(home: Path) -> None:
     names = [f"memory {number}" for number in range(600)]
     file = write_lines(home / "lines", *names, padding=" again" * 500)
-    full = command("backup", "import", str(file), home=home, variables={"REMEMBRANCER_DATABASE_LIMIT_BYTES": "1048576"})
-    assert full.returncode == exit_codes.REFUSED
-    assert "database_limit_bytes" in full.stderr
-    assert "Imported before it ended: " in full.stderr
+    limited = {"REMEMBRANCER_DATABASE_LIMIT_BYTES": "1048576"}
+    full = done("backup", "import", str(file), home=home, variables=limited, status=exit_codes.REFUSED)
+    assert ("database_limit_bytes" in full, "Imported before it ended: " in full) == (True, True)
     assert "have reached the limit of 1.0 MiB" in command("status", home=home).stdout
     stop_runtime(home)
     report = json.loads(done("backup", "import", str(file), "--json", home=home))
@@ -299,9 +296,8 @@ def test_the_details_beside_markdown_are_ours_and_others_are_left_alone(home: Pa
         assert "1 memory would be imported" in done("backup", "import", str(tmp_path), "--dry-run", home=home)
     for broken in (b"{", b"[1]", b'{"history": []}', b'{"line": "project"}'):
         (tmp_path / "details.jsonl").write_bytes(encode_header(1e9) + broken)
-        refused = command("backup", "import", str(tmp_path), home=home)
-        assert refused.returncode == exit_codes.FILE_UNUSABLE, refused.stderr
-        assert f"line 2 of {tmp_path}/details.jsonl" in refused.stderr
+        refused = done("backup", "import", str(tmp_path), home=home, status=exit_codes.FILE_UNUSABLE)
+        assert f"line 2 of {tmp_path}/details.jsonl" in refused
 
 
 def test_a_directory_is_the_same_by_every_path_to_it(home: Path, tmp_path: Path) -> None:

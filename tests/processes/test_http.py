@@ -24,7 +24,7 @@ from tests.patience import PATIENCE_S
 from tests.ports import QuietHandler, free_port, serving
 from tests.processes.http_door import VERSION, Door
 from tests.processes.runtimes import until
-from tests.runtime import ERAS, Runtime, command, done, files_with
+from tests.runtime import ERAS, Runtime, done, files_with
 
 pytestmark = pytest.mark.usefixtures("without_embedders")
 LISTED = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
@@ -146,8 +146,7 @@ def test_a_token_opens_its_projects_alone_and_nothing_when_it_is_revoked(door: D
     short = door.token("short", "--expires", "1h")
     path = door.home / "tokens.json"
     path.write_text(re.sub(r'("expires_at": )(\d)', r"\1-\2", path.read_text()))
-    again = command("token", "create", "ana", home=door.home)
-    assert again.returncode == exit_codes.USAGE, again.stderr
+    done("token", "create", "ana", home=door.home, status=exit_codes.USAGE)  # there is one of that name
     door.start()
     for wrong in ("", "rmb_wrong", short):
         assert door.post(LISTED, wrong).status_code == 401
@@ -252,9 +251,8 @@ def test_the_variables_of_another_server_give_address_and_token(door: Door, monk
 def test_up_refuses_an_address_at_which_it_cannot_listen(home: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        refused = command("up", "--no-token", "--http", str(port), home=home)
-    assert refused.returncode == exit_codes.USAGE
-    assert f"port {port}: the port is in use" in refused.stderr
+        refused = done("up", "--no-token", "--http", str(port), home=home, status=exit_codes.USAGE)
+    assert f"port {port}: the port is in use" in refused
     assert not Runtime(home).pid("gateway")
 
 
@@ -338,7 +336,7 @@ async def test_a_way_that_is_cut_and_a_killed_gateway_lose_and_double_nothing(do
             storing = asyncio.create_task(client.store(f"Fact number {number}"))
             await asyncio.sleep(0)
             if number in (25, 40):
-                runtime.process("gateway").kill()
+                runtime.kill("gateway")
             answers.append(await storing)
     until(door.is_up)
     assert not any("already_known" in each for each in answers), "each has a memory of its own"

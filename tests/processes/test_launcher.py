@@ -222,7 +222,7 @@ async def test_sessions_share_a_memory_in_memory_which_outlives_a_kill_and_is_go
         assert (memory.logs / "launcher.log").exists()
         assert list(home.iterdir()) == [], "nothing is on disk"
         assert command("status", home=home, variables=MODE).returncode in (exit_codes.OK, exit_codes.DEGRADED)
-        assert command("status", home=home).returncode == exit_codes.NOT_RUNNING
+        done("status", home=home, status=exit_codes.NOT_RUNNING)
         launcher = psutil.Process(read_record(memory))
         processes = [launcher, *launcher.children(recursive=True)]
         for client in (one, other):
@@ -256,8 +256,7 @@ def test_a_directory_that_is_not_this_users_alone_is_no_home(home: Path, memory:
     with pytest.raises(HomeUnusable, match="other users can access it"):
         claim_home(memory, in_memory=True)
     (home / "kept").write_text("")
-    done = command("up", home=home, variables=MODE)
-    assert done.returncode == exit_codes.HOME_UNUSABLE
+    done("up", home=home, variables=MODE, status=exit_codes.HOME_UNUSABLE)
     assert (home / "kept").exists()
     memory.home.unlink()
 
