@@ -19,6 +19,7 @@ from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.sqlite_records import NO_LIMITS, Limits, Records
 from remembrancer.actors.store.records.types import (
+    USER,
     EmbeddedMemory,
     Filters,
     MemoryRecord,
@@ -32,7 +33,16 @@ from remembrancer.actors.store.write_handlers import MemoryWriter
 from remembrancer.protocol.browsing import FindUndecided
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.work import Passage
-from remembrancer.protocol.writes import Applied, Change, EntityRef, LinkRef, Operation, PortableMemory, UpdateMemory
+from remembrancer.protocol.writes import (
+    Applied,
+    Change,
+    EntityRef,
+    LinkRef,
+    Operation,
+    PortableMemory,
+    ProjectRef,
+    UpdateMemory,
+)
 from tests.operations import PROJECT, REQUESTED_AT, SESSION, change_operation, memory_id_of, store_operation
 
 MODEL = "small.int8.0123456789ab.4"
@@ -62,6 +72,7 @@ class RecordsRig:
         self.path = path
         self.clock = Clock()
         self.records = Records(file or SqliteFile(path, MEMORY), space, self.clock, limits)
+        self.lanes: Lanes = _all_in(self.records)
         self._made = 0
 
     def __enter__(self) -> Self:
@@ -76,6 +87,15 @@ class RecordsRig:
     def beside(self, space: str) -> "RecordsRig":
         return RecordsRig(self.path, space, self.records._file.file)
 
+    def with_user(self) -> "RecordsRig":
+        """The user's space beside this one, for memories of that scope from now on."""
+        user = self.beside(USER)
+        self.lanes = {**self.lanes, "user": user.records}
+        return user
+
+    def apply(self, *operations: Operation) -> list[Any]:
+        return _applied(self.records, self.lanes, operations)
+
     def at(self, time: float) -> Self:
         self.clock.now = time
         return self
@@ -85,15 +105,23 @@ class RecordsRig:
         self._made += 1
         given = {"requested_at": self.clock.now, "related_entities": entities(*names), **fields}
         operation = store_operation(f"say {self._made}", content, **given)
-        (outcome,) = apply(self.records, [operation])
+        (outcome,) = self.apply(operation)
         assert isinstance(outcome, Applied), outcome
         return memory_id_of(operation)
 
-    def try_to(self, change: Change, *, session: str = SESSION, at: float | None = None) -> Any:
+    def try_to(
+        self, change: Change, *, session: str = SESSION, at: float | None = None, project: ProjectRef = PROJECT
+    ) -> Any:
         self._made += 1
-        asked_at = self.clock.now if at is None else at
-        operation = change_operation(f"change {self._made}", change, session_id=session, requested_at=asked_at)
-        reply = apply(self.records, [operation])[0]
+        (reply,) = self.apply(
+            change_operation(
+                f"change {self._made}",
+                change,
+                session_id=session,
+                project=project,
+                requested_at=self.clock.now if at is None else at,
+            )
+        )
         return reply.result if isinstance(reply, Applied) else reply
 
     def do(self, change: Change, **options: Any) -> Any:
@@ -190,15 +218,16 @@ def embedded(number: int, text: str, *vectors: Sequence[float]) -> EmbeddedMemor
     return EmbeddedMemory(number, digest_of(text), tuple(Passage(n, n + 1) for n in range(len(matrix))), matrix)
 
 
-def writer_of(project: Records, user: Records) -> MemoryWriter:
-    """The writer of the memories of a project and the user, which are in one database."""
-    lanes: Lanes = {"session": project, "project": project, "user": user}
-    return lanes_writer(project._file.file, lanes)
-
-
 def apply(records: Records, operations: Sequence[Operation]) -> list[Outcome]:
     """Apply operations as the store does, where these records have the memories of all scopes."""
-    lanes: Lanes = {"session": records, "project": records, "user": records}
+    return _applied(records, _all_in(records), operations)
+
+
+def _all_in(records: Records) -> Lanes:
+    return {"session": records, "project": records, "user": records}
+
+
+def _applied(records: Records, lanes: Lanes, operations: Sequence[Operation]) -> list[Outcome]:
     try:
         return lanes_writer(records._file.file, lanes).apply(operations)
     except RemembrancerError as error:

@@ -1,6 +1,5 @@
 """A memory moves between two spaces once, and one that is erased is gone from both and from every byte."""
 
-import itertools
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,18 +12,16 @@ from remembrancer.actors.store.records.passage_rows import HomeTexts
 from remembrancer.actors.store.records.types import USER, Filters
 from remembrancer.memory.sentences import quotable
 from remembrancer.protocol.consolidation import ReadMemories
-from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
+from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.runs import AddLink, AddMemory, ApplyRun, Edit, NewMemory, ProposeMemory, ReviseMemory
 from remembrancer.protocol.session_life import EndSession, RecordEvents, ToolCall, Turn
 from remembrancer.protocol.writes import (
     Applied,
-    Change,
     EntityRef,
     ErasedResult,
     EraseMemory,
     ImportMemory,
     LinkRef,
-    Operation,
     PortableMemory,
     PromoteMemory,
     RestoreMemory,
@@ -43,7 +40,6 @@ from tests.contracts.records_rig import (
     lanes_writer,
     pending,
     scrub,
-    writer_of,
 )
 from tests.operations import (
     OTHER_PROJECT,
@@ -67,207 +63,199 @@ ID = memory_id_of(MOVES)
 PROMOTE = change_operation("promote", PromoteMemory(ID, "user", "of use everywhere"))
 
 
-class Spaces:
-    def __init__(self, path: Path) -> None:
-        self.project = RecordsRig(path)
-        self.user = self.project.beside(USER)
-        self.writer = writer_of(self.project.records, self.user.records)
-        self._numbers = itertools.count()
-
-    def apply(self, operation: Operation) -> Applied | RemembrancerError:
-        return self.writer.apply([operation])[0]
-
-    def try_to(self, change: Change, **fields: Any) -> Applied | RemembrancerError:
-        """Ask for a change; `fields` are those in which its operation differs from others."""
-        operation = change_operation(f"move {next(self._numbers)}", change)
-        return self.apply(msgspec.structs.replace(operation, **fields))
-
-    def do(self, change: Change, **fields: Any) -> None:
-        assert isinstance(self.try_to(change, **fields), Applied)
-
-    def whole(self) -> tuple[PortableMemory | None, PortableMemory | None]:
-        return self.project.records.portable(ID, None), self.user.records.portable(ID, None)
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[RecordsRig]:
+    """With two memories, one of which was changed, embedded and accessed."""
+    with RecordsRig(tmp_path / "memory.db") as made:
+        made.apply(STAYS, MOVES)
+        made.do(UpdateMemory(ID, metadata={"a": 1}))
+        for each in (memory_id_of(STAYS), ID):
+            made.embed(each)
+        made.records.touch([2, 2, 2], 88.5)
+        yield made
 
 
 @pytest.fixture
-def spaces(tmp_path: Path) -> Iterator[Spaces]:
-    """With two memories in the project's, one of which was changed, embedded and accessed."""
-    made = Spaces(tmp_path / "memory.db")
-    apply(made.project.records, [STAYS, MOVES])
-    made.project.do(UpdateMemory(ID, metadata={"a": 1}))
-    for each in (memory_id_of(STAYS), ID):
-        made.project.embed(each)
-    made.project.records.touch([2, 2, 2], 88.5)
-    yield made
-    made.project.close()
+def user(project: RecordsRig) -> RecordsRig:
+    """Where memories of the project go."""
+    return project.with_user()
 
 
-def observations(spaces: Spaces) -> list[tuple[Any, ...]]:
+def observations(user: RecordsRig) -> list[tuple[Any, ...]]:
     """Where memories of the user were observed, and how often."""
-    return spaces.user.rows("SELECT memory_id, source_projects, observation_count FROM cross_project_patterns")
+    return user.rows("SELECT memory_id, source_projects, observation_count FROM cross_project_patterns")
 
 
-def check_moved(spaces: Spaces, before: PortableMemory) -> None:
+def check_moved(project: RecordsRig, user: RecordsRig, before: PortableMemory) -> None:
     """The memory is the user's, with all that it had, and the project has kept its history alone."""
-    left, moved = spaces.whole()
-    project, user = spaces.project.records, spaces.user.records
-    assert left is None
-    assert moved is not None
+    moved, left, gone_to = user.shown(ID), project.records, user.records
+    assert left.portable(ID, None) is None
     others = ("scope", "version", "updated_at", "history", "promotion_chain", "source_project")
     assert msgspec.structs.replace(moved, **{name: getattr(before, name) for name in others}) == before
     assert moved.history[:-1] == before.history
     (step,) = moved.promotion_chain
     assert (step.scope, step.memory_id, step.action, step.reason) == ("session", ID, "promoted", "of use everywhere")
     assert (step.session_id, step.source_project, moved.source_project) == (SESSION, PROJECT.id, PROJECT.id)
-    (entry,) = user.surroundings(ID, "", None).promotions
+    (entry,) = gone_to.surroundings(ID, "", None).promotions
     assert (entry.from_scope, entry.to_scope, entry.reason) == ("session", "user", "explicit")
     assert entry.source_session == SESSION
-    assert project.surroundings(ID, "", None).promotions == ()
-    assert user.surroundings(ID, "", None).observed_in == (PROJECT.id,)
-    assert observations(spaces) == [(ID, f'["{PROJECT.id}"]', 1)]
+    assert left.surroundings(ID, "", None).promotions == ()
+    assert gone_to.surroundings(ID, "", None).observed_in == (PROJECT.id,)
+    assert observations(user) == [(ID, f'["{PROJECT.id}"]', 1)]
     assert (moved.scope, moved.version, moved.metadata, moved.access_count) == ("user", 3, {"a": 1}, 3)
     last = moved.history[-1]
     assert (last.change, last.version, last.operation_id, last.session_id) == ("promoted", 3, "promote", SESSION)
     assert last.details == {"previous_scope": "session", "reason": "of use everywhere", "fields": ["scope"]}
     assert last.record.scope == "user"
-    assert spaces.user.found("moves", Filters(OTHER_SESSION)) == [ID]
-    assert user.matching(Filters(OTHER_SESSION, tags=("blue",)), 5) == [2]
-    assert pending(user) == []
-    (passage,) = spaces.user.passages(ID)
+    assert user.found("moves", Filters(OTHER_SESSION)) == [ID]
+    assert gone_to.matching(Filters(OTHER_SESSION, tags=("blue",)), 5) == [2]
+    assert pending(gone_to) == []
+    (passage,) = user.passages(ID)
     assert passage > 2, "who knows the vectors up to a number finds it"
-    assert spaces.project.found("moves") == []
-    assert (project.counts(None).total, user.counts(None).by_scope) == (1, {"user": 1})
-    assert (project.counts(None).entities, user.counts(None).entities) == (1, 2)
-    assert project.passages(MODEL).numbers == [1]
+    assert project.found("moves") == []
+    assert (left.counts(None).total, gone_to.counts(None).by_scope) == (1, {"user": 1})
+    assert (left.counts(None).entities, gone_to.counts(None).entities) == (1, 2)
+    assert left.passages(MODEL).numbers == [1]
 
 
-def test_vectors_that_come_when_their_memory_has_moved_are_kept_in_the_space_that_it_is_in_now(spaces: Spaces) -> None:
-    project, user = spaces.project.records, spaces.user.records
+def test_vectors_that_come_when_their_memory_has_moved_are_kept_in_the_space_that_it_is_in_now(
+    project: RecordsRig, user: RecordsRig
+) -> None:
     text = "a beacon that moves before it has vectors"
-    late = spaces.project.say(text)
-    number = spaces.project.number(late)
-    texts = HomeTexts(project._file.file, time.time)
+    late = project.say(text)
+    number = project.number(late)
+    texts = HomeTexts(project.records._file.file, time.time)
     missing = texts.missing(MODEL)
     assert texts.next_texts(MODEL, 1, 1)[0].number == number, "the newest of all spaces"
-    spaces.do(PromoteMemory(late, "user"))
+    project.do(PromoteMemory(late, "user"))
     vectors = [embedded(number, text)]
-    assert project.save_embeddings(MODEL, vectors) == []
+    assert project.records.save_embeddings(MODEL, vectors) == []
     saved = texts.save_embeddings(MODEL, vectors)
-    assert texts.names_of([number]) == [user.name]
-    assert spaces.user.passages(late) == saved
+    assert texts.names_of([number]) == [USER]
+    assert user.passages(late) == saved
     assert texts.missing(MODEL) == missing - 1
-    assert number not in pending(project, MODEL) + pending(user, MODEL)
+    assert number not in pending(project.records, MODEL) + pending(user.records, MODEL)
     while texts.prune_models(["another"], 1):
         pass
-    assert user.passages(MODEL).numbers == []
+    assert user.records.passages(MODEL).numbers == []
 
 
 @pytest.mark.parametrize("statement", range(1, 90, 4))
-def test_a_move_that_was_killed_is_done_or_not_begun_and_never_done_twice(spaces: Spaces, statement: int) -> None:
-    before = spaces.project.shown(ID)
-    spaces.project.close()
+def test_a_move_that_was_killed_is_done_or_not_begun_and_never_done_twice(project: RecordsRig, statement: int) -> None:
+    before = project.shown(ID)
+    project.close()
 
     def move() -> None:
-        dying = Spaces(spaces.project.path)
-        kill_after(dying.project.records._file.file.writer, statement)
+        dying = RecordsRig(project.path)
+        dying.with_user()
+        kill_after(dying.records._file.file.writer, statement)
         dying.apply(PROMOTE)
 
     is_moved = not dies_of(move)
-    again = Spaces(spaces.project.path)
-    assert again.whole() == (before, None) or (is_moved and again.whole()[0] is None)
-    for is_replay in (is_moved, True):
-        reply = again.apply(PROMOTE)
-        assert isinstance(reply, Applied)
-        assert reply.replayed == is_replay
-    for records in (again.project.records, again.user.records):
-        assert apply(records, [PROMOTE])[0] == reply, "it is answered alike by both"
-    check_moved(again, before)
-    check_derived(again.project.path)
-    again.project.close()
+    with RecordsRig(project.path) as again:
+        user = again.with_user()
+        whole = again.records.portable(ID, None), user.records.portable(ID, None)
+        assert whole == (before, None) or (is_moved and whole[0] is None)
+        for is_replay in (is_moved, True):
+            (reply,) = again.apply(PROMOTE)
+            assert isinstance(reply, Applied)
+            assert reply.replayed == is_replay
+        for records in (again.records, user.records):
+            assert apply(records, [PROMOTE])[0] == reply, "it is answered alike by both"
+        check_moved(again, user, before)
+        check_derived(again.path)
 
 
-def test_a_memory_keeps_its_links_aliases_and_entities_on_its_way_to_the_user_and_back(spaces: Spaces) -> None:
+def test_a_memory_keeps_its_links_aliases_and_entities_on_its_way_to_the_user_and_back(
+    project: RecordsRig, user: RecordsRig
+) -> None:
     links = (2, 1, "related_to", 1.0, 5.0), (1, 2, "supports", 1.0, 5.0), (2, 1, "similar_to", 0.99, 5.0)
-    write_rows(spaces.project.path, *(f"INSERT INTO memory_links VALUES {link}" for link in links))
-    write_rows(spaces.project.path, "INSERT INTO aliases VALUES ('memory:other', 2)")
-    before = spaces.project.shown(ID)
-    spaces.do(PromoteMemory(ID, "user"))
-    moved = spaces.user.shown("memory:other")  # by its alias
+    write_rows(project.path, *(f"INSERT INTO memory_links VALUES {link}" for link in links))
+    write_rows(project.path, "INSERT INTO aliases VALUES ('memory:other', 2)")
+    before = project.shown(ID)
+    project.do(PromoteMemory(ID, "user"))
+    moved = user.shown("memory:other")  # by its alias
     assert moved.related_entities == before.related_entities
     assert moved.links == tuple(link for link in before.links if link.relation != "similar_to")
-    seen = spaces.user.records.follow([ID], OTHER_SESSION, 2, 5)[2]
+    seen = user.records.follow([ID], OTHER_SESSION, 2, 5)[2]
     assert seen.related == (), "of a project another one learns nothing"
-    spaces.do(PromoteMemory(ID, "project"))
-    taken = spaces.project.shown("memory:other")
+    project.do(PromoteMemory(ID, "project"))
+    taken = project.shown("memory:other")
     assert taken.links == moved.links
-    assert [link.target for link in spaces.project.shown(memory_id_of(STAYS)).links] == [ID]
-    assert list(spaces.project.records.follow([ID], SESSION, 1, 5)) == [2, 1]
-    assert spaces.user.records.portable(ID, None) is None
+    assert [link.target for link in project.shown(memory_id_of(STAYS)).links] == [ID]
+    assert list(project.records.follow([ID], SESSION, 1, 5)) == [2, 1]
+    assert user.records.portable(ID, None) is None
     assert (taken.scope, taken.source_project, taken.history[-1].change) == ("project", None, "taken back")
     assert [step.scope for step in taken.promotion_chain] == ["session"], "it came from its session, and stays there"
-    assert observations(spaces) == []
-    check_derived(spaces.project.path)
+    assert observations(user) == []
+    check_derived(project.path)
 
 
-def test_a_move_is_undone_by_a_move_and_what_it_undid_is_not_undone_again(spaces: Spaces) -> None:
+def test_a_move_is_undone_by_a_move_and_what_it_undid_is_not_undone_again(
+    project: RecordsRig, user: RecordsRig
+) -> None:
     stays = memory_id_of(STAYS)
-    spaces.project.do(TagMemory(stays, ("green",)))
-    spaces.do(PromoteMemory(stays, "user"))
-    for project in (OTHER_PROJECT, msgspec.structs.replace(PROJECT, sees_user=False)):
-        assert isinstance(spaces.try_to(UndoChange(stays), project=project), (InvalidInput, NotFound))
-    assert isinstance(spaces.try_to(UndoChange(stays, 2)), InvalidInput), "it has been changed since"
-    spaces.do(UndoChange(stays, 3))
-    assert spaces.project.shown(stays).scope == "project"
-    spaces.do(PromoteMemory(stays, "user"))
-    spaces.do(PromoteMemory(stays, "project"))
-    spaces.do(UndoChange(stays))
-    assert spaces.user.shown(stays).scope == "user"
+    project.do(TagMemory(stays, ("green",)))
+    project.do(PromoteMemory(stays, "user"))
+    for other in (OTHER_PROJECT, msgspec.structs.replace(PROJECT, sees_user=False)):
+        assert isinstance(project.try_to(UndoChange(stays), project=other), (InvalidInput, NotFound))
+    assert isinstance(project.try_to(UndoChange(stays, 2)), InvalidInput), "it has been changed since"
+    project.do(UndoChange(stays, 3))
+    assert project.shown(stays).scope == "project"
+    project.do(PromoteMemory(stays, "user"))
+    project.do(PromoteMemory(stays, "project"))
+    project.do(UndoChange(stays))
+    assert user.shown(stays).scope == "user"
     for _ in range(2):
-        spaces.do(UndoChange(stays))
-    assert spaces.project.shown(stays).tags == ("red",)
-    spaces.do(UndoChange(stays))
-    assert spaces.project.shown(stays).forgotten_at is not None
-    check_derived(spaces.project.path)
+        project.do(UndoChange(stays))
+    assert project.shown(stays).tags == ("red",)
+    project.do(UndoChange(stays))
+    assert project.shown(stays).forgotten_at is not None
+    check_derived(project.path)
 
 
-def test_undoing_a_move_brings_back_the_proposal_and_only_what_was_proposed(spaces: Spaces) -> None:
-    proposed, plain = memory_id_of(STAYS), spaces.project.say("a lamp that nobody proposed")
+def test_undoing_a_move_brings_back_the_proposal_and_only_what_was_proposed(
+    project: RecordsRig, user: RecordsRig
+) -> None:
+    proposed, plain = memory_id_of(STAYS), project.say("a lamp that nobody proposed")
     edit = ProposeMemory(proposed, "used in three sessions", 0.8)
-    spaces.project.do(ApplyRun("run", "project", "promotion", (edit,)))
-    (before,) = spaces.project.records.proposals()
+    project.do(ApplyRun("run", "project", "promotion", (edit,)))
+    (before,) = project.records.proposals()
     for _ in range(2):  # it can be accepted again
         for memory_id in (proposed, plain):
-            spaces.do(PromoteMemory(memory_id, "user"))
-        assert spaces.project.records.proposals() == ()
+            project.do(PromoteMemory(memory_id, "user"))
+        assert project.records.proposals() == ()
         for memory_id in (proposed, plain):
-            spaces.do(UndoChange(memory_id))
-        assert spaces.project.records.proposals() == (before,)
-        assert spaces.project.records.surroundings(plain, "", None).proposal is None
-    spaces.project.do(PromoteMemory(proposed, "project"))
-    refused = spaces.project.records.surroundings(proposed, "", None).proposal
-    spaces.do(PromoteMemory(proposed, "user"))
-    spaces.do(UndoChange(proposed))
-    assert spaces.project.records.surroundings(proposed, "", None).proposal == refused, "it is refused again"
+            project.do(UndoChange(memory_id))
+        assert project.records.proposals() == (before,)
+        assert project.records.surroundings(plain, "", None).proposal is None
+    project.do(PromoteMemory(proposed, "project"))
+    refused = project.records.surroundings(proposed, "", None).proposal
+    project.do(PromoteMemory(proposed, "user"))
+    project.do(UndoChange(proposed))
+    assert project.records.surroundings(proposed, "", None).proposal == refused, "it is refused again"
 
 
-def test_undoing_a_move_that_nobody_asked_for_refuses_it(spaces: Spaces) -> None:
+def test_undoing_a_move_that_nobody_asked_for_refuses_it(project: RecordsRig, user: RecordsRig) -> None:
     stays = memory_id_of(STAYS)
-    spaces.project.do(ApplyRun("run", "project", "promotion", (ProposeMemory(stays, "two projects say it", 0.8),)))
-    spaces.do(PromoteMemory(stays, "user"), session_id="")
-    spaces.do(UndoChange(stays))
-    assert spaces.project.records.proposals() == ()
-    spaces.project.do(RestoreMemory(stays))
-    assert [each.reason for each in spaces.project.records.proposals()] == ["two projects say it"]
+    project.do(ApplyRun("run", "project", "promotion", (ProposeMemory(stays, "two projects say it", 0.8),)))
+    project.do(PromoteMemory(stays, "user"), session="")
+    project.do(UndoChange(stays))
+    assert project.records.proposals() == ()
+    project.do(RestoreMemory(stays))
+    assert [each.reason for each in project.records.proposals()] == ["two projects say it"]
 
 
-def test_what_was_another_projects_is_not_taken_back_and_what_was_always_the_users_can_be_moved(spaces: Spaces) -> None:
-    spaces.do(PromoteMemory(ID, "user"))
-    own = spaces.user.say("the user's own", scope="user")
-    assert isinstance(spaces.try_to(PromoteMemory(ID, "project"), project=OTHER_PROJECT), InvalidInput)
-    spaces.do(PromoteMemory(own, "project"))
-    assert (spaces.project.shown(own).scope, spaces.project.records.proposals()) == ("project", ())
-    spaces.do(UndoChange(own))
-    assert spaces.user.shown(own).scope == "user"
+def test_what_was_another_projects_is_not_taken_back_and_what_was_always_the_users_can_be_moved(
+    project: RecordsRig, user: RecordsRig
+) -> None:
+    project.do(PromoteMemory(ID, "user"))
+    own = user.say("the user's own", scope="user")
+    assert isinstance(project.try_to(PromoteMemory(ID, "project"), project=OTHER_PROJECT), InvalidInput)
+    project.do(PromoteMemory(own, "project"))
+    assert (project.shown(own).scope, project.records.proposals()) == ("project", ())
+    project.do(UndoChange(own))
+    assert user.shown(own).scope == "user"
 
 
 def test_a_repeated_store_for_the_user_is_answered_though_the_token_may_no_longer_see_the_user(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ from remembrancer.protocol.writes import (
     UpdateMemory,
 )
 from tests.contracts.dying_process import dies_of, kill_after
-from tests.contracts.records_rig import RecordsRig, apply, pending, work_of, writer_of
+from tests.contracts.records_rig import RecordsRig, apply, pending, work_of
 from tests.contracts.runs_rig import (
     CONTENTS,
     EDITS,
@@ -668,17 +668,15 @@ def test_old_versions_behind_many_newer_ones_go(used: RunsRig) -> None:
 
 
 def test_what_went_to_the_user_loses_its_log_and_can_be_taken_back(used: RunsRig) -> None:
-    user = used.beside(USER)
-    writer = writer_of(used.records, user.records)
-    writer.apply([change_operation("away", PromoteMemory(ONE, "user"))])
+    user = used.with_user()
+    used.do(PromoteMemory(ONE, "user"))
     long_ago = nothing(runs_before=used.clock.now + 1)
     for each in (used, user):
         pruned(each, long_ago)
     assert rows(used, "history", ONE) == 0
     assert len(user.shown(ONE).history) == 3
     assert rows(user, "promotion_log", ONE) == 1, "it is there, and says why"
-    (back,) = writer.apply([change_operation("back", PromoteMemory(ONE, "project"))])
-    assert isinstance(back, Applied)
+    used.do(PromoteMemory(ONE, "project"))
     assert [entry.change for entry in used.shown(ONE).history] == ["stored", "archived", "promoted", "taken back"]
     pruned(user, long_ago)
     assert (rows(user, "promotion_log", ONE), rows(user, "history", ONE)) == (0, 0)
