@@ -7,6 +7,7 @@ import pytest
 
 from remembrancer.actors.store.records.sqlite_records import Records
 from tests.contracts.records_rig import RecordsRig
+from tests.contracts.runs_rig import RunsRig
 
 
 @pytest.fixture
@@ -25,3 +26,10 @@ def rig(path: Path) -> Iterator[RecordsRig]:
 def records(path: Path) -> Iterator[Records]:
     with RecordsRig(path) as made:
         yield made.records
+
+
+@pytest.fixture
+def runs(path: Path) -> Iterator[RunsRig]:
+    """With four memories, for runs."""
+    with RunsRig(path) as made:
+        yield made

@@ -119,12 +119,17 @@ def test_an_edit_embeds_the_chunks_that_it_changed_and_no_others(index: NotesInd
     assert found(index, "zwei") == ["a.md"]
 
 
-def test_the_same_content_at_another_time_changes_nothing_but_that(index: NotesIndex) -> None:
+def test_the_same_content_at_another_time_changes_nothing_but_that_and_what_cannot_be_read_is_not_found(
+    index: NotesIndex,
+) -> None:
     first = note("a.md", "the lantern")
     change(index, first)
     assert change(index, first._replace(mtime_ns=99, chunks=None)) == {}
     assert index.writer.known(ROOT) == {"a.md": FileState("notes", 99, 10, first.digest, "")}
     assert found(index, "lantern") == ["a.md"]
+    assert change(index, note("a.md")._replace(skipped="binary")) == {"removed": 1}
+    assert index.writer.known(ROOT)["a.md"].skipped == "binary"
+    assert (found(index, "lantern"), index.store.listed(ROOT, "", 9), index.store.counts(ROOT)) == ([], [], {})
 
 
 def test_a_note_outside_the_working_tree_is_neither_found_nor_listed_for_one_who_may_not_see_the_users(
@@ -134,15 +139,6 @@ def test_a_note_outside_the_working_tree_is_neither_found_nor_listed_for_one_who
     for is_inside, paths in ((False, ["/home/.codex/style.md", "a.md"]), (True, ["a.md"])):
         assert found(index, "lantern", FileFilter(ROOT, is_inside=is_inside)) == paths
         assert [each.path for each in index.store.listed(ROOT, "", 9, is_inside=is_inside)] == paths
-
-
-def test_a_note_that_can_no_longer_be_read_is_not_found_and_says_why(index: NotesIndex) -> None:
-    change(index, note("a.md", "the lantern"))
-    assert change(index, note("a.md")._replace(skipped="binary")) == {"removed": 1}
-    assert found(index, "lantern") == []
-    assert index.writer.known(ROOT)["a.md"].skipped == "binary"
-    assert index.store.listed(ROOT, "", 9) == []
-    assert index.store.counts(ROOT) == {}
 
 
 def test_workspaces_and_paths_and_times_are_kept_apart(index: NotesIndex) -> None:
@@ -188,25 +184,25 @@ def test_a_recall_sees_chunks_as_memories_that_say_where_they_are(index: NotesIn
     assert memories.matching(ALL, 5) == memories.top(ALL, "latest", 5) == [hit]
 
 
-def test_a_note_is_found_by_its_front_matter_and_shown_without_it(index: NotesIndex) -> None:
+def shown(index: NotesIndex, word: str) -> set[tuple[str | None, str]]:
+    """The files and contents that an answer has of the notes with a word."""
+    memories = FileMemories(index.store, FileFilter(ROOT, ("notes",)))
+    hits = list(memories.keyword_hits([Phrase(word)], ALL, 5))
+    return {(each.source.file, each.content) for each in memories.load(hits, ALL).values()}
+
+
+def test_a_note_is_found_by_its_front_matter_and_shown_without_it_and_with_each_heading_once(index: NotesIndex) -> None:
     front = "---\nname: lamp\ndescription: how the beacon is lit\n---\n"
     change(index, note("a.md", f"{front}\nWith a match.", heading="Lamps"), note("b.md", f"{front}title: beacon"))
     change(index, note("c.md", f"{front.rstrip()}"))
-    memories = FileMemories(index.store, FileFilter(ROOT, ("notes",)))
-    hits = memories.keyword_hits([Phrase("beacon")], ALL, 5)
-    contents = {each.source.file: each.content for each in memories.load(list(hits), ALL).values()}
-    assert contents == {"a.md": "Lamps\nWith a match.", "b.md": "title: beacon", "c.md": front.rstrip()}
-
-
-def test_the_headings_above_a_chunk_are_shown_once(index: NotesIndex) -> None:
-    change(index, note("a.md", "# Shop\n\n## Release\n\nOn Thursdays, by lantern.", heading="Shop > Release"))
-    change(index, note("b.md", "## Release\nBy lantern.", "Lanterns go out.", heading="Shop > Release"))
-    memories = FileMemories(index.store, FileFilter(ROOT, ("notes",)))
-    hits = memories.keyword_hits([Phrase("lantern")], ALL, 5)
-    assert {each.content for each in memories.load(list(hits), ALL).values()} == {
-        "# Shop\n\n## Release\n\nOn Thursdays, by lantern.",
-        "Shop\n## Release\nBy lantern.",
-        "Shop > Release\nLanterns go out.",
+    contents = {("a.md", "Lamps\nWith a match."), ("b.md", "title: beacon"), ("c.md", front.rstrip())}
+    assert shown(index, "beacon") == contents
+    change(index, note("d.md", "# Shop\n\n## Release\n\nOn Thursdays, by lantern.", heading="Shop > Release"))
+    change(index, note("e.md", "## Release\nBy lantern.", "Lanterns go out.", heading="Shop > Release"))
+    assert shown(index, "lantern") == {
+        ("d.md", "# Shop\n\n## Release\n\nOn Thursdays, by lantern."),
+        ("e.md", "Shop\n## Release\nBy lantern."),
+        ("e.md", "Shop > Release\nLanterns go out."),
     }
 
 

@@ -1,6 +1,5 @@
 """The promises of a run: applied whole or not at all, nothing lost by it, undone as one, and pruned in the end."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -81,9 +80,8 @@ EVERYTHING = Filters(SESSION)
 
 
 @pytest.fixture
-def rig(tmp_path: Path) -> Iterator[RunsRig]:
-    with RunsRig(tmp_path / "memory.db") as made:
-        yield made
+def rig(runs: RunsRig) -> RunsRig:
+    return runs
 
 
 def reachable(rig: RunsRig) -> set[str]:

@@ -253,29 +253,24 @@ def test_what_is_too_large_is_refused_and_much_goes_in_pieces(hosts: Hosts, monk
     assert max(appended) <= MAX_APPEND_BYTES
 
 
-def test_an_entry_of_a_newer_release_stops_the_lane_and_keeps_what_was_before(hosts: Hosts) -> None:
+def test_an_entry_of_a_newer_release_stops_the_lane_which_has_everything_once_its_host_is_upgraded(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = store_operation("torch", "the torch burns pitch")
     hosts[0].submit(LANTERN)
-    entry = hosts.server.lanes[LANE].entries[1]
-    newer = msgspec.msgpack.encode({**msgspec.msgpack.decode(entry.body), "format": FORMAT + 1, "entry": "invented"})
-    hosts[0].append("newer", newer)
+    entry = msgspec.msgpack.decode(hosts.server.lanes[LANE].entries[1].body)
+    hosts[0].append("newer", msgspec.msgpack.encode({**entry, "format": FORMAT + 1, "entry": "invented"}))
+    with monkeypatch.context() as newer:
+        newer.setattr(shared_lane, "FORMAT", FORMAT + 1)
+        hosts[0].submit(CANDLE)
     for attempt in range(2):
         with pytest.raises(SchemaTooNew, match="newer release"):
             hosts[1].lane.catch_up()
         assert hosts[1].lane.counts(None).total == 1, attempt
-    assert isinstance(hosts[1].reply(CANDLE), SchemaTooNew)
+    assert isinstance(hosts[1].reply(torch), SchemaTooNew)
     with pytest.raises(SchemaTooNew):
         hosts[1].lane.rename_project(PROJECT.id, "p_0123456789ab")
-    assert hosts.server.lanes[LANE].head == 2, "a lane that has stopped appends nothing"
-
-
-def test_a_host_of_an_older_release_has_everything_once_upgraded(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
-    lantern, candle, torch = (store_operation(name, f"the {name} burns") for name in ("lantern", "candle", "torch"))
-    hosts[0].submit(lantern)
-    with monkeypatch.context() as newer:
-        newer.setattr(shared_lane, "FORMAT", FORMAT + 1)
-        hosts[0].submit(candle)
-    assert isinstance(hosts[1].reply(torch), SchemaTooNew)
-    assert hosts[1].lane.counts(None).total == 1
+    assert hosts.server.lanes[LANE].head == 3, "a lane that has stopped appends nothing"
     monkeypatch.setattr(shared_lane, "FORMAT", FORMAT + 1)
     hosts[1].reopen()
     hosts[1].submit(torch)
@@ -293,35 +288,27 @@ def test_old_versions_are_deleted_on_every_host(hosts: Hosts) -> None:
     assert hosts[0].lane.outcome_of("update 0") is not None, "it may be asked for again"
 
 
-def test_what_was_erased_is_gone_from_every_host(hosts: Hosts) -> None:
-    stored = store_operation("secret", "the password is brimstone")
-    memory_id = memory_id_of(stored)
-    again = store_operation("again", "the password is brimstone", requested_at=REQUESTED_AT + 1)
+def test_what_was_erased_is_gone_from_every_host_and_its_late_quotes_are_noted(hosts: Hosts) -> None:
+    stored, again = (
+        store_operation(name, "the password is brimstone", requested_at=REQUESTED_AT + at)
+        for at, name in enumerate(("secret", "again"))
+    )
     hosts[0].submit(stored, again, CANDLE)
     hosts[1].lane.catch_up()
-    hosts[0].submit(change_operation("erase", EraseMemory(memory_id)))
-    hosts[1].lane.catch_up()
+    hosts[0].submit(change_operation("erase", EraseMemory(memory_id_of(again))))
+    hosts[1].append("late", change_operation("late", UpdateMemory(memory_id_of(again), content="the new brimstone")))
+    hosts[1].catch_up()
+    assert set(hosts[1].scrubbed) == {memory_id_of(stored), memory_id_of(again)}
     for host in hosts.hosts:
-        scrub(host.lane, memory_id)
-        assert host.lane.erased_at == 4
+        host.catch_up()
+        scrub(host.lane, *hosts[1].scrubbed)
+        assert host.lane.erased_at == 5, "the journal quotes it there"
         host.lane.close()
         for path in host.path.parent.glob(f"{host.path.name}*"):
             assert b"brimstone" not in path.read_bytes(), path
     bodies = b"".join(entry.body for entry in hosts.server.lanes[LANE].entries.values())
     assert b"burns wax" in bodies
     assert PROJECT.path.encode() not in bodies, "a path of this host is nobody else's"
-
-
-def test_the_remains_and_late_quotes_of_all_that_one_erasure_takes_go(hosts: Hosts) -> None:
-    stored, again = (store_operation(name, "the password is brimstone") for name in ("secret", "again"))
-    hosts[0].submit(stored, again)
-    hosts[1].catch_up()
-    hosts[0].submit(change_operation("erase", EraseMemory(memory_id_of(again))))
-    late = change_operation("late", UpdateMemory(memory_id_of(again), content="the password is new brimstone"))
-    hosts[1].append("late", late)
-    hosts[1].catch_up()
-    assert set(hosts[1].scrubbed) == {memory_id_of(stored), memory_id_of(again)}
-    assert hosts[1].lane.erased_at == 4, "the journal quotes it there"
 
 
 def test_a_late_quote_of_a_memory_that_its_project_took_back_by_another_id_is_noted(hosts: Hosts) -> None:
