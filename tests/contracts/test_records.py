@@ -101,14 +101,13 @@ BAD: dict[str, dict[str, Any]] = {
 def test_what_cannot_be_applied_changes_nothing_and_hurts_no_other(rig: RecordsRig, bad: dict[str, Any]) -> None:
     given = {"content": "never kept", "tags": ("t",), "related_entities": (NEW,), "session_id": OTHER_SESSION}
     before, after = store_operation("before", "one"), store_operation("after", "two")
-    outcomes = apply(rig.records, [before, store_operation("bad", **{**given, **bad}), after])
+    outcomes = rig.apply(before, store_operation("bad", **{**given, **bad}), after)
     assert [type(outcome) for outcome in outcomes] == [Applied, InvalidInput, Applied]
     assert rig.records.counts(None) == Counts(2, {"project": 2}, {"semantic": 2}, 0, 0, 0)
     assert rig.records.describe_session(OTHER_SESSION) == SessionDescription(None, {}, ())
     assert len(pending(rig.records)) == 2
     assert rig.found("never kept") == []
-    (good,) = apply(rig.records, [store_operation("bad", "kept now")])
-    assert isinstance(good, Applied)
+    (good,) = rig.apply(store_operation("bad", "kept now"))
     assert not good.replayed, "its id has not been used up"
 
 
@@ -120,14 +119,12 @@ def test_a_file_at_its_limit_refuses_what_is_new_still_answers_what_it_has_and_f
     update = change_operation("update", UpdateMemory(memory_id_of(first), importance=0.1))
     unknown = change_operation("none", ForgetMemory("memory:none"))
     with RecordsRig(path, limits=Limits(1)) as full:
-        replies = apply(full.records, [store_operation("second", "x"), first, update])
+        replies = full.apply(store_operation("second", "x"), first, update)
         assert [type(each) for each in replies] == [StorageFull, Applied, StorageFull]
-        assert isinstance(replies[0], StorageFull)
         assert "raise database_limit_bytes" in replies[0].message
         assert "forget" not in replies[0].message, "which makes no room"
         assert full.found("kept")
-        replies = apply(full.records, [forget, forget, unknown])
-        assert [type(each) for each in replies] == [Applied, Applied, NotFound]
+        assert [type(each) for each in full.apply(forget, forget, unknown)] == [Applied, Applied, NotFound]
         assert (full.records.counts(None).total, full.records.counts(None).forgotten) == (0, 1)
     with RecordsRig(path, limits=Limits(10_000_000)) as roomy:
         roomy.say("x")
@@ -180,9 +177,8 @@ def test_the_same_words_are_another_memory_where_they_say_something_else(
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60))
 def test_any_text_is_kept_exactly_and_its_own_words_are_a_question(rig: RecordsRig, text: str) -> None:
     name = f"op-{text.encode().hex()}"  # as metadata it keeps texts apart that say the same, such as "0" and "0\\r"
-    (outcome,) = apply(rig.records, [store_operation(name, text, metadata={"name": name})])
-    assert isinstance(outcome, Applied)
-    number = rig.number(outcome.result.memory_id)  # type: ignore[union-attr]
+    (outcome,) = rig.apply(store_operation(name, text, metadata={"name": name}))
+    number = rig.number(outcome.result.memory_id)
     assert texts_of(rig.records, [number])[number] == text
     if phrases := phrases_of(text):
         rig.records.keyword_hits(phrases, Filters(SESSION), 5)
@@ -396,8 +392,7 @@ def test_what_is_probably_replaced_is_marked_until_it_is_settled(rig: RecordsRig
     rig.do(UpdateMemory(one, importance=0.9, add_tags=("green",)))
     said_again = store_operation("again", rig.shown(one).content)
     once_more = store_operation("once more", rig.shown(one).content)
-    answers: list[Any] = [apply(rig.records, [each])[0] for each in (said_again, once_more)]
-    assert [each.result.already_known for each in answers] == [False, True]
+    assert [each.result.already_known for each in rig.apply(said_again, once_more)] == [False, True]
     assert rig.loaded(one).superseded_by == (memory_id_of(said_again),)
     again = rig.shown(memory_id_of(said_again))
     assert (again.importance, "green" in again.tags) == (0.9, True)
@@ -470,8 +465,7 @@ def stored_and_judged(rig: RecordsRig, cosine: float, *stores: Operation) -> tup
     answers to them."""
     replaced, replies = ReplacedMemories(), []
     for operation in stores:
-        outcome = apply(rig.records, [operation])[0]
-        assert isinstance(outcome, Applied)
+        (outcome,) = rig.apply(operation)
         replies.append(replaced.reply_to(operation, msgspec.structs.replace(outcome, replayed=False)))
         if operation is stores[1]:
             pair = rig.pair(memory_id_of(operation), memory_id_of(stores[0]), cosine)
@@ -498,7 +492,7 @@ def test_a_pair_is_reported_with_what_is_said_later_again_and_not_once_either_ha
         replaced, _ = stored_and_judged(rig, 0.8, *stores[:2])
         if changed is not None:
             change = change_operation("dated", UpdateMemory(changed, occurred_at=REQUESTED_AT - DAY_S))
-            replaced.reply_to(change, apply(rig.records, [change])[0])
+            replaced.reply_to(change, *rig.apply(change))
         assert bool(replaced.take_probable(stores[1])) is (changed is None)
     _, (*_, reply) = stored_and_judged(rig, 0.8, *stores)
     assert [(each.memory_id, each.content, each.replaced_by) for each in reply.near] == [(new, BOT[1], again)]
@@ -673,9 +667,7 @@ def test_a_change_is_undone_once_and_not_if_another_one_came_after_it(rig: Recor
     rig.do(TagMemory(lantern, ("green",)))
     assert "has been changed since" in rig.refused(UndoChange(lantern, 1)).message
     undo = change_operation("undo", UndoChange(lantern, 2))
-    first, again = (apply(rig.records, [undo])[0] for _ in range(2))
-    assert isinstance(first, Applied)
-    assert isinstance(again, Applied)
+    first, again = rig.apply(undo, undo)
     assert (again.result, again.replayed) == (first.result, True)
     assert (rig.shown(lantern).tags, rig.shown(lantern).version) == (("red", "blue"), 3)
     assert "has been changed since" in rig.refused(UndoChange(lantern, 2)).message, "as by a second click"

@@ -35,7 +35,6 @@ from remembrancer.protocol.runs import (
 )
 from remembrancer.protocol.session_life import SHELL_SESSION, EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.writes import (
-    Applied,
     EntityRef,
     EraseMemory,
     ForgetMemory,
@@ -442,9 +441,7 @@ def test_what_a_run_did_to_the_users_memories_is_undone_by_its_project_alone(rig
         ("none", PROJECT, UndoRun("unknown", "user", if_there=True)),
         ("mine", PROJECT, undoing),
     ):
-        reply = apply(rig.records, [change_operation(name, change, project=project)])[0]
-        assert isinstance(reply, Applied)
-        assert isinstance(reply.result, UndoneResult)
+        (reply,) = rig.apply(change_operation(name, change, project=project))
         assert (reply.result.found, reply.result.memories) == ((True, (ONE,)) if name == "mine" else (False, ()))
     assert rig.shown(ONE).importance == 0.5
 
@@ -470,11 +467,9 @@ def test_no_run_or_undoing_takes_content_out_of_reach(planned: list[tuple[Edit, 
                 operation = change_operation(f"op{place}", step)
             operation = msgspec.structs.replace(operation, requested_at=REQUESTED_AT + place)
             before = operation.change, [rig.shown(memory_id).version for memory_id in CONTENTS]
-            reply = apply(rig.records, [operation])[0]
+            (reply,) = rig.apply(operation)
             assert reachable(rig) >= set(CONTENTS.values()), before
             if isinstance(operation.change, ApplyRun):
-                assert isinstance(reply, Applied)
-                assert isinstance(reply.result, RunResult)
                 assert reply.result.edits + len(reply.result.skipped) == len(operation.change.edits)
 
 

@@ -115,17 +115,16 @@ def test_what_a_newer_release_left_in_its_log_when_it_crashed_stays_there(path: 
 
 
 # A bad file
-def bad_files() -> list[tuple[str, bytes]]:
-    rng = random.Random(SEED)
-    return [
-        ("text", b"This is no database at all, but a note.\n" * 200),
-        ("noise", rng.randbytes(8192)),
-        ("a header and no more", b"SQLite format 3\x00" + b"\x00" * 84),
-        ("a header and noise", b"SQLite format 3\x00" + rng.randbytes(8176)),
-    ]
+NOISE = random.Random(SEED)
+BAD_FILES = {
+    "text": b"This is no database at all, but a note.\n" * 200,
+    "noise": NOISE.randbytes(8192),
+    "a header and no more": b"SQLite format 3\x00" + b"\x00" * 84,
+    "a header and noise": b"SQLite format 3\x00" + NOISE.randbytes(8176),
+}
 
 
-@pytest.mark.parametrize("content", [content for _, content in bad_files()], ids=[title for title, _ in bad_files()])
+@pytest.mark.parametrize("content", BAD_FILES.values(), ids=BAD_FILES)
 def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(path: Path, content: bytes) -> None:
     path.parent.mkdir()
     path.write_bytes(content)
