@@ -206,27 +206,22 @@ def test_a_note_is_found_by_its_front_matter_and_shown_without_it_and_with_each_
     }
 
 
-class Store:
-    """A store that an `Indexer` reports to."""
+def ended(told: Sequence[SyncDone]) -> list[SyncDone]:
+    return [each for each in told if not each.left]
 
-    def __init__(self) -> None:
-        self.left: list[int] = []
-        self.told: list[SyncDone] = []
 
-    def tell(self, body: object) -> None:
-        assert isinstance(body, SyncDone)
-        if body.left:
-            self.left.append(body.left)
-        else:
-            self.told.append(body)
+def left(told: Sequence[SyncDone]) -> list[int]:
+    """The numbers of files that were left, as a store was told them."""
+    return [each.left for each in told if each.left]
 
 
 @asynccontextmanager
-async def indexing(root: Path, path: Path, store: Store, **options: Any) -> AsyncIterator[Indexer]:
-    """An indexer that begins at the first thing that is waited for here, and watches only if an option says so."""
+async def indexing(root: Path, path: Path, told: list[SyncDone], **options: Any) -> AsyncIterator[Indexer]:
+    """An indexer that begins at the first thing that is waited for here, and watches only if an option says so. What
+    it tells the store is added to `told`."""
     settings = Settings(**{"watch": False, **options})
     tree = IndexedTree("p_0", ROOT, str(path), "notes", settings.watch)
-    indexer = Indexer(tree, WorkspaceFiles(str(root), settings), store.tell)
+    indexer = Indexer(tree, WorkspaceFiles(str(root), settings), told.append)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(indexer.run)
         yield indexer
@@ -244,16 +239,16 @@ async def test_a_disk_that_is_full_in_the_middle_of_a_sync_is_told_and_what_is_l
         os.utime(root / "memory" / f"{number:02}.md", (1, 1))
     monkeypatch.setattr(watching, "RETRY_S", 0.05)
     monkeypatch.setattr(WorkspaceFiles, "batch_bytes", 12_000)
-    store = Store()
-    async with indexing(root, tmp_path / "index.db", store):
+    told: list[SyncDone] = []
+    async with indexing(root, tmp_path / "index.db", told):
         with full_disk(300_000):
-            await until(lambda: store.told)
-            first, before = store.told[0], len(index.store.listed(ROOT, "", 99))
+            await until(lambda: ended(told))
+            first, before = ended(told)[0], len(index.store.listed(ROOT, "", 99))
         assert "no room" in (first.error or "")
         assert 0 < before < 24
-        await until(lambda: store.told[-1].error is None)
-    assert store.told[-1].added, "what was read before is not read again"
-    assert max(store.left[store.left.index(24) + 1 :]) < 24
+        await until(lambda: ended(told)[-1].error is None)
+    assert ended(told)[-1].added, "what was read before is not read again"
+    assert max(left(told)[left(told).index(24) + 1 :]) < 24
     assert all(found(index, f"lantern{number}") == [f"memory/{number:02}.md"] for number in range(24))
 
 
@@ -261,20 +256,20 @@ async def test_the_store_is_told_how_many_files_are_left(
     workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(WorkspaceFiles, "batch_bytes", 2_000)
-    store = Store()
+    told: list[SyncDone] = []
     for number in range(4):
         (workspace / "memory" / f"{number}.md").write_text(f"note {number} {'word ' * 500}")
-    async with indexing(workspace, tmp_path / "index.db", store) as indexer:
+    async with indexing(workspace, tmp_path / "index.db", told) as indexer:
         indexer.ask(1, ToRead(indexer.tree))
-        await until(lambda: store.told)
-    assert store.left == [4, 3, 2, 1]
-    assert [done.sync_id for done in store.told if done.sync_id] == [1]
+        await until(lambda: ended(told))
+    assert left(told) == [4, 3, 2, 1]
+    assert [done.sync_id for done in ended(told) if done.sync_id] == [1]
 
 
 async def test_a_workspace_without_notes_gets_no_index(tmp_path: Path) -> None:
-    store = Store()
-    async with indexing(tmp_path, tmp_path / "index.db", store):
-        await until(lambda: store.told)
+    told: list[SyncDone] = []
+    async with indexing(tmp_path, tmp_path / "index.db", told):
+        await until(lambda: ended(told))
     assert not (tmp_path / "index.db").exists()
 
 
@@ -290,15 +285,15 @@ async def test_a_workspace_that_is_replaced_is_followed_in_its_place(
         await until(lambda: found(index, word) == ["MEMORY.md"])
 
     root.mkdir()
-    store = Store()
+    told: list[SyncDone] = []
     for name, value in (("UNWATCHED_LOOK_S", 0.05), ("FIRST_REPORT_MS", 1100 if is_polled else 50)):
         monkeypatch.setattr(watching, name, value)
-    async with indexing(root, tmp_path / "index.db", store, watch=True, watch_quiet_s=0.05) as indexer:
+    async with indexing(root, tmp_path / "index.db", told, watch=True, watch_quiet_s=0.05) as indexer:
         await write("lantern")
         await write("windmill")
         root.rename(tmp_path / "elsewhere")
-        told = len(store.told)
-        await until(lambda: not indexer.is_watching and len(store.told) > told + 3)
+        before = len(ended(told))
+        await until(lambda: not indexer.is_watching and len(ended(told)) > before + 3)
         root.mkdir()
         await write("harbour")
         await write("pier")

@@ -82,21 +82,15 @@ def test_a_note_is_appended_to_what_is_there_and_written_once(work: Workspace) -
     assert not work.leftovers()
 
 
-def test_mode_line_ends_and_byte_order_mark_of_a_file_stay(work: Workspace) -> None:
+def test_mode_line_ends_and_byte_order_mark_of_a_file_stay_and_a_link_to_it(work: Workspace) -> None:
     work.has("")
     work.path.write_bytes(b"\xef\xbb\xbfBy hand.\r\n")
     work.path.chmod(0o640)
-    work.write("a", "One.\nTwo.")
+    (work.root / "MEMORY.md").symlink_to(NOTE)
+    work.write("a", "One.\nTwo.", path="MEMORY.md")
     assert work.path.read_bytes() == b"\xef\xbb\xbfBy hand.\r\n\r\nOne.\r\nTwo.\r\n"
     assert work.path.stat().st_mode & 0o777 == 0o640
-
-
-def test_a_link_is_followed_inside_of_the_workspace_and_stays(work: Workspace) -> None:
-    work.has(BEFORE)
-    (work.root / "MEMORY.md").symlink_to(NOTE)
-    work.write("a", "One.", path="MEMORY.md")
     assert (work.root / "MEMORY.md").is_symlink()
-    assert work.path.read_text() == BEFORE + "\nOne.\n"
 
 
 @pytest.mark.parametrize("taken", ["memory", "memory/deep", "memory/deep/log.md"])

@@ -350,8 +350,7 @@ def test_runs_that_are_undone_in_the_other_order_leave_nothing_behind(rig: RunsR
         assert rig.undo(run_id).skipped == ()
     assert whole(rig) == before
     assert rig.shown(SUMMARY).forgotten_reason == "the run that made it was undone"
-    four = {each.id: each for each in rig.records.materials(ReadMemories(None), None).memories}[FOUR]
-    assert four.undone == "promoted"
+    assert read(rig)[FOUR].undone == "promoted"
 
 
 def test_what_stood_behind_a_near_duplicate_is_active_again_when_that_says_something_else(rig: RunsRig) -> None:
@@ -562,22 +561,18 @@ def test_what_was_undone_is_known_until_the_memory_changes_again(rig: RunsRig) -
 
 
 # --- An archived memory that is used again is active again.
-@pytest.fixture
-def archived(rig: RunsRig) -> RunsRig:
+
+
+def test_an_access_makes_an_archived_memory_active_and_its_history_says_so(rig: RunsRig) -> None:
     rig.carry_out(*(ReviseMemory(each, "archived", status="archived") for each in (ONE, TWO)))
-    return rig
-
-
-def test_an_access_makes_an_archived_memory_active_and_its_history_says_so(archived: RunsRig) -> None:
-    archived.records.touch([archived.number(ONE)] * 2, 5e9, OTHER_SESSION)
-    one = archived.shown(ONE)
+    rig.records.touch([rig.number(ONE)] * 2, 5e9, OTHER_SESSION)
+    one = rig.shown(ONE)
     assert (one.status, one.version, one.updated_at, one.access_count) == ("active", 3, 5e9, 2)
     last = one.history[-1]
     assert (last.change, last.session_id, last.details["fields"]) == ("revived", "", ["status"])
     assert last.record.status == "active"
-    (material,) = archived.records.materials(ReadMemories(None, memory_ids=(ONE,)), None).memories
-    assert material.archived_at is None
-    assert archived.shown(TWO).status == "archived", "only what was used"
+    assert read(rig)[ONE].archived_at is None
+    assert rig.shown(TWO).status == "archived", "only what was used"
 
 
 # --- The pruning of what grows with each session: it goes when nobody needs it any more, and nothing else does.

@@ -1,6 +1,6 @@
 """A session's story, and the consolidator's reads of what is to be done."""
 
-from itertools import pairwise
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +115,7 @@ def test_what_was_said_and_done_is_read_page_by_page_from_the_last_to_the_first(
     assert read == sorted(turns, key=lambda turn: turn.at)
     assert tuple(call for page in reversed(pages) for call in page.tool_calls) == calls
     times = [[turn.at for turn in page.turns] + [call.at for call in page.tool_calls] for page in pages]
-    assert all(min(later) >= max(earlier) for later, earlier in pairwise(times))
+    assert all(min(later) >= max(earlier) for later, earlier in itertools.pairwise(times))
 
 
 # --- The consolidator's reads: pages of memories with vectors, edges of entities, sessions, and what is to be done.
@@ -127,11 +127,6 @@ VECTORS = np.array(
 
 def ids(runs: RunsRig, **fields: Any) -> list[str]:
     return [each.id for each in runs.records.materials(ReadMemories(None, **fields), MODEL).memories]
-
-
-def embed_all(runs: RunsRig) -> None:
-    for memory_id, vector in zip(CONTENTS, VECTORS, strict=False):
-        runs.embed(memory_id, vector)
 
 
 # Pages
@@ -187,22 +182,21 @@ def test_a_vector_is_the_normalised_mean_of_the_passages_of_the_model(runs: Runs
 
 
 # The nearest
-def near(runs: RunsRig, *memory_ids: str, least: float = 0.9, **fields: Any) -> list[list[tuple[str, float]]]:
+def near(runs: RunsRig, *memory_ids: str, **fields: Any) -> list[list[tuple[str, float]]]:
     """Ids and cosines, rounded."""
     numbers = tuple(runs.records.number_of(each) or 0 for each in memory_ids)
-    found = find_near(runs.records, ExactVectors(runs.records, MODEL), FindNear(PROJECT, numbers, least, **fields))
+    found = find_near(runs.records, ExactVectors(runs.records, MODEL), FindNear(PROJECT, numbers, 0.9, **fields))
+    for material, _ in itertools.chain(*found):
+        assert (material.content, material.vector) == (CONTENTS[material.id], b"")
     return [[(material.id, round(cosine, 3)) for material, cosine in row] for row in found]
 
 
 def test_the_nearest_memories_are_found_for_each_memory(runs: RunsRig) -> None:
-    embed_all(runs)
+    for memory_id, vector in zip(CONTENTS, VECTORS, strict=False):
+        runs.embed(memory_id, vector)
     assert near(runs, ONE, "mem_none") == [[(ONE, 1.0), (TWO, 0.96)], []]
     assert near(runs, ONE, limit=1) == [[(ONE, 1.0)]]
     assert near(runs) == []
-    wanted = FindNear(PROJECT, (runs.number(ONE),), 0.9)
-    found = find_near(runs.records, ExactVectors(runs.records, MODEL), wanted)
-    assert found[0][0][0].vector == b""
-    assert found[0][0][0].content == CONTENTS[ONE]
     assert near(runs, THREE) == [[(ONE, 0.936)]], "no session's own"
 
 
@@ -218,19 +212,17 @@ def test_a_page_can_be_of_sessions_that_were_closed_before_a_time(runs: RunsRig)
 
 
 def test_memories_of_running_sessions_that_may_be_worth_it_are_offered_for_promotion(runs: RunsRig) -> None:
-    assert list(work_of(runs.records, score=0.85).promotable) == []
+    def offered(score: float = 0.85) -> list[tuple[str, int]]:
+        return list(work_of(runs.records, score=score).promotable)
+
+    assert offered() == []
     runs.do(UpdateMemory(THREE, importance=1.0, confidence=1.0))
     scratch: Any = {"scope": "session", "type": "episodic", "kind": "scratchpad", "importance": 1.0, "confidence": 1.0}
-    apply(runs.records, [store_operation("scratch", "a scratch", memory_id="mem_scratch", **scratch)])
-    assert list(work_of(runs.records, score=0.85).promotable) == [(THREE, 2)]
+    runs.say("a scratch", **scratch)
+    assert offered() == [(THREE, 2)]
     (three,) = runs.records.materials(ReadMemories(None, memory_ids=(THREE,)), None).memories
     assert three.sessions_used == 0, "its own session has changed it"
-    runs.do(EndSession(SESSION))
-    assert list(work_of(runs.records, score=0.85).promotable) == []
-
-
-def test_what_can_reach_the_score_with_all_that_may_be_added_is_offered(runs: RunsRig) -> None:
-    for score, importance, confidence, offered in (
+    for score, importance, confidence, is_offered in (
         (0.85, 1.0, 1.0, True),  # 0.7 without kind and vectors, in spite of rounding
         (0.85, 1.0, 0.99, False),
         (0.7, 0.85, 0.7, True),
@@ -238,9 +230,10 @@ def test_what_can_reach_the_score_with_all_that_may_be_added_is_offered(runs: Ru
         (1.0, 1.0, 1.0, False),
         (0.15, 0.0, 0.0, True),
     ):
-        change = UpdateMemory(FOUR, importance=importance, confidence=confidence)
-        runs.do(change)
-        assert (FOUR in [each.memory_id for each in work_of(runs.records, score=score).promotable]) == offered
+        runs.do(UpdateMemory(FOUR, importance=importance, confidence=confidence))
+        assert (FOUR in dict(offered(score))) is is_offered
+    runs.do(EndSession(SESSION))
+    assert offered() == []
 
 
 def test_maintenance_knows_when_it_was_done_and_how_many_sessions_ended_since(runs: RunsRig) -> None:

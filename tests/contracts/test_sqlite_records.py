@@ -131,16 +131,9 @@ def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(path: Path, con
     with pytest.raises(RecordsUnusable, match="backup"):
         SqliteFile(path, MEMORY)
     assert path.read_bytes() == content
-
-
-def test_a_place_where_no_file_can_be_is_an_error_of_ours(path: Path) -> None:
-    path.parent.write_text("a file where a directory should be")
-    with pytest.raises(RecordsUnusable):
-        SqliteFile(path, MEMORY)
-    path.parent.unlink()
-    path.mkdir(parents=True)
-    with pytest.raises(RecordsUnusable):
-        SqliteFile(path, MEMORY)
+    for place in (path / "memory.db", path.parent):  # where no file can be
+        with pytest.raises(RecordsUnusable):
+            SqliteFile(place, MEMORY)
 
 
 def everything_of(records: Records) -> list[Callable[[], object]]:
