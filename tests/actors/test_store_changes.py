@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -17,9 +18,11 @@ from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Outcome
+from remembrancer.memory.decay import DAY_S
 from remembrancer.protocol.control import StoreHealth
 from remembrancer.protocol.errors import InternalError, InvalidInput, MemoryUnavailable, RemembrancerError, StorageFull
 from remembrancer.protocol.kinds import Scope
+from remembrancer.protocol.reads import TakeNear
 from remembrancer.protocol.writes import (
     Applied,
     BatchApplied,
@@ -224,6 +227,17 @@ async def test_changes_of_one_memory_that_are_sent_at_once_are_all_made_and_none
 
 
 # Vectors
+
+
+async def test_a_pair_that_is_found_while_a_session_is_queued_is_told_to_it_later(rig: StoreRig) -> None:
+    await rig.worker()
+    store = rig.gateway
+    mondays = await store.store("the pool is shut on Mondays", occurred_at=time.time() - 5 * DAY_S)
+    fridays = await store.store("the pool is shut on Fridays now, not on Mondays")
+    await until(lambda: store.recall("bread"), lambda found: found.near_waits)
+    await store.submit_batch(store_operation("queued", "bread is baked at four", requested_at=time.time()))
+    (near,) = (await store.ask(TakeNear(PROJECT, SESSION))).near
+    assert (near.memory_id, near.replaced_by) == (mondays, fridays)
 
 
 async def test_vectors_of_the_old_text_that_come_late_are_neither_kept_nor_reported(rig: StoreRig) -> None:

@@ -18,7 +18,7 @@ from remembrancer.actors.store.dispatcher import Handler, Handlers, RequestConte
 from remembrancer.actors.store.file_index import FileMemories
 from remembrancer.actors.store.records.browsing import BROWSER_READS, undo_forgets
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
-from remembrancer.actors.store.replaced_memories import ReplacedMemories
+from remembrancer.actors.store.replaced_memories import MOST_TOLD, ReplacedMemories
 from remembrancer.actors.store.retrieval.context import Gathering
 from remembrancer.actors.store.retrieval.graph_search import search_graph
 from remembrancer.actors.store.retrieval.recalls import recall
@@ -28,9 +28,9 @@ from remembrancer.memory.changes import unknown_memory
 from remembrancer.memory.decay import is_stale, strength_of
 from remembrancer.memory.limits import first_that_fit
 from remembrancer.memory.promotion import explain
+from remembrancer.memory.replacement import PROBABLE
 from remembrancer.memory.sentences import first_words
 from remembrancer.memory.short_ids import NAMED_CANDIDATES, has_part, keys_of
-from remembrancer.protocol.browsing import MOST_PAIRS, FindUndecided, Undecided
 from remembrancer.protocol.errors import FileLocked, RecordsUnusable, RemembrancerError
 from remembrancer.protocol.kinds import SCOPES, Scope
 from remembrancer.protocol.reads import (
@@ -134,7 +134,7 @@ class ReadHandlers(Handlers):
             text = f"{missing} texts have no vectors of the new model yet, and were searched by words only."
             context.notices.append(Notice("partial_results", text))
         answer = await self._code.with_gone_files(request.project, answer)
-        answer = msgspec.structs.replace(answer, near_waits=self._replaced.has_pending(request))
+        answer = msgspec.structs.replace(answer, near_waits=self._replaced.near_waits(request))
         return _sendable(answer, context.notices)
 
     async def _notes_or_why_not(self, request: Recall, model: str | None) -> tuple[Source | None, list[Notice]]:
@@ -157,7 +157,7 @@ class ReadHandlers(Handlers):
         gathered = await Gathering(request, view, embed, self._readers.threads, time.time()).gathered()
         question = Recall(project=request.project, session_id="", query="", root=request.root)
         notes = await self._count_notes(question)
-        place, near_waits = await self._former_place(request), self._replaced.has_pending(request)
+        place, near_waits = await self._former_place(request), self._replaced.near_waits(request)
         return msgspec.structs.replace(gathered, notes=notes, former_place=place, near_waits=near_waits)
 
     async def _former_place(self, request: GatherContext) -> str:
@@ -199,19 +199,15 @@ class ReadHandlers(Handlers):
             with anyio.CancelScope(deadline=answer_at):  # the search itself continues
                 comparing = asyncio.ensure_future(self._vectors.check_now(records.name, number, threads))
                 await asyncio.shield(comparing)
-            near = self._replaced.take_probable(request)
+            near = await self._readers.read(lambda: self._replaced.take(view.reader, request, PROBABLE, MOST_TOLD))
         similar = await self._readers.read(lambda: near_duplicates(view, ref, request.session_id))
         return EmbeddingState(embedded, similar, error, near)
 
     async def _take_near(self, request: TakeNear, context: RequestContext) -> NearFound:
-        if not self._replaced.has_pending(request):
+        if not self._replaced.near_waits(request):
             return NearFound()
-        question = FindUndecided(request.project, request.session_id, MOST_PAIRS, alike=False)
-        review: Undecided = await self._read(
-            lambda asked, view: BROWSER_READS[FindUndecided](view.reader, asked), question, context
-        )
-        waiting = {(pair.older.id, pair.newer.id) for pair in review.pairs}
-        return NearFound(self._replaced.take_one(request, waiting))
+        work = lambda asked, view: self._replaced.take(view.reader, asked)  # noqa: E731
+        return NearFound(await self._read(work, request, context))
 
     def _shown(self, request: GetMemory, view: View) -> MemoryShown:
         """Return a memory, forgotten or not."""

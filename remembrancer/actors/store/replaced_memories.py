@@ -6,18 +6,15 @@ The link's strength is the probability. Review asks about the pairs, the most pr
 the later memory in `possibly_superseded_by`; so does a list from `REPLACED` up.
 """
 
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
-from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.actors.store.records.types import MemoryRecord, NearDuplicate, Outcome, Phrase
+from remembrancer.actors.store.records.browsing import find_undecided
+from remembrancer.actors.store.records.sqlite_records import Reader, Records
+from remembrancer.actors.store.records.types import MemoryRecord, NearDuplicate, Phrase
 from remembrancer.memory.replacement import (
     LEAST_COSINE,
     PROBABLE,
@@ -32,23 +29,15 @@ from remembrancer.memory.replacement import (
     tells_what_passed,
 )
 from remembrancer.memory.wording import same_in_words
+from remembrancer.protocol.browsing import MOST_PAIRS, FindUndecided, Pair
 from remembrancer.protocol.kinds import OPEN_END, SESSION_KINDS, SESSION_RECORD
 from remembrancer.protocol.reads import Recall, SessionRequest
-from remembrancer.protocol.writes import (
-    Applied,
-    Change,
-    NearMemory,
-    Operation,
-    StoredResult,
-    StoreMemory,
-    UpdateMemory,
-    memory_id_of,
-)
+from remembrancer.protocol.writes import Applied, NearMemory, Operation, StoredResult
 
 MAX_REMEMBERED: Final = 1024
-"""The number of memories whose storing session is remembered, and of sessions with pending reports."""
-MAX_PENDING_REPORTS: Final = 3
-"""The number of pending reports for one session. Further pairs wait in Review."""
+"""The number of memories whose storing session is remembered."""
+MOST_TOLD: Final = 3
+"""The number of probable pairs in the answer to a store."""
 LEAST_TOLD: Final = 0.1
 """At this probability and above, the session that stored the later memory is told. Of 27 such pairs in three weeks, 18
 were right; below it 1 of 10."""
@@ -73,23 +62,13 @@ class _Judged(NamedTuple):
     seen: tuple[int, ...]
 
 
-class _Report(NamedTuple):
-    near: NearMemory
-    probability: float
-    judged_at: float
-
-
 class ReplacedMemories:
-    """Judges pairs of memories, and keeps the most probable one for each later memory until its session has been told.
-
-    Thread-safe.
-    """
+    """Judges pairs of memories, and remembers the sessions that stored the later ones until they have been told."""
 
     def __init__(self) -> None:
-        self._stored_by: OrderedDict[str, _Asker] = OrderedDict()
-        self._pending: OrderedDict[_Asker, list[_Report]] = OrderedDict()
-        """The most probable one first."""
-        self._lock = threading.Lock()
+        self._stored_by: dict[str, _Asker] = {}
+        self._in_doubt: dict[str, tuple[_Asker, float]] = {}
+        """The memories that may replace another one, each with its session, and the time at which it was judged."""
 
     def judge(self, records: Records, pairs: Sequence[NearDuplicate]) -> list[NearDuplicate]:
         """Return links from memories to those that they may replace, out of pairs of similar memories."""
@@ -116,7 +95,9 @@ class ReplacedMemories:
         best: dict[int, list[_Judged]] = {}
         for each in sorted(judged, key=lambda each: -each.probability):
             best.setdefault(each.later.number, []).append(each)
-        self._keep(several[0] for several in best.values())
+        for first, *_ in best.values():
+            if first.probability >= LEAST_TOLD and (asker := self._stored_by.pop(first.later.id, None)):
+                _keep(self._in_doubt, first.later.id, (asker, time.monotonic()))
         return [
             NearDuplicate(each.later.number, each.earlier.number, each.probability, each.seen, relation="contradicts")
             for several in best.values()
@@ -125,83 +106,52 @@ class ReplacedMemories:
             or (place < MOST_ASKED and each.probability >= max(each.to_ask, RIVAL * several[0].probability))
         ]
 
-    def take_probable(self, asker: Operation | SessionRequest[Any]) -> tuple[NearMemory, ...]:
-        """Return and remove a session's probable reports: the memories that its own memories probably replace."""
-        with self._lock:
-            pending = self._pending.pop(_asker_of(asker), [])
-            if rest := [each for each in pending if not each.near.is_probable]:
-                self._pending[_asker_of(asker)] = rest
-            return tuple(each.near for each in pending if each.near.is_probable)
+    def note_stored(self, operation: Operation, reply: Applied) -> None:
+        if isinstance(reply.result, StoredResult) and not (reply.replayed or reply.result.already_known):
+            _keep(self._stored_by, reply.result.memory_id, _asker_of(operation))
 
-    def has_pending(self, asker: Operation | Recall | SessionRequest[Any]) -> bool:
-        return bool(self._pending.get(_asker_of(asker)))
+    def near_waits(self, asking: Operation | Recall | SessionRequest[Any]) -> bool:
+        asker = _asker_of(asking)
+        return any(each == asker for each, _ in list(self._in_doubt.values()))
 
-    def take_one(self, asker: SessionRequest[Any], waiting: Container[tuple[str, str]]) -> tuple[NearMemory, ...]:
-        """Return and remove a session's most probable report that is among the `waiting` pairs of Review, by the ids of
-        both, the older first. Reports that are not are dropped once their links must be stored."""
-        with self._lock:
-            pending = self._pending.get(_asker_of(asker), [])
-            stored_before = time.monotonic() - LINKED_S
-            shown = [each for each in pending if (each.near.memory_id, each.near.replaced_by) in waiting]
-            pending[:] = [
-                *shown[1:],
-                *(each for each in pending if each not in shown and each.judged_at > stored_before),
-            ]
-            return tuple(each.near for each in shown[:1])
-
-    def reply_to(self, operation: Operation, reply: Outcome) -> Outcome:
-        """Return the outcome of an operation; that of a store includes its session's pending reports. Memories that
-        have changed since are no longer reported."""
-        changed = memory_id_of(operation.change)
-        updated = changed if isinstance(operation.change, UpdateMemory) else None  # it may be the older one now
-        with self._lock:
-            for key, pending in self._pending.items():
-                self._pending[key] = [
-                    each for each in pending if each.near.memory_id != changed and each.near.replaced_by != updated
-                ]
-        if isinstance(reply, Applied) and isinstance(reply.result, StoredResult):
-            if not (reply.replayed or reply.result.already_known):
-                with self._lock:
-                    self._stored_by[reply.result.memory_id] = _asker_of(operation)
-                    _keep_last(self._stored_by, MAX_REMEMBERED)
-            near = self.take_probable(operation)
-            as_restated = (_as_restated(each, operation.change, reply.result.memory_id) for each in near)
-            reply = msgspec.structs.replace(reply, near=tuple(as_restated), near_waits=self.has_pending(operation))
-        return reply
-
-    def _keep(self, judged: Iterable[_Judged]) -> None:
-        with self._lock:
-            for each in judged:
-                if each.probability < LEAST_TOLD:
-                    continue
-                key = self._stored_by.pop(each.later.id, None)
-                if key is None:
-                    continue  # already told, or the session is unknown
-                texts = each.earlier.id, each.earlier.content, each.later.id, each.later.content
-                is_private, is_probable = each.later.scope == "session", each.probability >= PROBABLE
-                near = NearMemory(*texts, is_private=is_private, is_probable=is_probable)
-                pending = self._pending.setdefault(key, [])
-                pending.append(_Report(near, each.probability, time.monotonic()))
-                pending.sort(key=lambda report: -report.probability)
-                del pending[MAX_PENDING_REPORTS:]
-            _keep_last(self._pending, MAX_REMEMBERED)
+    def take(
+        self, reader: Reader, asking: Operation | Recall | SessionRequest[Any], least: float = 0.0, most: int = 1
+    ) -> tuple[NearMemory, ...]:
+        """Return the most probable pairs of Review whose later memory this session stored, each once. Memories that
+        are in none are dropped once their links must be stored."""
+        if not self.near_waits(asking):
+            return ()
+        question = FindUndecided(asking.project, asking.session_id, MOST_PAIRS, alike=False)
+        pairs = {pair.newer.id: pair for pair in reversed(find_undecided(reader, question).pairs)}
+        stored_before, found = time.monotonic() - LINKED_S, list[Pair]()
+        for memory_id, (asker, judged_at) in list(self._in_doubt.items()):
+            if asker != _asker_of(asking):
+                continue
+            if memory_id in pairs:
+                found.append(pairs[memory_id])
+            elif judged_at < stored_before:
+                self._in_doubt.pop(memory_id, None)
+        best = sorted((each for each in found if each.strength >= least), key=lambda each: -each.strength)[:most]
+        for each in best:
+            self._in_doubt.pop(each.newer.id, None)
+        return tuple(
+            NearMemory(
+                *(each.older.id, each.older.content, each.newer.id, each.newer.content),
+                is_private=each.newer.scope == "session",
+                is_probable=each.strength >= PROBABLE,
+            )
+            for each in best
+        )
 
 
 def _asker_of(asking: Operation | Recall | SessionRequest[Any]) -> _Asker:
     return asking.project.id, asking.session_id
 
 
-def _as_restated(near: NearMemory, change: Change, memory_id: str) -> NearMemory:
-    """The pair as it is, or turned round if the earlier text has just been stored again, and so is the later one."""
-    if not isinstance(change, StoreMemory) or not same_in_words(near.content, change.content):
-        return near
-    texts = near.replaced_by, near.newer, memory_id, change.content
-    return NearMemory(*texts, is_private=change.scope == "session")
-
-
-def _keep_last(kept: OrderedDict[Any, Any], count: int) -> None:
-    while len(kept) > count:
-        kept.popitem(last=False)
+def _keep(kept: dict[str, Any], key: str, value: Any) -> None:
+    kept[key] = value
+    if len(kept) > MAX_REMEMBERED:
+        del kept[next(iter(kept))]
 
 
 def can_replace(later: MemoryRecord, earlier: MemoryRecord, derived: Container[int]) -> bool:

@@ -20,9 +20,11 @@ from remembrancer.actors.store.records.space import SpaceConnection
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits, read_applied
 from remembrancer.actors.store.records.sqlite_records import Reader, Records, apply_each
 from remembrancer.actors.store.records.types import RECORDS, USER, Outcome
-from remembrancer.actors.store.replaced_memories import ReplacedMemories
+from remembrancer.actors.store.replaced_memories import MOST_TOLD, ReplacedMemories
 from remembrancer.actors.store.spaces import HomeSpaces, Lanes, scrub_spaces
 from remembrancer.memory.changes import MOVE_UNDONE, is_visible, standing, unknown_memory
+from remembrancer.memory.replacement import PROBABLE
+from remembrancer.memory.wording import same_in_words
 from remembrancer.protocol.errors import UNREADABLE, Failure, FileLocked, InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.runs import IMPORTS, ApplyRun, UndoRun
 from remembrancer.protocol.session_life import EndSession, RecordEvents, SessionResult, StartSession
@@ -32,6 +34,7 @@ from remembrancer.protocol.writes import (
     ErasedResult,
     EraseMemory,
     ImportMemory,
+    NearMemory,
     Operation,
     PortableMemory,
     ProjectRef,
@@ -100,22 +103,29 @@ class WriteHandlers(Handlers):
             gone = tuple(dict.fromkeys((operation.change.memory_id, *reply.result.gone)))
             await self.scrub(gone, quotes)
             await self._purge_journals()
-        return self._with_copies(operation, reply)
+        return await self._told(operation, reply)
 
-    def _with_copies(self, operation: Operation, reply: Applied) -> Applied:
-        """Return the reply to a store with the memories of the same text in all scopes, and short forms of the ids;
-        without them if they cannot be read."""
+    async def _told(self, operation: Operation, reply: Applied) -> Applied:
+        """Return the reply to a store with the memories of the same text in all scopes, short forms of the ids, and the
+        memories that its session's probably replace; without them if they cannot be read."""
         change, result = operation.change, reply.result
         if not (isinstance(change, StoreMemory) and isinstance(result, StoredResult)):
             return reply
         with contextlib.suppress(RemembrancerError):
             seen = _seen_by(operation.project, self._files.lanes_of(operation.project.id))
             reader = Reader.of(list(seen.values()), self._files.database)
-            read = reader.spaces.read
-            copies = tuple(read_copies(read, result.memory_id, change.content, operation.session_id, MAX_COPIES))
-            result = msgspec.structs.replace(result, duplicates=copies)
+            copies = tuple(
+                read_copies(reader.spaces.read, result.memory_id, change.content, operation.session_id, MAX_COPIES)
+            )
+            near: tuple[NearMemory, ...] = ()
+            if self._replaced.near_waits(operation):
+                near = await self._readers.read(lambda: self._replaced.take(reader, operation, PROBABLE, MOST_TOLD))
             return msgspec.structs.replace(
-                reply, result=result, short_ids=reader.short_forms((result.memory_id, *copies))
+                reply,
+                result=msgspec.structs.replace(result, duplicates=copies),
+                short_ids=reader.short_forms((result.memory_id, *copies)),
+                near=tuple(each for each in near if not same_in_words(each.content, change.content)),
+                near_waits=self._replaced.near_waits(operation),
             )
         return reply
 
@@ -168,9 +178,10 @@ class WriteHandlers(Handlers):
                 outcome = await self._committer.submit(outcome.lane, outcome.operation)
         except RemembrancerError as error:
             return error
-        reply = self._replaced.reply_to(operation, outcome)
+        reply = outcome
         if isinstance(reply, RemembrancerError) or reply.replayed:
             return reply
+        self._replaced.note_stored(operation, reply)
         self._scheduler.wake()
         match reply.result:
             case SessionResult() if isinstance(change, StartSession) and project is not None:

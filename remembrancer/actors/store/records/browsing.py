@@ -228,7 +228,7 @@ WAITING: Final = """l.relation IN ('contradicts', 'similar_to')
 memory needs no decision."""
 
 
-def _undecided(records: Reader, request: FindUndecided) -> Undecided:
+def find_undecided(records: Reader, request: FindUndecided) -> Undecided:
     rows = records.spaces.read(
         f"""SELECT min(a.number, b.number), max(a.number, b.number), min(l.relation) AS relation, l.strength
            FROM memory_links AS l
@@ -338,7 +338,7 @@ BROWSER_READS: Final[dict[type, Callable[[Reader, Any], Any]]] = {
     ReadActivity: _activity,
     ListSessions: _sessions,
     ReadTurns: _turns,
-    FindUndecided: _undecided,
+    FindUndecided: find_undecided,
     ReadGraph: _graph,
 }
 """The functions that answer the memory browser's requests."""
