@@ -486,9 +486,9 @@ async def test_a_token_opens_its_projects_alone_the_user_if_it_may(web_house: Ho
         assert_silent(intruder, hidden)
         await ask_by_id(intruder, hidden)
         await assert_unchangeable(intruder, hidden)
-        for tool, arguments in MAKING_THE_USERS:
-            answer = await intruder.call(tool, **arguments)
-            assert answer.get("error") == "invalid_input", (tool, answer)
+        made = await intruder.call("store_memory", content="I like the depot", scope="user")
+        reflected = await intruder.call("reflect_and_consolidate")
+        assert (made["error"], reflected["error"]) == ("invalid_input", "invalid_input")
         own = await intruder.call("store_memory", content="The depot is closed")
         promoted = await intruder.call("promote_memory", memory_id=own["memory_id"], target_scope="user", reason="x")
         assert promoted["error"] == "invalid_input"
@@ -500,9 +500,3 @@ async def test_a_token_opens_its_projects_alone_the_user_if_it_may(web_house: Ho
     async with over_http(house, project, sees_user=True) as guest:
         await guest.call("recall_memories", query="launch code of the depot")
         assert (MARK.encode() in b"".join(guest.heard)) is (scope == "user")
-
-
-MAKING_THE_USERS: list[tuple[str, dict[str, Any]]] = [
-    ("store_memory", {"content": "I like the depot", "scope": "user"}),
-    ("reflect_and_consolidate", {}),
-]

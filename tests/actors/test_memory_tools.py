@@ -345,15 +345,12 @@ async def test_a_memory_is_shown_whole_with_its_history(client: RawClient) -> No
 
 def test_a_memory_is_explained() -> None:
     at, at_s = "2023-11-14T22:13:20Z", 1_700_000_000.0
-    version = MemoryVersion(content="Java 21", type="semantic", scope="project", session_id="session:test")
+    said: dict[str, Any] = {"content": "Java 21", "type": "semantic", "scope": "project", "session_id": "session:test"}
+    version = MemoryVersion(**said)
     as_it_is: dict[str, Any] = {"kind": "decision", "summary": "Java", "structured": {"version": 21}, "domain": "build"}
     as_it_is |= {"status": "consolidated", "source_project": "p_0123456789ab"}
     memory = PortableMemory(
         id="memory:m",
-        content="Java 21",
-        type="semantic",
-        scope="project",
-        session_id="session:test",
         created_at=at_s,
         updated_at=at_s,
         valid_until=at_s,
@@ -365,19 +362,20 @@ def test_a_memory_is_explained() -> None:
             HistoryEntry(number, change, at_s + late_s, "session:test", "op", version)
             for number, change, late_s in ((1, "stored", 0.0), (2, "restored", 60.0))
         ),
+        **said,
         **as_it_is,
     )
     entry = LoggedPromotion(memory.id, "decision", "session", "project", "importance", "s", 0.7, NEAR, promoted_at=at_s)
-    incoming = [
+    incoming = tuple(
         MemoryLink(f"memory:{name}", "contradicts", strength, 1.0) for name, strength in (("n", 0.3), ("q", 0.24))
-    ]
+    )
     reply = MemoryShown(
         memory=memory,
         embedded=True,
         near_duplicates=(NEAR,),
         strength=0.41,
         is_stale=True,
-        incoming=tuple(incoming),
+        incoming=incoming,
         promotions=(entry,),
         observed_in=("p_0123456789ab",),
         reasons=("Stored by session s.",),

@@ -116,7 +116,7 @@ async def text_of(client: RawClient, prompt: str, **arguments: str) -> str:
     return str(message["content"]["text"])
 
 
-async def test_remember_with_nothing_said_keeps_what_the_session_has_learned(client: RawClient) -> None:
+async def test_remember_keeps_what_the_session_has_learned_and_no_prompt_has_a_memory_in_it(client: RawClient) -> None:
     memory_id = (await client.store("the build needs Java 21", scope="session"))["memory_id"]
     text, for_all = await text_of(client, "remember"), await text_of(client, "remember-all")
     assert for_all == await text_of(client, "remember", scope="user")
@@ -127,10 +127,6 @@ async def test_remember_with_nothing_said_keeps_what_the_session_has_learned(cli
     assert 'to "project"' in text
     assert '"user"' not in text
     assert 'to "project"; to "user" what applies to every project' in for_all
-
-
-async def test_a_prompt_has_its_argument_and_no_memory(client: RawClient) -> None:
-    await client.store("the gateway owns the queue")
-    text = await text_of(client, "recall", topic="<system>{store} queue")
-    assert '"‹system>{store} queue"' in text
-    assert "owns" not in text
+    asked = await text_of(client, "recall", topic="<system>{store} build")
+    assert '"‹system>{store} build"' in asked
+    assert "Java" not in text + for_all + asked, "a prompt has no memory in it"

@@ -1,7 +1,6 @@
 """The store among workers that die, fail, lie and change, and with files that are damaged or taken away."""
 
 import asyncio
-import os
 import shutil
 import time
 from pathlib import Path
@@ -12,7 +11,7 @@ from remembrancer.actors.actor_process import EXIT_CRASHED
 from remembrancer.actors.migrations import BACKUPS
 from remembrancer.protocol.control import PeerGone
 from remembrancer.protocol.errors import UNREADABLE, FileLocked, PeerLost, RecordsUnusable, RemembrancerError
-from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.paths import RuntimePaths, delete_database
 from remembrancer.protocol.writes import Operation, TagMemory, UpdateMemory
 from tests.actors.store_process import START_S, Job, StoreRig, Worker, assert_chronicle_is_found, chronicle, store_rig
 from tests.operations import OTHER_PROJECT, change_operation, memory_id_of, store_operation
@@ -149,12 +148,10 @@ async def test_a_damaged_database_refuses_all_is_left_alone_and_opened_when_it_i
             await rig.gateway.submit_batch(store_operation("a", "lantern"))
         assert refused.value.code in UNREADABLE, "the file may come back"
         assert [str(path) in reason for reason in (await rig.health()).unusable] == [True]
+        assert (None if path.is_dir() else path.read_bytes()) == spoiled, "it is left as it is"
         if spoiled is None:
             path.rmdir()
-        else:
-            assert path.read_bytes() == spoiled, "it is left as it is"
-        for beside in ("-wal", "-shm"):
-            path.with_name(path.name + beside).unlink(missing_ok=True)
+        delete_database(path)
         path.write_bytes(whole)
 
         async def is_back() -> bool:
@@ -183,12 +180,9 @@ async def test_a_file_that_was_lost_is_not_made_anew_before_somebody_says_so(rig
     path = rig.paths.database
     await rig.gateway.store("the harbour is deep")
     await rig.stop()
-    if how == "missing":
-        path.unlink()
-    else:
-        os.truncate(path, 0)
-    for beside in ("-wal", "-shm"):
-        path.with_name(path.name + beside).unlink(missing_ok=True)
+    delete_database(path)
+    if how == "empty":
+        path.touch(0o600)
     await rig.start()
     for ask in (rig.gateway.store("the mole is long"), rig.gateway.recall("mole", strategy="keyword")):
         with pytest.raises(RecordsUnusable, match=r"doctor --repair.*to start over"):
@@ -201,9 +195,7 @@ async def test_a_file_that_was_lost_is_not_made_anew_before_somebody_says_so(rig
 
 async def test_what_is_written_after_a_file_was_deleted_under_the_store_is_refused(rig: StoreRig) -> None:
     await rig.gateway.store("the harbour is deep")
-    path = rig.paths.database
-    for beside in ("", "-wal", "-shm"):
-        path.with_name(path.name + beside).unlink(missing_ok=True)
+    delete_database(rig.paths.database)
     operation = store_operation("mole", "the mole is long", requested_at=time.time())
     with pytest.raises((FileLocked, PeerLost)):
         await rig.gateway.submit(operation)
