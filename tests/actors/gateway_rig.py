@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import psutil
 
 from remembrancer.actors.actor_process import LaunchSpec
 from remembrancer.actors.gateway.actor import GatewayActor
@@ -227,7 +228,9 @@ class Rig:
         if client is not None:
             await client.call("get_memory_status")
         await until(lambda: self.life)
-        self.peer.store.process.send_signal(signal.SIGSTOP)
+        process = psutil.Process(self.peer.store.process.pid)
+        process.suspend()
+        await until(lambda: process.status() == psutil.STATUS_STOPPED)  # each of its threads has to hear of it
         self._wait(patiently=False)
         try:
             yield

@@ -135,14 +135,20 @@ async def consolidating(
         tasks.cancel_scope.cancel()
 
 
-@pytest.fixture
-async def place(home: Path) -> AsyncIterator[Workplace]:
+@asynccontextmanager
+async def workplace(home: Path, **settings: Any) -> AsyncIterator[Workplace]:
     """A store, an embedder, and a consolidator at work."""
-    async with store_rig(home, constants=LOOKS_OFTEN) as rig, consolidating(rig) as (loop, link):
+    async with store_rig(home, constants=LOOKS_OFTEN) as rig, consolidating(rig, **settings) as (loop, link):
         await rig.worker()
         async with Workplace(home, link) as place:
             yield place
         assert loop.health().failed == 0, loop.health()
+
+
+@pytest.fixture
+async def place(home: Path) -> AsyncIterator[Workplace]:
+    async with workplace(home) as place:
+        yield place
 
 
 async def test_two_projects_that_end_at_once_keep_to_themselves(place: Workplace) -> None:
@@ -219,12 +225,7 @@ async def test_what_only_one_project_knows_goes_to_the_user_when_somebody_says_s
 
 @pytest.mark.parametrize(("sums_up", "status"), [(True, "consolidated"), (False, "active")])
 async def test_the_end_of_a_session_sums_up_unless_the_settings_say_no(home: Path, sums_up: bool, status: str) -> None:
-    async with (
-        store_rig(home) as rig,
-        consolidating(rig, consolidation_on_shutdown=sums_up) as (_, link),
-        Workplace(home, link) as place,
-    ):
-        await rig.worker()
+    async with workplace(home, consolidation_on_shutdown=sums_up) as place:
         await place.start()
         notes = await place.observe()
         await place.end()
