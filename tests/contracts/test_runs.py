@@ -300,7 +300,9 @@ def test_review_shows_pairs_that_a_person_can_decide_once_each_and_counts_the_re
     limits = [(f"limit {n}", f"limit {n - 30}") for n in (60, 90, 120)]
     for pair in limits:
         rig.contradict(*pair, 0.6)
+    rig.contradict("limit 120", "limit 60", 0.7)
     assert {(*pair, "contradicts") for pair in limits} <= set(found()[0]), "values"
+    assert ("limit 120", "limit 60", "contradicts") not in found()[0], "each replaced the last one"
 
 
 # Undoing

@@ -2,7 +2,7 @@
 Every query reads along an index, or a bounded number of rows."""
 
 import sqlite3
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from operator import itemgetter
@@ -282,9 +282,18 @@ def find_undecided(records: Reader, request: FindUndecided) -> Undecided:
         return is_alone or (max(*members, in_series[frame]) if is_certain else min(members)) > 1
 
     strongest: dict[tuple[str, str], float] = {}
+    doubts: defaultdict[str, dict[str, float]] = defaultdict(dict)
+    for each in waiting:
+        if each.relation == "contradicts":
+            doubts[each.older.id][each.newer.id] = each.strength
 
-    # Of the memories that one may replace, the next is asked about once the most probable one is settled.
+    # Of the memories that one may replace, the next is asked about once the most probable one is settled, and of values
+    # that follow each other the first and the third once the steps between them are.
     def has_rival(pair: Pair) -> bool:
+        least = min(pair.strength, PROBABLE)
+        steps = [step for step, strength in doubts[pair.older.id].items() if strength >= least]
+        if any(doubts[step].get(pair.newer.id, 0.0) >= least for step in steps):
+            return True
         places = ("older", pair.older.id), ("newer", pair.newer.id)
         older, newer = (strongest.get(place, 0.0) for place in places)
         is_next = pair.relation == "contradicts" and pair.strength < min(newer, PROBABLE)
