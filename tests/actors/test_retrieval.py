@@ -14,6 +14,7 @@ import anyio
 import numpy as np
 import pytest
 
+from remembrancer.actors.store.read_handlers import list_memories
 from remembrancer.actors.store.records.types import USER, Hits, Vectors
 from remembrancer.actors.store.retrieval.candidates import CANDIDATES, FIRST_SEARCH
 from remembrancer.actors.store.retrieval.recalls import ANSWERS_BY_TIME
@@ -29,12 +30,13 @@ from remembrancer.protocol.reads import (
     GraphEntity,
     GraphFound,
     LinkedMemory,
+    ListMemories,
     Memories,
     SearchGraph,
     Section,
     Strategy,
 )
-from remembrancer.protocol.runs import ApplyRun, LogPromotion, ReviseMemory
+from remembrancer.protocol.runs import AddLink, ApplyRun, LogPromotion, ReviseMemory
 from remembrancer.protocol.writes import (
     ForgetMemory,
     LinkRef,
@@ -160,6 +162,17 @@ async def test_open_ends_are_in_every_context_by_due_date_and_the_done_are_named
         is_past = days == 30  # a meeting that took place needs nobody to say so
         assert [each.id for each in gathered.memories] == [soon, *([] if is_past else [meeting]), later, undated]
         assert [each.id for each in gathered.closed] == ([done] if days == 1 else [])
+
+
+async def test_a_recall_doubts_what_review_asks_about_and_nothing_else(files: Spaces) -> None:
+    sprints = [files.store(f"Sprint {number} by the lantern was late") for number in range(3, 7)]
+    old, new = files.store("The lantern is green"), files.store("The lantern is blue now")
+    for earlier, later in (*itertools.pairwise(sprints), (old, new)):
+        files.run(AddLink(later, earlier, "contradicts"))
+    doubts = {each.id: each.possibly_superseded_by for each in (await files.recall("lantern")).memories}
+    assert doubts == {old: (new,), new: ()} | dict.fromkeys(sprints, ()), "a series is not asked about"
+    listed = list_memories(ListMemories(SESSION, project=PROJECT, limit=9), files.view()).memories
+    assert {each.id: each.possibly_superseded_by for each in listed} == doubts
 
 
 async def test_words_are_searched_while_a_worker_makes_vectors(files: Spaces, monkeypatch: pytest.MonkeyPatch) -> None:

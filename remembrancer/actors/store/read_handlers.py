@@ -16,7 +16,7 @@ import msgspec
 from remembrancer.actors.store.code_handlers import CodeHandlers
 from remembrancer.actors.store.dispatcher import Handler, Handlers, RequestContext, StoreParts, by_request
 from remembrancer.actors.store.file_index import FileMemories
-from remembrancer.actors.store.records.browsing import BROWSER_READS, undo_forgets
+from remembrancer.actors.store.records.browsing import BROWSER_READS, doubted_in_review, undo_forgets
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
 from remembrancer.actors.store.replaced_memories import MOST_TOLD, ReplacedMemories
 from remembrancer.actors.store.retrieval.context import Gathering
@@ -294,7 +294,7 @@ def list_memories(request: ListMemories, view: View) -> Memories[ListedMemory]:
     memories, cut = first_that_fit(
         ListedMemory(**found[ref].listed()) for page, found in loaded for ref in page if ref in found
     )
-    return Memories(memories, more=cut)
+    return Memories(doubted_in_review(view.reader, request, memories), more=cut)
 
 
 def find_ids(request: FindIds, view: View) -> IdsFound:

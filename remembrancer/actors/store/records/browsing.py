@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -35,11 +35,21 @@ from remembrancer.protocol.browsing import (
 )
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import SESSION_RECORD
-from remembrancer.protocol.reads import Filters, GraphEntity, GraphFound, GraphRelationship, ListedMemory, ListedSession
+from remembrancer.protocol.reads import (
+    Filters,
+    GraphEntity,
+    GraphFound,
+    GraphRelationship,
+    ListedMemory,
+    ListedSession,
+    ListMemories,
+    Recall,
+)
 from remembrancer.protocol.runs import IMPORT, IMPORT_UNDONE
 from remembrancer.protocol.session_life import ToolCall, Turn
 from remembrancer.protocol.writes import MENTIONED_WITH
 
+Listed = TypeVar("Listed", bound=ListedMemory)
 LAST: Final = 1e12
 LINKS_PER_ENTITY: Final = 2
 UNSEEN: Final = f"""SELECT a.number FROM {APART}
@@ -305,6 +315,24 @@ def find_undecided(records: Reader, request: FindUndecided) -> Undecided:
 
     pairs = [each for each in waiting if request.with_hidden or not (is_of_series(each) or has_rival(each))]
     return Undecided(records.proposals(), tuple(pairs[: request.limit]), len(pairs[request.limit :]))
+
+
+def doubted_in_review(
+    records: Reader, request: ListMemories | Recall, memories: Sequence[Listed]
+) -> tuple[Listed, ...]:
+    """The memories with those doubts alone that Review asks about."""
+    pairs = set[tuple[str, str]]()
+    if any(each.possibly_superseded_by for each in memories):
+        asked = FindUndecided(request.project, request.session_id, MOST_PAIRS, alike=False)
+        pairs = {(pair.older.id, pair.newer.id) for pair in find_undecided(records, asked).pairs}
+
+    def waiting(memory: Listed) -> tuple[str, ...]:
+        return tuple(newer for newer in memory.possibly_superseded_by if (memory.id, newer) in pairs)
+
+    return tuple(
+        msgspec.structs.replace(each, possibly_superseded_by=waiting(each)) if each.possibly_superseded_by else each
+        for each in memories
+    )
 
 
 def _graph(records: Reader, request: ReadGraph) -> GraphFound:

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 
+from remembrancer.actors.store.records.browsing import doubted_in_review
 from remembrancer.actors.store.records.types import MemoryRecord, Vectors, is_memory
 from remembrancer.actors.store.retrieval.candidates import Search
 from remembrancer.actors.store.retrieval.view import Ref, View
@@ -85,18 +86,19 @@ def show(search: Search, ranking: Ranking) -> Recalled:
         kept = without_imported(each_once(loaded), request.root)
     left_out = len({ref for ref, _ in ranked[:taken]} | {entry.ref for entry in loaded}) - len(kept)
     entries = (kept if of_a_time else replaced_last(kept))[:limit]
+    memories = tuple(
+        RecalledMemory(
+            **entry.record.listed(),
+            scores=entry.scores,
+            strength=entry.strength,
+            found_in=entry.found_in,
+            expired=has_ended(entry.record.valid_until, question.asked.asked_at),
+            stands_for=entry.stands_for,
+        )
+        for entry in entries
+    )
     return Recalled(
-        memories=tuple(
-            RecalledMemory(
-                **entry.record.listed(),
-                scores=entry.scores,
-                strength=entry.strength,
-                found_in=entry.found_in,
-                expired=has_ended(entry.record.valid_until, question.asked.asked_at),
-                stands_for=entry.stands_for,
-            )
-            for entry in entries
-        ),
+        memories=memories if request.replaced_from else doubted_in_review(search.view.reader, request, memories),
         total_matched=len(ranked) - left_out,
         below_threshold=ranking.below,
         strategy_used=ranking.strategy,
