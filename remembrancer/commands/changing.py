@@ -152,13 +152,21 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
     if given["supersedes"] is not None:
         line += f". It replaces: {_name_of(where, given['supersedes'], answer)}"
     report = _done(answer, line)
-    asked = [
-        f"Does “{excerpt(each.get('newer', content), QUOTED)}” replace “{excerpt(each['content'], QUOTED_OLD)}”? Then "
-        f"run 'remembrancer edit {short(each['replaced_by'])} --supersedes {short(each['id'])}{where.repeated}'. If "
-        f"only a part of it has changed: 'remembrancer edit {short(each['id'])}{where.repeated}'."
-        for each in answer.get("near", ())
-    ]
+    asked = [_question_about(each, each.get("newer", content), where.repeated) for each in answer.get("near", ())]
     return report._replace(notes=(*report.notes, *asked))
+
+
+def _question_about(near: Answer, newer: str, options: str) -> str:
+    """A question whether a text replaces an older one, or, if it is half as long, changes a part of it."""
+    new, old = short(near["replaced_by"]), short(near["id"])
+    whole = "replace", "If it replaces all of it", f"edit {new} --supersedes {old}"
+    part = "change a part of", "If only a part of it has changed", f"edit {old}"
+    is_part = 2 * len(newer) < len(near["content"])
+    (verb, _, first), (_, otherwise, second) = (part, whole) if is_part else (whole, part)
+    return (
+        f"Does “{excerpt(newer, QUOTED)}” {verb} “{excerpt(near['content'], QUOTED_OLD)}”? Then run "
+        f"'remembrancer {first}{options}'. {otherwise}: 'remembrancer {second}{options}'."
+    )
 
 
 def _state_of(memory: Answer) -> str:

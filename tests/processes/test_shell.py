@@ -255,7 +255,8 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
         waiting = asyncio.run(until(lambda: shell.json("list", "--review")["contradictions"]))
         assert "1 pair waits for a decision" in shell.run("log").stderr
         command = f"'remembrancer edit {waiting[0]['newer_id']} --supersedes {old}'"
-        assert f"replace “{older}”? Then run {command}." in asked
+        part = f"'remembrancer edit {old}'"
+        assert f"replace “{older}”? Then run {command}. If only a part of it has changed: {part}." in asked
         assert [(each["older"], each["newer"]) for each in waiting] == [(older, newer)]
         [line] = shell("list", "--review").splitlines()
         new = waiting[0]["newer_id"]
@@ -268,6 +269,13 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
         assert shell.pairs() == []
         assert shell.run("log").stderr == ""
         assert "similar_to" not in shell("show", old), "it says nearly the same, once"
+    long = "The backups run at 02:00 to the NAS in the cellar, are kept for 30 days and are encrypted with age"
+    old = shell.json("add", long)["memory_id"]
+    shell.until_drained()
+    asked = shell.run("add", "The backups are kept for 60 days now").stderr
+    assert f"now” change a part of “{long}”? Then run 'remembrancer edit {old}'. If it replaces all of it: " in asked
+    assert f"--supersedes {old}'." in asked
+    shell("edit", old, "--both")
     older, newer = "Anna reviews the database migrations", "Migrations are reviewed by Piotr now, not by Anna"
     old, new = (shell.json("add", text)["memory_id"] for text in (older, newer))
     asyncio.run(until(shell.pairs))
