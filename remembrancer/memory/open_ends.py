@@ -71,7 +71,7 @@ _REMINDER: Final = re.compile(r"(?:please )?remind (?:me|us)\b(?! that\b)", re.I
 _HOUR: Final = r"(?:\d{1,2}(?:[:.]\d\d)? ?(?:[ap]\.?m\b\.?)?|noon|midnight)"
 _WEEKDAY: Final = rf"(?:{'|'.join(WEEKDAYS)})"
 _WEEKDAY_OF_DATE: Final = rf"(?:{_WEEKDAY},? (?:the )?(?=\w* ?\d))?"
-_MONTH: Final = rf"(?:{'|'.join(name[:3] for name in MONTHS)})(?:\.|[a-z]*)"
+_MONTH: Final = rf"(?:{'|'.join(f'{name[:3]}(?:{name[3:]}|t?[.]?)' for name in MONTHS)})(?![a-z])"
 _OF_MONTH: Final = r"(?:0?[1-9]|[12]\d|3[01])(?:st|nd|rd|th)?"
 CALENDAR_DAY: Final = rf"(?:{_OF_MONTH} (?:of )?{_MONTH}|{_MONTH} {_OF_MONTH})"
 _LATER: Final = rf"in (?P<count>\d{{1,2}}|{'|'.join(COUNTS)}) (?P<unit>day|week|fortnight|month)s?"
