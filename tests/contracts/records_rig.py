@@ -32,6 +32,7 @@ from remembrancer.actors.store.spaces import HomeSpaces, Lanes, scrub_spaces
 from remembrancer.actors.store.write_handlers import MemoryWriter
 from remembrancer.protocol.browsing import FindUndecided
 from remembrancer.protocol.errors import RemembrancerError
+from remembrancer.protocol.runs import ApplyRun, Edit, RunResult
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import (
     Applied,
@@ -129,6 +130,12 @@ class RecordsRig:
         assert not isinstance(result, RemembrancerError), result
         return result
 
+    def carry_out(self, *edits: Edit, part: int = 0, **fields: Any) -> RunResult:
+        """Carry out a run, or a part of one."""
+        (reply,) = self.apply(run_operation(f"apply {fields.get('run_id', 'run')} {part}", *edits, **fields))
+        assert isinstance(reply.result, RunResult), reply
+        return reply.result
+
     def refused(self, change: Change, **options: Any) -> RemembrancerError:
         """The error of a change that is refused, after which nothing is different."""
         before = self.everything()
@@ -210,6 +217,12 @@ class RecordsRig:
         """The names of the files in which that word is left, once nobody has them open."""
         self.close()
         return [path.name for path in self.path.parent.iterdir() if word.encode() in path.read_bytes()]
+
+
+def run_operation(name: str, *edits: Edit, run_id: str = "run", at: float = REQUESTED_AT, **fields: Any) -> Operation:
+    """An operation that carries out a run, or a part of one. `name` is its identity."""
+    given = {"place": "project", "kind": "consolidation"} | fields
+    return Operation(name, PROJECT, "", at, ApplyRun(run_id=run_id, edits=edits, **given))
 
 
 def embedded(number: int, text: str, *vectors: Sequence[float]) -> EmbeddedMemory:
@@ -295,8 +308,8 @@ def texts_of(texts: EmbeddedTexts, numbers: Iterable[int]) -> dict[int, str]:
     return dict(texts._file.read(f"SELECT number, content FROM {texts._table} WHERE {which}", (json_list(numbers),)))
 
 
-def work_of(records: Records, *, score: float = 0.0, limit: int = 200) -> WaitingWork:
-    return records.waiting_work(score, limit)
+def work_of(records: Records, *, score: float = 0.0) -> WaitingWork:
+    return records.waiting_work(score, 200)
 
 
 def near_duplicates(records: Records, number: int, session_id: str) -> tuple[str, ...]:

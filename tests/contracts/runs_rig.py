@@ -1,15 +1,12 @@
 """Runs as the consolidator sends them, for the tests that carry them out."""
 
 from pathlib import Path
-from typing import Any
 
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.protocol.runs import (
     AddLink,
     AddMemory,
-    ApplyRun,
     ChainLink,
     CloseSession,
     Edit,
@@ -17,12 +14,11 @@ from remembrancer.protocol.runs import (
     NewMemory,
     NotePattern,
     ReviseMemory,
-    RunResult,
     UndoneResult,
     UndoRun,
 )
-from remembrancer.protocol.writes import Applied, Operation
-from tests.contracts.records_rig import RecordsRig, apply, work_of
+from remembrancer.protocol.writes import Operation
+from tests.contracts.records_rig import RecordsRig, work_of
 from tests.operations import PROJECT, REQUESTED_AT, SESSION, store_operation
 
 ONE, TWO, THREE, FOUR = "mem_one", "mem_two", "mem_three", "mem_four"
@@ -68,12 +64,6 @@ def stored() -> list[Operation]:
     ]
 
 
-def run_operation(name: str, *edits: Edit, run_id: str = "run", at: float = REQUESTED_AT, **fields: Any) -> Operation:
-    """An operation that carries out a run, or a part of one. `name` is its identity."""
-    given = {"place": "project", "kind": "consolidation"} | fields
-    return Operation(name, PROJECT, "", at, ApplyRun(run_id=run_id, edits=edits, **given))
-
-
 def undo_operation(name: str, run_id: str = "run", *, session_id: str = SESSION) -> Operation:
     return Operation(name, PROJECT, session_id, REQUESTED_AT, UndoRun(run_id, "project"))
 
@@ -83,33 +73,18 @@ class RunsRig(RecordsRig):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        apply(self.records, stored())
-
-    def carry_out(self, *edits: Edit, **fields: Any) -> RunResult:
-        return carry_out(self.records, *edits, **fields)
+        self.apply(*stored())
 
     def undo(self, run_id: str = "run", *, session: str = SESSION) -> UndoneResult:
         result = self.do(UndoRun(run_id, "project"), session=session, at=REQUESTED_AT)
         assert isinstance(result, UndoneResult)
         return result
 
-    def closing(self, session: str = SESSION) -> CloseSession:
-        return closing(self.records, session)
-
-
-def carry_out(records: Records, *edits: Edit, **fields: Any) -> RunResult:
-    name = fields.pop("name", f"apply {fields.get('run_id', 'run')} {fields.pop('part', 0)}")
-    reply = apply(records, [run_operation(name, *edits, **fields)])[0]
-    assert isinstance(reply, Applied), reply
-    assert isinstance(reply.result, RunResult)
-    return reply.result
-
-
-def closing(records: Records, session_id: str = SESSION) -> CloseSession:
-    """What closes a session whose end waits to be dealt with."""
-    (ended_at,) = (each.ended_at for each in work_of(records).sessions if each.session_id == session_id)
-    assert ended_at is not None
-    return CloseSession(session_id, "completed", ended_at)
+    def closing(self, session_id: str = SESSION) -> CloseSession:
+        """What closes a session whose end waits to be dealt with."""
+        (ended_at,) = (each.ended_at for each in work_of(self.records).sessions if each.session_id == session_id)
+        assert ended_at is not None
+        return CloseSession(session_id, "completed", ended_at)
 
 
 def consolidating() -> tuple[Edit, ...]:

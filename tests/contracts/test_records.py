@@ -58,7 +58,6 @@ from remembrancer.protocol.writes import (
     UpdateMemory,
 )
 from tests.contracts.records_rig import MODEL, RecordsRig, apply, embedded, near_duplicates, pending, texts_of
-from tests.contracts.runs_rig import carry_out
 from tests.operations import (
     OTHER_SESSION,
     PROJECT,
@@ -827,7 +826,7 @@ def test_changes_that_are_undone_from_the_last_on_leave_all_as_it_was(steps: lis
 
 def test_a_memory_that_was_used_again_is_not_archived_by_an_undo(rig: RecordsRig, lantern: str) -> None:
     rig.do(TagMemory(lantern, ("green",)))
-    carry_out(rig.records, ReviseMemory(lantern, "archived", status="archived"))
+    rig.carry_out(ReviseMemory(lantern, "archived", status="archived"))
     rig.records.touch([rig.number(lantern)], REQUESTED_AT)
     assert [rig.do(UndoChange(lantern)).undone for _ in range(2)] == ["archived", "tagged"]
     assert (rig.shown(lantern).status, rig.shown(lantern).tags) == ("active", ("red", "blue"))
@@ -1023,7 +1022,7 @@ def test_the_events_of_a_day_are_those_that_were_stored_whatever_was_made_of_the
         *(AddLink(made.id, each, "derived_from") for each in sources[:3]),
         ReviseMemory(sources[3], "promoted", status="promoted"),
     )
-    carry_out(rig.records, *edits)
+    rig.carry_out(*edits)
     for limit, events, more in ((3, sources[:3], False), (2, sources[1:3], True)):
         read = rig.browse(ReadActivity(PROJECT, SESSION, 2 * DAY_S, limit, DAY_S, days=(DAY_S, 2 * DAY_S)))
         assert ([each.memory_id for each in read.happened], read.more) == (events, more)

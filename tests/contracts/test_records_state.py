@@ -54,8 +54,8 @@ from remembrancer.protocol.writes import (
     UpdateMemory,
 )
 from tests.contracts.dying_process import dies_of, kill_after
-from tests.contracts.records_rig import MODEL, RecordsRig, apply, check_derived, ids_of, pending
-from tests.contracts.runs_rig import EDITS, run_operation, undo_operation
+from tests.contracts.records_rig import MODEL, RecordsRig, apply, check_derived, ids_of, pending, run_operation
+from tests.contracts.runs_rig import EDITS, undo_operation
 from tests.operations import (
     OTHER_SESSION,
     PROJECT,

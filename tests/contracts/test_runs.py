@@ -48,7 +48,7 @@ from remembrancer.protocol.writes import (
     UpdateMemory,
 )
 from tests.contracts.dying_process import dies_of, kill_after
-from tests.contracts.records_rig import RecordsRig, apply, pending, work_of
+from tests.contracts.records_rig import RecordsRig, apply, pending, run_operation, work_of
 from tests.contracts.runs_rig import (
     CONTENTS,
     EDITS,
@@ -62,7 +62,6 @@ from tests.contracts.runs_rig import (
     TWO,
     RunsRig,
     consolidating,
-    run_operation,
     undo_operation,
 )
 from tests.operations import (

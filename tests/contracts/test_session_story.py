@@ -16,7 +16,7 @@ from remembrancer.protocol.browsing import ReadTurns
 from remembrancer.protocol.consolidation import FindNear, ReadMemories
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import SESSION_RECORD
-from remembrancer.protocol.runs import AddLink, ApplyRun, Edit, LogPromotion, NoteMaintenance, ReviseMemory
+from remembrancer.protocol.runs import AddLink, NoteMaintenance, ReviseMemory
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.writes import (
     Applied,
@@ -28,19 +28,10 @@ from remembrancer.protocol.writes import (
     UpdateMemory,
 )
 from tests.contracts.records_rig import MODEL, RecordsRig, apply, work_of
-from tests.contracts.runs_rig import CONTENTS, FOUR, ONE, THREE, TWO, RunsRig, closing
+from tests.contracts.runs_rig import CONTENTS, FOUR, ONE, THREE, TWO, RunsRig
 from tests.operations import OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, change_operation, store_operation
 
 AT = REQUESTED_AT
-
-
-def close(rig: RecordsRig, session: str, promotions: int, run_id: str = "run") -> None:
-    """Have the consolidator deal with the end of a session, and promote so many of its memories."""
-    edits: list[Edit] = [
-        LogPromotion(f"memory:{n}", "fact", "session", "project", "importance", session) for n in range(promotions)
-    ]
-    edits.append(closing(rig.records, session))
-    rig.do(ApplyRun(run_id, "project", "session_end", tuple(edits)), session="")
 
 
 def test_a_session_stores_no_more_than_it_may(path: Path) -> None:

@@ -60,8 +60,7 @@ from remembrancer.protocol.writes import (
 )
 from tests.contracts.dying_process import dies_of, kill_after
 from tests.contracts.lane_rig import LANE, Host, Hosts
-from tests.contracts.records_rig import apply, pending, scrub
-from tests.contracts.runs_rig import run_operation
+from tests.contracts.records_rig import apply, pending, run_operation, scrub
 from tests.contracts.test_records_state import STEPS, Step, operations_of
 from tests.in_process_journal import InProcessJournal
 from tests.operations import PROJECT, REQUESTED_AT, SESSION, change_operation, memory_id_of, store_operation
