@@ -98,13 +98,15 @@ _ANY_DATE: Final = rf"\d{{4}}-\d\d-\d\d|{CALENDAR_DAY}(?:,? \d{{4}})?"
 DATE: Final = re.compile(rf"\b(?:{_ANY_DATE})(?!\w)", re.IGNORECASE)
 _VERBS: Final = "|".join(_LISTS["tasks"])
 _DONE_BY: Final = (
-    r"(?P<person>(?:my|our|his|her|their) \w+(?: \w+)?|s?he|they|we|i"
+    r"(?P<person>(?:(?:my|our|his|her|their) \w+(?: \w+)?|s?he|they|we|i"
     r"|(?-i:[A-Z][\w.'’-]*)(?: (?:and )?(?-i:[A-Z][\w'’-]*))*)"
     rf"(?: (?:{_VERBS})e?s|(?: will| must| has to|['’]ll|(?: is| am| are|['’]s|['’]m|['’]re) going to) (?:{_VERBS})"
-    rf"|(?: is| am| are|['’]s|['’]m|['’]re) (?:{'|'.join(verb.rstrip('e') for verb in _LISTS['tasks'])})[pt]?ing)\b"
+    rf"|(?: is| am| are|['’]s|['’]m|['’]re) (?:{'|'.join(verb.rstrip('e') for verb in _LISTS['tasks'])})[pt]?ing)"
+    rf"|(?-i:[A-Z][\w'’-]* and [A-Z][\w'’-]*) (?:{_VERBS})"
+    r"|(?:the|an?) (?:\w+ ){1,3}?(?:(?:will )?(?:come|arrive)s?|is (?:com|arriv)ing))\b"
     r"(?:(?!\b(?:each|every|always|usually|never|not|that|whether|if|because|until)\b)[^,;:.?!\n]){0,120}?"
 )
-"""A person and what he or she does or will do: "Ana sends", "my brother will collect"."""
+"""A person and what he or she does or will do, or somebody who comes: "Ana sends", "my brother will collect"."""
 _APPOINTMENT: Final = re.compile(
     rf"(?:{_DONE_BY}|"
     r"(?:(?:(?:we|i) have|there(?:['’]s| is)) )?(?:(?!(?:no|each|every|had|was|were)\b)[\w.'’-]+ ){0,4}?"
