@@ -103,7 +103,7 @@ class Runtime:
 
     async def fresh_status(self) -> dict[str, Any]:
         """The same, once no process is late with what it says of itself."""
-        status: dict[str, Any] = await until(self.status, lambda said: said["processes"] and not said["late"])
+        status: dict[str, Any] = await until(self.status, lambda said: said["processes"] and not _is_late(said))
         return status
 
     def _status(self) -> dict[str, Any]:
@@ -194,7 +194,13 @@ class Runtime:
 
 def _is_ready(status: dict[str, Any]) -> bool:
     states = {process["state"] for process in status["processes"]}
-    return states == {"ready"} and not status["late"] and bool(status["embedding"]["workers"])
+    return states == {"ready"} and not _is_late(status) and bool(status["embedding"]["workers"])
+
+
+def _is_late(status: dict[str, Any]) -> bool:
+    """True if something may be known from before alone. Consolidator and indexer, which give way to all others, may be
+    late for long on a busy machine."""
+    return not {"consolidator", "indexer"}.issuperset(status["late"])
 
 
 def embedded(told: dict[str, Any]) -> bool:

@@ -79,7 +79,7 @@ async def test_a_tree_is_indexed_searched_followed_and_forgotten(home: Path, tre
         assert await paths(client, "Reservoir") == []
         refused = await client.call_or_error("get_index_status", project_id=tree_id)
         assert refused["error"] == "not_found"
-        assert not list(home.glob("projects/*/code/*.db*"))
+        await until(lambda: not list(home.glob("projects/*/code/*.db*")))
 
 
 async def test_of_the_working_trees_of_a_repository_a_session_searches_its_own(home: Path, tree: Path) -> None:

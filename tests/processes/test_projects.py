@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from tests.actors.store_process import store_rig
 from tests.git import git, make_repository, make_worktree
 from tests.operations import memory_id_of, store_operation
 from tests.patience import until
-from tests.runtime import command
+from tests.runtime import command, done
 from tests.spaces import has_space, rows_of
 
 WITHOUT_EMBEDDERS = Settings(embedders=0)
@@ -42,8 +43,9 @@ async def ran(*arguments: str, home: Path, directory: Path | None = None) -> sub
     return await asyncio.to_thread(command, *arguments, home=home, directory=directory)
 
 
-async def moving(*arguments: str | Path, home: Path) -> subprocess.CompletedProcess[str]:
-    return await ran("admin", "projects", "move", *map(str, arguments), home=home)
+async def moved(*arguments: str | Path, home: Path, status: int = exit_codes.OK) -> str:
+    move = partial(done, "admin", "projects", "move", *map(str, arguments), home=home, status=status)
+    return await asyncio.to_thread(move)
 
 
 async def found(client: RawClient, query: str) -> set[str]:
@@ -52,9 +54,9 @@ async def found(client: RawClient, query: str) -> set[str]:
 
 
 async def named(home: Path) -> str:
-    done = await ran("admin", "projects", home=home)
-    assert done.returncode == exit_codes.OK, done.stderr
-    return done.stderr
+    listed = await ran("admin", "projects", home=home)
+    assert listed.returncode == exit_codes.OK, listed.stderr
+    return listed.stderr
 
 
 async def test_a_moved_repository_is_named_and_finds_its_memories_again(home: Path, tmp_path: Path) -> None:
@@ -89,24 +91,20 @@ async def test_a_moved_repository_is_named_and_finds_its_memories_again(home: Pa
             searched = await ran("search", "lantern", home=home, directory=new)
             assert f"move '{old}' '{new}''" in searched.stderr
             assert "The lantern is lit at dusk" not in await found(client, "lantern")
-            done = await moving(old, new, "--dry-run", "--json", home=home)
-            told = json.loads(done.stdout)
+            told = json.loads(await moved(old, new, "--dry-run", "--json", home=home))
             assert (told["memories"] >= 1, told["joined"], told["dry_run"]) == (True, 1, True)
             assert "The lantern is lit at dusk" not in await found(client, "lantern")
-            done = await moving(old, new, home=home)
-            assert done.returncode == exit_codes.USAGE
-            assert f"{new} has 1 memory of its own: this mixes both, which cannot be undone" in done.stderr
-            done = await moving(old, new, "--yes", home=home)
-            assert done.returncode == exit_codes.OK, done.stderr
-            assert " moved from " in done.stdout
-            assert done.stdout.endswith(", which had 1 already.\n")
+            refused = await moved(old, new, home=home, status=exit_codes.USAGE)
+            assert f"{new} has 1 memory of its own: this mixes both, which cannot be undone" in refused
+            said = await moved(old, new, "--yes", home=home)
+            assert (" moved from " in said, said.endswith(", which had 1 already.\n")) == (True, True)
             texts = ("The lantern is lit at dusk", "The lantern hangs at the gate", "I like the lantern to be green")
             everything = set(texts)
             assert await found(client, "lantern") == everything
             assert not log.read(project=former)
             assert any("beacon" in each.question for each in log.read(project=project_of(new).id))
-            done = await ran("forget", erased["memory_id"], "--for-good", "--yes", home=home, directory=new)
-            assert done.returncode == exit_codes.OK, done.stderr
+            forgotten = await ran("forget", erased["memory_id"], "--for-good", "--yes", home=home, directory=new)
+            assert forgotten.returncode == exit_codes.OK, forgotten.stderr
             assert not any("beacon" in each.question for each in log.read())
             back = await client.call("promote_memory", memory_id=mine["memory_id"], target_scope="project")
             assert back["new_scope"] == "project", "what came from the old place came from this one"
@@ -138,8 +136,7 @@ async def test_a_directory_that_becomes_a_repository_can_keep_its_memories(home:
             await client.store("The mast is painted")
             context = (await client.call("get_memory_context"))["context_block"]
             assert f"If this project was in {place} before: " in context, "until they are moved"
-            done = await moving(place, place, "--yes", home=home)
-            assert done.returncode == exit_codes.OK, done.stderr
+            await moved(place, place, "--yes", home=home)
             assert await found(client, "lantern") >= {"The lantern is lit at dusk"}
             assert "before: " not in (await client.call("get_memory_context"))["context_block"]
         place.rename(tmp_path / "shop of old")
@@ -156,26 +153,22 @@ async def test_clones_side_by_side_stay_apart_and_nobody_there_is_robbed(home: P
     async with rig.store(), rig.running():
         async with rig.session(directory=str(one), session="session:one") as client:
             await client.store("The lantern is lit at dusk")
-            refused = await moving(one, two, "--yes", home=home)
-            assert (refused.returncode, "still connected in" in refused.stderr) == (exit_codes.USAGE, True)
+            refused = await moved(one, two, "--yes", home=home, status=exit_codes.USAGE)
+            assert "still connected in" in refused
             await client.say_end()
         async with rig.session(directory=str(two), bridge="11" * 16, session="session:two") as client:
             assert await found(client, "lantern") == set()
             assert not await named(home)
-            done = await moving(one, two, home=home)
-            assert done.returncode == exit_codes.USAGE
-            assert "is still there" in done.stderr
-            assert "--yes" in done.stderr
-            assert "edit ID --to user" in done.stderr, "an import would not help: it goes to where its memories were"
+            refused = await moved(one, two, home=home, status=exit_codes.USAGE)
+            assert ("is still there" in refused, "--yes" in refused) == (True, True)
+            assert "edit ID --to user" in refused, "an import would not help: it goes to where its memories were"
         for arguments, reason in (
             ((tmp_path / "three", two), "there are no memories of"),
             ((one, tmp_path / "three"), "is not a directory"),
             ((one, one), "are already the same project"),
             (("p_000000000000", two), "there are no memories of"),
         ):
-            done = await moving(*arguments, home=home)
-            assert done.returncode == exit_codes.USAGE
-            assert reason in done.stderr
+            assert reason in await moved(*arguments, home=home, status=exit_codes.USAGE)
         shutil.rmtree(one)
         async with rig.session(directory=str(two), bridge="22" * 16, session="session:three") as client:
             assert str(one) in await named(home), "another clone, perhaps: said, and not done"
@@ -241,9 +234,9 @@ async def test_projects_are_listed_with_worktree_last_use_and_what_they_have(hom
             await client.call("forget_memory", memory_id=first["memory_id"])
             await client.store("Written since")
             assert last_used(home, project.id) == noted, "a write is no session"
-        done = await ran("admin", "projects", "--json", home=home)
+        listed = await ran("admin", "projects", "--json", home=home)
         table = await ran("admin", "projects", home=home)
-    latest, other = json.loads(done.stdout)["projects"]
+    latest, other = json.loads(listed.stdout)["projects"]
     assert latest.pop("last_used_at") >= before
     assert latest.pop("created_at") < before
     place = {"id": project.id, "path": str(repository / ".git"), "directory": str(worktree), "lane": None}
