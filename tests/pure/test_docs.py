@@ -3,6 +3,7 @@
 import contextlib
 import json
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -83,10 +84,10 @@ def test_every_page_names_each_command_warning_and_feature_that_there_is() -> No
 
 
 def test_every_link_path_module_function_and_program_of_a_page_is_there() -> None:
-    files = [path for top in CODE for path in (ROOT / top).rglob("*.py")]
+    files = {f"/{path.relative_to(ROOT)}": path for top in CODE for path in (ROOT / top).rglob("*.py")}
 
     def files_named(name: str) -> list[Path]:
-        return [path for path in files if f"/{path.relative_to(ROOT)}".endswith(f"/{name}")]
+        return [path for place, path in files.items() if place.endswith(f"/{name}")]
 
     for page in pages():
         text = page.read_text()
@@ -101,12 +102,7 @@ def test_every_link_path_module_function_and_program_of_a_page_is_there() -> Non
         for target, heading in re.findall(r"\]\(([\w./-]*\.md)?(?:#([\w-]+))?\)", text):
             linked = page.parent / target if target else page
             assert linked.exists(), f"{page.name} links to {target}"
-            headings = {
-                re.sub(r"[^\w -]", "", line.lstrip("# ").lower()).replace(" ", "-")
-                for line in linked.read_text().splitlines()
-                if line.startswith("#")
-            }
-            assert not heading or heading in headings, f"{page.name} links to {target}#{heading}"
+            assert not heading or heading in anchors_of(linked), f"{page.name} links to {target}#{heading}"
     for page in (*pages(), ROOT / "CHANGELOG.md"):
         assert not re.search(r"/(root|work|home/\w+)/", page.read_text()), page
     text = (ROOT / "docs" / "architecture.md").read_text().partition("\n## The data")[0]
@@ -155,6 +151,13 @@ def test_the_help_of_each_command_fits_a_terminal_and_its_sentences_end(capfd: p
 def text_of(page: Path) -> str:
     """A page in which every call of a command stands at the beginning of a line."""
     return re.sub(r"`(remembrancer [a-z]+[^`]*)`", r"\n\1\n", page.read_text())
+
+
+@cache
+def anchors_of(page: Path) -> set[str]:
+    """The names by which links lead to the headings of a page."""
+    headings = [line.lstrip("# ").lower() for line in page.read_text().splitlines() if line.startswith("#")]
+    return {re.sub(r"[^\w -]", "", heading).replace(" ", "-") for heading in headings}
 
 
 def pages() -> list[Path]:
