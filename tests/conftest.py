@@ -31,10 +31,14 @@ settings.register_profile(
     max_examples=int(os.environ.get(EXAMPLES_VARIABLE, "40")),
     deadline=None,
     print_blob=True,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+    suppress_health_check=[
+        *(HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much),
+        HealthCheck.function_scoped_fixture,
+    ],
 )
 settings.load_profile("steady")
-"""No property is judged by how long an example takes: a machine that stalls would make it fail."""
+"""No property is judged by how long an example takes, nor by how many draws are too large or filtered out: a machine
+that stalls, or chance, would make it fail."""
 
 SEED_VARIABLE = "TEST_SEED"
 """What the random tests of a run begin from. Drawn anew for each run; to see a failure again, set the one it names."""
@@ -61,8 +65,12 @@ def _root_of_files() -> Path:
 ROOT_OF_FILES = _root_of_files()
 
 
-OF_A_TERMINAL = ("COLUMNS", "FORCE_COLOR", "LINES", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
-"""Variables by which whoever runs the tests says how a terminal looks: what commands print depends on them."""
+OF_THE_SURROUNDINGS = (
+    *("COLUMNS", "FORCE_COLOR", "LINES", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"),
+    *("GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE"),
+)
+"""Variables of whoever runs the tests that would decide what comes of them: how a terminal looks, and the repository
+of git, which its hooks name."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -74,8 +82,10 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(ROOT_OF_FILES))
     os.environ.setdefault("TMPDIR", str(ROOT_OF_FILES))
     tempfile.tempdir = None  # it is looked for again
-    for variable in OF_A_TERMINAL:
+    for variable in OF_THE_SURROUNDINGS:
         os.environ.pop(variable, None)
+    for variable in ("NO_PROXY", "no_proxy"):  # a proxy, if there is one, leads to other machines
+        os.environ[variable] = "localhost,127.0.0.1,::1"
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     seed = os.environ.setdefault(SEED_VARIABLE, str(random.SystemRandom().randrange(2**32)))
