@@ -115,6 +115,17 @@ async def test_a_question_that_names_a_time_alone_gets_what_happened_then(files:
     assert filtered == [users]
 
 
+async def test_of_a_time_events_come_before_notes_and_a_task_noted_then_did_not_happen(files: Spaces) -> None:
+    asked = datetime(2026, 11, 20, 12, tzinfo=UTC).timestamp()
+    task = files.store("what happens next: oil the winch", kind="open_end", requested_at=asked - 2 * DAY_S)
+    note = files.store("what happened to the oar is known", requested_at=asked - DAY_S)
+    event = files.store("ice", occurred_at=asked - 3 * DAY_S)
+    answer = await files.recall("what happened this week?", reference_time=asked)
+    assert [memory.id for memory in answer.memories] == [event, note, task]
+    likely = [memory.scores.relevance == ANSWERS_BY_TIME for memory in answer.memories]
+    assert likely == [True, True, False]
+
+
 async def test_a_context_leaves_out_what_is_over_and_what_is_stood_for_where_it_has_more(files: Spaces) -> None:
     archived = files.store("the lantern is archived", importance=0.0)
     stood_for = files.store("the lantern is stood for", importance=1.0)

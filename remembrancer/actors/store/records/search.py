@@ -37,7 +37,7 @@ LISTED_COLUMNS: Final = ("number", *(name for name in MemoryRecord.__struct_fiel
 _LISTED: Final = ", ".join(f"m.{name}" for name in LISTED_COLUMNS)
 RANKING: Final = (
     "m.importance, coalesce(m.occurred_at, m.created_at) AS happened_at, m.status, m.scope, m.valid_until, m.type, "
-    "m.by_assistant, m.kind, m.space"
+    "m.by_assistant, m.kind, m.space, m.type = 'episodic' OR m.occurred_at IS NOT NULL"
 )
 """The columns of `RankingFacts`."""
 SCOPE_COLUMN: Final = 3

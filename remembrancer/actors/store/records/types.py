@@ -124,7 +124,7 @@ Outcome = Applied | RemembrancerError
 
 class RankingFacts(msgspec.Struct, frozen=True, gc=False):
     """The facts that rank a memory. `happened_at` is `occurred_at`, or else `created_at`. `by_assistant`: it
-    is an assistant's turn."""
+    is an assistant's turn. `is_event`: it says what happened, or on which day."""
 
     importance: float
     happened_at: float
@@ -135,6 +135,7 @@ class RankingFacts(msgspec.Struct, frozen=True, gc=False):
     by_assistant: bool = False
     kind: Kind | None = None
     space: int = 0
+    is_event: bool = False
 
 
 @dataclass(frozen=True, slots=True)

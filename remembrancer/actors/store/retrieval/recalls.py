@@ -36,7 +36,7 @@ from remembrancer.memory.ranking import (
     weigh,
 )
 from remembrancer.protocol.errors import EmbeddingUnavailable
-from remembrancer.protocol.kinds import SESSION_RECORD
+from remembrancer.protocol.kinds import OPEN_END, SESSION_RECORD
 from remembrancer.protocol.reads import Recall, Recalled, Scores, Strategy
 from remembrancer.protocol.wire import Notice
 
@@ -214,7 +214,7 @@ def _likeness(question: Question, rows: Rows) -> Column:
 
 def _of_period(search: Search) -> Ranking:
     """Return the memories of the requested times, by their scores. Those of the requested kinds (all, if none are
-    named) come first, since they answer by their time."""
+    named: events before what was noted, and no open ends) come first, since they answer by their time."""
     view, question = search.view, search.question
     kinds = question.kinds or frozenset()
     within = dict.fromkeys(ref for window in question.windows for ref in view.happened_in(window, question.filters))
@@ -225,10 +225,11 @@ def _of_period(search: Search) -> Ranking:
     happened.sort(key=lambda item: (item[1].kind not in kinds, -item[1].importance, -item[1].happened_at))
     rows = describe(search, dict(happened[:MAX_OF_PERIOD]))
     weighed = weigh_rows(search, rows, "keyword" if search.vector is None else "hybrid")
-    asked_for = [not kinds or each.kind in kinds for each in rows.facts]
-    best = zip(asked_for, weighed.scores, weighed.probabilities, rows.refs.tolist(), strict=True)
+    asked_for = [each.kind in kinds if kinds else each.kind != OPEN_END for each in rows.facts]
+    events = [each.is_event and not kinds for each in rows.facts]
+    best = zip(asked_for, events, weighed.scores, weighed.probabilities, rows.refs.tolist(), strict=True)
     scored = [
         (ref, Scores(final=float(len(rows) - place), relevance=ANSWERS_BY_TIME if is_asked_for else float(probability)))
-        for place, (is_asked_for, _, probability, ref) in enumerate(sorted(best, reverse=True))
+        for place, (is_asked_for, *_, probability, ref) in enumerate(sorted(best, reverse=True))
     ]
     return Ranking(scored, "hybrid", len(scored))
