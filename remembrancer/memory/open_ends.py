@@ -113,7 +113,7 @@ _APPOINTMENT: Final = re.compile(
     rf"(?:{'|'.join(_LISTS['appointments'])})(?: v?\d[\w.]*| window)?"
     r"(?: (?:with|at|in|for|about|of|by|to|between)\b(?:[^,;:.?!\n]|\.(?! )){1,80}?)?"
     r"(?: (?:(?:is|was|has been|will be) )?(?:(?:set|scheduled|planned|booked|moved|postponed|rescheduled)(?: back)?"
-    r" (?:for|to)|takes place|starts|is|will be))?)[,:]? (?:on |by |next |this |the )*(?<!of )(?<!from )(?<!since )"
+    r" (?:for|to)|takes place|starts|is|will be))?)[,:]? (?:on |by |next |this |the ){0,3}(?<!of )(?<!from )(?<!since )"
     rf"{_WEEKDAY_OF_DATE}(?P<day>{_ANY_DATE}|{_WEEKDAY}|today|tonight|tomorrow|next week)"
     r"(?:,? (?:at|from|in|with|for|about|via|on|because|morning|afternoon|evening|\(|\d)[^;?!\n]*)?[.!]?",
     re.IGNORECASE,
