@@ -119,7 +119,7 @@ async def test_a_pair_that_is_found_after_the_answer_to_a_store_is_in_the_next_a
         (strong, "project", "update_memory({new}, supersedes=[{old}])"),
         (own, "session", "forget_memory({old})"),
     ):
-        old = (await client.store(earlier, wait_for_embedding=True, occurred_at="2026-01-05"))["memory_id"]
+        old = (await client.store(earlier, wait_for_embedding=True, occurred_at="2024-01-05"))["memory_id"]
         new = (await client.store(later, scope=scope))["memory_id"]
         block = await until(partial(client.call, "get_memory_context"), lambda each: "in_doubt" in each)
         assert block["in_doubt"].startswith(f"{new} “{later}” may replace {old} “{earlier}”")
@@ -128,7 +128,7 @@ async def test_a_pair_that_is_found_after_the_answer_to_a_store_is_in_the_next_a
         found = await client.call("recall_memories", query=earlier)
         assert "near" not in found
         assert "possibly_superseded_by" in found["to_settle"], "a question about it is told how to settle it"
-    await client.store("the pool is shut on Mondays", wait_for_embedding=True, occurred_at="2026-01-05")
+    await client.store("the pool is shut on Mondays", wait_for_embedding=True, occurred_at="2024-01-05")
     pool = (await client.store("the pool is shut on Fridays now, not on Mondays"))["memory_id"]
     ask = partial(client.call, "recall_memories", query="bread")
     assert [each["replaced_by"] for each in (await until(ask, lambda each: "near" in each))["near"]] == [pool]
