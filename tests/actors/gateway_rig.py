@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -51,19 +52,19 @@ def warned(answer: dict[str, Any]) -> list[str]:
     return [warning["code"] for warning in answer.get("warnings", ())]
 
 
+@dataclass(eq=False)
 class RawClient:
     """A bridge and its client in one: stamped lines out, JSON-RPC in. `controls` is what was said to the bridge."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._next = 0
-        self.controls: list[bytes] = []
-        self.heard: list[bytes] = []
-        """Every line that came."""
-        self.requests: list[dict[str, Any]] = []
-        """What the gateway asked of the client."""
-        self.answers_roots: list[str] | None = None
+    _reader: asyncio.StreamReader
+    _writer: asyncio.StreamWriter
+    _next: int = 0
+    controls: list[bytes] = field(default_factory=list)
+    heard: list[bytes] = field(default_factory=list)
+    """Every line that came."""
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    """What the gateway asked of the client."""
+    answers_roots: list[str] | None = None
 
     async def say(self, text: bytes) -> None:
         await self.write(stamped(text, int(time.time() * 1000)))
