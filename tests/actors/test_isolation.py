@@ -42,7 +42,8 @@ class House:
     mine: Path
     theirs: Path
     secrets: dict[str, str] = field(default_factory=dict)
-    """The ids of the secret memories, by scope."""
+    """The short ids of the secret memories, by scope."""
+    whole_ids: dict[str, str] = field(default_factory=dict)
 
     def victim(self) -> Any:
         return self.rig.session(session=VICTIM, directory=str(self.mine), environment=TOOLSETS)
@@ -103,7 +104,7 @@ async def hide(house: House, scope: str) -> None:
             await victim.call(tool, **arguments)
         for found in (f"({scope})", f"Vault {MARK}"):
             assert found.encode() in b"".join(victim.heard), "so that the attempts mean something"
-        await victim.call("get_memory", memory_id=answer["memory_id"])
+        house.whole_ids[scope] = (await victim.call("get_memory", memory_id=answer["memory_id"]))["id"]
 
 
 QUESTIONS: list[tuple[str, dict[str, Any]]] = [
@@ -230,8 +231,9 @@ async def test_a_secret_is_neither_seen_nor_changed_nor_found(house: House, scop
     async with house.intruder(who, session) as intruder:
         await ask_everything(intruder)
         assert_silent(intruder, hidden)
-        await ask_by_id(intruder, hidden)
-        await assert_unchangeable(intruder, hidden)
+        for known in (hidden, house.whole_ids[scope]):
+            await ask_by_id(intruder, known)
+            await assert_unchangeable(intruder, known)
         own = (await intruder.store("A memory of my own"))["memory_id"]
         for relation in ("related_to", "contradicts", "supersedes", "derived_from"):
             links = [{"relation": relation, "target": hidden}]
@@ -484,8 +486,9 @@ async def test_a_token_opens_its_projects_alone_the_user_if_it_may(web_house: Ho
     async with over_http(house, project, sees_user=False) as intruder:
         await ask_everything(intruder)
         assert_silent(intruder, hidden)
-        await ask_by_id(intruder, hidden)
-        await assert_unchangeable(intruder, hidden)
+        for known in (hidden, house.whole_ids[scope]):
+            await ask_by_id(intruder, known)
+            await assert_unchangeable(intruder, known)
         made = await intruder.call("store_memory", content="I like the depot", scope="user")
         reflected = await intruder.call("reflect_and_consolidate")
         assert (made["error"], reflected["error"]) == ("invalid_input", "invalid_input")
