@@ -14,7 +14,7 @@ import anyio
 import numpy as np
 import pytest
 
-from remembrancer.actors.store.read_handlers import list_memories
+from remembrancer.actors.store.read_handlers import follow_links, list_memories
 from remembrancer.actors.store.records.types import USER, Hits, Vectors
 from remembrancer.actors.store.retrieval.candidates import CANDIDATES, FIRST_SEARCH
 from remembrancer.actors.store.retrieval.recalls import ANSWERS_BY_TIME
@@ -183,7 +183,9 @@ async def test_a_recall_doubts_what_review_asks_about_and_nothing_else(files: Sp
     doubts = {each.id: each.possibly_superseded_by for each in (await files.recall("lantern")).memories}
     assert doubts == {old: (new,), new: ()} | dict.fromkeys(sprints, ()), "a series is not asked about"
     listed = list_memories(ListMemories(SESSION, project=PROJECT, limit=9), files.view()).memories
-    assert {each.id: each.possibly_superseded_by for each in listed} == doubts
+    read = follow_links(FollowLinks(PROJECT, SESSION, tuple(doubts), limit=9), files.view()).memories
+    for memories in (listed, read):
+        assert {each.id: each.possibly_superseded_by for each in memories} == doubts
 
 
 async def test_words_are_searched_while_a_worker_makes_vectors(files: Spaces, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -283,7 +283,7 @@ def follow_links(request: FollowLinks, view: View) -> Memories[LinkedMemory]:
     lengths = itertools.accumulate(len(each.content) for each in found)
     fits = [request.characters is None or length <= request.characters for length in lengths]
     shown = found[: max(1, min(request.limit, sum(fits)))]
-    return Memories(tuple(shown), more=len(found) > len(shown))
+    return Memories(doubted_in_review(view.reader, request, shown), more=len(found) > len(shown))
 
 
 def list_memories(request: ListMemories, view: View) -> Memories[ListedMemory]:

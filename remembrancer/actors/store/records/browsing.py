@@ -37,6 +37,7 @@ from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.reads import (
     Filters,
+    FollowLinks,
     GraphEntity,
     GraphFound,
     GraphRelationship,
@@ -318,7 +319,7 @@ def find_undecided(records: Reader, request: FindUndecided) -> Undecided:
 
 
 def doubted_in_review(
-    records: Reader, request: ListMemories | Recall, memories: Sequence[Listed]
+    records: Reader, request: FollowLinks | ListMemories | Recall, memories: Sequence[Listed]
 ) -> tuple[Listed, ...]:
     """The memories with those doubts alone that Review asks about."""
     pairs = set[tuple[str, str]]()
