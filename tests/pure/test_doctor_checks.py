@@ -176,7 +176,7 @@ def test_what_passes_by_itself_is_a_warning_and_the_rest_a_problem(
     at: Examination, monkeypatch: pytest.MonkeyPatch, status: RuntimeStatus, expected: str, says: str
 ) -> None:
     finding = processes_of(at, status, monkeypatch)
-    assert (finding.status, bool(finding.advice)) == (expected, True)
+    assert (finding.status, bool(finding.advice), says in finding.found) == (expected, True, True)
     assert [says in problem.what for problem in find_problems(status)] == [True]
 
 
@@ -187,11 +187,6 @@ def test_a_project_is_told_no_problem_of_another_one() -> None:
             find_problems(status, ProjectRef(name, path)) for name, path in (("p_1", "/srv/shop/.git"), ("p_2", "/"))
         ]
         assert seen == [find_problems(status), ()]
-
-
-def test_refused_writes_are_said(at: Examination, monkeypatch: pytest.MonkeyPatch) -> None:
-    refused = processes_of(at, runtime(gateway={"queue_rejected": 1}), monkeypatch)
-    assert (refused.status, refused.found) == ("warning", "1 queued write was refused and set aside")
 
 
 def database(path: Path, version: int, *statements: str) -> Path:
