@@ -37,6 +37,10 @@ class Visit:
         else:
             self.entered = self.client.post(f"{self.base}/enter", data={"token": token})
 
+    def signed_in_by(self) -> str:
+        """The name of the token behind the cookie, if nobody has signed in since."""
+        return [each.name for each in Tokens(self.door.home).all() if each.name.startswith("browser ")][-1]
+
     @functools.cached_property
     def token(self) -> str:
         return Tokens(self.door.home).create(new_ulid(), (str(self.directory),), time.time())

@@ -83,8 +83,7 @@ def test_a_link_lets_in_once_by_a_cookie_that_no_script_and_no_other_site_has(vi
     assert "MCP is at /mcp" in post(f"{visit.origin}/").text
     assert visit.client.get(f"{visit.base}/p/p_000000000000/").status_code == 404
 
-    own = next(each.name for each in Tokens(visit.door.home).all() if each.name.startswith("browser "))
-    done("token", "revoke", own, home=visit.door.home)
+    done("token", "revoke", visit.signed_in_by(), home=visit.door.home)
     assert visit.status("/") == 303
 
 
@@ -774,8 +773,7 @@ def test_an_open_page_hears_of_what_a_session_stores_until_its_token_is_revoked(
         visit.stored("The gate opens at seven")
         assert next(each for each in events if each != "here") == "written"
         until(lambda: pages_of(visit) >= 1)  # who looks is there: nothing rests meanwhile
-        own = next(each.name for each in reversed(Tokens(visit.door.home).all()) if each.name.startswith("browser "))
-        Tokens(visit.door.home).revoke(own)
+        Tokens(visit.door.home).revoke(visit.signed_in_by())
         visit.stored("The gate closes at ten")
         assert set(events) <= {"written", "here"}, "and it ends"
 
