@@ -579,6 +579,7 @@ def test_a_memory_shows_where_else_the_same_is_stored(visit: Visit) -> None:
     page = visit.get(f"/memory/{memory}")
     assert f"/memory/{copy}" in page
     assert "the same, for all my projects: The gate opens at seven" in Page(page).text
+    visit.erase(copy)  # the other tests share the user
 
 
 def test_sessions_are_a_project_s_own_with_the_last_memory_changed(visit: Visit, door: Door, tmp_path: Path) -> None:
