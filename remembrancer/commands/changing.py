@@ -157,12 +157,11 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
 
 
 def _question_about(near: Answer, newer: str, options: str) -> str:
-    """A question whether a text replaces an older one, or, if it is half as long, changes a part of it."""
+    """A question whether a text replaces an older one, or, if that says more, changes a part of it."""
     new, old = short(near["replaced_by"]), short(near["id"])
     whole = "replace", "If it replaces all of it", f"edit {new} --supersedes {old}"
     part = "change a part of", "If only a part of it has changed", f"edit {old}"
-    is_part = 2 * len(newer) < len(near["content"])
-    (verb, _, first), (_, otherwise, second) = (part, whole) if is_part else (whole, part)
+    (verb, _, first), (_, otherwise, second) = (part, whole) if "in_part" in near else (whole, part)
     return (
         f"Does “{excerpt(newer, QUOTED)}” {verb} “{excerpt(near['content'], QUOTED_OLD)}”? Then run "
         f"'remembrancer {first}{options}'. {otherwise}: 'remembrancer {second}{options}'."

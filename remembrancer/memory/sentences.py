@@ -59,6 +59,13 @@ def _ends_nothing(text: str, begin: int, match: re.Match[str]) -> bool:
     return _ABBREVIATION.search(text[max(begin, mark - _ABBREVIATION_LENGTH) : mark + 1]) is not None
 
 
+def says_more(older: str, newer: str) -> bool:
+    """True if an older text says so much more than a newer one that this probably changes a part of it: it is more than
+    twice as long, or has more statements."""
+    one, other = (sum(len(each.split("; ")) for each in split_sentences(text)) for text in (older, newer))
+    return bool(newer) and (2 * len(newer) < len(older) or other < one)
+
+
 def from_best_sentence(text: str, score: Callable[[str], int]) -> str:
     """The text on one line from its best sentence onwards, with "…" for those before it."""
     sentences = split_sentences(text) or [""]

@@ -102,6 +102,11 @@ async def test_what_is_probably_replaced_is_named_with_the_call_that_settles_it(
     settled = {name: answer[name] for name in ("if_replaced", "if_in_part", "if_both_hold")}
     assert [*settled.values()] == [replaces, "update_memory(id, old, new)", "restore_memory(id)"]
     own, shared = NearMemory("a", "a", "b", is_private=True), NearMemory("c", "c", "d")
+    assert "in_part" not in near
+    several = NearMemory(
+        "a", "db01 runs Postgres 14; its schema belongs to Ana", "b", "We have moved db01 to Postgres 16"
+    )
+    assert near_of([several], ())["near"][0]["in_part"], "Ana must not get lost"
     mixed = near_of([own, shared], ())
     calls = [each.get("if_replaced", mixed["if_replaced"]) for each in mixed["near"]]
     assert calls == ["forget_memory(id)", replaces]
@@ -232,7 +237,8 @@ async def test_nobody_is_asked_where_the_client_cannot_or_runs_unattended(served
 def test_a_person_is_not_asked_about_a_memory_that_the_sessions_own_cannot_replace_or_another_only_may() -> None:
     own, shared = NearMemory("a", "old 1", "b", "new", is_private=True), NearMemory("c", "old 2", "d", "new")
     perhaps = msgspec.structs.replace(shared, is_probable=False)
-    for near, asked in (([own], []), ([own, shared], ["old 2"]), ([own, perhaps], [])):
+    in_part = msgspec.structs.replace(shared, content="old 2; and more")
+    for near, asked in (([own], []), ([own, shared], ["old 2"]), ([own, perhaps], []), ([in_part], [])):
         sent: list[bytes] = []
         asking = Asking("key", Questions(stores=9), sent.append, {})
         asking.note_capabilities({"elicitation": {}})

@@ -64,8 +64,9 @@ class Asking:
         if tool not in STORES or answer is None or "error" in answer:
             return
         self._questions.stores += 1
-        # A session's own memory, which has a call of its own, cannot replace another.
-        near = [each for each in answer.get("near") or () if each.keys().isdisjoint(("if_replaced", "perhaps"))]
+        # A session's own memory, which has a call of its own, cannot replace another, and a change of a part does not.
+        others = "if_replaced", "perhaps", "in_part"
+        near = [each for each in answer.get("near") or () if each.keys().isdisjoint(others)]
         if not near or not self._can_ask or self._pending is not None or not self._questions.is_due:
             return
         old = near[0]

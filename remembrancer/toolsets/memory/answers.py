@@ -8,7 +8,7 @@ from remembrancer.code.actions import terms_of
 from remembrancer.memory.fields import FIELDS
 from remembrancer.memory.limits import moment
 from remembrancer.memory.relevance import LIKELY, PERHAPS, is_given_whole
-from remembrancer.memory.sentences import cut_at_word, first_words, from_best_sentence, without_label
+from remembrancer.memory.sentences import cut_at_word, first_words, from_best_sentence, says_more, without_label
 from remembrancer.protocol.kinds import OPEN_END
 from remembrancer.protocol.reads import Fact, ListedMemory, MemoryShown, RecalledMemory
 from remembrancer.protocol.writes import MemoryVersion, NearMemory, PortableMemory, SourceRef
@@ -178,12 +178,12 @@ def copies_of(memory: MemoryShown) -> list[dict[str, Any]]:
 def near_of(found: Sequence[NearMemory], stored: Collection[str]) -> Answer:
     """The memories that later ones of the session probably replace, in full, and the calls that settle it. A later one
     that is not among the `stored` is quoted (`newer`): the answer is about something else, or about several. `perhaps`
-    marks a pair of Review that is less probable: nobody is asked about it."""
+    marks a pair of Review that is less probable: nobody is asked about it; `in_part` a text that says more."""
     near = {each.memory_id: each for each in found}
     replaced = [
         {"id": each.memory_id, "content": cut_at_word(each.content, OLD_CHARACTERS), "replaced_by": each.replaced_by}
         | non_empty(newer="" if each.replaced_by in stored else cut_at_word(each.newer, NEWER_CHARACTERS))
-        | non_empty(perhaps=not each.is_probable)
+        | non_empty(perhaps=not each.is_probable, in_part=says_more(each.content, each.newer))
         | (FORGOTTEN if each.is_private else {})
         for each in near.values()
     ]
