@@ -337,6 +337,18 @@ def test_the_pair_that_review_shows_is_accepted_though_it_hides_another_of_the_s
     assert "RabbitMQ" in shell("edit", old, "--replaced")
 
 
+def test_a_pair_that_review_leaves_out_is_in_no_search_and_can_be_settled(shell: Shell) -> None:
+    texts = "the build takes 10 minutes", "the build takes 10 minutes on the old machine", "the build takes 20 minutes"
+    asked, hidden, new = (shell.json("add", text)["memory_id"] for text in texts)
+    asyncio.run(until(lambda: [older for older, newer in shell.pairs() if newer == new] == [asked]))
+    assert f"({new})?" not in shell("search", texts[1])
+    assert f"'remembrancer undo {new}' takes that back" in shell("edit", hidden, "--both")
+    shell("undo", new)
+    shell("edit", asked, "--both")
+    assert shell.pairs() == [(hidden, new)]
+    assert f"({new})?" in shell("search", texts[1]).splitlines()[0]
+
+
 @alone
 def test_an_embedder_that_hangs_is_waited_for_in_silence(shell: Shell) -> None:
     shell("add", "The buoy is red")
