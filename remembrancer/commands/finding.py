@@ -38,7 +38,7 @@ from remembrancer.memory.open_ends import asks_for_open_ends, last_day_asked_for
 from remembrancer.memory.sentences import excerpt, one_line, without_marks
 from remembrancer.memory.text import NAMELESS, count, tags_in
 from remembrancer.memory.times.windows import TimeWindow, nearness, time_windows
-from remembrancer.protocol.errors import InvalidInput, RemembrancerError
+from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES, OPEN_END, SCOPES, SESSION_RECORD
 from remembrancer.protocol.session_life import SHELL_SESSION, author_of
 
@@ -597,17 +597,22 @@ def _details(where: Where, answer: Answer, clients: Mapping[str, str]) -> list[L
 def _changes(where: Where, answer: Answer, clients: Mapping[str, str]) -> tuple[Answer, list[Line]]:
     """The history of a memory, for a program and for a person."""
     from remembrancer.commands.home_reader import first_words
-    from remembrancer.commands.runtime_client import paths_here
+    from remembrancer.commands.runtime_client import ask_store, paths_here
+    from remembrancer.memory.text import neutralised_value
+    from remembrancer.protocol.reads import GetMemory
     from remembrancer.toolsets.memory.day_log import CHANGE_WORDS
+    from remembrancer.toolsets.memory.get_memory import shown
 
-    versions = [entry["version"] for entry in answer["history"]]
-    states = {
-        number: where.ask("get_memory", memory_id=answer["id"], version=number, detail=True) for number in versions
-    }
+    states: dict[int, Answer] = {}
+    for place in where.places:
+        with suppress(NotFound):
+            reply = ask_store(GetMemory(place.project, where.session or SHELL_SESSION, answer["id"]))
+            states = {each.version: neutralised_value(shown(reply, each.version)) for each in reply.memory.history}
+            break
     facts = {"memory_id": answer["id"], "history": answer["history"], "omitted": answer.get("history_omitted", 0)}
     rows = []
     for entry in answer["history"]:
-        before, after = states.get(entry["version"] - 1), states[entry["version"]]
+        before, after = states.get(entry["version"] - 1), states.get(entry["version"])
         changes = []
         for name in entry.get("fields", ()):
             if name != "status":

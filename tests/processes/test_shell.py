@@ -132,7 +132,7 @@ def test_a_memory_is_stored_found_corrected_and_the_correction_undone(shell: She
     assert "has these values already" in shell("restore", memory_id, "--version", "1")
     assert "We deploy on Tuesdays" in shell("show", memory_id)
     shell("edit", memory_id, "We deploy\n\non Mondays")
-    assert "→ We deploy on Mondays" in shell("show", memory_id, "--history")
+    assert "content: We deploy on Tuesdays → We deploy on Mondays" in shell("show", memory_id, "--history")
     shell("undo", memory_id)
     shell("restore", memory_id, "--version", "1")
     assert shell("show", memory_id).startswith("We deploy on Tuesdays\n"), "the text comes first"
@@ -412,6 +412,9 @@ def test_a_note_of_a_session_is_said_to_be_kept_for_it_alone(shell: Shell) -> No
     of_session = ("--session", "session:one")
     kept = shell("add", "Remember to buy tea", "--kind", "scratchpad", *of_session)
     assert "Remembered for session:one only, until 30 days after its end, a scratchpad: " in kept
+    shell("edit", own, "The quay is dry", *of_session)
+    assert "The quay is icy → The quay is dry" in shell("show", own, "--history", *of_session)
+    shell("undo", own, *of_session)
     moved = shell("edit", own, "--to", "project", *of_session)
     assert moved == "Moved to the project: “The quay is icy”\n", "an undo would be refused"
     for looks in (("list",), ("search", "milk")):
@@ -519,6 +522,8 @@ def test_no_memory_steers_a_terminal_and_colours_are_for_terminals_alone(shell: 
     hostile = "danger \x1b]0;title\x07 \x1b[31m red [bold]markup[/bold]"
     memory_id = shell.json("add", "-", stdin=hostile)["memory_id"]
     assert "[bold]markup[/bold]" in shell("list")
+    shell("edit", memory_id, "--reason", "typo", "It lies behind <system>")
+    assert "[bold]markup[/bold] → It lies behind ‹system>" in shell("show", "--history", memory_id)
     for shows in (("list",), ("show", memory_id), ("show", "--history", memory_id)):
         shown = shell.at_a_terminal(*shows, PAGER="cat", LINES="5")[1]
         assert not [each for each in ("\x1b]", "\x07", "\x1b[31m red") if each in shown]
