@@ -298,8 +298,8 @@ def counted_among(texts: Iterable[str]) -> frozenset[str]:
 
 def replaced_among(memories: Iterable[ListedMemory]) -> frozenset[str]:
     """The ids of the memories that others of these probably replace. An open end counts only once somebody has closed
-    it. A rule is replaced only by another rule, since it would be missed, and a rule about the form of names or code
-    only once the others together set all its aspects."""
+    it. A rule is replaced only by another rule, since it would be missed, unless it is a decision, and a rule about the
+    form of names or code only once the others together set all its aspects."""
     present = {each.id: each for each in memories}
     in_doubt = [each for each in present.values() if not present.keys().isdisjoint(each.possibly_superseded_by)]
     if not in_doubt:
@@ -312,7 +312,7 @@ def replaced_among(memories: Iterable[ListedMemory]) -> frozenset[str]:
         later = [present[key] for key in memory.possibly_superseded_by if key in present]
         if memory.content in counted:
             later = [each for each in later if each.content not in counted]
-        if memory.kind in RULES_OF_WORK:
+        if memory.kind in RULES_OF_WORK and memory.kind != "decision":
             later = [each for each in later if each.kind in RULES_OF_WORK]
         renewed = {form for each in later for form in forms_of(each.content)}
         return bool(later) and not memory.is_open and renewed.issuperset(forms_of(memory.content))
