@@ -493,7 +493,9 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
     after = where.ask("get_memory", memory_id=answer["memory_id"], detail=True)
     valid_again = [f"{_name_of(where, old, {})} is valid again" for old in answer.get("valid_again", ())]
     undone = CHANGE_WORDS.get(answer["undone"], answer["undone"])
-    undone = f"changed ({_listed(answer['restored_fields'])})" if undone == "updated" else undone
+    fields = answer["restored_fields"]
+    undone = f"changed ({_listed(fields)})" if undone == "updated" else undone
+    undone = "restored to an earlier version" if undone == "restored" and "content" in fields else undone
     line = f"Undone: “{excerpt(after['content'])}” was {undone}{_state_of(after).replace(',', ':', 1)}"
     line += f"; it is {after['status']} now" if after["status"] != "active" else ""
     return _done(answer, "; ".join([f"{line}  {short(after['id'])}", *valid_again]))

@@ -269,7 +269,7 @@ def _in_order(
         if each.name and (value := given[each.name]) and not (each.is_flag or each is NUMBER)
     ]
     noun = "open end" if order == "due" else "forgotten memory" if given["only_forgotten"] else "memory"
-    none_fits = f"There is no {noun} here{' that fits' if filters else ''}{''.join(filters)}."
+    none_fits = f"There is no {noun} here{' with' if filters else ''}{''.join(filters)}."
     none_fits += "" if is_restricted else " --only-forgotten lists the forgotten ones."
     note = heading if memories else _nothing(where, none_fits)
     return _listing(

@@ -275,7 +275,7 @@ def check_broader(scope: Scope, target: Scope) -> None:
     if BREADTH[target] <= BREADTH[scope]:
         broader = f"this memory has the scope {scope}: only the project that it came from can take it back, if any"
         raise InvalidInput(
-            f"this memory already has the scope {scope}" if scope == target else broader, field="target_scope"
+            f"this memory already belongs to the {scope}" if scope == target else broader, field="target_scope"
         )
 
 

@@ -370,7 +370,7 @@ def test_what_is_to_be_copied_is_not_broken_at_the_edge_of_a_terminal(shell: She
 def test_a_pair_that_was_settled_waits_again_after_an_undo(shell: Shell) -> None:
     old, new = (shell.json("add", f"the lantern listens on port {port}")["memory_id"] for port in ("8080", "9090 now"))
     asyncio.run(until(shell.pairs))
-    again = "Undone: “the lantern listens on port 9090 now” was kept beside another"
+    again = "Undone: “the lantern listens on port 9090 now” was said to hold beside another"
     for settled, undo, undone in (
         (("edit", old, "--both"), ("undo", "--yes"), again),
         (("edit", old, "--both"), ("undo", new), again),
@@ -379,7 +379,7 @@ def test_a_pair_that_was_settled_waits_again_after_an_undo(shell: Shell) -> None
         assert ("undo " in shell(*settled), "Nothing waits" in shell("list", "--review")) == (True, True)
         assert undone in shell(*undo)
         assert shell.pairs() == [(old, new)]
-    assert "undid: kept beside another" in shell("log")
+    assert "undid: said to hold beside another" in shell("log")
     assert "related_to" not in shell("show", new)
     assert "is neither forgotten nor replaced" in shell("restore", old, status=exit_codes.USAGE)
 
@@ -619,10 +619,7 @@ def test_days_and_times_are_those_of_the_zone_here(shell: Shell) -> None:
         shown = " ".join(shell.at_a_terminal(*looks, **here)[1].split())
         assert "due 2030-12-01 15:30" in shown
         assert day in shown
-    assert (
-        "There is no memory here that fits --until."
-        in shell.at_a_terminal("list", "--until", f"{day}T00:00", **here)[1]
-    )
+    assert "There is no memory here with --until." in shell.at_a_terminal("list", "--until", f"{day}T00:00", **here)[1]
     logged = shell.at_a_terminal("log", "today", PAGER="cat", **here)[1]
     assert (logged.startswith(f"{date.fromisoformat(day):%A} {day}\r\n"), "Paint the boat" in logged) == (True, True)
     event = shell.json("add", "The mast broke", "--on", "2024-02-03")["memory_id"]
