@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from remembrancer import __version__
 from remembrancer.protocol.errors import FileUnusable, RecordsUnusable, SchemaTooNew, SchemaTooOld, disk_full
-from remembrancer.protocol.paths import sync_directory
+from remembrancer.protocol.paths import move_into_place, sync_directory
 
 WAIT_S: Final = 2.0
 """The time limit for another program's lock when a version is read."""
@@ -211,10 +211,7 @@ def write_checked_copy(path: Path, target: Path, no_room: str) -> None:
             if shutil.disk_usage(path.parent).free < size + SPARE_BYTES:
                 raise disk_full(no_room, path)
             write_copy(source, fresh)
-        with fresh.open("rb") as written:
-            os.fsync(written.fileno())
-        fresh.replace(target)
-        sync_directory(target.parent)
+        move_into_place(fresh, target)
     except OSError as error:
         if error.errno in NO_SPACE:
             raise disk_full(no_room, path) from error

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from remembrancer.protocol.errors import RecordsUnusable
-from remembrancer.protocol.paths import delete_database, sync_directory
+from remembrancer.protocol.paths import delete_database, move_into_place
 
 NAMES: Final = ("id", "memory_id")
 """The columns that identify a row to a person; without them, its key does."""
@@ -96,10 +96,7 @@ def rebuild(damaged: Path, copy: Path | None, target: Path, lay_out: Work, recou
             outcome = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
             if outcome != "ok":
                 raise RecordsUnusable(f"{damaged} could not be repaired ({outcome}): please report this")
-        with fresh.open("rb") as written:
-            os.fsync(written.fileno())
-        fresh.replace(target)
-        sync_directory(target.parent)
+        move_into_place(fresh, target)
     except sqlite3.Error as error:
         raise OSError(str(error)) from error
     finally:

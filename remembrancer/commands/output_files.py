@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from remembrancer.protocol.errors import FileUnusable, InvalidInput
-from remembrancer.protocol.paths import sync_directory
+from remembrancer.protocol.paths import move_into_place
 
 PRIVATE_UMASK: Final = 0o077
 
@@ -48,11 +48,9 @@ def new_file(target: Path, *, force: bool) -> Iterator[IO[bytes]]:
             try:
                 yield file
                 file.flush()
-                os.fsync(file.fileno())
                 if not force:
                     _refuse_existing(target)
-                fresh.replace(target)
-                sync_directory(target.parent)
+                move_into_place(fresh, target)
             finally:
                 fresh.unlink(missing_ok=True)
     except OSError as error:

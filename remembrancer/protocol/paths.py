@@ -108,13 +108,18 @@ def write_whole(path: Path, data: bytes, mode: int = 0o600) -> None:
         with os.fdopen(descriptor, "wb") as file:
             os.fchmod(descriptor, mode)
             file.write(data)
-            file.flush()
-            os.fsync(descriptor)
-        fresh.replace(path)
+        move_into_place(fresh, path)
     except BaseException:
         fresh.unlink(missing_ok=True)
         raise
-    sync_directory(path.parent)
+
+
+def move_into_place(fresh: Path, target: Path) -> None:
+    """Give a complete file its name durably: after a crash, the target is the old file or this one."""
+    with fresh.open("rb") as written:
+        os.fsync(written.fileno())
+    fresh.replace(target)
+    sync_directory(target.parent)
 
 
 def sync_directory(directory: Path) -> None:

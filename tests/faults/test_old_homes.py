@@ -166,7 +166,12 @@ def test_a_kill_as_soon_as_the_database_is_in_place_leaves_no_copy_of_an_old_fil
 ) -> None:
     paths = old_home(tmp_path / "home", "0.2.0.tar.gz")
     before = portraits(paths, tmp_path)
-    monkeypatch.setattr(f"{migrate_old_home.__module__}.sync_directory", lambda _: os.kill(os.getpid(), signal.SIGKILL))
+
+    def move_and_die(fresh: Path, target: Path) -> None:
+        fresh.replace(target)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    monkeypatch.setattr(f"{migrate_old_home.__module__}.move_into_place", move_and_die)
     assert dies_of(lambda: migrate_old_home(paths))
     check(paths, before)
 

@@ -23,7 +23,7 @@ from remembrancer.commands.home_reader import examine_file
 from remembrancer.protocol.control import RuntimeStatus
 from remembrancer.protocol.errors import RecordsUnusable, StorageFull
 from remembrancer.protocol.file_locks import FileLock
-from remembrancer.protocol.paths import RuntimePaths, problem_of, read_file
+from remembrancer.protocol.paths import RuntimePaths, move_into_place, problem_of, read_file
 from remembrancer.protocol.problems import find_problems
 from tests.contracts.records_rig import leave_half_made
 from tests.patience import PATIENCE_S
@@ -223,3 +223,18 @@ def test_a_database_half_made_has_nothing(tmp_path: Path) -> None:
     leave_half_made(tmp_path / "memory.db")
     with snapshot_of(tmp_path / "memory.db", MEMORY) as file:
         assert file is None
+
+
+def test_a_file_is_on_the_disk_before_it_takes_the_place_of_another_and_its_name_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fresh, target = tmp_path / "memory.db.new", tmp_path / "memory.db"
+    fresh.write_text("new")
+    target.write_text("old")
+    synced: list[tuple[str, str]] = []
+    monkeypatch.setattr(
+        os, "fsync", lambda file: synced.append((str(Path(f"/proc/self/fd/{file}").readlink()), target.read_text()))
+    )
+    move_into_place(fresh, target)
+    assert synced == [(str(fresh), "old"), (str(tmp_path), "new")]
+    assert list(tmp_path.iterdir()) == [target]

@@ -21,7 +21,7 @@ from remembrancer.actors.store.records.space_copies import take_in
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
 from remembrancer.actors.store.records.types import USER
 from remembrancer.protocol.errors import FileUnusable, RecordsUnusable, disk_full
-from remembrancer.protocol.paths import RuntimePaths, delete_database, sync_directory
+from remembrancer.protocol.paths import RuntimePaths, delete_database, move_into_place
 from remembrancer.protocol.writes import Operation, PromoteMemory
 
 _decode_shares: Final = msgspec.json.Decoder(dict[str, str]).decode
@@ -75,11 +75,8 @@ def migrate_old_home(paths: RuntimePaths) -> None:
                         drop_dangling(old)
                         take_in(connection, old, name)
                 _finish(paths, connection)
-        with fresh.open("rb") as written:
-            os.fsync(written.fileno())
         delete_database(copy)  # now: after a kill, nothing would look for it
-        fresh.replace(database)
-        sync_directory(database.parent)
+        move_into_place(fresh, database)
     except sqlite3.Error as error:
         raise as_error(fresh, error) from error
     except OSError as error:
