@@ -291,9 +291,7 @@ def list_memories(request: ListMemories, view: View) -> Memories[ListedMemory]:
     refs = view.reader.top(request.filters, request.order, request.offset + request.limit)[request.offset :]
     pages = (refs[begin : begin + LOAD_BATCH] for begin in range(0, len(refs), LOAD_BATCH))
     loaded = ((page, view.load(page, request.filters)) for page in pages)
-    memories, cut = first_that_fit(
-        ListedMemory(**found[ref].listed()) for page, found in loaded for ref in page if ref in found
-    )
+    memories, cut = first_that_fit(found[ref] for page, found in loaded for ref in page if ref in found)
     return Memories(doubted_in_review(view.reader, request, memories), more=cut)
 
 

@@ -252,11 +252,10 @@ def find_undecided(records: Reader, request: FindUndecided) -> Undecided:
         (request.session_id, MOST_PAIRS, request.alike),
     )
     found = records.load(list({number for row in rows for number in row[:2]}), Filters(request.session_id))
-    listed = {number: ListedMemory(**record.listed()) for number, record in found.items()}
     waiting = [
-        Pair(listed[older.number], listed[newer.number], relation, strength)
+        Pair(older, newer, relation, strength)
         for *pair, relation, strength in rows
-        if listed.keys() >= {*pair}
+        if found.keys() >= {*pair}
         for older, newer in [sorted((found[each] for each in pair), key=lambda each: each.age_key)]
     ]
     # "Sample 1 was dry", "sample 2 was dry" and so on are no repetitions, and none of many replaces another, since
