@@ -16,7 +16,7 @@ class MemoryChanged(msgspec.Struct, frozen=True, omit_defaults=True):
     shared memory. `undid`: the name of the change that this one undid.
 
     Only on request: `is_undone`, and `undo_at`, the memory's version at which an undo reverts this change (0: an undo
-    reverts another change, or none).
+    reverts another change, or nothing).
     """
 
     memory_id: str
@@ -38,8 +38,8 @@ class MemoryChanged(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class RunDone(msgspec.Struct, frozen=True, omit_defaults=True):
     """A run of the consolidator, or an import, and the number of memories that it changed. `undone_at`: the time at
-    which it was undone. `of_user`: it changed the user's memories; `of_another`: those of another project, and only
-    that one can undo it."""
+    which it was undone. `of_user`: it changed the user's memories; `of_another`: it changed those of another project,
+    and only that project can undo it."""
 
     run_id: str
     kind: str
@@ -70,11 +70,11 @@ class ReadActivity(SessionRequest[ActivityRead], frozen=True):
     characters: int = 200
     """Longer texts are cut to this length."""
     summarized: bool = False
-    """The summary stands for the text of a memory that has one."""
+    """Show a memory's summary, if it has one, instead of its text."""
     with_undo: bool = False
     days: tuple[float, ...] = ()
-    """Also read events: those that have only a day, from the first to before the second of these (in UTC), and others
-    from `after` to before `before`."""
+    """Also read events: those with only a day, if it is from the first of these (in UTC) up to but not including the
+    second; others from `after` up to but not including `before`."""
 
 
 class ListSessions(SessionRequest[tuple[ListedSession, ...]], frozen=True):
@@ -93,8 +93,8 @@ class TurnsRead(msgspec.Struct, frozen=True, tag=True):
 
 
 class ReadTurns(SessionRequest[TurnsRead], frozen=True):
-    """Read the last turns and tool calls of the session that are still kept, up to `limit` of both together, before
-    the `past` latest of them."""
+    """Read the latest turns and tool calls of the session that are still kept, up to `limit` in all, skipping the
+    `past` latest."""
 
     past: int = 0
     limit: int = 200
@@ -105,7 +105,7 @@ MOST_PAIRS: Final = 500
 
 
 class Pair(msgspec.Struct, frozen=True):
-    """Two memories of one file, the older first."""
+    """Two memories in one space, the older first."""
 
     older: ListedMemory
     newer: ListedMemory
@@ -114,8 +114,8 @@ class Pair(msgspec.Struct, frozen=True):
 
 
 class Undecided(msgspec.Struct, frozen=True, tag=True):
-    """The project's memories that are proposed for promotion to the user, and pairs awaiting a decision, with the
-    number of those beyond the limit."""
+    """The project's memories that are proposed for promotion to the user, and pairs awaiting a decision. `more` is the
+    number of pairs beyond the limit."""
 
     proposals: tuple[Proposal, ...] = ()
     pairs: tuple[Pair, ...] = ()
@@ -124,8 +124,8 @@ class Undecided(msgspec.Struct, frozen=True, tag=True):
 
 class FindUndecided(SessionRequest[Undecided], frozen=True):
     """Find what awaits a person's decision: proposals, most certain first; pairs of memories in which one may replace
-    the other, most probable first, followed (with `alike`) by pairs that say nearly the same, most similar first.
-    `with_hidden` adds those that Review leaves out: of a series, or after a more probable one."""
+    the other, most probable first, followed (with `alike`) by pairs that say nearly the same thing, most similar first.
+    `with_hidden` adds pairs that Review leaves out: those in a series, and those outranked by a more probable pair."""
 
     limit: int = 20
     alike: bool = True
@@ -133,7 +133,7 @@ class FindUndecided(SessionRequest[Undecided], frozen=True):
 
 
 class ReadGraph(SessionRequest[GraphFound], frozen=True):
-    """Read the entities with the most memories, and their relations, those with the most memories first. Entities that
-    are only mentioned together have the relation `MENTIONED_WITH`."""
+    """Read the entities with the most memories, and their relations, sorted by number of memories. Entities that are
+    only mentioned together have the relation `MENTIONED_WITH`."""
 
     limit: int = 2000

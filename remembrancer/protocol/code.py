@@ -30,7 +30,7 @@ class CodeChunk(msgspec.Struct, frozen=True):
 
 class SearchCode(Request[tuple[CodeChunk, ...]], frozen=True):
     """Find chunks in the trees of a project, or in one of them, the best first. `directory` is the root of the
-    session's working tree: if its code is indexed, all other working trees of that repository are left out."""
+    session's working tree: if its code is indexed, the repository's other working trees are left out."""
 
     project: ProjectRef
     query: str
@@ -85,7 +85,7 @@ class DescribeCode(Request[tuple[TreeDescription, ...]], frozen=True):
 
 
 class IndexCode(Request[tuple[TreeDescription, ...]], frozen=True):
-    """Index the tree at this absolute path in the background. The answer is only that tree."""
+    """Index the tree at this absolute path in the background. The answer describes only that tree."""
 
     project: ProjectRef
     path: str
@@ -93,7 +93,7 @@ class IndexCode(Request[tuple[TreeDescription, ...]], frozen=True):
 
 
 class ListCodeFiles(Request[Files], frozen=True):
-    """List the files of a tree after this path, in the order of their paths."""
+    """List the files of a tree whose paths come after this one, in path order."""
 
     project: ProjectRef
     tree_id: str

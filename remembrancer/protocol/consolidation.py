@@ -18,7 +18,7 @@ from remembrancer.protocol.writes import EntityRef, ProjectRef
 
 ReflectStrategy = Literal["summarize", "extract_patterns", "full"]
 JobSort = Literal["asked", "session", "long"]
-"""One job of each sort runs at a time: reflections, which an assistant waits for; ends of sessions, and promotions;
+"""One job of each kind runs at a time: reflections, which an assistant waits for; ends of sessions, and promotions;
 work on a whole space."""
 
 SMALLEST_CLUSTER: Final = 3
@@ -35,7 +35,7 @@ class ConsolidatedMemory(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Pattern(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A recurring theme: the number of sessions that have it, and the scope it belongs to. `memory_id`: the memory made
+    """A recurring theme: the number of sessions it occurs in, and the scope it belongs to. `memory_id`: the memory made
     from it."""
 
     pattern: str
@@ -55,7 +55,7 @@ class Reflected(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     run_id: str | None = None
     skipped: int = 0
     not_embedded: int = 0
-    """Memories that were not considered, because their vectors are still being made."""
+    """Memories not considered because their vectors are still being made."""
 
 
 class Reflect(Request[Reflected], frozen=True):
@@ -70,20 +70,20 @@ class Reflect(Request[Reflected], frozen=True):
 
 
 Upkeep = Literal["archived", "deleted", "derived", "proposed", "promoted", "notes", "pruned"]
-"""The sorts of maintenance work: `derived` are new summaries and procedures, `proposed` are memories of the project
+"""The kinds of maintenance work: `derived` are new summaries and procedures, `proposed` are memories of the project
 that are proposed for promotion to the user, `notes` are forgotten session-only notes of closed sessions, and `pruned`
 are removed rows of turns, tool calls, runs and operations."""
 
 
 class Done(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The number of changes of one sort, and, if they are memories, the first of their ids."""
+    """The number of changes of one kind, and, if memories were changed, the first of their ids."""
 
     count: int
     ids: tuple[str, ...] = ()
 
 
 class Maintained(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """The outcome of a maintenance, or of a dry run. Sorts without changes are left out."""
+    """The outcome of maintenance, or of a dry run. Kinds of work without changes are left out."""
 
     place: str
     examined: int = 0
@@ -150,7 +150,7 @@ class Job(msgspec.Struct, frozen=True, tag=True):
 
     @property
     def sort(self) -> JobSort:
-        """Two jobs of one sort never run at the same time."""
+        """Two jobs of the same kind never run at the same time."""
         match self.work:
             case Reflect():
                 return "asked"
@@ -161,8 +161,8 @@ class Job(msgspec.Struct, frozen=True, tag=True):
 
 
 class AwaitJob(Request[tuple[Job, ...]], frozen=True):
-    """Consolidator to store: the job `done` (None: none) has been carried out or has failed; send the next one of this
-    sort. Answered with no job at the deadline. `outcome` is the answer, if a caller waits for one, or the failure."""
+    """Consolidator to store: the job `done` (if any) has been carried out or has failed; send the next one of this
+    kind. Answered with no job at the deadline. `outcome` is the answer, if a caller waits for one, or the failure."""
 
     sort: JobSort
     done: Job | None = None
@@ -184,12 +184,12 @@ class Material(ListedMemory, frozen=True, kw_only=True, omit_defaults=True):
     archived_at: float | None = None
     """The time at which it was archived, or None."""
     pinned: bool = False
-    """True also for an open end that is not done."""
+    """Also true for an open end that is not done."""
     is_replaced: bool = False
     """True if a later memory probably replaces it."""
     vector: bytes = b""
     undone: str = ""
-    """If the memory's last change undid a run's change: the name of the latter in the history."""
+    """If the memory's last change undid a run's change: the name of the undone change in the history."""
 
     @property
     def is_derived(self) -> bool:
@@ -197,8 +197,8 @@ class Material(ListedMemory, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_summary(self) -> bool:
-        """True if it summarises events: a fact with their time, derived from at least as many memories as a cluster
-        has. A fact that a session linked to its sources has no time."""
+        """True if it summarises events: a fact with their time, derived from at least as many memories as the smallest
+        cluster has. A fact that a session linked to its sources has no time."""
         return self.kind == "fact" and self.occurred_at is not None and len(self.derived_from) >= SMALLEST_CLUSTER
 
 
@@ -212,7 +212,7 @@ class ReadMemories(Request[Memories[Material]], frozen=True):
     """Read the memories of a space that are not forgotten, in the order of their numbers.
 
     `project` None: the user's. Empty tuples allow all. `session_id` limits the answer to the memories that this session
-    stored, whatever their scope. `after` is the number of the last memory of the previous page (0: there is none).
+    stored, whatever their scope. `after` is the number of the last memory of the previous page (0: no previous page).
     """
 
     project: ProjectRef | None
@@ -234,8 +234,8 @@ class ReadMemories(Request[Memories[Material]], frozen=True):
     closed_before: float | None = None
     """Only memories of sessions that were closed before this time."""
     proposed: bool | None = None
-    """True: only memories that are proposed for promotion to the user, and not refused. False: only those never
-    proposed."""
+    """True: only memories that are proposed for promotion to the user and have not been refused. False: only those
+    never proposed."""
 
 
 class FindNear(Request[tuple[tuple[tuple[Material, float], ...], ...]], frozen=True):

@@ -22,9 +22,9 @@ class Stop(msgspec.Struct, frozen=True, tag=True):
 
 
 class PeerGone(msgspec.Struct, frozen=True, tag=True):
-    """Launcher to actor: that incarnation of a process is dead, and what it held is free. `failure` says why it cannot
-    be restarted, so that a person has to act. A process that becomes ready later is told of earlier failures, with an
-    empty `incarnation`."""
+    """Launcher to actor: this incarnation of a process is dead, and whatever it held is free. `failure` says why it
+    cannot be restarted, so that a person has to act. A process that becomes ready later is also sent earlier failures,
+    with an empty `incarnation`."""
 
     role: Role
     incarnation: str
@@ -87,7 +87,7 @@ class GatewayHealth(msgspec.Struct, frozen=True, tag=True):
     queue_stuck_at: dict[str, str] = {}
     """The paths of those projects."""
     queue_damage: str | None = None
-    """The damage that was found in the queue's file."""
+    """The damage found in the queue's file."""
     queue_problem: str | None = None
     """Why the queue's file cannot be used: nothing is queued meanwhile."""
     http: str | None = None

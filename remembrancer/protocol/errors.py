@@ -72,7 +72,7 @@ class MemoryUnavailable(RemembrancerError, retry_possible=True):
 
 
 class QueueFull(RemembrancerError, retry_possible=True):
-    """The store is away and the write queue is full."""
+    """The store is unavailable and the write queue is full."""
 
 
 class StorageFull(RemembrancerError, retry_possible=True):
@@ -168,7 +168,7 @@ class ModelUnusable(RemembrancerError):
 
 
 class FrameRejected(RemembrancerError):
-    """A frame does not decode. It is counted, logged and dropped; the sender gets no answer."""
+    """A frame cannot be decoded. It is counted, logged and dropped; the sender gets no answer."""
 
 
 class VersionMismatch(RemembrancerError, code="protocol_version"):
@@ -188,8 +188,8 @@ class JournalAway(RemembrancerError, retry_possible=True):
 
 
 class JournalChanged(RemembrancerError):
-    """The journal is not the one that this host knows. The host stops applying and appending to the lane; the message
-    says what a person can do."""
+    """The journal is not the one that this host has read. The host stops applying and appending to the lane; the
+    message says what a person can do."""
 
     @classmethod
     def missing(cls) -> JournalChanged:
@@ -224,7 +224,7 @@ class EntryTooLarge(RemembrancerError):
 
 
 class EntryDamaged(RemembrancerError):
-    """An entry or a snapshot of a journal was not written by a member. Nothing of it was applied."""
+    """An entry or a snapshot of a journal was not written by a member. No part of it was applied."""
 
 
 class KeyMissing(RemembrancerError):

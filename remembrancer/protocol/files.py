@@ -24,7 +24,7 @@ class IndexedTree(msgspec.Struct, frozen=True):
 
 
 class ToRead(msgspec.Struct, frozen=True):
-    """A request to read a tree now (`force`: unchanged files as well), or its files of one source."""
+    """A request to read a tree now (`force`: unchanged files as well), or only its files from one source."""
 
     tree: IndexedTree
     force: bool = False
@@ -40,7 +40,7 @@ class IndexerWork(msgspec.Struct, frozen=True, tag=True):
 
 
 class AwaitIndexerWork(Request[IndexerWork], frozen=True):
-    """Indexer to store: answer when there is other work than in revision `seen`, or at the deadline."""
+    """Indexer to store: answer when the work differs from that in revision `seen`, or at the deadline."""
 
     seen: int = -1
 
@@ -117,7 +117,7 @@ class Files(msgspec.Struct, frozen=True, tag=True):
 
 
 class ListFiles(Request[Files], frozen=True):
-    """List the indexed files of a workspace after this path, in the order of their paths."""
+    """List the indexed files of a workspace whose paths come after this one, in path order."""
 
     project: ProjectRef
     root: str
@@ -126,8 +126,8 @@ class ListFiles(Request[Files], frozen=True):
 
 
 class SyncFiles(Request[SyncDone], frozen=True):
-    """Read a workspace's files now (`force`: unchanged ones as well). Answered when that is done; refused if no indexer
-    can do it."""
+    """Read a workspace's files now (`force`: unchanged ones as well). Answered when they have been read; refused if no
+    indexer can read them."""
 
     project: ProjectRef
     root: str

@@ -14,7 +14,7 @@ an event yet.
 
 LINK_VERSION = 1
 MAX_LINE_BYTES = 16 * 1024 * 1024
-"""The longest line of a client. A memory's content is much shorter."""
+"""The longest line accepted from a client. A memory's content is much shorter."""
 MAX_STAMP_BYTES = 32
 MAX_HELLO_BYTES = 64 * 1024
 
@@ -24,7 +24,7 @@ WELCOME = b"!welcome "
 REFUSED = b"!refused "
 """Followed by the reason, for a person: this bridge cannot be served, and the connection ends."""
 INVALID = b"!invalid "
-"""As `REFUSED`, but the bridge's own environment is at fault, and a person has to correct it."""
+"""Like `REFUSED`, but the bridge's own environment is at fault, and a person has to correct it."""
 BYE = b"!bye "
 """Followed by the reason: the runtime is stopping as intended. The bridge starts a new one only when it has a
 request."""
@@ -37,7 +37,7 @@ PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
 INVALID_PARAMS = -32602
 UNAVAILABLE = -32000
-"""JSON-RPC error codes that both sides use: all are JSON-RPC's own but the last, which is in the range for servers."""
+"""The JSON-RPC error codes that both sides use: all but the last, in the range for servers, are JSON-RPC's own."""
 
 HOOK_FORMAT = 2
 HOOK_SUFFIX = ".event"

@@ -33,15 +33,15 @@ def check_project_id(project_id: str) -> str:
 def derive_id(*parts: object) -> str:
     """32 hexadecimal digits that depend only on these parts.
 
-    The id of a request's operation has the bridge, the request's id, the tool and its arguments: it is the same however
-    often the request is replayed. 1 and "1" are two requests, and a client that reuses an id for another write loses
-    neither.
+    The id of a request's operation is made from the bridge, the request's id, the tool and its arguments, so it stays
+    the same however often the request is replayed. 1 and "1" are different requests, and a client that reuses an id for
+    another write loses neither.
     """
     return hashlib.sha256(_canonical.encode(parts)).hexdigest()[:32]
 
 
 def derive_memory_id(operation_id: str, at: float | None = None) -> str:
-    """The `memory:<ULID>` of an operation. The ULID's time is `at` (seconds), which must be the same at each retry.
+    """The `memory:<ULID>` of an operation. The ULID's time is `at` (seconds), which must be the same on each retry.
 
     Without `at`, the id depends only on the operation. A time outside a ULID's range is replaced by the nearest one.
     """
@@ -51,7 +51,7 @@ def derive_memory_id(operation_id: str, at: float | None = None) -> str:
 
 
 def entity_id(name: str, kind: str) -> str:
-    """`entity:<type>:<name>`: the id by which clients name an entity, whichever file it is in."""
+    """`entity:<type>:<name>`: the id by which clients name an entity, whichever space it is in."""
     return f"{ENTITY_PREFIX}{kind.lower().replace('%', '%25').replace(':', '%3a')}:{name}"
 
 

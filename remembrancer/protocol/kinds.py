@@ -38,7 +38,7 @@ KINDS: Final[tuple[GivenKind, ...]] = get_args(GivenKind)
 SESSION_RECORD: Final = "session_record"
 """The kind of the memory that summarises a session. Callers cannot use it."""
 OPEN_END: Final = "open_end"
-"""The kind of a task for later, also once it is done."""
+"""The kind of a task for later, even once it is done."""
 STANDING: Final[tuple[Kind, ...]] = ("convention", "preference", "decision")
 """The kinds that apply to every task until something replaces them: they do not fade."""
 RULES_OF_WORK: Final[frozenset[Kind]] = frozenset({*STANDING, "procedure"})

@@ -56,8 +56,8 @@ class RuntimePaths:
 
 
 def problem_of(path: Path, access: int = os.R_OK | os.W_OK) -> str | None:
-    """The reason that the type or mode of a SQLite file, or of one beside it, makes it unusable; None if it can be used
-    or is missing. Call this before opening it: opening a pipe may block for ever."""
+    """The reason why the type or mode of a SQLite file, or of a file beside it, makes it unusable; None if it can be
+    used or is missing. Call this before opening it: opening a pipe may block forever."""
     for each in database_files(path):
         if os.path.lexists(each) and not os.path.isfile(each):  # noqa: PTH113 - never raises
             return f"{each} is not a file: move it away"
@@ -67,7 +67,7 @@ def problem_of(path: Path, access: int = os.R_OK | os.W_OK) -> str | None:
 
 
 def reason_of(error: OSError) -> str:
-    """The reason, in words, that a directory cannot be created or used."""
+    """The reason, in words, why a directory cannot be created or used."""
     return "it is a file" if isinstance(error, FileExistsError) else error.strerror or str(error)
 
 
@@ -101,7 +101,7 @@ def read_file(path: Path | str, limit_bytes: int = 16 * 1024 * 1024) -> bytes:
 
 
 def write_whole(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Write a file atomically and durably: after a crash it is complete, or as it was before."""
+    """Write a file atomically and durably: after a crash it is either complete or as it was before."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, mode)

@@ -81,8 +81,8 @@ _DAY_S: Final = 86_400.0
 
 
 def age_of(occurred_at: float | None, created_at: float) -> float:
-    """The time by which one memory is newer than another: that of the event, or else of storing. An event that has only
-    a day (in UTC) counts as of its storing, if that was on the same day."""
+    """The time by which memories are ordered from older to newer: that of the event, or else of storing. An event with
+    only a day (in UTC) takes the time of its storing, if it was stored on that day."""
     if occurred_at is None:
         return created_at
     return max(occurred_at, min(created_at, occurred_at + _DAY_S * (occurred_at % _DAY_S == 0)))
@@ -108,10 +108,10 @@ class ListedMemory(ShownFields, frozen=True, kw_only=True):
     superseded_by: tuple[str, ...] = ()
     """Ids of the memories that replace it, according to a link."""
     possibly_superseded_by: tuple[str, ...] = ()
-    """Ids of newer memories that probably replace it (`REPLACED` in `memory/replacement.py`), or in a recall may,
-    by links that are made with the vectors. A context leaves the memory out if they are included (`replaced_among`)."""
+    """Ids of newer memories that probably (in a recall: possibly) replace it, by links that are made with the vectors;
+    see `REPLACED` in `memory/replacement.py`. A context that includes them omits the memory (`replaced_among`)."""
     origin: FileSource | None = None
-    """The sort of file that it is a part of: these `lines` of `source`. None: it is a memory."""
+    """The kind of file that this is part of (these `lines` of `source`); None for a memory."""
     lines: tuple[int, int] | None = None
 
     @property
@@ -134,15 +134,15 @@ class RecalledMemory(ListedMemory, frozen=True, kw_only=True, omit_defaults=True
 
     scores: Scores
     strength: float | None = None
-    """`strength_of` it at the time of the answer, in [0, 1]."""
+    """The memory's `strength_of` at the time of the answer, in [0, 1]."""
     found_in: tuple[Scope, ...] = ()
-    """The scopes that had it, if more than one."""
+    """The scopes in which it was found, if more than one."""
     expired: bool = False
     """True if its statement is no longer valid."""
     stands_for: tuple[str, ...] = ()
     """Ids of memories with the same statement that were left out in its favour."""
     code: str = ""
-    """The file that it names and that is gone from the indexed code, if any."""
+    """The file named in it that is gone from the indexed code, if any."""
 
 
 class Recalled(msgspec.Struct, frozen=True, tag=True):
@@ -157,7 +157,7 @@ class Recalled(msgspec.Struct, frozen=True, tag=True):
     short_ids: dict[str, str] = {}
     """The short forms of the memories' ids; empty if only a part of the project's memories was read."""
     near_waits: bool = False
-    """True if a pair waits to be asked for (`TakeNear`)."""
+    """True if a pair can be requested with `TakeNear`."""
 
 
 class Recall(Filters, Request[Recalled], frozen=True, kw_only=True):
@@ -176,9 +176,9 @@ class Recall(Filters, Request[Recalled], frozen=True, kw_only=True):
     is_task: bool = False
     """True if the query is a task: memories related to it are wanted, not only those that answer it."""
     replaced_from: float = 0.0
-    """The probability from which a memory is marked as possibly replaced, of those that stand in Review."""
+    """The probability from which a memory in Review is marked as possibly replaced."""
     sources: tuple[Origin, ...] = ()
-    """The sources to search; empty: memories, and notes where the project has them."""
+    """The sources to search; empty: memories, and notes if the project has any."""
     root: str = ""
     """The workspace whose notes are searched."""
     path: str = ""
@@ -270,7 +270,7 @@ class NearFound(msgspec.Struct, frozen=True, tag=True):
 
 
 class TakeNear(SessionRequest[NearFound], frozen=True):
-    """Find a pair of Review whose later memory this session stored. Each pair is returned once."""
+    """Find a pair in Review whose later memory was stored by this session. Each pair is returned once."""
 
 
 class Counts(msgspec.Struct, frozen=True):
@@ -285,7 +285,7 @@ class Counts(msgspec.Struct, frozen=True):
 
 
 class EmbeddingSummary(msgspec.Struct, frozen=True):
-    """The engine that makes the vectors, and its progress. `error` says why there is none.
+    """The engine that makes the vectors, and its progress. `error` says why there is no engine.
 
     `dead_letters` counts the memories that could not be embedded, and `dead_letter_error` is the reason for the last
     one.
@@ -304,8 +304,8 @@ class EmbeddingSummary(msgspec.Struct, frozen=True):
 
 
 class Proposal(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A project's memory that is proposed for promotion to the user, with the reason. `refused_at`: a person refused
-    it."""
+    """A project's memory that is proposed for promotion to the user, with the reason. `refused_at`: the time at which a
+    person refused it."""
 
     memory_id: str
     content: str
@@ -414,7 +414,7 @@ class GraphEntity(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class GraphFound(msgspec.Struct, frozen=True, tag=True):
-    """The result of a walk, nearest first. `suggestions` are known names that share words with a requested one that
+    """The result of a walk, nearest first. `suggestions` are known names that share words with a requested name that
     does not exist.
 
     `relationship_types` counts the edges of each type: all of them in the overview, otherwise those found. An overview
@@ -458,7 +458,7 @@ class ContextGathered(msgspec.Struct, frozen=True, tag=True):
 
     memories: tuple[RecalledMemory, ...]
     is_all: bool = False
-    """True if these are all valid memories."""
+    """True if these are all the valid memories."""
     subjects: tuple[tuple[str, int], ...] = ()
     """The subjects with the most memories, each with its count; empty if the answer has all memories."""
     replaced: tuple[RecalledMemory, ...] = ()
@@ -472,14 +472,14 @@ class ContextGathered(msgspec.Struct, frozen=True, tag=True):
     short_ids: dict[str, str] = {}
     """The short forms of the memories' ids."""
     in_doubt: tuple[str, ...] = ()
-    """The ids of the memories that may replace another one here, or be replaced by it, and wait in Review."""
+    """The ids of the memories in Review that may replace another one in this answer, or be replaced by it."""
     near_waits: bool = False
     """As in `Recalled`."""
 
 
 ALL_TOKENS, PART_TOKENS = 6000, 2000
 """The default token budgets of a context. A complete context makes recalls unnecessary, so it may cost more than a
-part."""
+selection."""
 
 
 class GatherContext(SessionRequest[ContextGathered], frozen=True):
@@ -505,8 +505,8 @@ class NoteAccess(SessionRequest[bool], frozen=True):
 
 
 class IdsFound(msgspec.Struct, frozen=True, tag=True):
-    """For each part, the ids that match it, with each memory's first words; short forms by full ids. Unknown ids have
-    no short form."""
+    """For each part, the ids that match it, with each memory's first words; short forms by full id. Unknown ids have no
+    short form."""
 
     candidates: dict[str, list[tuple[str, str]]]
     short: dict[str, str]
@@ -521,7 +521,7 @@ class FindIds(SessionRequest[IdsFound], frozen=True):
 
 
 class ListedSession(SessionEntry, frozen=True, omit_defaults=True):
-    """A session, and the number of its records that are kept."""
+    """A session, and the numbers of its records that are still kept."""
 
     memories: int = 0
     turns: int = 0

@@ -1,8 +1,8 @@
 """Runs: changes by the consolidator as one operation that is applied whole or not at all, and undone as a whole.
 
-A run is made of edits in one space. The store applies them in one transaction, and their versions name the run in the
-history, by which it is undone. An edit is skipped if its memory has changed since the consolidator read it, and the
-result says so.
+A run consists of edits in one space. The store applies them in one transaction, and the versions they make name the run
+in the history, so that it can be undone. An edit is skipped if its memory has changed since the consolidator read it,
+and the result says so.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ PromotionReason = Literal["importance", "explicit", "pattern_match"]
 class ChainLink(msgspec.Struct, frozen=True, omit_defaults=True):
     """A step in a memory's promotion to its scope: it was promoted from `scope`, or another one was merged into it.
 
-    `memory_id` is the memory that was promoted or merged, `content` its text if it was merged and differs, `run_id` the
-    run that did it.
+    `memory_id` is the memory that was promoted or merged, `content` the merged memory's text, if different, and
+    `run_id` the run that did this.
     """
 
     scope: Scope
@@ -78,8 +78,8 @@ class ReviseMemory(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit
 
     `expected_version`: skip the edit when the memory has another version (None: any version). `accessed` counts one
     access; `chain` is added to the promotion chain; `forget` hides it, with this reason; `tags` are added to the
-    existing ones. When a memory is skipped, later edits of the run about it (its promotion, its links, its observation
-    as a pattern) are skipped as well.
+    existing ones. When a memory is skipped, later edits of the run that concern it (its promotion, its links, its
+    observation as a pattern) are skipped as well.
     """
 
     memory_id: str
@@ -189,7 +189,7 @@ class Topic(msgspec.Struct, frozen=True):
 
 
 class CloseSession(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit_defaults=True):
-    """Close a session whose end has been processed: its registry entry is final (until it begins again)."""
+    """Close a session whose end has been processed: its registry entry is final (until the session begins again)."""
 
     session_id: str
     status: Literal["completed", "abandoned"]
@@ -230,7 +230,7 @@ class ApplyRun(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_d
 
 class UndoRun(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
     """Undo all parts of a run in a space: memories that it made are forgotten, and changed ones restored. Only a person
-    in a shell can undo an import, since its memories are those of all sessions; in a shared project, those of sessions
+    in a shell can undo an import, since its memories belong to all sessions; in a shared project, those of sessions
     are in a separate space (`session`). Memories that others have changed since are left alone and listed. An unknown
     run is refused, or with `if_there` reported as not found: few runs have parts in both spaces."""
 

@@ -23,7 +23,7 @@ def author_of(session_id: str, client: str, member: str = "") -> str:
 
 
 class StartSession(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
-    """Start a session, or continue it after its end. A project without a file stays without one.
+    """Start a session, or continue it after its end. A project without a space stays without one.
 
     `directory` is the root of the session's working tree (or its directory).
     """

@@ -8,8 +8,8 @@ from remembrancer.protocol.writes import Operation, ProjectRef
 
 
 class MemoriesMoved(msgspec.Struct, frozen=True, tag=True):
-    """The number of memories that were moved (or would be), the number of those merged with existing ones, and the
-    number that stay, with the reason for the first of them."""
+    """The numbers of memories that were moved (or would be), that were merged with existing ones, and that stay where
+    they are, with the reason for the first of these."""
 
     memories: int
     joined: int = 0
@@ -31,8 +31,8 @@ class MoveProject(Request[MemoriesMoved], frozen=True):
 
 
 class ShareProject(Request[MemoriesMoved], frozen=True):
-    """Share a project's memories in a lane that this home is a member of, and move its existing ones there. None: share
-    the user's memories of scope `user`.
+    """Share a project's memories in a lane that this home is a member of, moving its existing memories there. None:
+    share the user's memories of scope `user`.
 
     `dry_run`: only report the memories that would be moved.
     """
@@ -44,7 +44,7 @@ class ShareProject(Request[MemoriesMoved], frozen=True):
 
 class LeaveLane(Request[tuple[str, int]], frozen=True):
     """Stop sharing for a project (None: the user), which keeps the lane's present memories as its own. The answer is
-    the lane, and their number."""
+    the lane, and the number of these memories."""
 
     project: ProjectRef | None
     dry_run: bool = False
@@ -70,7 +70,7 @@ class DescribeLanes(Request[tuple[LaneState, ...]], frozen=True):
 
 class RejoinLane(Request[tuple[LaneState, ...]], frozen=True):
     """Reload the membership of a lane: this home has joined it (again), or has a new key for it that the other members
-    are to use too."""
+    should use too."""
 
     lane: str
     has_new_key: bool = False

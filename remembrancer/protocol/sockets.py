@@ -1,6 +1,6 @@
 """ZeroMQ sockets with the envelope format: a `Dealer` asks one peer, a `Router` serves many.
 
-Both are asynchronous context managers with bounded queues and `linger` set. A frame that does not decode is counted,
+Both are asynchronous context managers with bounded queues and `linger` set. A frame that cannot be decoded is counted,
 logged and dropped; a peer of another protocol version gets a refusal. They are Unix sockets of this host, unless keys
 are given: then they are TCP under CURVE (RFC 26), and a peer without an accepted key is ignored.
 """
@@ -45,8 +45,8 @@ from remembrancer.protocol.wire import (
 )
 
 LINGER_MS: Final = 200
-"""The milliseconds that a closing socket has for sending: enough for a last answer on one host, short enough for a
-stop."""
+"""The time in milliseconds that a closing socket has left to send: enough for a last answer on the same host, short
+enough for a stop."""
 HIGH_WATER_MARK: Final = 20_000
 """The maximum number of messages that a socket queues per direction."""
 RECONNECT_MS: Final = 10
@@ -58,13 +58,13 @@ NETWORK_HEARTBEAT_MS: Final = 2000
 NETWORK_SILENCE_MS: Final = 8000
 """A connection to another host counts as broken after this time without a message, whatever TCP reports."""
 NETWORK_HIGH_WATER_MARK: Final = 256
-"""The queue for another host is short, so that messages do not pile up for one that does not read."""
+"""The queue for another host is short, so that messages do not pile up for a host that does not read them."""
 MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
 YIELD_AFTER: Final = 64
-"""The number of messages after which a reader yields to the event loop, which one sender would stop otherwise."""
+"""The number of messages after which a reader yields to the event loop, which one sender could otherwise block."""
 
 FIRST_ID_BITS: Final = 48
-"""Message ids begin at a random number, so that no answer to an earlier process of that name matches one of them."""
+"""Message ids begin at a random number, so that an answer to an earlier process of that name matches none of them."""
 
 In = TypeVar("In")
 T = TypeVar("T")
@@ -175,7 +175,7 @@ class _Endpoint(abc.ABC, Generic[In]):
             PeerLost: the connection broke before the answer came; the peer may have done the work.
             DeadlineExceeded: no answer within `timeout_s` seconds; the peer may have done the work.
             VersionMismatch: the peer speaks another version of the protocol.
-            InternalError: the answer is of another type.
+            InternalError: the answer has the wrong type.
         """
         envelope = self._speaker.envelope(timeout_s=timeout_s)
         future: asyncio.Future[Reply[T | Failure]] = asyncio.get_running_loop().create_future()
@@ -196,15 +196,15 @@ class _Endpoint(abc.ABC, Generic[In]):
         frames = [encoder.encode(envelope), encoder.encode(body)]
         try:
             sent = self._socket.send_multipart([to, *frames] if to else frames, flags=zmq.NOBLOCK)
-            cast("asyncio.Future[None]", sent).result()  # without blocking it is done, or has failed, already
+            cast("asyncio.Future[None]", sent).result()  # a send that does not block has succeeded or failed already
         except zmq.ZMQError as error:
             if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
                 raise
             raise PeerUnavailable("the peer is not connected, or is too busy") from error
 
     def _start_reading(self, socket: zmq.asyncio.Socket, take: Callable[[Any], None], *, copy: bool = True) -> None:
-        """Pass each message of a socket to `take`, in order. Without `copy`, it gets ZeroMQ's own frames, which know
-        their sender."""
+        """Pass each message of a socket to `take`, in order. Without `copy`, it gets ZeroMQ's own frames, which
+        identify their sender."""
 
         async def read() -> None:
             for number in itertools.count(1):
@@ -252,7 +252,7 @@ class _Endpoint(abc.ABC, Generic[In]):
         try:
             future.set_result(Reply(_decode(answer_decoder(question), body), envelope.notices))
         except FrameRejected:
-            future.set_exception(InternalError(f"the answer to {question.__name__} is of another type"))
+            future.set_exception(InternalError(f"the answer to {question.__name__} has the wrong type"))
             raise
 
     def _fail_pending(self, kind: type[RemembrancerError], reason: str, peer: bytes | None = None) -> None:
@@ -285,8 +285,8 @@ def _secure(socket: zmq.asyncio.Socket, keys: CurveKeys) -> None:
 class Dealer(_Endpoint[In]):
     """A connection to one peer, for requests with an answer and for one-way messages.
 
-    `on_message` gets messages that answer no request; it must not block. The connection reconnects by itself. While it
-    is down, `request` raises `PeerUnavailable` at once, and requests in flight end with `PeerLost`.
+    `on_message` gets messages that answer no request; it must not block. It reconnects automatically. While it is down,
+    `request` raises `PeerUnavailable` at once, and requests in flight end with `PeerLost`.
     `on_refused` is called when the peer speaks another version (with the message), and with keys when the peer does not
     admit this key (True) or the handshake fails otherwise (False).
     """

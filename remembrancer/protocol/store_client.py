@@ -30,15 +30,15 @@ AWAY: Final = (PeerUnavailable, PeerLost, DeadlineExceeded, MemoryUnavailable)
 """The errors of a request while the store is unavailable. All can be retried."""
 RETRY_S: Final = 0.05
 ANSWER_S: Final = 30.0
-"""The time limit of one attempt of `ask`, enough for a page of vectors, or hundreds of edits or chunks after other
-writes."""
+"""The time limit of one attempt of `ask`: enough for a page of vectors, or for hundreds of edits or chunks that wait
+behind other writes."""
 AWAY_S: Final = 120.0
-"""The time that the store may be away during a job of the consolidator, before the job fails."""
+"""The time that the store may be unavailable during a job of the consolidator before the job fails."""
 PROBE_S: Final = 1.0
 """The interval between attempts to reach a store that was lost."""
 PROBE_TIMEOUT_S: Final = 0.5
 DEGRADED_S: Final = 15.0
-"""Nothing waits any more for a store that was lost this long ago."""
+"""Nothing waits for a store that has been lost for longer than this."""
 
 StoreState = Literal["connected", "reconnecting", "away", "degraded"]
 T = TypeVar("T")
@@ -46,15 +46,15 @@ logger = logging.getLogger(__name__)
 
 
 class StoreAway(MemoryUnavailable, code=MemoryUnavailable.code):
-    """The store was away for the whole time limit of a request of `ask`."""
+    """The store was unavailable for the whole time that an `ask` may wait."""
 
 
 class StoreAvailability:
-    """The state of the store as its client sees it. After one request without an answer in time, the store counts as
+    """The state of the store as its client sees it. If one request is not answered in time, the store counts as
     unusable until it answers another.
 
     `connected`: the store answers. `reconnecting`: there is no connection, or a new one has not been tried yet. `away`:
-    it did not answer in time, or cannot be started. `degraded`: that has lasted for `DEGRADED_S`.
+    it did not answer in time, or cannot be started. `degraded`: unusable for `DEGRADED_S`.
     """
 
     def __init__(self) -> None:
@@ -63,12 +63,12 @@ class StoreAvailability:
         self.has_answered = False
         """True if the store has ever answered this process."""
         self.failure: str | None = None
-        """The reason if the store cannot be started: then nothing waits for it."""
+        """The reason why the store cannot be started (then nothing waits for it), or None."""
         self._is_silent = False
         self.lost_at = time.monotonic()
-        """The moment since which it is unusable, or of the last change of the connection since then."""
+        """The time at which it became unusable, or at which the connection last changed since then."""
         self.answered_at = -math.inf
-        """The moment of the last answer. Both are on the monotonic clock."""
+        """The time of the last answer. Both times are monotonic."""
 
     @property
     def state(self) -> StoreState:
@@ -198,13 +198,13 @@ class StoreClient(Dealer[OthersWrote]):
         away_s: float = AWAY_S,
         on_wait: Callable[[], None] | None = None,
     ) -> T:
-        """The answer to a request, which is repeated whenever the store was away, for at most `away_s`, so it must be
+        """The answer to a request. It is repeated while the store is unavailable, for at most `away_s`, so it must be
         safe to repeat. One attempt may take `answer_s`.
 
         `on_wait` is called repeatedly while there is no connection.
 
         Raises:
-            StoreAway: the store was away for all that time.
+            StoreAway: the store was unavailable for all that time.
             RemembrancerError: the store refuses the request, or `on_wait` has given up.
         """
         give_up_at = time.monotonic() + away_s
@@ -221,7 +221,7 @@ class StoreClient(Dealer[OthersWrote]):
                 if on_wait is not None:
                     on_wait()
             if time.monotonic() >= give_up_at:
-                raise StoreAway(f"the store was away for {away_s:.0f} s ({why})")
+                raise StoreAway(f"the store was unavailable for {away_s:.0f} s ({why})")
 
     def _take_event(self, frames: list[bytes]) -> None:
         super()._take_event(frames)

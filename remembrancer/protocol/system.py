@@ -1,5 +1,5 @@
 """Calls that only Linux or only macOS has, each with a fallback. `REMEMBRANCER_PORTABLE` in the environment disables
-those of Linux, for one run of the tests. Hooks and the bridge import this module: keep it small."""
+the Linux ones, for one run of the tests. Hooks and the bridge import this module: keep it small."""
 
 # ruff: noqa: PTH118
 import os
@@ -9,21 +9,21 @@ from contextlib import suppress
 
 IS_PORTABLE = "REMEMBRANCER_PORTABLE" in os.environ
 IS_POLLED = IS_PORTABLE or "microsoft" in os.uname().release.lower()
-"""True where changes of files are found by polling: WSL does not report those of Windows's disks."""
+"""True where changes of files are found by polling: WSL does not report changes on Windows disks."""
 DATA_DIRECTORY = "~/Library/Application Support" if sys.platform == "darwin" else "~/.local/share"
-"""The platform's directory for the data of programs."""
+"""The platform's directory for application data."""
 MEMORY_STORAGE = "/dev/shm"  # noqa: S108 - private: owner and mode are checked
 LONGEST_SOCKET_PATH = 103
 """The longest path of a Unix socket on macOS in bytes, without its terminating NUL. Linux allows 107 (unix(7))."""
 _LONGEST_SOCKET_NAME = len("/gateway-control.sock") + 4
 NICENESS = 10
-"""Out of 19: clients' requests go first, and background work still gets done on a busy machine."""
+"""The highest is 19: clients' requests go first, and background work still gets done on a busy machine."""
 _PR_SET_PDEATHSIG = 1
 
 
 def real_path(path: str | os.PathLike[str]) -> str:
-    """The absolute path without links, as the file system stores it: macOS also finds a file by other case or Unicode
-    composition. Accepts a loop of links, unlike `Path.resolve`."""
+    """The absolute path without links, as the file system stores it: macOS also finds a file by another case or
+    Unicode composition. Accepts a loop of links, unlike `Path.resolve`."""
     return _as_stored(os.path.realpath(path))
 
 
@@ -59,8 +59,8 @@ def run_directory(home: str) -> str:
 
 
 def is_private(directory: str | os.PathLike[str]) -> bool:
-    """True if this is a directory, and no link, that only this user can access. Raises `OSError` if there is
-    nothing."""
+    """True if this is a directory (not a link) that only this user can access. Raises `OSError` if it does not
+    exist."""
     about = os.lstat(directory)
     return stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid() and not about.st_mode & 0o077
 
@@ -112,7 +112,7 @@ def lower_priority() -> None:
 
 def lower_thread_priority() -> None:
     """Lower the priority of the calling thread, and of the threads that it starts. No effect elsewhere: only Linux has
-    a niceness per thread (sched(7))."""
+    per-thread niceness (sched(7))."""
     if sys.platform == "linux" and not IS_PORTABLE:
         import threading
 

@@ -1,7 +1,7 @@
 """The work between the store and its workers: credit, leases, vectors.
 
 A worker announces its state with its credit: the number of texts that it will take. The store hands out texts while
-there is credit; an answer gives its credit back. Queries need no credit and go first. Vectors travel as little-endian
+there is credit; each answer returns its credit. Queries need no credit and go first. Vectors travel as little-endian
 float32 bytes, row after row.
 """
 
@@ -110,7 +110,7 @@ class EmbedQuery(Request[bytes], frozen=True):
 
 class ModelProgress(msgspec.Struct, frozen=True):
     """A model and its use: it answers queries (`active`), will do so when everything is embedded with it (`next`), or
-    does while the others cannot (`fallback`).
+    does so while the others cannot (`fallback`).
 
     `pending` of `total` texts wait for vectors; total is 0 if they were not counted. `answers`: it answers queries now.
     """
@@ -127,7 +127,7 @@ class ModelProgress(msgspec.Struct, frozen=True):
 
 class ChooseModel(Request[tuple[ModelProgress, ...]], frozen=True):
     """Command to store: embed everything with this model, and use it for queries from then on (None: stay with the
-    current one; UNSET: as before). The answer lists the models and their progress, the active one (or the future one)
+    current one; UNSET: no change). The answer lists the models and their progress, the active one (or the future one)
     first."""
 
     choice: ModelChoice | msgspec.UnsetType | None = msgspec.UNSET

@@ -40,8 +40,8 @@ class SourceRef(msgspec.Struct, frozen=True, omit_defaults=True):
 class EntityRef(msgspec.Struct, frozen=True, omit_defaults=True):
     """An entity that a memory is about, and its relationship.
 
-    With a `subject` (the name of another entity of the memory) the relationship is one between these two entities:
-    `subject` --`relationship`--> `name`. Without one it is the memory's own.
+    With a `subject` (the name of another entity of the memory), the relationship is between these two entities:
+    `subject` --`relationship`--> `name`. Without a subject, it is between the memory and the entity.
     """
 
     name: str
@@ -151,7 +151,7 @@ class MemoryLink(msgspec.Struct, frozen=True):
 
 
 class PortableMemory(RecordedFields, frozen=True, kw_only=True, omit_defaults=True):
-    """A complete memory, in the form in which it is shown, exported, and moved between files."""
+    """A complete memory, in the form in which it is shown, exported, and moved between spaces."""
 
     id: str
     created_at: float
@@ -169,7 +169,7 @@ class PortableMemory(RecordedFields, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class OfMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
-    """A change to a memory that is there."""
+    """A change to an existing memory."""
 
     memory_id: str
 
@@ -186,7 +186,7 @@ class StoreMemory(MemoryFields, frozen=True, kw_only=True, tag=True, tag_field="
 
 
 class LinkRef(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A requested link to another memory of the same file. `strength` is in (0, 1]."""
+    """A requested link to another memory in the same space. `strength` is in (0, 1]."""
 
     relation: Relation
     target: str
@@ -207,7 +207,7 @@ class UpdateMemory(OfMemory, frozen=True):
     """Change a memory. Fields that are None or empty stay as they are.
 
     `metadata` and `structured` are merged key by key into the present values; a value of None removes its key.
-    `remove_entities` are names. `cleared` fields are reset: no beginning, end, due date or day. A link `supersedes`
+    `remove_entities` are names. `cleared` fields are reset: no beginning, end, due date or day. A `supersedes` link
     also ends the validity of its target. `tags` and `related` replace the present ones; `related` has ids of memories,
     and missing ones are skipped.
     """
@@ -280,7 +280,7 @@ class UndoChange(OfMemory, frozen=True):
 
 class InvalidateMemory(OfMemory, frozen=True):
     """Mark a memory as no longer true since `at` (seconds since the epoch; None: now). `replaced_by` is the id of the
-    memory in the same file that is true now."""
+    memory in the same space that is true now."""
 
     reason: str | None = None
     replaced_by: str | None = None
@@ -292,10 +292,10 @@ class EraseMemory(OfMemory, frozen=True):
 
 
 class ImportMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
-    """Import a complete memory with its id and history: from an export, or from a narrower scope's file.
+    """Import a complete memory with its id and history: from an export, or from a narrower scope's space.
 
     `joins_same`: an existing memory with the same text and meaning absorbs the imported one, and is found by the
-    imported id as well. `run_id`: the import that `UndoRun` can undo; it restores memories that an undo has forgotten.
+    imported id as well. `run_id`: the import, for `UndoRun`; memories that such an undo had forgotten are restored.
     """
 
     memory: PortableMemory
@@ -323,7 +323,7 @@ class WriteNote(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_
     """Write into a note: a file below `root`, the session's working tree. See `memory/notes.py`.
 
     `places` are the files and directories of the workspace's notes: the note's real path must be in one of them, and
-    git is to ignore the directories from the first note on.
+    git will ignore the directories from the first note on.
     """
 
     root: str
@@ -333,7 +333,7 @@ class WriteNote(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_
     heading: str | None = None
     places: tuple[str, ...] = ()
     expected: str = ""
-    """The SHA-256 (hexadecimal) of the text to be changed; a note with another text is refused."""
+    """The SHA-256 (hexadecimal) of the text to be changed; a note with any other text is refused."""
 
 
 Change = MemoryChange | SessionChange | ApplyRun | UndoRun | WriteNote
@@ -341,13 +341,13 @@ Change = MemoryChange | SessionChange | ApplyRun | UndoRun | WriteNote
 
 
 def needs_room(change: Change) -> bool:
-    """True if a full file refuses the change: forgetting and erasing are never refused, since they add only a small
-    row."""
+    """True if the change is refused when the file is full: forgetting and erasing never are, since they add only a
+    small row."""
     return not isinstance(change, ForgetMemory | EraseMemory)
 
 
 def memory_id_of(change: Change) -> str | None:
-    """The id of the memory that a change makes or changes; None for a change that is not about one memory."""
+    """The id of the memory that a change creates or changes; None for a change that is not about one memory."""
     match change:
         case ImportMemory(memory=memory):
             return memory.id
@@ -460,7 +460,7 @@ class ErasedResult(ResultOfMemory, frozen=True):
 
 
 class ImportedResult(ResultOfMemory, frozen=True):
-    """The outcome of an `ImportMemory`: the imported memory, or the one that was there."""
+    """The outcome of an `ImportMemory`: the imported memory, or the existing one."""
 
 
 class NoteWritten(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
@@ -497,17 +497,17 @@ class NearMemory(msgspec.Struct, frozen=True):
     replaced_by: str
     newer: str = ""
     is_private: bool = False
-    """True if the later one belongs to its session, which cannot replace what others see."""
+    """True if the later one belongs to its session alone, so that it cannot replace a memory that others see."""
     is_probable: bool = True
-    """False if it is only possible."""
+    """False if the replacement is only possible."""
 
 
 class Applied(msgspec.Struct, frozen=True, tag=True):
     """Store to gateway: committed durably. `replayed`: an earlier request had already done it.
 
     `embedding_error` says why a text cannot be embedded at the moment. `near` are memories that earlier ones of this
-    session probably replace, and that the session has not been told about yet; `near_waits`: others wait to be asked
-    for (`TakeNear`). `short_ids` are short forms of the ids, if a `Submit` has stored a memory.
+    session probably replace, and that the session has not been told about yet; `near_waits`: others can be requested
+    with `TakeNear`. `short_ids` are short forms of the ids, if a `Submit` has stored a memory.
     """
 
     operation_id: str
