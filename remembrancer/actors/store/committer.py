@@ -45,8 +45,8 @@ Submission = tuple[Target, Operation, asyncio.Future[Outcome]]
 
 
 class Committer:
-    """Commits operations. Use inside a running event loop, which delivers the outcomes; only `close` is for another
-    thread."""
+    """Commits operations. Use inside a running event loop, which delivers the outcomes; only `close` is to be called
+    from another thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

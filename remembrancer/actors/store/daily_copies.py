@@ -25,8 +25,8 @@ logger = logging.getLogger(__name__)
 
 
 class DailyCopies:
-    """Copies a database that has changed since its last copy, once that is a day old, on a thread that ends with the
-    store.
+    """Copies a database that has changed since its last copy, once the copy is a day old, on a thread that ends with
+    the store.
 
     `kept` is the number of copies to keep; 0 makes none. A database that is found with a write-ahead log is checked,
     because its last store crashed. `report` is called if it is damaged.

@@ -62,8 +62,8 @@ Listener = Callable[[Peer, Any], None]
 
 
 class Dispatcher:
-    """The store's table of handlers, which run within `async with`, and of `listeners`. `hear` is called with every
-    message first."""
+    """The store's table of handlers, which run within `async with`, and of `listeners`. `hear` is called first with
+    every message."""
 
     def __init__(self, hear: Listener, listeners: Mapping[type, Listener]) -> None:
         self._tasks = asyncio.TaskGroup()  # three times as fast as anyio's, for the most frequent tasks
@@ -97,7 +97,7 @@ class Dispatcher:
             self._tasks.create_task(self._answer(message, RequestContext(self.router, peer, envelope)))
 
     async def _answer(self, request: Any, context: RequestContext) -> None:
-        """Answer a request; the only place where an error of one becomes a message."""
+        """Answer a request; the only place where a request's error becomes a message."""
         router, peer, message_id = context.router, context.peer, context.envelope.message_id
         try:
             if self.draining:

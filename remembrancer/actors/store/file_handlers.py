@@ -1,7 +1,7 @@
 """Handles clients' requests about notes, and the indexer's reports. Opens the index of a project's notes.
 
-A workspace is in use while a session is in it. The indexer knows whether the index is complete: it is told which
-workspaces to read, and reports when it has done so.
+A workspace is in use while a session is in it. The indexer knows whether the index is complete: it receives the
+workspaces to read, and reports when it has read them.
 """
 
 import asyncio
@@ -196,7 +196,7 @@ class FileHandlers(Handlers):
         return await compared(tree.root, found, request.limit, "syncing" if is_read else "stale", within_s)
 
     async def _sync(self, request: SyncFiles, context: RequestContext) -> SyncDone:
-        """Read the files now, and wait for that until the deadline, after which the indexer continues."""
+        """Read the files now, and wait for the result until the deadline, after which the indexer continues."""
         self.has_files = True  # the caller needs an indexer
         tree = self._tree_of(request.project.id, request.root)
         self._used_at.setdefault(tree, time.monotonic())
@@ -220,7 +220,7 @@ class FileHandlers(Handlers):
                 logger.warning("an index stays closed", extra={"project": project.id, "reason": error.message})
 
     async def _index_of(self, project_id: str) -> FileIndex | None:
-        """The open index of a project's notes, made anew if it is lost or damaged; None if there is none that can be
+        """The open index of a project's notes, rebuilt if it is lost or damaged; None if there is none, or it cannot be
         opened. Raises `InvalidInput` if the id is not valid."""
         index = self._files.indexes.get(check_project_id(project_id))
         if index is not None and (index.file.damage or index.file.is_replaced):

@@ -30,7 +30,7 @@ _changes: Final = count()
 
 
 INSIDE: Final = "(kind != 'notes' OR substr(path, 1, 1) != '/')"
-"""SQL: a file is in its working tree, or no note."""
+"""SQL: a file is in its working tree, or is not a note."""
 
 
 class FileFilter(NamedTuple):
@@ -102,7 +102,7 @@ class CodeIndex(OpenIndex):
         self._search = CodeSearch()
 
     def search(self, question: str, limit: int, tree_id: str = "") -> list[CodeChunk]:
-        """Like `CodeSearch.search`, but the whole search reads one state of the file."""
+        """Like `CodeSearch.search`, but the whole search sees one state of the file."""
         with self.file.reading() as connection:
             try:
                 return self._search.search(connection, question, limit, tree_id)

@@ -1,5 +1,5 @@
-"""Finds the consolidator's jobs in the records and hands them out, ends abandoned sessions, and answers what the
-consolidator, and clients that wait for it, ask.
+"""Finds the consolidator's jobs in the records and hands them out, ends abandoned sessions, and answers requests by the
+consolidator and by clients that wait for it.
 
 A space is read again after each commit to it. A shared lane's jobs are for the host that wrote to it last. Two hosts
 may do the same job without harm: edits of memories that have changed since are skipped.
@@ -109,7 +109,7 @@ class Attempts:
         self._made = {job.key: self._made[job.key] for job in due if job.key in self._made}
 
     def take(self, due: Sequence[Job], sort: JobSort, now: float) -> Job | None:
-        """Return the first of these jobs that is of this sort and is not paused."""
+        """Return the first of these jobs that is of this kind and is not paused."""
         for job in due:
             made, next_at = self._made.get(job.key, (0, now))
             if job.sort == sort and next_at <= now:
@@ -188,7 +188,7 @@ class JobHandlers(Handlers):
         """The time of each session's last sign of life, by the monotonic clock."""
         self._spaces: dict[Records, _Space] = {}
         self._due: list[Job] = []
-        """The jobs that the last look found for this host."""
+        """The jobs for this host that were last found."""
         self._news = anyio.Event()
         self._asked: dict[Reflect | Maintain, _Asked] = {}
         self._refusal: str | None = None if parts.settings.consolidator else OFF
@@ -255,7 +255,7 @@ class JobHandlers(Handlers):
         return ()
 
     def take(self, sort: JobSort) -> Job | None:
-        """Return the next job of a sort, which counts as attempted; None if there is none now."""
+        """Return the next job of a kind, which counts as attempted; None if there is none now."""
         due = [*(each.job for each in self._asked.values() if not each.answer.done()), *self._due]
         self._attempts.keep(due)
         return self._attempts.take(due, sort, time.monotonic())

@@ -84,7 +84,7 @@ class LaneFollower:
 
     async def catch_up(self) -> None:
         """Apply the entries of others. A host that has nothing yet, or has missed entries, loads a snapshot first.
-        Raises as `SharedLane.catch_up`, `Trimmed` if there is no valid snapshot."""
+        Raises the errors of `SharedLane.catch_up`, and `Trimmed` if there is no valid snapshot."""
         was_silent = self.lane.silent is not None
         try:
             async with self._one_at_a_time:
@@ -131,8 +131,8 @@ class LaneFollower:
 
     async def compact(self) -> None:
         """Write a snapshot that quotes no erased memory, unless there is one, and delete all entries and snapshots
-        before it. A snapshot of release 0.2.0 is replaced. Does nothing if no memory was erased since. If it fails, the
-        call can be repeated."""
+        before it. A snapshot from release 0.2.0 is replaced. Does nothing if no memory has been erased since. If it
+        fails, the call can be repeated."""
         async with self._one_at_a_time:
             lane, journal, erased_at = self.lane, self.lane.journal, self.lane.erased_at
             if erased_at <= self._purged:

@@ -41,8 +41,8 @@ ATTEMPTS: Final = 20
 WRITE_S: Final = 5.0
 """The time that a write may take: the disk may hang, or be unreachable over the network."""
 REPEATED_S: Final = 30.0
-"""A note that ends with the same text, and was saved no longer than this before the request, was written by it: a
-repetition over HTTP does not say when it was first sent."""
+"""A note that ends with the same text, and was saved no longer than this before the request, counts as written by it:
+a repetition over HTTP does not say when it was first sent."""
 
 logger = logging.getLogger(__name__)
 
@@ -133,7 +133,7 @@ def _replace(note: RealNote, edit: Callable[[str, float], Edited]) -> Edited:
     """Atomically replace a file with the result of `edit(text, saved_at)`, which is called again if the file has
     changed meanwhile. Its directory is created if needed. Returns the result."""
     directory, name = open_directory(note, make=True), note.name
-    temporary = f".note-{name}.tmp"  # hidden and not Markdown, so that nobody takes it for a note
+    temporary = f".note-{name}.tmp"  # hidden and not Markdown, so that nothing takes it for a note
     try:
         for _ in range(ATTEMPTS):
             before = _read(directory, name)

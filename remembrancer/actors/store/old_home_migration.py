@@ -42,7 +42,7 @@ def is_old(paths: RuntimePaths) -> bool:
 
 
 def migrate_old_home(paths: RuntimePaths) -> None:
-    """Create the database of a home that has only old files, which nobody else may have open.
+    """Create the database of a home that has only old files, which no other process may have open.
 
     Raises:
         RecordsUnusable, SchemaTooNew, SchemaTooOld: an old file is damaged, or of another release. As after every

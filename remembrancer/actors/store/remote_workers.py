@@ -91,14 +91,14 @@ class NetworkRouter(Router[WorkerState]):
         return self._allowed.find(key.decode()) is not None
 
     def take(self, frames: list[Any], key: str = "") -> None:
-        """Process a message in ZeroMQ's own frames, which know the authenticated key of their sender."""
+        """Process a message in ZeroMQ's own frames, which have the authenticated key of their sender."""
         super().take([frame.bytes for frame in frames], str(frames[-1].get("User-Id")))
 
 
 class RemoteWorkers:
     """Listens for embedders on other hosts at `endpoint`, and hands verified ones to the scheduler.
 
-    A worker without an answer for `silence_s` counts as hung.
+    A worker that has not answered for `silence_s` counts as hung.
     """
 
     def __init__(
@@ -228,7 +228,7 @@ class RemoteWorkers:
             await anyio.sleep(PING_S)
 
     def _is_admitted(self, peer: Peer) -> bool:
-        """True if a worker may get work. A lost one may not until it reports its state again."""
+        """True if a worker may get work. A lost worker gets none until it reports its state again."""
         return peer in self._scheduler.workers
 
     def _forget(self, connection: _Connection) -> None:

@@ -1,6 +1,6 @@
 """Memories that a later one probably replaces. They are judged once the later one has vectors, linked with
 `contradicts`, and reported to the session that stored the later one, in an answer to its next call: those from
-`PROBABLE` up with a store, one at a time with any other.
+`PROBABLE` up if the call is a store, otherwise one at a time.
 
 The link's strength is the probability. Review asks about the pairs, the most probable ones first, and a recall names
 the later memory in `possibly_superseded_by`; so does a list from `REPLACED` up.
@@ -39,13 +39,13 @@ MAX_REMEMBERED: Final = 1024
 MOST_TOLD: Final = 3
 """The number of probable pairs in the answer to a store."""
 LEAST_TOLD: Final = 0.1
-"""At this probability and above, the session that stored the later memory is told. Of 27 such pairs in three weeks, 18
-were right; below it 1 of 10."""
+"""The lowest probability reported to the session that stored the later memory. Of 27 such pairs in three weeks, 18 were
+right; below it 1 of 10."""
 LINKED_S: Final = 10.0
 """The time after which the link of a pair is surely stored."""
 
 MOST_ASKED: Final = 2
-"""The number of earlier memories for each later one about which Review asks, one after the other, if none of them is
+"""For each later memory, the number of earlier ones about which Review asks, one after the other, if none of them is
 `PROBABLE`, and the others are at least a third (`RIVAL`) as probable as the first."""
 
 
@@ -63,7 +63,7 @@ class _Judged(NamedTuple):
 
 
 class ReplacedMemories:
-    """Judges pairs of memories, and remembers the sessions that stored the later ones until they have been told."""
+    """Judges pairs of memories, and keeps the sessions that stored the later ones until the pairs are reported."""
 
     def __init__(self) -> None:
         self._stored_by: dict[str, _Asker] = {}
@@ -83,7 +83,7 @@ class ReplacedMemories:
                 continue
             earlier, later = sorted((loaded[one], loaded[other]), key=lambda each: each.age_key)
             if edited.get(earlier.number, 0.0) > later.created_at or not can_replace(later, earlier, derived):
-                continue  # who edited it has said what holds now
+                continue  # the edit has already settled which text holds
             apart_s = max(0.0, later.happened_at - earlier.happened_at)
             compared = TextPair(text_of(earlier.number), text_of(later.number), found.cosine, apart_s)
             at_most, to_ask = probability(compared), least_to_ask(compared)
@@ -117,8 +117,8 @@ class ReplacedMemories:
     def take(
         self, reader: Reader, asking: Operation | Recall | SessionRequest[Any], least: float = 0.0, most: int = 1
     ) -> tuple[NearMemory, ...]:
-        """Return the most probable pairs of Review whose later memory this session stored, each once. Memories that
-        are in none are dropped once their links must be stored."""
+        """Return the most probable pairs in Review whose later memory was stored by this session, each once. Memories
+        in no pair are dropped once their links must have been stored."""
         if not self.near_waits(asking):
             return ()
         question = FindUndecided(asking.project, asking.session_id, MOST_PAIRS, alike=False)
@@ -155,10 +155,10 @@ def _keep(kept: dict[str, Any], key: str, value: Any) -> None:
 
 
 def can_replace(later: MemoryRecord, earlier: MemoryRecord, derived: Container[int]) -> bool:
-    """False if both must hold: a task does not replace a fact, a corrected mistake remains a mistake, what happened
-    stays true unless it is taken back, what happened for a time replaces nothing, the figure of a day only another of
-    that day, another event, or a summary, does not make a summary untrue, and neither does another section of the same
-    imported note."""
+    """False if both must hold. A task does not replace a fact; a corrected mistake remains a mistake; past events stay
+    true unless they are taken back; an event that lasted for a time replaces nothing, and a day's figure replaces only
+    another one for that day; a summary is not made untrue by an event or another summary, nor one section of an
+    imported note by another."""
     if earlier.source.file and (earlier.source.file, earlier.created_at) == (later.source.file, later.created_at):
         return False
     is_event, is_summed_up = later.type == "episodic", earlier.status == "consolidated"
@@ -189,7 +189,7 @@ def _comparable(memories: Iterable[MemoryRecord]) -> dict[int, MemoryRecord]:
 
 
 def _frequencies(records: Records, texts: Sequence[Read]) -> tuple[Mapping[str, int], int]:
-    """Count for each word the memories of the file that contain it, and count the memories."""
+    """For each word, count the memories in the space that contain it, and count the memories."""
     written = {word: form for text in texts for word, form in text.written.items()}
     if not written:
         return {}, 0

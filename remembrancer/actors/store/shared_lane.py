@@ -220,7 +220,7 @@ class SharedLane(Records):
     # Writing.
 
     def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
-        """As `Target.apply`, through the journal; every error is an outcome. A promotion may bring in a memory of a
+        """Like `Target.apply`, through the journal; every error is an outcome. A promotion may bring in a memory of a
         local space, or return one to it: both spaces change in the transaction that applies the entry, even if that
         happens later, since a journal that did not answer may still have taken it."""
         outcomes: dict[str, Outcome] = {}
@@ -282,8 +282,8 @@ class SharedLane(Records):
         return body
 
     def _brought_in_by(self, operation: Operation) -> PortableMemory | None:
-        """Return the memory of a local space that a promotion moves into the lane; None if it is in the lane. Raises as
-        `memory_to_move`."""
+        """Return the memory of a local space that a promotion moves into the lane; None if it is in the lane. Same
+        errors as `memory_to_move`."""
         change = operation.change
         if not isinstance(change, PromoteMemory):
             return None
@@ -300,7 +300,7 @@ class SharedLane(Records):
         self._announce("project", ProjectRenamed(old, new))
 
     def announce_key(self) -> None:
-        """Append an entry without effect, so that readers receive the key it is sealed with. Raises as `catch_up`."""
+        """Append an entry without effect, so that readers receive its key. Raises the errors of `catch_up`."""
         self._announce("key", Nothing())
 
     def _announce(self, about: str, entry: LaneEntry) -> None:
@@ -308,8 +308,8 @@ class SharedLane(Records):
         self._exchange({about: _new_entry(about, _encode(entry))})
 
     def touch(self, numbers: Sequence[int], at: float, session_id: str = "", used: Sequence[str] = ()) -> None:
-        """As `Records.touch`, but an entry makes an archived memory active on every host. Raises as `catch_up` if the
-        journal does not take it: the next access tries again."""
+        """Like `Records.touch`, but an entry makes an archived memory active on every host. If the journal does not
+        take it, raises the errors of `catch_up`: the next access tries again."""
         with self._edits(durable=False) as edits:
             edits.note_use(used, session_id)
             edits.count_accesses(numbers, at)
@@ -361,7 +361,7 @@ class SharedLane(Records):
 
     def snapshot(self) -> tuple[LaneMark, bytes]:
         """Return the lane's current mark and state, as a database. May be called from any thread. Raises
-        `EntryTooLarge` if that is too large for a snapshot."""
+        `EntryTooLarge` if the state is too large for a snapshot."""
         with closing(sqlite3.connect(":memory:", isolation_level=None)) as copy:
             with self._file.reading() as query:
                 write_space(query, copy, self.name)
@@ -372,7 +372,7 @@ class SharedLane(Records):
         return LaneMark(*mark), content
 
     def take_in(self, content: bytes, mark: LaneMark) -> None:
-        """Replace everything here with a snapshot of that mark; vectors are made anew. Atomic, even if the process is
+        """Replace everything here with a snapshot of that mark; vectors are recomputed. Atomic, even if the process is
         killed. Raises `EntryDamaged` if it is damaged or has another mark, `SchemaTooNew` if a newer release wrote
         it."""
         known = set(self._file.read(_ERASED))
@@ -398,7 +398,7 @@ class SharedLane(Records):
 
     def _exchange(self, own: Mapping[str, NewEntry]) -> dict[str, Outcome]:
         """Append this host's entries, by the ids of their operations, and apply all entries of the journal, at least up
-        to them. Returns the outcomes of all operations that were applied. Raises as `catch_up`."""
+        to them. Returns the outcomes of all applied operations. Same errors as `catch_up`."""
         if self.problem is not None:
             raise self.problem
         self._is_current = False
@@ -560,7 +560,7 @@ class SharedLane(Records):
 
 
 def _load(source: sqlite3.Connection, content: bytes, mark: LaneMark) -> None:
-    """Load a snapshot into an empty connection, and check it. Raises as `SharedLane.take_in`."""
+    """Load a snapshot into an empty connection, and check it. Raises the errors of `SharedLane.take_in`."""
     try:
         source.deserialize(content)
         ((version,),) = source.execute("PRAGMA user_version").fetchall()

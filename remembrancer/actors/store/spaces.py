@@ -52,8 +52,8 @@ logger = logging.getLogger(__name__)
 
 
 class HomeSpaces:
-    """The records of a home, in its one database. The database is opened at once and, if that fails, retried. A project
-    gets its space on first use; a shared project is also read from its lane.
+    """The records of a home, in its one database. The database is opened at once; if that fails, it is tried again. A
+    project gets its space on first use; a shared project is also read from its lane.
 
     A database that existed once and is now missing or empty is not recreated: writes wait until the user decides.
     """
@@ -101,20 +101,20 @@ class HomeSpaces:
 
     @property
     def database(self) -> SqliteFile:
-        """The database. Raises the reason if it cannot be opened; `wait_for_opening` tries again."""
+        """The database. If it cannot be opened, raises the error that prevented it; `wait_for_opening` tries again."""
         if self._database is None:
             raise from_failure(self._refusal)
         return self._database
 
     @property
     def user(self) -> Records:
-        """The records that store the user's memories: the user's shared lane, or else the user's own space. Raises as
-        `database`."""
+        """The records that store the user's memories: the user's shared lane, or else the user's own space. Same
+        errors as `database`."""
         return self.shared.get(USER) or self.user_file
 
     @property
     def user_file(self) -> Records:
-        """The user's own space. Raises as `database`."""
+        """The user's own space. Same errors as `database`."""
         if self._user is None:
             raise from_failure(self._refusal)
         return self._user
@@ -126,7 +126,7 @@ class HomeSpaces:
 
     async def wait_for_opening(self) -> SqliteFile:
         """Return the database, waiting a moment if it is being opened: a home of release 0.2.0 is migrated first.
-        Raises as `database`."""
+        Same errors as `database`."""
         if self._database is None:
             self._open_soon()
             if self._reopening is not None:
@@ -202,7 +202,7 @@ class HomeSpaces:
         return None if self._database is None else (self._database, self._database.commits)
 
     def counts(self) -> Counts:
-        """Count everything in the open spaces. May be called from any thread. Raises as `database`."""
+        """Count everything in the open spaces. May be called from any thread. Same errors as `database`."""
         return Reader.of(list(self), self.database).counts(None)
 
     @property
@@ -254,8 +254,8 @@ class HomeSpaces:
         return records
 
     async def move(self, old: str, new: ProjectRef, directory: str) -> None:
-        """Rename a project's space, after merging any space of the new name into it, also in the user's own space. If
-        that fails, all stay as they are."""
+        """Rename a project's space, after merging any space of the new name into it, and rename the project in the
+        user's own space. If that fails, everything stays as it is."""
         await self._committer.run(new.id, partial(self._move, self.database, old, new, directory))
         self._open.pop(old, None)
         self._on_open(self._open[new.id])
@@ -310,8 +310,8 @@ def _refuse_if_lost(path: Path) -> None:
 
 def scrub_spaces(database: SqliteFile, now: float, memory_ids: Sequence[str], texts: Sequence[str] = ()) -> None:
     """Remove the remains of erased memories from every space, in one transaction, and then from the rest of the
-    database, as `SqliteFile.leave_nothing`. A space that still has a memory of that id keeps it: the memory was erased
-    in another space. Raises `FileLocked` if a reader still holds the deleted text in the log: the call can be
+    database (see `SqliteFile.leave_nothing`). A space that still has a memory of that id keeps it: the memory was
+    erased in another space. Raises `FileLocked` if a reader still holds the deleted text in the log: the call can be
     repeated."""
     with database.transaction() as connection:
         for number, name in connection.execute("SELECT number, name FROM spaces").fetchall():

@@ -1,4 +1,4 @@
-"""Accepts writes, finds the space of each, commits it with the others that wait, and answers it."""
+"""Accepts writes, finds the space of each, commits it together with others that are waiting, and answers it."""
 
 from __future__ import annotations
 
@@ -106,8 +106,8 @@ class WriteHandlers(Handlers):
         return await self._told(operation, reply)
 
     async def _told(self, operation: Operation, reply: Applied) -> Applied:
-        """Return the reply to a store with the memories of the same text in all scopes, short forms of the ids, and the
-        memories that its session's probably replace; without them if they cannot be read."""
+        """Return the reply to a store, adding the memories with the same text in all scopes, short forms of the ids,
+        and the memories that its session's memories probably replace; nothing is added if they cannot be read."""
         change, result = operation.change, reply.result
         if not (isinstance(change, StoreMemory) and isinstance(result, StoredResult)):
             return reply
@@ -219,7 +219,7 @@ class WriteHandlers(Handlers):
 
 
 def _independent(operations: Sequence[Operation]) -> list[Operation]:
-    """Return the first operations of which no two change the same memory, since one may move it to another space. The
+    """Return the first operations, up to the second one on any memory, since one may move it to another space. The
     same id in two projects may be two memories. The end of a session is not combined with operations before it, which
     may create its project's space."""
     run: list[Operation] = []
@@ -255,7 +255,7 @@ class MemoryWriter:
         its earlier answer.
 
         An operation that cannot be applied changes nothing and does not affect the others. The memory of each is looked
-        for within the transaction, in the lanes that its project sees. Operations on a shared lane are `Forwarded`.
+        up within the transaction, in the lanes that its project sees. Operations on a shared lane are `Forwarded`.
         Raises the errors of the database if it can be neither read nor written.
         """
         changed: set[Records] = set()
@@ -287,7 +287,7 @@ class MemoryWriter:
     def _place(
         self, connection: sqlite3.Connection, query: Query, lanes: Lanes, seen: Lanes, operation: Operation
     ) -> tuple[Records, Records]:
-        """Return the lane that an operation changes, and the one to which it moves the memory: the same if it moves
+        """Return the lane that an operation changes, and the lane to which it moves the memory: the same if it moves
         none."""
         change, own = operation.change, lanes.get("session")
         match change:

@@ -25,7 +25,7 @@ MAX_EDGES: Final = 20_000
 NAMED_TOGETHER: Final = 16
 """If a memory names more entities than this, the rest are connected only with its first."""
 _CLOSED: Final = "s.status != 'active' AND coalesce(s.ended_at, s.last_active_at)"
-"""SQL: a session is not active and has ended, followed by a comparison with the time of its end."""
+"""SQL: a session is not active and has ended; to be followed by a comparison with the time of its end."""
 MAX_INCOMING_LINKS: Final = 50
 
 
@@ -55,7 +55,7 @@ class SqliteBackground:
 
     def entity_edges(self) -> tuple[tuple[str, str, int], ...]:
         """Return pairs of entities with the number of memories that name both, best supported first. Session memories
-        and forgotten ones do not count. Names with the same key are one entity, with the first spelling. A memory's
+        and forgotten ones do not count. Names with the same key are one entity, in the first spelling. A memory's
         subject counts as named."""
         rows = self._file.read(
             """WITH named AS MATERIALIZED (
@@ -126,7 +126,7 @@ class SqliteBackground:
         return found
 
     def derived_among(self, numbers: Sequence[int]) -> set[int]:
-        """Return those of the memories that are derived from others, by number."""
+        """Return the numbers of those memories that are derived from others."""
         rows = self._file.read(
             f"SELECT source FROM memory_links WHERE relation = 'derived_from' AND source IN {AMONG}",  # noqa: S608 - fixed
             (json_list(numbers),),
@@ -134,8 +134,8 @@ class SqliteBackground:
         return {number for (number,) in rows}
 
     def edited_among(self, numbers: Sequence[int]) -> dict[int, float]:
-        """Return the times, in seconds since the epoch, at which the present texts of those of the memories were
-        written that come from an edit (perhaps restored since, but not the texts before it), by number."""
+        """Return, by number, the times (seconds since the epoch) at which edits wrote the present texts of memories,
+        even if a text was restored since. Memories that have their original text are left out."""
         rows = self._file.read(
             f"""SELECT m.number, max(h.changed_at) FROM memories AS m
                 JOIN history AS h ON h.space = m.space AND h.memory_id = m.id
@@ -318,7 +318,7 @@ def _wanted(request: ReadMemories) -> tuple[str, list[Any]]:
                WHERE space = @SPACE AND status != 'active' AND coalesce(ended_at, last_active_at) < ?)""",
             request.closed_before,
         ),
-        # Last, since only the memories that pass the other conditions are worth counting their sessions.
+        # Last, so that sessions are only counted for the memories that pass the other conditions.
         ("(SELECT count(*) FROM memory_sessions WHERE memory = m.number) >= ?", request.min_sessions or None),
     )
 

@@ -1,5 +1,5 @@
-"""Answers the memory browser as far as the session may see: the timeline, sessions, possible contradictions.
-Every query reads along an index, or a bounded number of rows."""
+"""Answers the memory browser's requests as far as the session may see: timeline, sessions, possible contradictions.
+Every query follows an index, or reads a bounded number of rows."""
 
 import sqlite3
 from collections import Counter, defaultdict
@@ -151,8 +151,8 @@ def _happened(records: Reader, request: ReadActivity, before: float) -> tuple[Me
 def _with_undo(
     connection: sqlite3.Connection, changes: Sequence[tuple[int, MemoryChanged]]
 ) -> tuple[MemoryChanged, ...]:
-    """Add to changes, each paired with its memory's space, whether they are undone, and the version at which an undo
-    of the memory takes back its last one, unless that is refused."""
+    """Add to changes (each paired with its memory's space) whether they are undone and, for the change that an undo of
+    the memory would revert, the memory's present version, unless the undo would be refused."""
     undone = dict[tuple[int, str], set[int]]()
     undo = dict[tuple[int, str, int], int]()
     for space, memory_id in dict.fromkeys((space, each.memory_id) for space, each in changes):
@@ -258,8 +258,8 @@ def find_undecided(records: Reader, request: FindUndecided) -> Undecided:
         if found.keys() >= {*pair}
         for older, newer in [sorted((found[each] for each in pair), key=lambda each: each.age_key)]
     ]
-    # "Sample 1 was dry", "sample 2 was dry" and so on are no repetitions, and none of many replaces another, since
-    # texts with numbers or names of their own are about several things. A single pair of that kind may be a change.
+    # "Sample 1 was dry", "sample 2 was dry" and so on do not repeat or replace each other if there are many, since
+    # texts with their own numbers or names are about different things. A single pair of this kind may be a change.
     numbered = {
         (each.older.id, each.newer.id): (
             frame_of(each.older.content),
@@ -287,8 +287,8 @@ def find_undecided(records: Reader, request: FindUndecided) -> Undecided:
             return False
         frame, is_certain, is_alone = numbered[ids]
         members = in_series[pair.older.id], in_series[pair.newer.id]
-        # One change may follow another, so a chain of three is no series, unless the texts are certainly about
-        # several things.
+        # One change may follow another, so a chain of three is not a series, unless the texts are certainly about
+        # different things.
         return is_alone or (max(*members, in_series[frame]) if is_certain else min(members)) > 1
 
     strongest: dict[tuple[str, str], float] = {}
@@ -297,8 +297,8 @@ def find_undecided(records: Reader, request: FindUndecided) -> Undecided:
         if each.relation == "contradicts":
             doubts[each.older.id][each.newer.id] = each.strength
 
-    # Of the memories that one may replace, the next is asked about once the most probable one is settled, and of values
-    # that follow each other the first and the third once the steps between them are.
+    # If a memory may replace several, Review asks about the next one once the most probable one is settled; if values
+    # follow each other, it asks about the first and the third once the steps between them are settled.
     def has_rival(pair: Pair) -> bool:
         least = min(pair.strength, PROBABLE)
         steps = [step for step, strength in doubts[pair.older.id].items() if strength >= least]
@@ -320,7 +320,7 @@ def find_undecided(records: Reader, request: FindUndecided) -> Undecided:
 def doubted_in_review(
     records: Reader, request: FollowLinks | ListMemories | Recall, memories: Sequence[Listed]
 ) -> tuple[Listed, ...]:
-    """The memories with those doubts alone that Review asks about."""
+    """The memories, with only those doubts that Review asks about."""
     pairs = set[tuple[str, str]]()
     if any(each.possibly_superseded_by for each in memories):
         asked = FindUndecided(request.project, request.session_id, MOST_PAIRS, alike=False)

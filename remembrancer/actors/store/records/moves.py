@@ -92,7 +92,7 @@ def refuse_proposal(writer: Writer, memory_id: str, reason: str | None) -> bool:
 
 
 def propose_again(writer: Writer, memory_id: str) -> bool:
-    """Revoke the refusal of a memory's promotion to the user. False if there is none."""
+    """Revoke the refusal of a memory's promotion to the user. False if there was no refusal."""
     revoke = """UPDATE proposals SET refused_at = NULL
                 WHERE space = @SPACE AND memory_id = ? AND refused_at IS NOT NULL"""
     return writer.space.execute(revoke, (memory_id,)).rowcount > 0
@@ -141,8 +141,8 @@ def memory_to_move(writer: Writer) -> PortableMemory:
 
     Raises:
         NotFound: the session sees no such memory.
-        InvalidInput: it is forgotten, or its scope is not narrower than the target, or it came from another project
-            than it is to move to.
+        InvalidInput: it is forgotten, or its scope is not narrower than the target, or it came from a project
+            other than the target.
     """
     operation, change = writer.operation, _promotion(writer)
     memory = writer.memory(change.memory_id)

@@ -80,9 +80,9 @@ SUPERSEDES: Final = "supersedes"
 CONTRADICTS: Final = "contradicts"
 SUPERSEDED: Final = "superseded"
 INVALIDATED: Final = "invalidated"
-"""`SUPERSEDED` and `INVALIDATED` are the changes that end a validity."""
+"""`SUPERSEDED` and `INVALIDATED` are the changes that end a memory's validity."""
 SUPERSEDING: Final = "superseding"
-"""What an undo takes back of the memory that replaced another."""
+"""The undone change, in the history of a memory whose replacement of another one was undone."""
 SUPERSEDING_UNDONE: Final = "superseding_undone"
 BOTH_HOLD: Final = "both hold"
 STORING_UNDONE: Final = "its storing was undone"
@@ -109,8 +109,8 @@ def apply_rule(writer: Writer) -> Result:
 
 def _used_by(change: Change) -> tuple[str, ...] | None:
     """The memories that a session uses with a change: the changed one, and those that it links. Hiding a memory does
-    not count as use. None if the change does not make the session of its operation active, which may differ from the
-    memory's."""
+    not count as use. None if the change does not make the operation's session, which may differ from the memory's,
+    active."""
     match change:
         case StoreMemory():
             return change.related
@@ -323,8 +323,8 @@ def _replacing(writer: Writer, memory: Memory) -> list[tuple[Link, Memory]]:
 
 
 def _doubts_about(writer: Writer, memory: Memory) -> list[tuple[float, Memory]]:
-    """The later memories that hold and may replace this one, each with its probability. In a shared lane, where each
-    host has its own links of this kind, always none."""
+    """The later memories that hold and may replace this one, each with its probability. Always empty in a shared lane,
+    where each host has its own links of this kind."""
     return [
         (link.strength, other)
         for link, other in _replacing(writer, memory)
@@ -528,7 +528,7 @@ def _promote(writer: Writer, change: PromoteMemory) -> PromotedResult:
 def _targets(
     writer: Writer, source_id: str, links: Iterable[LinkRef], field: str, scope: Scope | None = None
 ) -> Targets:
-    """The targets of links. `field` is the argument that had them; `scope`, if they are to be added, is their source's.
+    """The targets of links. `field` is the argument that had them; `scope` is their source's, if they are to be added.
     Raises `InvalidInput` if a target is the memory itself, not a memory in the same space that the session can see, or
     may not be superseded by the source."""
     targets: Targets = []
@@ -611,8 +611,8 @@ def _take_doubts(writer: Writer, *pairs: tuple[str, str]) -> list[tuple[str, str
 
 
 def _remove_link(writer: Writer, source_id: str, target_id: str, relation: str) -> bool:
-    """Remove a link; True if it existed. A link that supersedes makes a new version of its target. If it was the last
-    one, the target holds as long as it did by itself, unless it was invalidated for another reason."""
+    """Remove a link; True if it existed. Removing a `supersedes` link makes a new version of its target. If it was the
+    last one, the target holds as long as it did by itself, unless it was invalidated for another reason."""
     if writer.space.unlink(source_id, target_id, relation) is None:
         return False
     target = writer.space.memory(target_id)

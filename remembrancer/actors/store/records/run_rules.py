@@ -125,8 +125,8 @@ def _carry_out(writer: Writer, run_id: str, edit: RunEdit) -> str | None:
 
 
 def _outlived(writer: Writer, run_id: str, made_of: Sequence[tuple[str, int]]) -> str | None:
-    """The reason why a memory can no longer be derived from these versions, or None. A source may have changed by the
-    run itself."""
+    """The reason why a memory can no longer be derived from these versions, or None. A source may have been changed
+    by the run itself."""
     for memory_id, version in made_of:
         memory = writer.space.memory(memory_id)
         if memory is None or memory.now.forgotten:
@@ -230,9 +230,8 @@ def _prerequisites_of(edit: RunEdit) -> tuple[str | None, ...]:
 
 def undo_run(writer: Writer, change: UndoRun) -> UndoneResult:
     """Undo all parts of a run or an import: return each memory to the version before the run, or forget it if the run
-    made or imported it. Memories that have changed since, and those to forget that have replaced another since, are
-    left alone, and listed. Counts of accesses and
-    observations stay.
+    made or imported it. Memories that have changed since, and those to be forgotten that have replaced another
+    since, are left alone and listed. Counts of accesses and observations stay.
 
     Raises `NotFound` if there is no such run here, or the operation's session may not undo it: it changed a memory that
     the session may not see, or one of the user's for another project, or it is an import, and the session is not a
@@ -271,7 +270,7 @@ def undo_run(writer: Writer, change: UndoRun) -> UndoneResult:
 
 
 def _memory_of(writer: Writer, memory_id: str) -> Memory | None:
-    """The memory with exactly this id, which may be an alias by now."""
+    """The memory with this id; None if the id is only an alias by now."""
     memory = writer.space.memory(memory_id)
     return memory if memory is not None and memory.id == memory_id else None
 
@@ -292,7 +291,7 @@ def _has_replaced(writer: Writer, memory: Memory, since: float) -> bool:
 
 
 def _forget_imported(writer: Writer, run_id: str, memory: Memory, began_at: float) -> str | None:
-    """Forget a memory that an import brought, unless a session has changed it since. Returns as `_undo`."""
+    """Forget a memory that an import added, unless a session has changed it since. Returns the same as `_undo`."""
     if memory.now.forgotten:
         return ""
     history = writer.space.history(memory.id)

@@ -228,7 +228,7 @@ class SqliteSearch(SqliteWords):
     def load(
         self, numbers: Sequence[int], filters: Filters | None, replaced_from: float = REPLACED
     ) -> dict[int, MemoryRecord]:
-        """Return those of the memories that pass the filters; with None all of them, regardless of visibility, and
+        """Return the memories among these that pass the filters; with None, all of them, regardless of visibility, and
         without links. `possibly_superseded_by` has memories with at least the probability `replaced_from`."""
         condition, arguments, links, session = "TRUE", list[object](), "", list[object]()
         if filters is not None:
@@ -291,7 +291,7 @@ class SqliteSearch(SqliteWords):
         return dict(rows)
 
     def in_doubt(self, memory_ids: Sequence[str]) -> tuple[str, ...]:
-        """Return those of the memories that may replace another one of them, or be replaced by it, but not probably."""
+        """Return those memories that possibly, but not probably, replace another of them or are replaced by it."""
         rows = self._file.read(
             f"""SELECT a.id, b.id FROM memories AS a JOIN memory_links AS l ON l.source = a.number
                 JOIN memories AS b ON b.number = l.target
@@ -393,8 +393,8 @@ _LINKS: Final = f"""SELECT json_group_array(json_array(field, id)) FROM (
     AND o.forgotten_at IS NULL AND {shown_to("o")}
     ORDER BY l.strength DESC, o.number)"""  # noqa: S608 - fixed clauses
 """The memories that `m` is linked to, with the field that lists them: those that the session may see and that are not
-forgotten, strongest links first. One that no longer holds itself puts none in doubt, and an open end that is
-done is in none."""
+forgotten, strongest links first. A memory that no longer holds puts none in doubt, and an open end that is done is
+never in doubt."""
 _decode_links: Final = msgspec.json.Decoder(list[tuple[str, str]]).decode
 
 
@@ -486,7 +486,7 @@ SOURCE_FILE: Final = "CASE WHEN json_valid(m.source) THEN json_extract(m.source,
 _HAPPENED: Final = "coalesce(m.occurred_at, m.created_at)"
 _BEGINS: Final = f"coalesce(m.valid_from, min(m.created_at, {_HAPPENED}))"
 _IS_REPLACED: Final = "EXISTS (SELECT 1 FROM memory_links AS l WHERE l.target = m.number AND l.relation = 'supersedes')"
-"""At once, also if it was valid until a day to come, or another machine's clock is ahead."""
+"""True at once, even if the memory was valid until a future day, or another machine's clock is ahead."""
 _ORDERS: Final[dict[Order, str]] = {
     "important": f"m.importance DESC, {_HAPPENED} DESC",
     "latest": f"{_HAPPENED} DESC",

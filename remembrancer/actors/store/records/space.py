@@ -67,7 +67,7 @@ NO_SPACE: Final = 0
 
 
 class Spaces:
-    """Several spaces of a database, or none, that are read together; or a single one, which can be written, too.
+    """Several spaces of a database, or none, that are read together; or a single one, which can also be written.
     `commits` counts the writes through it."""
 
     def __init__(self, file: SqliteFile, numbers: Sequence[int]) -> None:
@@ -87,7 +87,7 @@ class Spaces:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Query]:
-        """As `SqliteFile.reading`, with a function that runs queries."""
+        """Like `SqliteFile.reading`, with a function that runs queries."""
         with self.file.reading() as connection:
             yield SpaceConnection(connection, *self.numbers).query
 

@@ -36,7 +36,7 @@ from remembrancer.protocol.writes import (
 
 SIMILAR: Final = "similar_to"
 MAX_TURNS: Final = 5000
-"""The number of a session's latest turns that are kept, so that a session that never ends does not grow for ever."""
+"""The number of a session's latest turns that are kept, so that a session that never ends does not grow forever."""
 MAX_TOOL_CALLS: Final = 10_000
 SESSIONS_KEPT: Final = 16
 """The number of sessions recorded for a memory: three are enough for a promotion."""
@@ -269,7 +269,7 @@ class SqliteEdits(SpaceConnection):
         is deleted."""
         after, at = entry.record, entry.changed_at
         columns = columns_of(after, fields) | {"version": entry.version}
-        if fields and (fields != ("status",) or after.forgotten == before.now.forgotten):  # hiding is no update
+        if fields and (fields != ("status",) or after.forgotten == before.now.forgotten):  # hiding is not an update
             columns["updated_at"] = at
         if chain is not None:
             columns["promotion_chain"] = as_json(chain)
@@ -441,8 +441,8 @@ class SqliteEdits(SpaceConnection):
 
 
 class ArrivingEdits(SqliteEdits):
-    """The space to which a memory moves from another one (`source`): its insertion moves the memory itself, with all
-    that depends on it."""
+    """The space to which a memory moves from another one (`source`): its insertion moves the memory itself, with
+    everything that depends on it."""
 
     def __init__(self, source: SqliteEdits, number: int) -> None:
         super().__init__(source.connection, number, source.now)

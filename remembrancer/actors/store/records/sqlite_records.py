@@ -136,7 +136,7 @@ class Records(Reader, EmbeddedTexts):
 
     def apply_in(self, connection: sqlite3.Connection, operation: Operation, destination: Records) -> Outcome:
         """Apply an operation that was not applied before, inside a transaction of the database. If the destination is
-        another space, its memory moves there. A refusal is an outcome, and has written nothing. Errors from SQLite
+        another space, its memory moves there. A refusal counts as an outcome; nothing is written. SQLite's errors
         leave the transaction to be rolled back."""
         full = destination._full() if needs_room(operation.change) else None
         if full is not None:
@@ -231,7 +231,7 @@ def apply_each(
 
 
 def apply_alone(connection: sqlite3.Connection, name: str, apply: Callable[[], Outcome]) -> Outcome:
-    """Apply one operation at a savepoint, inside a transaction. One that cannot be written changes nothing; `name` is
+    """Apply one operation at a savepoint, inside a transaction. If it cannot be written, nothing changes; `name` is
     its name in the log."""
     connection.execute("SAVEPOINT operation")
     try:

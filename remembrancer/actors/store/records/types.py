@@ -123,7 +123,7 @@ Outcome = Applied | RemembrancerError
 
 
 class RankingFacts(msgspec.Struct, frozen=True, gc=False):
-    """The facts that rank a memory. `happened_at` is `occurred_at`, or else `created_at`. `by_assistant`: it
+    """The facts used to rank a memory. `happened_at` is `occurred_at`, or else `created_at`. `by_assistant`: it
     is an assistant's turn. `is_event`: it says what happened, or on which day."""
 
     importance: float
@@ -140,7 +140,7 @@ class RankingFacts(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """The memories that were stored around some others: for each its neighbours with their distance in steps (from 1),
+    """The memories that were stored around some others: the neighbours of each, with their distance in steps (from 1),
     and the neighbours' ranking facts."""
 
     steps: dict[int, dict[int, int]]
@@ -193,7 +193,7 @@ class Memory:
 
     @property
     def age_key(self) -> tuple[float, int]:
-        """As that of a `MemoryRecord`."""
+        """Like that of a `MemoryRecord`."""
         return age_of(self.now.occurred_at, self.created_at), self.number
 
 

@@ -77,8 +77,8 @@ class Writer:
         self.at = operation.requested_at
 
     def carry_out(self, step: Callable[[Writer], Result]) -> Outcome:
-        """Carry out the operation, or a step of it, record its result, and return the outcome. A refusal is an outcome,
-        and has written nothing. Errors from SQLite leave the transaction to be rolled back."""
+        """Carry out the operation, or a step of it, record its result, and return the outcome. A refusal counts as an
+        outcome; nothing is written. Errors from SQLite leave the transaction to be rolled back."""
         try:
             result = step(self)
         except (InvalidInput, NotFound) as refusal:
@@ -94,8 +94,8 @@ class Writer:
         return memory
 
     def known_as(self, change: StoreMemory, session_id: str | None = None) -> Memory | None:
-        """The memory that says the same as a new one in the same scope, and that the session (by default the
-        operation's) can see, if any. If their metadata, which may name a file, differ, the texts must be equal."""
+        """The memory, if any, that says the same thing as a new one in the same scope, and that the session (by default
+        the operation's) can see. If their metadata, which may name a file, differ, the texts must be equal."""
         session_id = self.operation.session_id if session_id is None else session_id
         for memory_id, scope in read_copies(self.space.query, "", change.content, session_id, MAX_COMPARED).items():
             if scope == change.scope and (scope != "session" or session_id == change.session_id):

@@ -43,8 +43,8 @@ FEW: Final = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Rows(Candidates):
-    """Candidates, and what tells them apart: row i of each array is of `refs[i]`. Until they are compared with one
-    another, cosines may be unknown, and BM25 is that of each space."""
+    """Candidates, and the data that rank them: row i of each array belongs to `refs[i]`. Until they are compared with
+    one another, cosines may be unknown, and BM25 is that of each space."""
 
     refs: NDArray[np.int64]
     facts: NDArray[np.object_]
@@ -52,7 +52,7 @@ class Rows(Candidates):
     words: NDArray[np.bool_]
     """The question's units that each candidate contains: a column for each unit."""
     vectors: Vectors
-    """The mean of the passages of each, of unit length; 0 if it has none."""
+    """The mean of each candidate's passages, of unit length; 0 if it has none."""
 
     def take(self, chosen: NDArray[np.bool_]) -> Rows:
         return replace(self, **{name: column[chosen] for name, column in self._columns().items()})

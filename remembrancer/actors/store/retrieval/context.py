@@ -140,12 +140,12 @@ class Gathering:
         return await self._in_thread(lambda: self._once(each for each in answer.memories if self._is_wanted(each)))
 
     def _subjects(self) -> tuple[tuple[str, int], ...]:
-        """Return the subjects with most memories, from tags and entities, each with its count, if they are wanted."""
+        """Return the subjects with the most memories, from tags and entities, each with its count, if requested."""
         if not self.request.with_subjects:
             return ()
         uses: Counter[str] = Counter()
         names: dict[str, str] = {}
-        for name, count in self.view.reader.uses(self.request.session_id, 2 * SUBJECTS):  # spellings
+        for name, count in self.view.reader.uses(self.request.session_id, 2 * SUBJECTS):  # with other spellings
             key = name_key(name)
             names.setdefault(key, name)
             uses[key] = max(uses[key], count)

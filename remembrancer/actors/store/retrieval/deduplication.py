@@ -253,7 +253,7 @@ def without_imported(entries: Sequence[Entry], root: str) -> list[Entry]:
 
 
 def _summed_up(ordered: Sequence[Entry]) -> list[Entry]:
-    """Replace several sources of a summary by the summary, at the rank of the first one. A summary with a source that
+    """Replace several sources of a summary with the summary, at the rank of the first one. A summary with a source that
     is probably replaced replaces none. If all of its sources are present, it is left out, and the first one gets its
     scores if they are better."""
     hidden = {each.record.id: each for each in ordered if each.record.status == "consolidated" and each.is_current}

@@ -216,8 +216,8 @@ class Graph:
     def edges(
         self, nodes: Sequence[Node], *, direction: Direction = "both", relationship: str | None = None
     ) -> Expansion:
-        """Return the edges of these nodes (only of relationships with this key, if given): of each direction the best
-        supported. Incomplete if there are very many."""
+        """Return the edges of these nodes (only of relationships with this key, if given): the best supported ones in
+        each direction. Incomplete if there are very many."""
         numbers = self._numbers_of(nodes)
         most, cut = _share(len(numbers)), False
         live: dict[tuple[int, str, int], int] = {}  # of subject, relationship in one spelling, and target
@@ -326,7 +326,7 @@ class Graph:
         return {ref: facts[ref] for ref in (*important[:limit], *latest[:limit])}
 
     def nodes_named_by(self, memories: Iterable[int], among: Container[Node]) -> dict[int, set[Node]]:
-        """Return those of some nodes that these memories name, for each that names one. The session must be allowed to
+        """Return, for each memory that names any of some nodes, the nodes that it names. The session must be allowed to
         see all of the memories."""
         links = self._read(
             f"SELECT DISTINCT memory, entity FROM memory_entities WHERE memory IN {AMONG}",  # noqa: S608 - fixed
@@ -345,8 +345,8 @@ class Graph:
         its edges, and its neighbours if the number does not exceed the limit given for it.
 
         A memory (its number) is adjacent to the entities that it names and to linked memories; an entity also to those
-        that a memory relates it to. Only what the session may see and is not forgotten is returned, without links
-        between memories about the same thing (`ALIKE`); but hidden edges count. Each kind of edge is counted up to the
+        that a memory relates it to. Hidden and forgotten neighbours are left out, and so are links between memories
+        about the same thing (`ALIKE`), but hidden edges count. Each kind of edge is counted up to the
         largest limit, plus one.
         """
         degrees: dict[int | str, int] = {}

@@ -107,8 +107,8 @@ def near_memories(
     enough: int,
     relationship: str | None = None,
 ) -> dict[Ref, RankingFacts]:
-    """Return memories that name the reached entities, which are ordered by distance: of the nearest, the most important
-    and the latest. Proceeds level by level until there are `enough` memories in total."""
+    """Return memories that name the reached entities (ordered by distance): of each level, the most important and the
+    latest, beginning with the nearest level and continuing until there are `enough` in total."""
     found: dict[Ref, RankingFacts] = {}
     for _, level in groupby(islice(reached, WIDEST * HOPS), key=lambda node: reached[node].distance):
         found |= graph.memories(list(level), filters, enough, relationship)
@@ -277,11 +277,11 @@ _POSSESSIVE: Final = re.compile(r"['\u2019]s\b", re.IGNORECASE)
 
 
 Span = tuple[int, int]
-"""The place of a possible name in a text: its first part, and the one behind its last."""
+"""The place of a possible name in a text: its first part, and the one after its last."""
 
 
 def spans_of(text: str) -> dict[Span, str]:
-    """Return the `name_key` of every sequence of one to four words (between blanks), or of their parts, in a text.
+    """Return the `name_key` of every sequence of one to four words (between spaces), or of their parts, in a text.
     Single stop words are left out."""
     normal = _POSSESSIVE.sub(" ", unicodedata.normalize("NFKC", text))
     words = enumerate(_WORD.finditer(normal))

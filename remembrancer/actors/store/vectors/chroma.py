@@ -151,7 +151,7 @@ class ChromaVectors(ExactVectors):
 
     def _agrees(self) -> bool:
         """True if the records have all passages of the collection, and its index finds some: Chroma stores the index
-        apart."""
+        separately."""
         if len(np.setdiff1d(self._numbers, self.records.passage_numbers(self.model))):
             return False
         if not len(self._numbers):

@@ -131,7 +131,7 @@ class EmbeddingScheduler:
         self._stored: ModelState | None = None
         """The state that was stored last."""
         self._prune_at = math.inf
-        """The time from which the vectors of other models than those in use are deleted; infinite: there are none."""
+        """The time from which the vectors of models not in use are deleted; infinite if there are none."""
         self._models: list[Model] = []
         """The models in use. The first one is or will be active."""
         self._decide(self._state)
@@ -282,7 +282,7 @@ class EmbeddingScheduler:
 
     async def _carry_out(self) -> None:
         """Store the decisions, let the chosen model take over once it may, and delete other models' vectors. These stay
-        until the decision is stored, since a store that is killed before continues with the previous one, and until the
+        until the decision is stored, since a store killed before then continues with the previous one, and until the
         recalls that search them have been answered."""
         keys, self._to_try_again = self._to_try_again, set()
         for key in keys:
@@ -391,7 +391,7 @@ class EmbeddingScheduler:
     # --- Queries.
 
     async def embed_query(self, text: str, timeout_s: float, model: str | None) -> Vectors:
-        """Return the unit vector of a query, (dimensions,), of that model (None: nobody has identified any).
+        """Return the unit vector of a query, (dimensions,), of that model (None: no model is identified yet).
 
         Raises:
             EmbeddingUnavailable: no worker has the model, none answered within `timeout_s`, or the answer is not a
@@ -549,8 +549,8 @@ class EmbeddingScheduler:
 
 
 def unit_vectors(data: bytes, count: int, dimensions: int) -> Vectors | None:
-    """Decode vectors as a worker sends them, one a row. Returns None unless they are `count` (at least one) of finite
-    float32 values and of length 1: a longer one would seem near to everything."""
+    """Decode vectors as a worker sends them, one per row. Returns None unless there are `count` (at least one), with
+    finite float32 values and of length 1: a longer vector would seem near to everything."""
     if not count or len(data) != 4 * count * dimensions:
         return None
     vectors = np.frombuffer(data, dtype="<f4").reshape(count, dimensions)

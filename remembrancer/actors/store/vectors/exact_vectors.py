@@ -90,7 +90,7 @@ class ExactVectors:
             return self._keys[: self._count], self._vectors[: self._count]
 
     def _follow(self, extent: tuple[int, int]) -> None:
-        """Read new passages until this is the extent of those held, and drop deleted ones."""
+        """Read new passages until those held have this extent, and drop deleted ones."""
         if self._extent == extent:
             return
         while (new := self.records.passages(self.model, after=self._extent[1], limit=READ_BATCH)).numbers:
@@ -102,7 +102,7 @@ class ExactVectors:
 
     @property
     def _extent(self) -> tuple[int, int]:
-        """As `EmbeddedTexts.extent`, of the passages held."""
+        """Like `EmbeddedTexts.extent`, for the passages held."""
         held = self._keys[: self._count]
         return int(np.count_nonzero(held[:, 2] == 0)), int(held[-1, 0]) if len(held) else 0
 
