@@ -292,7 +292,7 @@ class EraseMemory(OfMemory, frozen=True):
 
 
 class ImportMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
-    """Import a complete memory with its id and history: from an export, or from a narrower scope's space.
+    """Import a complete memory with its id and history: from an export, or from another space.
 
     `joins_same`: an existing memory with the same text and meaning absorbs the imported one, and is found by the
     imported id as well. `run_id`: the import, for `UndoRun`; memories that such an undo had forgotten are restored.
