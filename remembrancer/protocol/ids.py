@@ -56,7 +56,7 @@ def entity_id(name: str, kind: str) -> str:
 
 
 def parse_entity_id(text: str, *, field: str) -> tuple[str, str]:
-    """The name and type in an entity's id. Raises `InvalidInput` if the text is not such an id."""
+    """The name and type in an entity's id. Raises `InvalidInput` if the text is not an entity's id."""
     kind, _, name = text.removeprefix(ENTITY_PREFIX).partition(":")
     if not text.startswith(ENTITY_PREFIX) or not kind or not name:
         raise InvalidInput(f"{field} must be an id from create_entity, not {text[:60]!r}", field=field)

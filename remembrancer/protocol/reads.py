@@ -89,7 +89,7 @@ def age_of(occurred_at: float | None, created_at: float) -> float:
 
 
 class ListedMemory(ShownFields, frozen=True, kw_only=True):
-    """A memory as it is read from the records in a list. `near_duplicates` are ids with cosine >= 0.95."""
+    """A memory as read from the records for a list. `near_duplicates` are ids with cosine >= 0.95."""
 
     id: str
     created_at: float

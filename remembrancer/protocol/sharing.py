@@ -53,7 +53,7 @@ class LeaveLane(Request[tuple[str, int]], frozen=True):
 class LaneState(msgspec.Struct, frozen=True):
     """A lane on this host, and the position up to which it is applied.
 
-    `problem` says why nothing is exchanged, at the moment or for good (`code` is that of the error). `project` is the
+    `problem` says why nothing is exchanged, at the moment or for good (`code` is the error's code). `project` is the
     path of the project that shares it; "" if it is the user's.
     """
 

@@ -123,7 +123,7 @@ class StoreParts(NamedTuple):
 
 
 class Handlers:
-    """Handlers of requests of one subject. They belong to one event loop; reads run on `readers`."""
+    """Handlers of requests on one subject. They belong to one event loop; reads run on `readers`."""
 
     def __init__(self, parts: StoreParts) -> None:
         self._paths, self._settings, self._files, self._committer = parts[:4]

@@ -96,7 +96,7 @@ class FileHandlers(Handlers):
         return time.monotonic() - self._present_at < PRESENT_S and project_id in self._connected
 
     async def discard_index(self, project_id: str) -> None:
-        """Delete the index of a project's notes. Raises `RecordsUnusable` if that is not possible."""
+        """Delete the index of a project's notes. Raises `RecordsUnusable` if it cannot be deleted."""
         index, path = self._files.indexes.pop(project_id, None), self._path_of(project_id)
         if index is not None:
             await self._committer.run(index.name, index.close)

@@ -57,7 +57,7 @@ class IndexedChunk(NamedTuple):
 
 
 class OpenIndex:
-    """An index of files. Errors are those of `SqliteFile`; a file that another release wrote cannot be opened."""
+    """An index of files. Raises the errors of `SqliteFile`; a file that another release wrote cannot be opened."""
 
     _listed = "TRUE"
     """The condition for a file to be listed."""

@@ -156,9 +156,9 @@ def _keep(kept: dict[str, Any], key: str, value: Any) -> None:
 
 def can_replace(later: MemoryRecord, earlier: MemoryRecord, derived: Container[int]) -> bool:
     """False if both must hold. A task does not replace a fact; a corrected mistake remains a mistake; past events stay
-    true unless they are taken back; an event that lasted for a time replaces nothing, and a day's figure replaces only
-    another one for that day; a summary is not made untrue by an event or another summary, nor one section of an
-    imported note by another."""
+    true unless they are taken back; an event that lasted for a time replaces nothing, and a day's figure only another
+    one for that day; an event replaces neither a derived memory nor one that a summary covers, and a derived memory
+    not the latter; nor does one section of an imported note replace another."""
     if earlier.source.file and (earlier.source.file, earlier.created_at) == (later.source.file, later.created_at):
         return False
     is_event, is_summed_up = later.type == "episodic", earlier.status == "consolidated"

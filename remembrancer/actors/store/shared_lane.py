@@ -151,7 +151,7 @@ _decode_header: Final = msgspec.msgpack.Decoder(_Header).decode
 
 
 class Ask(Protocol):
-    """Runs a request to the journal on its event loop and waits for the answer. Raises `JournalAway` if that takes too
+    """Runs a request to the journal on its event loop and waits for the answer. Raises `JournalAway` if it takes too
     long."""
 
     def __call__(self, question: Coroutine[Any, Any, T], /) -> T: ...
@@ -388,11 +388,11 @@ class SharedLane(Records):
 
     def leave(self, own: Records) -> None:
         """Move everything that is shared, with the outcomes of operations, into a space of this host, which no longer
-        shares anything, and delete the lane here. A memory that is there already stays as it is. Atomic, even if the
+        shares anything, and delete the lane here. A memory that is already there stays as it is. Atomic, even if the
         process is killed."""
         with self._edits() as edits:
             edits.execute("DELETE FROM shares WHERE lane = ?", (self.name,))
-            merge(edits, own.space, LOGS)  # the sessions are those of all machines
+            merge(edits, own.space, LOGS)  # the sessions belong to all machines
         own.note_commit()
         self.problem = JournalAway(NO_LONGER_SHARED)
 
@@ -500,7 +500,7 @@ class SharedLane(Records):
         return {entry.operation.operation_id: outcome for entry, outcome in reversed(applied)}
 
     def _apply_entry(self, edits: SqliteEdits, entry: LaneEntry, stored: Entry) -> Outcome:
-        """Apply one entry. The outcome is that of an operation. An entry that names an erased memory may quote it: its
+        """Apply one entry. Only an operation has a real outcome. An entry that names an erased memory may quote it: its
         author did not know of the erasure."""
         edits.execute(_NAMED, (stored.position, stored.body))
         if isinstance(entry, Submitted):

@@ -136,7 +136,7 @@ class WriteHandlers(Handlers):
 
     async def _submit_batch(self, operations: Sequence[Operation]) -> BatchApplied:
         """Apply operations in order. A permanent refusal is reported and skipped; any other error ends the batch, and
-        is raised if it is that of the first operation."""
+        is raised if the first operation caused it."""
         applied: list[str] = []
         rejected: dict[str, Failure] = {}
         left = list(operations)

@@ -86,7 +86,7 @@ def _link(edits: SqliteEdits, key: str) -> None:
 
 
 def _is_entity(edits: SqliteEdits, key: str) -> bool:
-    """True if a name is certain or in enough memories, not counting those of single sessions, and not in too many."""
+    """True if a name is certain or in enough memories, not counting session memories, and not in too many."""
     (having, is_certain, known) = edits.execute(
         """SELECT count(*), max(f.is_certain), sum(m.scope != 'session') FROM found_names AS f
            CROSS JOIN memories AS m ON m.number = f.memory WHERE f.key = ? AND m.space = @SPACE""",

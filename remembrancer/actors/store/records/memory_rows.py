@@ -167,8 +167,8 @@ def read_copies(
 
 
 def read_related(query: Query, numbers: Sequence[int], session_id: str) -> list[tuple[float, int, int, str]]:
-    """Return the relations of these memories to others: the time, the other's number, the memory's own, and the other's
-    id. Oldest links come first."""
+    """Return the relations of these memories to others: the time, the other memory's number, the memory's own number,
+    and the other memory's id. Oldest links come first."""
     rows = query(
         f"""SELECT l.created_at, l.other, l.memory, o.id FROM (
                SELECT source AS memory, target AS other, created_at FROM memory_links

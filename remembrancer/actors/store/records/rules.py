@@ -344,9 +344,9 @@ class Undo(NamedTuple):
 def next_undos(
     space: SqliteEdits, memory: Memory, history: Sequence[HistoryEntry], session_id: str | None
 ) -> list[Undo]:
-    """The changes that an undo of a memory with this history takes back: a later change of another memory that it
-    replaces, or beside which it holds, or else its last change, and the replacements by the same operation. Memories
-    that the session cannot see stay as they are.
+    """The changes that an undo of a memory with this history reverts: a later change to another memory, which the
+    memory replaces or holds beside, or else its last change, and the replacements by the same operation. Memories that
+    the session cannot see stay as they are.
 
     Raises `InvalidInput` if there is no change, the other memory has been changed since, or the previous version is no
     longer kept.

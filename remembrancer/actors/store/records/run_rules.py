@@ -307,8 +307,8 @@ def _forget_imported(writer: Writer, run_id: str, memory: Memory, began_at: floa
 
 
 def _undo(writer: Writer, run_id: str, memory: Memory, began_at: float) -> str | None:
-    """Undo the versions that a run made of a memory, with its links. Returns the reason if that is skipped; it is empty
-    if the memory is forgotten already."""
+    """Undo the versions that a run made of a memory, with its links. Returns the reason if this is skipped, empty
+    if the memory is already forgotten."""
     history = writer.space.history(memory.id)
     made = {entry.version for entry in history if entry.details.get("run") == run_id}
     if memory.now.forgotten and 1 in made:

@@ -353,7 +353,7 @@ class SqliteSearch(SqliteWords):
         return [*tags, *(each for each in entities if each[1])]  # no name that only other sessions use
 
     def counts(self, session_id: str | None) -> Counts:
-        """Count everything; of session memories only those of `session_id` (None: all)."""
+        """Count everything, but only the session memories of `session_id` (None: of all sessions)."""
         hidden = f"SELECT a.number FROM {APART} WHERE a.space = @SPACE AND a.scope = 'session' AND a.session_id != ?1"  # noqa: S608 - fixed
         with self._file.reading() as query:
             sorts = query(

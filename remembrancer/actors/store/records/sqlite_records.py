@@ -152,7 +152,7 @@ class Records(Reader, EmbeddedTexts):
             yield SqliteEdits(connection.connection, self.space, self._clock())
 
     def shareable(self) -> list[str]:
-        """Return the ids of the memories to share with other hosts, forgotten or not: not those of sessions, nor the
+        """Return the ids of the memories to share with other hosts, forgotten or not: all but those of sessions and the
         records of their work."""
         rows = self._file.read(
             "SELECT id FROM memories WHERE space = @SPACE AND scope = ? AND kind != ? ORDER BY number",

@@ -143,7 +143,7 @@ class Writer:
     ) -> Revision:
         """Make `after` the next version of a memory. Does nothing if there is no difference.
 
-        `chain` is a new promotion chain, which makes a version by itself. If the text changes, the summaries and
+        `chain` is a new promotion chain, which alone makes a version. If the text changes, the summaries and
         session records that repeat the old text are forgotten, unless somebody has reworded them, and the memories that
         this one stood for become active again. A version is never older than the previous one.
         """
