@@ -122,8 +122,8 @@ def group() -> click.Group:
 
 
 def _renamed(arguments: list[str]) -> list[str]:
-    """Replace a former command name in the arguments, and print a note about it on stderr. `restore` with a file was
-    what `backup restore` is."""
+    """Replace a former command name in the arguments, and print a note about it on stderr. `restore` with a file is
+    now `backup restore`."""
     former, rest = arguments[0], arguments[1:]
     present = FORMER.get(former, "backup restore")
     if former == "promote":

@@ -1,7 +1,7 @@
 """The indexes of files: of a project's notes and transcripts, and of each tree of code. They are derived, and safe to
-delete. The indexer writes them; the store reads them and adds the vectors of notes. A text of notes is stored and
-embedded once, however many chunks have it, and deleted with its last chunk. A chunk of code has its terms, and
-`code.index` ranks it."""
+delete. The indexer writes them; the store reads them and adds the vectors of notes. A text from notes is stored and
+embedded once, however many chunks have it, and deleted with its last chunk. A chunk of code is stored with its terms,
+and ranked by `code.index`."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ PASSAGES: Final = """
 """The tables of passages with their vectors, and of failures to embed, the same as those of the records."""
 PASSAGES_OF_TEXTS: Final = PASSAGES.replace("memories ON", "texts ON").replace(" REFERENCES spaces", " DEFAULT 0")
 FIRST_CHUNK: Final = 2**40
-"""The lowest number of a text of notes; memories have lower ones."""
+"""The lowest number of a text from notes; memories have lower numbers."""
 SCHEMA: Final = Schema(
     *[Step("0.3.0", "")] * 3,  # never released
     Step(
@@ -158,7 +158,7 @@ SCHEMA: Final = Schema(
 )
 """The tables. An index of another version is rebuilt, so any change to how code is cut or counted is a new step."""
 BUSY_S: Final = 5.0
-"""The time that an index waits while the store writes vectors, which it does more often than it may take."""
+"""The time that an index waits for the store, which often writes vectors to it."""
 
 logger = logging.getLogger(__name__)
 
@@ -199,12 +199,12 @@ class IndexWriter(ABC):
             self._file = self._opened()
 
     def _opened(self) -> SqliteFile:
-        """Open the file. One that cannot be read, or is of another release, is deleted first."""
+        """Open the file. If it cannot be read, or was written by another release, it is deleted first."""
         open_file = partial(SqliteFile, self._path, SCHEMA, synchronous="NORMAL", wait_s=BUSY_S)  # it is derived
         try:
             file = open_file()
         except (RecordsUnusable, SchemaTooNew, SchemaTooOld) as error:
-            if isinstance(error.__cause__, sqlite3.OperationalError):  # it may pass
+            if isinstance(error.__cause__, sqlite3.OperationalError):  # may be temporary
                 raise
             is_damaged = isinstance(error, RecordsUnusable)
             level, reason = (logging.WARNING, str(error)) if is_damaged else (logging.INFO, "another release wrote it")

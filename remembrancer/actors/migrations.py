@@ -1,5 +1,5 @@
 """The schema of each kind of file in a home, and its migrations from release to release. Only this module upgrades
-files, and refuses those of unreadable releases.
+files, and refuses those that this release cannot read.
 
 `PRAGMA user_version` is the only place in a file that names its schema: the release that introduced it, and the number
 of the step in that release, as decimal digits (0.2.0 has 2 00 00; the first step of 0.3.1 would have 3 01 00).
@@ -52,7 +52,7 @@ class Step(NamedTuple):
 
 
 class Schema:
-    """The steps of one kind of file, in order. A `derived` file has one step, and is rebuilt when that changes."""
+    """The steps of one kind of file, in order. A `derived` file has one step, and is rebuilt when the step changes."""
 
     def __init__(self, *steps: Step, derived: bool = False) -> None:
         self.steps = steps

@@ -201,7 +201,7 @@ def _rows(
 
 
 def _is_there(source: sqlite3.Connection, table: _Table, key: Key) -> bool:
-    """True if there is a row of this key, or damage hides it; False if it was deleted."""
+    """True if there is a row with this key, or damage hides it; False if it was deleted."""
     where = " AND ".join(f"{column} = ?" for column in table.key)
     try:
         return bool(source.execute(f"SELECT * FROM t NOT INDEXED WHERE {where}", key).fetchall())  # noqa: S608
@@ -264,8 +264,8 @@ def _is_cut(row: Key) -> bool:
 def _merge_table(
     connection: sqlite3.Connection, table: _Table, source: sqlite3.Connection, scratch: Path, done: Repaired
 ) -> None:
-    """Replace a table's rows by those that can be read, and keep the copy's rows in place of unreadable ones, except
-    those that were deleted since according to an index."""
+    """Replace a table's rows with those that can be read, and keep the copy's rows in place of unreadable ones, except
+    those that, according to an index, have since been deleted."""
     key = ", ".join(table.key)
     of_copy = set(connection.execute(f"SELECT {key} FROM {table.name}"))  # noqa: S608
     indexed, whole = _indexed(source, table)
@@ -293,7 +293,7 @@ def _insert(connection: sqlite3.Connection, table: _Table, rows: Iterator[tuple[
     inserted = set[Key]()
     for row_key, values in rows:
         named = dict(zip(table.key, row_key, strict=True)) | dict(zip(table.columns, values, strict=True))
-        named = {column: value for column, value in named.items() if value is not None}  # a missing one is the default
+        named = {column: value for column, value in named.items() if value is not None}  # missing ones get the default
         statement = f"INSERT OR REPLACE INTO {table.name} ({', '.join(named)}) VALUES ({', '.join('?' * len(named))})"  # noqa: S608
         with suppress(sqlite3.IntegrityError):  # no such row was ever written: its page is damaged
             connection.execute(statement, list(named.values()))

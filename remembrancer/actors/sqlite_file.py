@@ -109,8 +109,8 @@ class SqliteFile:
         """The number of reading connections in use."""
         self._closed = False
         self._bytes: int | None = None
-        """A descriptor of the file, once its bytes were looked at. It stays open as long as the connections: to close
-        one drops all locks that the process has on the file, and then another program would remove the log."""
+        """A descriptor of the file, once its bytes have been read. It stays open as long as the connections: closing it
+        would drop all locks that the process has on the file, and then another program would remove the log."""
         self.writing = threading.RLock()
         """Held during a transaction: shared lanes are written by their own threads."""
         self._synchronous = synchronous

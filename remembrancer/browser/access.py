@@ -59,7 +59,7 @@ class VisitorAccess:
         token = request.cookies.get(self._cookie, "")
         grant = self._tokens.find(token, time.time()) if token else None
         if grant is None and not self._no_token:
-            raise HTTPException(401, "Sign in first: 'remembrancer ui' opens a page that does.")
+            raise HTTPException(401, "Sign in first: 'remembrancer ui' opens a page that signs you in.")
         return grant
 
     def holds(self, grant: Grant | None) -> bool:

@@ -163,7 +163,7 @@ class Browser:
         if link and self._access.enter(request, welcome, link=link):
             return welcome
         if link:
-            with suppress(HTTPException):  # who is signed in already may click a link twice
+            with suppress(HTTPException):  # a visitor who is signed in already may click a link twice
                 self._access.grant(request)
                 return welcome
         message = "This link has been used, or is too old: 'remembrancer ui' makes a new one." if link else ""

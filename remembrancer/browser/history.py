@@ -79,7 +79,7 @@ async def review(view: View) -> Response:
 
 
 class Line(NamedTuple):
-    """A memory, everything done to it, the change that undoes the last of that (or ""), and the label of its button."""
+    """A memory, everything done to it, the change that undoes the last step (or ""), and the label of its button."""
 
     change: MemoryChanged
     did: str
@@ -165,7 +165,7 @@ def totals_of(changes: Iterable[MemoryChanged]) -> dict[str, int]:
 
 def lines_of(changes: Sequence[MemoryChanged]) -> list[Line]:
     """One line for each changed memory, latest first, with the undo of one of its changes. Changes that were undone are
-    named only where no other is left."""
+    named only if there are no others."""
     by_memory: dict[str, list[MemoryChanged]] = {}
     for each in changes:
         by_memory.setdefault(each.memory_id, []).append(each)

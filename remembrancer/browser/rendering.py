@@ -29,9 +29,9 @@ MAX_DIFF_PARTS: Final = 2000
 MAX_MARKDOWN: Final = 20_000
 """Longer texts are not rendered as Markdown: some take seconds per 10,000 characters."""
 WHOLE_CHARACTERS: Final = 320
-"""A text of a search result is shown whole up to this length."""
+"""The text of a search result is shown in full up to this length."""
 SEARCHED_CHARACTERS: Final = 8000
-"""The number of characters of a longer one in which the terms of the question are looked for."""
+"""The number of characters of a longer text that are searched for the terms of the question."""
 _INLINE_CODE: Final = re.compile(r"`([^`\n]+)`")
 _PLAIN_CODE: Final = re.compile(r"`([^`\n<>]+)`")
 """Code without any marks of changed words."""
@@ -212,7 +212,7 @@ def when_due(due: float) -> str:
 
 
 def _matching(text: str, question: str) -> str:
-    """A text too long to be shown whole, from the sentence with most terms of the question onwards."""
+    """A text too long to be shown in full, from the sentence with the most terms of the question onwards."""
     terms = terms_of(question)
     if len(text) <= WHOLE_CHARACTERS or not terms:
         return text

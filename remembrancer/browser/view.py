@@ -211,8 +211,8 @@ def names_of(projects: Sequence[ProjectRef]) -> dict[str, str]:
 
 
 def who(session_id: str, sessions: Mapping[str, ListedSession], member: str = "") -> str:
-    """A readable name for a session: its client or else its start, and for a change in a shared project the member's
-    machine. An unknown session belongs to another project or is long past."""
+    """A readable name for a session: its client, or else its start time, and for a change in a shared project the
+    member's machine. An unknown session belongs to another project or is long past."""
     known = sessions.get(session_id)
     name = session_title(known.client, known.started_at) if known else NAMELESS if member else ELSEWHERE
     name = PEOPLE.get(session_id, name)

@@ -101,7 +101,7 @@ class PastActions:
 
 
 class Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
-    """A command, or an edit that replaces `old` (empty: nothing) by `new` in the file at `path`."""
+    """A command, or an edit that replaces `old` (if empty, nothing) with `new` in the file at `path`."""
 
     command: str = ""
     path: str = ""

@@ -1,5 +1,5 @@
-"""Searches an index of code by words alone: FTS5 counts the terms in each chunk, and these are ranked by BM25 of the
-chunk and of its file over weighted fields, definitions of the names in the question, and the kind of the file."""
+"""Searches an index of code by words alone: FTS5 counts the terms in each chunk, and chunks are ranked by their BM25
+and their file's over weighted fields, definitions of the names in the question, and the kind of the file."""
 
 import re
 import sqlite3
@@ -133,7 +133,7 @@ class _Corpus:
         return np.asarray(scores * (self._priors * np.where(is_aside, ASIDE, 1.0))[self.files])
 
     def _in_files(self, places: NDArray[np.int64], amounts: Numbers) -> Numbers:
-        """The sum for each file of these amounts of its chunks at these places."""
+        """For each file, the sum of these amounts, which belong to its chunks at these places."""
         sums = np.bincount(self.files[places], weights=amounts, minlength=len(self._names))
         return sums.astype(np.float64)
 

@@ -28,7 +28,7 @@ _PARSED: Final = {
     "swift": "swift",
     "lua": "lua",
 }
-"""The languages whose grammars may be installed, with the ends of their files' names."""
+"""The languages whose grammars may be installed, with their file extensions."""
 _ENDINGS: Final = _PARSED | {
     "haskell": "hs",
     "elixir": "ex exs",

@@ -41,7 +41,7 @@ class ReadFiles(msgspec.Struct, frozen=True, array_like=True):
     files: tuple[SourceFile, ...]
     plain: tuple[str, ...] = ()
     deadline_s: int = DEADLINE_S
-    """For each file."""
+    """The limit for each file."""
 
 
 class ReadChunk(msgspec.Struct, frozen=True, array_like=True):

@@ -40,7 +40,7 @@ def terms_in(text: str) -> Iterator[str]:
 
 
 def question_words(question: str) -> list[str]:
-    """The words of a question except stop words, as written; all of them if no other is left."""
+    """The words of a question except stop words, as written; all of them if all are stop words."""
     from remembrancer.memory.stop_words import stop_words_of  # the reader process does not need it, and starts faster
 
     words = words_in(question)

@@ -2,13 +2,13 @@
 
 A lane is the unit of ordering, and a `LaneMark` is the position up to which a host has applied it. Positions begin at
 1, grow and are never reused. Nobody reads past a deleted entry: a host that has not read it continues from a snapshot.
-Each call names the mark from which it continues. If the journal is not the one of the mark (deleted and recreated,
-restored from an older backup, or another one of the same name), the call raises `JournalChanged`, and the host stops
+Each call names the mark from which it continues. If the journal is not the mark's (deleted and recreated, restored
+from an older backup, or another one with the same name), the call raises `JournalChanged`, and the host stops
 applying and appending to this lane.
 
 **One append is atomic**: either all its entries are stored, next to each other, or none is. Concurrent appends of
 others come before or after them, so nobody waits: an entry takes effect at its position, and the caller reads up to
-there. **An append without an answer** raises `JournalAway`: its entries may have been stored, or may still be, so the
+there. **An append without an answer** raises `JournalAway`: its entries may have been stored, or may be yet, so the
 caller reads before it appends them again, under new ids. An operation that is applied once per id is done exactly once.
 """
 
@@ -104,7 +104,7 @@ class Journal(Protocol):
         1,000 of them, with new ids, at most `MAX_ENTRY_BYTES` in a body, and `MAX_APPEND_BYTES` together.
 
         Raises:
-            JournalAway: the entries may have been appended, or may still be.
+            JournalAway: the entries may have been appended, or may be yet.
             StorageFull: the journal has no room. Nothing was appended.
             JournalChanged: this is not the journal of the mark.
         """

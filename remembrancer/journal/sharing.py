@@ -78,7 +78,7 @@ class Administration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     certificate_key: str = ""
     members: dict[str, dict[str, Member]] = {}
     keyrings: dict[str, Keyring] = {}
-    """All keys of each lane that got a new one, since a key in use may not have reached every member."""
+    """All keys of each lane that got a new key, since a key in use may not have reached every member."""
 
 
 JOINED: Final = msgspec.msgpack.encode({"position": 0})
@@ -131,9 +131,9 @@ class Sharing:
         (self._lanes / f"{lane}.json").unlink()
 
     async def join(self, invitation: str) -> Membership:
-        """Join a lane with an unused invitation, which no other machine can use afterwards; a member only adopts its
-        newer keys. Raises if the invitation is invalid or used, if this home is a member under another name, or if that
-        cannot be checked."""
+        """Join a lane with an unused invitation, which no other machine can use afterwards; a member only adopts the
+        newer keys in it. Raises if the invitation is invalid or used, if this home is a member under another name, or
+        if this cannot be checked."""
         membership = read_invitation(invitation)
         journal = self.open(membership)
         mine = [each for each in self.memberships() if each.lane == membership.lane]

@@ -131,8 +131,8 @@ def hello_line(
 
 
 def named_project(option: str | None, environ: Mapping[str, str]) -> str | None:
-    """The absolute path of the project that the option `--project` names, or else, unless our own variable is set, that
-    Claude Code passes to its servers and hooks. Raises `ValueError` if the option names no directory."""
+    """The absolute path of the project that the option `--project` names, or else, unless our own variable is set, of
+    the one that Claude Code passes to its servers and hooks. Raises `ValueError` if the option names no directory."""
     if option is not None and not os.path.isdir(option):
         raise ValueError(f"--project {option[:1000]!a} is not a directory")
     named = environ.get("CLAUDE_PROJECT_DIR", "")

@@ -146,7 +146,7 @@ class _Way:
             self._attempt(self._read, lines)
 
     def _read(self, lines: BinaryIO) -> None:
-        lines.readline()  # the hello, whose parts that the host needs are in the headers
+        lines.readline()  # the hello; the parts of it that the host needs are in the headers
         for line in lines:
             if not line.startswith(CONTROL):
                 self._forward(split_stamp(line.rstrip(b"\n"))[1])
@@ -162,7 +162,9 @@ class _Way:
             work(*arguments)
             is_done = True
         except ssl.SSLCertVerificationError as error:
-            why = f"the certificate of {remote.host} is not trusted ({error.verify_message}): --ca-file names your own"
+            why = (
+                f"the certificate of {remote.host} is not trusted ({error.verify_message}): use --ca-file for your own"
+            )
             self._say(INVALID + _sentence(why))
         except ValueError as error:
             self._say(INVALID + _sentence(error))
@@ -248,7 +250,7 @@ class _Way:
             }
 
     def _explain(self, response: http.client.HTTPResponse, message: dict[str, Any]) -> None:
-        """Translate the host's refusal of this request, or of all."""
+        """Translate the host's refusal of this request, or of all requests."""
         url, status = self._remote.url, response.status
         try:
             error = json.loads(response.read())["error"]
@@ -300,7 +302,7 @@ def _events(response: http.client.HTTPResponse) -> Iterator[bytes]:
 
 
 def _header(value: str) -> str:
-    """The value as the protocol wants it in a header, which a line break or another alphabet would break."""
+    """The value as the protocol encodes it in a header, where a line break or another alphabet is not allowed."""
     if value.isascii() and value.isprintable() and value.strip() == value and not value.startswith("=?"):
         return value
     return f"=?base64?{b64encode(value.encode('utf-8', 'replace')).decode()}?="

@@ -100,7 +100,7 @@ class Conversation:
         self.is_served = False
         """True if a gateway has welcomed this conversation: until then, it may still be starting."""
         self._since = -math.inf
-        """The time at which that began, or ended."""
+        """The time at which `is_served` last changed."""
         self._budget_s = budget_s
         self._start_s = max(start_s, budget_s)
         self._prepared = prepared
@@ -124,8 +124,8 @@ class Conversation:
     # --- from the client ---
 
     def from_client(self, text: bytes, now: float, stamp_ms: int) -> None:
-        """Pass on a client's line, or refuse it. Without a gateway it is only noted: `connect` repeats what the next
-        one needs."""
+        """Pass on a client's line, or refuse it. Without a gateway it is only noted: `connect` repeats what the
+        next gateway needs."""
         line = stamped(text, stamp_ms)
         refusal = self._take(text, line, now)
         if refusal is not None:
@@ -145,7 +145,7 @@ class Conversation:
             reason = 'a line must be one JSON-RPC message ("jsonrpc": "2.0"), not a batch'
             return error_line(_id_of(message), INVALID_REQUEST, reason)
         method = message.get("method")
-        if not isinstance(method, str):  # a gateway knows its own requests
+        if not isinstance(method, str):  # an answer: the gateway recognises its own requests
             if "result" in message or "error" in message:
                 return None
             return error_line(_id_of(message), INVALID_REQUEST, "neither a request nor an answer")
@@ -231,7 +231,7 @@ class Conversation:
         if not isinstance(message, dict):
             return  # the client must get nothing but JSON-RPC
         answered = _id_of(message)
-        if "method" not in message and answered is not None:  # otherwise an error about an id that is unreadable
+        if "method" not in message and answered is not None:  # otherwise an error about an unreadable id
             request = self._open.pop(answered, None)
             if request is None:
                 return
@@ -240,7 +240,7 @@ class Conversation:
         self._tell_client(line)
 
     def _remember(self, message: dict[str, Any]) -> None:
-        """Remember the parts of a successful request that a new gateway needs to know."""
+        """Remember the parts of a successful request that a new gateway needs."""
         match message["method"]:
             case "initialize":
                 self._initialize = message

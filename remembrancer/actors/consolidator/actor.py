@@ -1,4 +1,4 @@
-"""The consolidator does non-urgent work, one job of each sort at a time, with low priority. It owns nothing: the store
+"""The consolidator does non-urgent work, one job of each kind at a time, with low priority. It owns nothing: the store
 finds jobs in the records, and the results are submitted as operations. So it may be killed at any moment: the job is
 found again, and no operation is applied twice."""
 
@@ -86,8 +86,8 @@ class JobLoop:
     """Asks for a job, carries it out, and reports the outcome with the next request. The store decides when a failed
     job is repeated.
 
-    The sorts of jobs run concurrently, so that no reflection or end of a session waits for the maintenance of a space.
-    If two jobs change the same memory, the edits' expected versions decide which one succeeds.
+    Different kinds of job run concurrently, so that no reflection or end of a session waits for the maintenance of a
+    space. If two jobs change the same memory, the edits' expected versions decide which one succeeds.
     """
 
     def __init__(self, store: StoreClient, settings: Settings, clock: Clock, carry_out: CarryOut = carry_out) -> None:
@@ -117,7 +117,7 @@ class JobLoop:
                 request = AwaitJob(sort, job, await self._outcome_of(job))
 
     async def _outcome_of(self, job: Job) -> Outcome | Failure:
-        """Carry out a job. Only here does an error of a job become a message."""
+        """Carry out a job. This is the only place where an error in a job becomes a message."""
         description = f"{NAMES[type(job.work)]} {job.project.id if job.project else 'the user'}"
         self._jobs[job.sort] = description
         logger.info("job begun", extra={"job": description})
@@ -128,7 +128,7 @@ class JobLoop:
             failure = error.to_failure()
         except Exception:
             logger.exception("job failed", extra={"job": description})
-            failure = InternalError("the consolidator failed on this: see consolidator.log").to_failure()
+            failure = InternalError("the consolidator failed on this job: see consolidator.log").to_failure()
         else:
             self._finished += 1
             self._error = None

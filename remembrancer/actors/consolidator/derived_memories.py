@@ -50,7 +50,7 @@ PatternPlan = tuple[Pattern, Derived | None]
 
 
 def plan_summaries(memories: Iterable[Material], now: float, *, again: bool = False) -> list[Derived]:
-    """The summaries of related memories: active, valid ones of events that have vectors and are not derived themselves.
+    """The summaries of related memories, if they are active, valid, about events, not derived, and have vectors.
     A memory whose summary was undone is not summarised again, unless `again` is set for an explicit request. A summary
     belongs to the session, or the project, of its sources."""
     owners: dict[tuple[str, str], list[Material]] = {}
@@ -65,8 +65,8 @@ def plan_summaries(memories: Iterable[Material], now: float, *, again: bool = Fa
 
 def plan_patterns(memories: Sequence[Material], now: float, project_name: str) -> list[PatternPlan]:
     """The themes that occur in several sessions, the most frequent first. A theme that already has a procedure carries
-    its id. No memory is in two themes; scopes and types do not matter. Derived memories repeat their sources, so of
-    them only procedures are read, which prevents making one twice."""
+    its id. No memory is in two themes; scopes and types do not matter. Derived memories repeat their sources, so the
+    only ones read are procedures, which prevents making a procedure twice."""
     usable = [
         memory
         for memory in memories

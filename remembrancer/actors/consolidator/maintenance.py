@@ -24,7 +24,7 @@ from remembrancer.protocol.store_client import StoreClient
 SLICE: Final = 500
 """The number of memories that are summarised together."""
 MAX_IDS: Final = 100
-"""The number of ids of each sort in an answer."""
+"""The number of ids of each kind in an answer."""
 SESSION_DETAILS_KEPT_S: Final = 30 * DAY_S
 """The turns, tool calls, scratchpads and tool outcomes of a session are deleted this long after it was closed."""
 RUNS_KEPT_S: Final = 90 * DAY_S

@@ -183,8 +183,8 @@ def _step(memory: Material, verdict: Verdict, now: float) -> ChainLink:
 def _merge(
     memory: Material, verdict: Verdict, now: float, into: Material, cosine: float, project: str | None = None
 ) -> tuple[ReviseMemory, ReviseMemory]:
-    """The changes that merge a memory into another: of the other, and of the memory. `project`: the project from which
-    it is merged into one of the user's."""
+    """The changes that merge a memory into another: first of that other one, then of the memory. `project`: the project
+    from which it is merged into one of the user's memories."""
     is_repeated = normalised(memory.content) == normalised(into.content)
     origin, whose = ("", "") if project is None else (f" of the project {project}", "the user's ")
     merging = ReviseMemory(
@@ -249,8 +249,8 @@ async def propose_to_user(
 
 
 async def _promote_held_in_both(store: StoreClient, project: ProjectRef, clock: Clock) -> list[str]:
-    """Promote proposed memories about the user that another project has independently, and merge its own into them.
-    Returns their ids."""
+    """Promote proposed memories about the user that another project has independently, and merge that project's copies
+    into them. Returns the ids of the promoted ones."""
     request = ReadMemories(project, scopes=("project",), statuses=("active",), kinds=SPEAKING_KINDS, with_vectors=True)
     proposed = msgspec.structs.replace(request, proposed=True)
     mine = [each for each in await all_memories(store, proposed) if speaks_of_user(each)]

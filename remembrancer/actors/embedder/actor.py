@@ -1,6 +1,6 @@
 """The embedder: takes texts from the store, up to its credit, and answers each with vectors.
 
-It is ready as soon as its socket is open; the model loads in the background, with retries until that succeeds.
+It is ready as soon as its socket is open; the model loads in the background, and loading is retried until it succeeds.
 """
 
 import asyncio
@@ -32,8 +32,8 @@ from remembrancer.protocol.work import (
 )
 
 CREDIT: Final = 128
-"""The maximum number of texts held. Memories are short, so that is at least two batches, and the model never waits for
-the store."""
+"""The maximum number of texts held. Memories are short, so these are at least two batches, and the model never waits
+for the store."""
 
 OPEN_TEXTS: Final = 32
 """The maximum number of texts in progress. When a worker dies, the store suspects that many of its oldest jobs."""
@@ -41,7 +41,7 @@ FIRST_RETRY_S: Final = 1.0
 LAST_RETRY_S: Final = 30.0
 """The longest pause between attempts to load a model: 1, 2, 4 … 30 s."""
 IDLE_S: Final = 2.0
-"""Freed memory is returned to the system after being idle for this long."""
+"""Freed memory is returned to the system after this long without work."""
 NOT_ADMITTED: Final = "the store does not admit this embedder: it was revoked there, or never invited"
 
 Made = TypeVar("Made")
@@ -76,7 +76,7 @@ class EmbedderActor(Actor):
         self._error: str | None = None
         self._leaving = False
         self._news = asyncio.Event()
-        """Set when a text arrives, the model is gone, or the time to wait is over."""
+        """Set when a text arrives, the model is gone, or the wait is over."""
         self._texts: dict[int, str] = {}
         """Texts that are not being embedded yet, by request id."""
         self._open: dict[int, str] = {}
@@ -170,7 +170,7 @@ class EmbedderActor(Actor):
         message_id = self._store.heard.message_id
         match message:
             case EmbedText(text=text):
-                # Otherwise the store knows that this worker cannot take it, and gives it to another.
+                # Otherwise the store has been informed, and gives the text to another worker.
                 if self._engine is not None and not self._leaving:
                     self._texts[message_id] = text
                     self._news.set()
@@ -212,7 +212,7 @@ class EmbedderActor(Actor):
         return question_vector(engine, question)
 
     def _answer(self, message_id: int, engine: Engine, asked: asyncio.Future[bytes]) -> None:
-        """Send the vector of a question, or the reason that there is none."""
+        """Send the vector of a question, or the reason why there is none."""
         try:
             self._store.send(asked.result(), in_reply_to=message_id)
         except EmbeddingUnavailable as error:
@@ -230,8 +230,8 @@ class EmbedderActor(Actor):
 
 
 class RemoteEmbedderActor(EmbedderActor):
-    """Works for the store of another host, over TCP with CURVE, and reports to a person through `say`. No launcher
-    watches it: it runs until it is told to stop or its store refuses it for good, which completes `ended`."""
+    """Works for another host's store, over TCP with CURVE, and reports to a person through `say`. No launcher watches
+    it: it runs until it is told to stop or its store refuses it for good, which completes `ended`."""
 
     def __init__(self, spec: LaunchSpec, endpoint: str, keys: CurveKeys, say: Callable[[str], None]) -> None:
         super().__init__(spec, endpoint=endpoint, keys=keys)
@@ -247,16 +247,16 @@ class RemoteEmbedderActor(EmbedderActor):
 
     def _use(self, engine: Engine | None, error: str | None = None) -> None:
         super()._use(engine, error)
-        unusable = f"the model cannot be used, and will be tried again: {error}"
+        unusable = f"the model cannot be used, and will be retried: {error}"
         self._tell(unusable if engine is None else f"the model {engine.identity.model} is loaded")
 
     def _on_connection(self, up: bool) -> None:
-        self._tell(f"connected to {self._endpoint}" if up else f"{self._endpoint} is gone, and will be tried again")
+        self._tell(f"connected to {self._endpoint}" if up else f"{self._endpoint} is gone: retrying")
         super()._on_connection(up)
 
     def _on_refused(self, reason: bool | str) -> None:
         """Handle a refusal: the store does not admit this worker (True), gives a reason, or (False) did not complete
-        the handshake. Then the next attempt may succeed, unless the key file belongs to another store."""
+        the handshake. In the last case the next attempt may succeed, unless the key file belongs to another store."""
         if reason is False:
             if not self._is_doubted:
                 self._tell(f"{self._endpoint} does not accept this key file: does it belong to another memory?")

@@ -51,7 +51,7 @@ def graph_of(model: str) -> Path:
 
 
 def constants_of(model: EncoderWeights) -> dict[str, NDArray[Any]]:
-    """The weights of a model by their names in its graph, where the products of `q`, `k` and `v` are one."""
+    """The weights of a model by their names in its graph, where the products of `q`, `k` and `v` are combined."""
     constants: dict[str, NDArray[Any]] = {}
     layers = [f"l{layer}." for layer in range(model.layers)]
     for name in ("emb.ln", *(layer + part for layer in layers for part in ("aln", "oln"))):
@@ -74,8 +74,8 @@ def narrowed(matrix: Floats) -> tuple[NDArray[np.int8], Floats]:
 
 class MiniLM:
     """The `EncoderWeights` of all-MiniLM-L6-v2 from the packaged file: int8, with a scale for each row of the
-    embeddings and each column of a product. A sentence's vector has a cosine of 0.98 to 0.99 with that of the unchanged
-    file. Each weight can be read only once. The word embeddings are read from the file on demand.
+    embeddings and each column of a product. A sentence's vector has a cosine of 0.98 to 0.99 with the one from the
+    unchanged file. Each weight can be read only once. The word embeddings are read from the file on demand.
 
     Raises:
         google.protobuf.message.DecodeError: the content is not an ONNX file.

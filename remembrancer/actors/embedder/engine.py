@@ -18,7 +18,7 @@ from remembrancer.protocol.work import CALIBRATED, CosineScale, ModelIdentity
 VOCABULARY: Final = Path(__file__).parent / "data" / "vocab.txt"
 REVISION_DIGITS: Final = 16
 BATCH_TOKENS: Final = 2048
-"""The size of a batch: enough to be worth its fixed cost, few enough that others hardly wait for it."""
+"""The size of a batch: large enough to be worth its fixed cost, small enough that others hardly wait for it."""
 _SPECIAL: Final = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 Vector = NDArray[np.float32]
@@ -154,7 +154,7 @@ def default_tokenizer() -> TextTokenizer:
 
 def local_tokenizer(directory: Path) -> TextTokenizer:
     """The tokenizer of a model in a directory: its `tokenizer.json`, or its `vocab.txt`, used as lower-cased BERT's.
-    Raises `ModelUnusable` without either."""
+    Raises `ModelUnusable` if neither exists."""
     own, vocabulary = directory / "tokenizer.json", directory / "vocab.txt"
     try:
         if own.is_file():
@@ -163,7 +163,7 @@ def local_tokenizer(directory: Path) -> TextTokenizer:
             return TextTokenizer(bert_tokenizer(vocabulary))
     except Exception as error:  # the library raises plain Exception
         raise ModelUnusable(f"the tokenizer in {directory} cannot be read: {error}") from error
-    raise ModelUnusable(f"{directory} has neither a tokenizer.json nor a vocab.txt: put the model's own there")
+    raise ModelUnusable(f"{directory} has neither a tokenizer.json nor a vocab.txt: put the model's own file there")
 
 
 def bert_tokenizer(vocabulary: Path) -> Any:

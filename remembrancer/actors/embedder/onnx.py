@@ -38,8 +38,8 @@ DEFAULT_WINDOW: Final = 256
 """Tokens, marks included: the length that the model was tuned for, below its maximum of 512."""
 _SPIN_US: Final = "200"
 _SLOWER: Final = ["SkipLayerNormFusion"]
-"""onnxruntime's fused operator for an addition and a normalisation takes five times as long as the two operators, a
-fifth of the whole time of a text."""
+"""onnxruntime's fused operator for an addition and a normalisation takes five times as long as the two operators: a
+fifth of the total time for a text."""
 
 
 class OnnxEngine(Engine):
@@ -119,7 +119,7 @@ def load(choice: ModelChoice, _: Settings, threads: int) -> OnnxEngine:
         weights, identity, tokenizer = _local(directory)
     else:
         raise ModelUnusable(
-            f"the onnx engine knows {DEFAULT_MODEL}, or a directory with a model.onnx, and {model} is neither: change "
+            f"the onnx engine runs {DEFAULT_MODEL}, or a directory with a model.onnx, and {model} is neither: change "
             "REMEMBRANCER_MODEL, or set REMEMBRANCER_ENGINE=sentence-transformers for other models by name"
         )
     if identity.precision == PRECISION:
@@ -130,7 +130,7 @@ def load(choice: ModelChoice, _: Settings, threads: int) -> OnnxEngine:
 def open_session(graph: Path, threads: int, weights: Mapping[str, NDArray[Any]] = MappingProxyType({})) -> Any:
     """A session for a graph's file and the given weights, which is small and quiet when idle, but fast. Tuned on two
     cores."""
-    # Otherwise it creates an id of this machine in ~/.cache on import, and sends events to its makers.
+    # Otherwise onnxruntime creates an id of this machine in ~/.cache on import, and sends events to its vendor.
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     try:
         import onnxruntime

@@ -1,7 +1,7 @@
 """Splits a text into overlapping passages that fit a model's window, so that no text is silently lost.
 
 A passage ends at the end of a sentence, if there is one in the second half of the window; otherwise between words; and
-within a word only if that is long (base64, or a script without spaces).
+within a word only if the word is long (base64, or a script without spaces).
 """
 
 import re
@@ -21,7 +21,7 @@ OVERLAP: Final = 0.1
 LONG_WORD: Final = 1 / 8
 """A word that fills more of a passage than this may be split."""
 WORDS_AT_ONCE: Final = 10_000
-"""The number of words tokenized at once; each token takes some hundred bytes until then."""
+"""The number of words tokenized at once; each token takes a few hundred bytes meanwhile."""
 _WORD: Final = re.compile(r"(\S{1,200})\s*")
 
 

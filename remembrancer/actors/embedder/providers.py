@@ -60,7 +60,7 @@ class Provider(NamedTuple):
     model: str
     dimensions: int
     own_models: str
-    """The prefix of the names of its own models. Others (of Ollama, TEI …) count as small models."""
+    """The prefix of its own models' names. Other models (of Ollama, TEI …) count as small models."""
     kinds: tuple[str, str] | None
     """The API's names for a passage and a question, if it distinguishes between them."""
 
@@ -149,7 +149,7 @@ class ProviderEngine(Engine):
                 wait_s = error.wait_s if error.wait_s is not None else 0.5 * 2**attempt * random.uniform(0.8, 1.2)  # noqa: S311
                 if attempt == ATTEMPTS - 1 or wait_s > LONGEST_WAIT_S:
                     raise
-                # This applies to all requests, since the limit is that of the key.
+                # This applies to all requests, since the limit belongs to the key.
                 self._not_before = max(self._not_before, time.monotonic() + wait_s)
         raise AssertionError("the last attempt returns or raises")
 
@@ -204,7 +204,7 @@ class ProviderEngine(Engine):
             return ModelUnusable(reason)
         wait_s = _retry_after(response)
         if wait_s is not None:
-            reason += f"; it can be asked again in {wait_s:.0f} s"
+            reason += f"; it can be retried in {wait_s:.0f} s"
         return _Passing(reason, wait_s)
 
     def _harmless(self, text: str) -> str:

@@ -126,7 +126,7 @@ def _revision_of(directory: Path) -> str:
     for pattern in _WEIGHTS:
         if found := sorted(directory.rglob(pattern)):
             return sha256_of(found)[:REVISION_DIGITS]
-    raise ModelUnusable(f"{directory} holds no weights (none of {', '.join(_WEIGHTS)})")
+    raise ModelUnusable(f"{directory} contains no weights (none of {', '.join(_WEIGHTS)})")
 
 
 def _tokenizer_of(name: str, model: Any) -> TextTokenizer:

@@ -1,6 +1,6 @@
-"""The work of an embedder's threads: loading a model, cutting texts into passages, and embedding these and questions.
+"""The work of an embedder's threads: loading a model, splitting texts into passages, and embedding them and questions.
 
-An error of one text is an answer; one that makes the model unusable is raised.
+An error with one text is returned as its answer; an error that makes the model unusable is raised.
 """
 
 import logging
@@ -18,7 +18,7 @@ from remembrancer.protocol.system import give_back_memory
 from remembrancer.protocol.work import EmbeddedText, Passage
 
 MODULES: Final = {"sentence-transformers": "sentence_transformers", "voyage": "providers", "openai": "providers"}
-"""The modules of engines that have other names. A process loads only its engine's module and library."""
+"""The modules that are not named after their engines. A process loads only its engine's module and library."""
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class _Row(NamedTuple):
 
 def embed_texts(engine: Engine, texts: Mapping[int, str], most: int) -> Iterator[list[tuple[int, EmbeddedText | str]]]:
     """Embed texts together, in batches of at most `most` passages (0: any number) of similar length, the shortest
-    first. Yields, first without a batch and then after each, the texts that are finished: by their keys, the passages
+    first. Yields the finished texts, once before the first batch and then after each: their keys, and the passages
     with their vectors, or the error."""
     unfinished: dict[int, tuple[tuple[Passage, ...], dict[int, Vector]]] = {}
     rows: list[_Row] = []

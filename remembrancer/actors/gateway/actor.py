@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 BROWSER_TOOLSETS: Final = "memory,admin,files,code"
 BROWSER_PORTS: Final = (8080, 18_080, 0)
 """The ports to try for the memory browser, so that a bookmark stays valid: that of `up --http`, one that is rarely
-taken, and any other (0)."""
+in use, and any other (0)."""
 
 STATUS_S: Final = 2.0
 """The time limit for the launcher's report, which takes 0.5 s if a process hangs."""

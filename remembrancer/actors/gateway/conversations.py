@@ -223,7 +223,7 @@ class ToolCalls:
         return error_result(error, degraded=self.is_degraded(error), as_text=as_text)
 
     def is_degraded(self, error: RemembrancerError) -> bool:
-        """True if the store is away. A caller's own mistake gets a complete answer even then."""
+        """True if the store is unavailable. Invalid calls are still answered in full."""
         return error.retry_possible and not self._service.store_health.usable
 
 
@@ -301,7 +301,7 @@ class Session(ClientConversation):
         return self._caller
 
     async def _settle(self) -> None:
-        """Determine the session's project from its directory, as far as that is known by now."""
+        """Determine the session's project from its directory, as far as it is known so far."""
         roots = self._roots
         directory = directory_of(self.hello, roots)
         project = await anyio.to_thread.run_sync(project_of, directory, limiter=self._directory_thread)
@@ -365,7 +365,7 @@ class Session(ClientConversation):
     def _take_message(self, text: bytes, sent_ms: int) -> None:
         """Refuse any other request, including the handshake that some releases send without waiting for its answer."""
         if _id_in(text) is not None:
-            self._refuse(text, INVALID_REQUEST, "a session of this kind only calls tools")
+            self._refuse(text, INVALID_REQUEST, "this kind of session can only call tools")
 
     def _refuse(self, text: bytes, code: int, message: str) -> None:
         error = {"jsonrpc": "2.0", "id": _id_in(text), "error": {"code": code, "message": message}}
@@ -399,7 +399,7 @@ def _id_in(text: bytes) -> int | str | None:
 
 
 def as_text(text: str) -> str:
-    """The text in a form that can be sent: lone surrogates, which a path may have, become question marks."""
+    """The text in a form that can be sent: lone surrogates, which a path may contain, become question marks."""
     return text.encode("utf-8", "replace").decode()
 
 

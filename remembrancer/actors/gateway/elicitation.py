@@ -34,7 +34,7 @@ class Questions:
 
     @property
     def is_due(self) -> bool:
-        """True if another question keeps to the limit of one for every `STORES_A_QUESTION` stored memories."""
+        """True if another question stays within the limit of one for every `STORES_A_QUESTION` stored memories."""
         return (self.asked + 1) * STORES_A_QUESTION <= self.stores
 
 
@@ -64,7 +64,7 @@ class Asking:
         if tool not in STORES or answer is None or "error" in answer:
             return
         self._questions.stores += 1
-        # A session's own memory, which has a call of its own, cannot replace another, and a change of a part does not.
+        # A session's own memory, stored by a call of its own, cannot replace another; a change to a part does not.
         others = "if_replaced", "perhaps", "in_part"
         near = [each for each in answer.get("near") or () if each.keys().isdisjoint(others)]
         if not near or not self._can_ask or self._pending is not None or not self._questions.is_due:
@@ -75,7 +75,7 @@ class Asking:
         self._pending = request_id, old["id"], old["replaced_by"]
         stored = neutralised(str(arguments.get("content", "what was just stored")))
         new = cut_at_word(old.get("newer", stored), QUOTED)
-        text = f"Replace in memory:\n\n{cut_at_word(old['content'], QUOTED)}\n\nby:\n\n{new}"
+        text = f"Replace in memory:\n\n{cut_at_word(old['content'], QUOTED)}\n\nwith:\n\n{new}"
         params = {"message": text, "requestedSchema": _SCHEMA}
         request = {"jsonrpc": "2.0", "id": request_id, "method": "elicitation/create", "params": params}
         self._write(msgspec.json.encode(request) + b"\n")

@@ -1,7 +1,7 @@
 """Reads the events that hooks leave in a directory, records each as an operation, and deletes its file.
 
-The input has the members of Claude Code, which Codex, VS Code and Qwen Code share, of Gemini CLI or Cursor, or of a
-file left by release 0.2.0.
+The members of the input are those of Claude Code (also used by Codex, VS Code and Qwen Code), of Gemini CLI or Cursor,
+or of a file left by release 0.2.0.
 
 Hooks notify nobody, so the directory, which is usually empty, is listed twice a second. If a crash leaves an event's
 file, the event is recorded again under the same operation id, which changes nothing.
@@ -35,7 +35,7 @@ MAX_CLIENT: Final = 100
 
 EARLIER_FORMAT: Final = 1
 EARLIER_SUFFIX: Final = ".json"
-"""The suffix of events of release 0.2.0, which had other members than the client's input."""
+"""The suffix of events of release 0.2.0, whose members differ from those of the client's input."""
 LARGEST_DURATION: Final = 2**63
 
 ANSWER_MEMBERS: Final = ("last_assistant_message", "prompt_response", "text")
@@ -46,8 +46,8 @@ TURNS: Final[dict[str, tuple[TurnRole, tuple[str, ...]]]] = {
     "PostCompact": ("system", ("compact_summary", "text")),
     "ContextGiven": ("system", ("text",)),
 }
-"""The events that are turns, with the role, and the members of which the first one present is the text. A subagent
-counts as a tool of its session."""
+"""The events that are turns, with the role, and the members that may contain the text: the first one present does. A
+subagent counts as a tool of its session."""
 METADATA: Final[tuple[str, ...]] = ("trigger", "agent_type", "agent_id")
 """The members that are kept as the metadata of a turn."""
 
@@ -178,7 +178,7 @@ class HookIntake:
     """Records hook events. Run `run` as a task. `directory` is created by the first hook, and need not exist.
 
     `apply` makes an operation durable, or raises an error. `shown` is called with the operation, the memories that a
-    hook has given to its session, the prompt or action, and True if these are all memories.
+    hook has given to its session, the prompt or action, and True if these are all memories there are.
     """
 
     def __init__(
@@ -195,8 +195,8 @@ class HookIntake:
         self._last_events: dict[tuple[str, str], tuple[float, ProjectRef]] = {}
 
     def present(self) -> list[tuple[ProjectRef, str]]:
-        """The sessions with recent events that have not ended, so that one without a bridge is not abandoned between
-        prompts."""
+        """The sessions with recent events that have not ended: a session without a bridge must not count as
+        abandoned between prompts."""
         now = self._clock()
         self._last_events = {key: last for key, last in self._last_events.items() if now - last[0] < PRESENT_S}
         return [(project, session) for (_, session), (_, project) in self._last_events.items()]
@@ -260,6 +260,6 @@ def _read(path: Path) -> tuple[HookEvent, Operation]:
 
 
 def _given_in(given: dict[str, Any]) -> tuple[list[str], str, bool]:
-    """The memories that our hook has given, the prompt or action, and True if these are all memories."""
+    """The memories that our hook has given, the prompt or action, and True if these are all memories there are."""
     about = given["metadata"]
     return about["memories"], given.get("question", ""), about.get("is_all", False)

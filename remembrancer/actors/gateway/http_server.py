@@ -135,7 +135,7 @@ _decode_head: Final = msgspec.json.Decoder(MessageHead).decode
 
 def head_of(body: bytes) -> MessageHead:
     """The head of a message; an empty one for anything else, which is left to the SDK, as it reports the errors. Raises
-    `HttpRefusal` for a request with another sort of id, which the SDK would take for a notification."""
+    `HttpRefusal` for a request with another kind of id, which the SDK would take for a notification."""
     with contextlib.suppress(ValueError, RecursionError):
         head = _decode_head(body)
         is_id = isinstance(head.id, int | str | msgspec.UnsetType) and not isinstance(head.id, bool)
@@ -375,7 +375,7 @@ class HttpServer:
             self.pages -= 1
 
     def _grant(self, headers: Headers) -> Grant | None:
-        """The rights of the request's token; None for a request without a token, where none is needed."""
+        """The rights of the request's token; None for a request without a token, if none is needed."""
         if self._no_token and "authorization" not in headers:
             return None
         scheme, _, token = headers.get("authorization", "").partition(" ")
@@ -512,7 +512,7 @@ def _whose(grant: Grant | None) -> str:
 
 
 def _shared_session(grant: Grant | None) -> str:
-    """The shared session of all calls with one token but no session. A new token under an old name gets a new one."""
+    """The shared session of all calls with one token but no session. A new token with an old name has a new session."""
     if grant is None:
         return "session:http"
     return f"session:http-{hashlib.sha256(f'session {grant.sha256}'.encode()).hexdigest()[:32]}"

@@ -146,7 +146,7 @@ class McpSession(Session):
 
 def _decode(text: bytes) -> mcp.JSONRPCMessage:
     """Decode a JSON-RPC message. Raises `ValueError`. Lone surrogates are accepted: the later check of fields can name
-    theirs."""
+    the field."""
     try:
         return mcp.jsonrpc_message_adapter.validate_json(text, by_name=False)
     except ValidationError:

@@ -114,7 +114,7 @@ class Handlers:
 
     async def _check_there(self, context: CallContext, uri: str) -> None:
         """Check that the caller can see a resource, since its changes would be announced. Raises `NotFound`, or the
-        error of a store that is away."""
+        error of an unavailable store."""
         if uri not in FIXED:
             await self._read(context, uri)
 

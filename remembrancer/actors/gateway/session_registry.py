@@ -1,7 +1,7 @@
 """Records the beginnings and ends of sessions, derived from the connected bridges.
 
 A session begins with its first bridge, once its project is known, and ends when its last bridge reports that the client
-has gone. A lost bridge (killed, crashed) ends nothing: it, or another of the same session, may reconnect. The store
+has gone. A lost bridge (killed, crashed) ends nothing: it, or another bridge of the session, may reconnect. The store
 detects sessions that stay away, since it gets the list of connected sessions every few seconds and at each change.
 """
 

@@ -1,4 +1,4 @@
-"""The gateway's access to the store: reads, writes, and the fallback answers while it is away.
+"""The gateway's access to the store: reads, writes, and the fallback answers while it is unavailable.
 
 A write goes to the store if it is available, otherwise into the write queue, behind earlier queued writes. A read waits
 for a restarting store for as long as the call may take; after that it gets the last answer with a notice.
@@ -96,8 +96,8 @@ class LastAnswer(NamedTuple):
 
 
 class LastAnswers:
-    """The store's last answers, for use while it is away: a bounded cache that evicts the oldest. A request contains
-    its project and session, so an answer shows nobody more than the store would have."""
+    """The store's last answers, for use while it is unavailable: a bounded cache that evicts the oldest. A request
+    contains its project and session, so an answer shows nobody more than the store would have."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[Request[Any], LastAnswer] = OrderedDict()
@@ -388,7 +388,7 @@ class StoreAccess(MemoryService):
             try:
                 return await self._store.fetch(question, min(answer_s, _left_s(until)))
             except AWAY as error:
-                # The store's health learns of a lost connection a moment later.
+                # The store's health reflects a lost connection only a moment later.
                 is_lost = isinstance(error, PeerUnavailable | PeerLost)
                 if is_lost and time.time() < until:
                     await anyio.sleep(LOST_PAUSE_S)
@@ -398,8 +398,8 @@ class StoreAccess(MemoryService):
                     raise MemoryUnavailable(f"{error.message}: call again in a moment") from error
 
     async def _wait_for_store(self, until: float) -> None:
-        """Wait for a reconnecting store until that time (seconds since the epoch). Raises `MemoryUnavailable` if it is
-        away."""
+        """Wait for a reconnecting store until that time (seconds since the epoch). Raises `MemoryUnavailable` if the
+        store is unavailable."""
         health = self.store_health
         if not health.usable and not (health.is_reconnecting and await self._store.wait_usable(_left_s(until))):
             raise MemoryUnavailable(f"{health.explain_absence()}: call again in a moment")

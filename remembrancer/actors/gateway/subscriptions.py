@@ -47,8 +47,8 @@ class SessionWatcher:
             self.release((uri,))
 
     def hold(self, uri: str) -> None:
-        """Watch a resource until `release`. It is announced once, since a change after the client read it, or after
-        another gateway's announcement, is unknown. Raises `InvalidInput` if the session watches too many already."""
+        """Watch a resource until `release`. It is announced once, since it may have changed after the client read it,
+        or after another gateway announced it. Raises `InvalidInput` if the session watches too many already."""
         if uri not in self._held and len(self._held) >= MAX_WATCHES:
             raise InvalidInput(f"a session can subscribe to at most {MAX_WATCHES} resources", field="uri")
         self._held[uri] += 1

@@ -1,4 +1,4 @@
-"""The write queue: keeps acknowledged writes, durably and in order, while the store is away.
+"""The write queue: keeps acknowledged writes, durably and in order, while the store is unavailable.
 
 One thread at a time uses the file. The drain empties it into the store.
 """
@@ -144,7 +144,7 @@ class QueueFile:
 
     def erase(self, memory_id: str) -> None:
         """Delete for good all queued and set-aside operations about a memory, and the remains of applied ones in the
-        log. Can be repeated if the file was being read."""
+        log. If the file was being read, the call can be repeated."""
         with self._action() as database:
             for table in _COLUMNS:
                 database.execute(f"DELETE FROM {table} WHERE memory_id = ?", (memory_id,))  # noqa: S608 - our names
@@ -262,7 +262,7 @@ class Lane:
     waiting: dict[str, str] = field(default_factory=dict)
     """The memory ids (or empty) of the waiting operations, by operation id, oldest first."""
     refusal: str | None = None
-    """The reason that the store refuses the oldest one for now."""
+    """The reason why the store refuses the oldest operation for now."""
     refused_at: str = ""
     """The path of that operation's project."""
     again_at: float = 0.0
@@ -290,7 +290,7 @@ class WriteQueue:
         self.changed = anyio.Event()
         """Set when an operation is added or removed, and then replaced by a new event."""
         self.problem: str | None = None
-        """The reason that the file cannot be opened. Until it can, nothing is queued: only the store takes writes."""
+        """The reason why the file cannot be opened. Until it can, nothing is queued: only the store takes writes."""
         self.damage: str | None = None
         """The damage that was found in the file, and its outcome."""
 
@@ -328,7 +328,7 @@ class WriteQueue:
     def lane_of(self, operation: Operation) -> str:
         """The lane of an operation: that of its memory, if an operation on the memory is waiting as well."""
         change, project_id = operation.change, operation.project.id
-        if isinstance(change, WriteNote):  # its own lane, since its disk may hang and has no memories
+        if isinstance(change, WriteNote):  # its own lane, since its disk may hang; it has no memories
             return project_id + NOTES
         memory_id = memory_id_of(change) if self.lanes else None
         for name in (USER_LANE, project_id):
@@ -345,7 +345,7 @@ class WriteQueue:
         operation_id = operation.operation_id
         queued_in = next((name for name, lane in self.lanes.items() if operation_id in lane.waiting), None)
         if queued_in is None and self.depth >= self._limit:
-            raise QueueFull(f"the store is away, and {self.depth} writes are already waiting: try again later")
+            raise QueueFull(f"the store is unavailable, and {self.depth} writes are already waiting: try again later")
         row = queued_row(operation, queued_in or self.lane_of(operation), time.time())
         self._add(row.lane, operation_id, row.memory_id)
         try:
@@ -390,7 +390,7 @@ class WriteQueue:
             await self.changed.wait()
 
     def announce(self) -> None:
-        """Wake those that wait for a change."""
+        """Wake the tasks that wait for a change."""
         self.changed.set()
         self.changed = anyio.Event()
 

@@ -1,6 +1,6 @@
 """The indexer reads the notes and the code of the projects in use, and maintains the indexes of both. It owns only
-these, which can be rebuilt. The store says which trees are in use. The process can be killed at any moment: the next
-one compares the disk with the index again, and continues."""
+the indexes, which can be rebuilt. The store reports which trees are in use. The process can be killed at any moment:
+the next one compares the disk with the index again, and continues."""
 
 import asyncio
 import logging
@@ -70,6 +70,6 @@ class IndexerActor(Actor):
 
     def _on_connection(self, up: bool) -> None:
         logger.info("store connected" if up else "store disconnected")
-        if up:  # a new store does not know their progress yet
+        if up:  # a new store has no record of their progress yet
             for indexer in self._indexers.values():
                 indexer.wake()

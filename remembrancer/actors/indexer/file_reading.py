@@ -47,7 +47,7 @@ LONGEST_S: Final = 4.0
 TRANSCRIPTS_LOOK_S: Final = 30.0
 """The interval between checks of transcripts, which grow all the time and are read in larger pieces."""
 _GAP: Final = re.compile(r"\n{4,}")
-"""Several blank lines, such as a block of memories leaves when it is removed from a note."""
+"""Several blank lines, such as those left behind when a block of memories is removed from a note."""
 
 
 class WorkspaceFiles(TreeFiles):

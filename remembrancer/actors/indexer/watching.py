@@ -222,8 +222,8 @@ class Indexer:
             await anyio.sleep(pause_s)
 
     async def _watch_these(self, directories: set[Path]) -> None:
-        """Report changes until the directories to watch change. A directory that is gone counts, since a new one of the
-        same name would not be noticed."""
+        """Report changes until the directories to watch change. A directory that is gone counts as a change, since a
+        new one with the same name would not be noticed."""
 
         async def watch(paths: set[Path], recursive: bool) -> None:
             is_due = True  # changes before the watch began were not reported

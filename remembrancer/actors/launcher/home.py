@@ -21,7 +21,7 @@ def claim_home(paths: RuntimePaths, *, in_memory: bool) -> None:
     it."""
     try:
         if in_memory:  # where everybody may create directories
-            _claim(paths.home, "this memory goes there")
+            _claim(paths.home, "the memory is kept there")
         else:
             paths.home.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
             _make_private(paths.home)
@@ -39,7 +39,7 @@ def prepare_home(paths: RuntimePaths) -> None:
             paths.run.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
             paths.run.chmod(PRIVATE_DIRECTORY)
         else:
-            _claim(paths.run, "sockets go there")
+            _claim(paths.run, "the sockets are there")
     except OSError as error:
         raise unusable(paths.home, error) from error
     _remove_sockets(paths)

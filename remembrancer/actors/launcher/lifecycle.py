@@ -140,7 +140,7 @@ class Lifecycle:
         self._steps = [(now + delay_s, "start")]
 
     def ask_to_stop(self, reason: str, now: float) -> None:
-        """Begin to stop the process, which has ended at once if it is not running."""
+        """Begin to stop the process, which counts as ended at once if it is not running."""
         if self.is_retiring:
             return
         if not self.alive:
@@ -158,7 +158,7 @@ class Lifecycle:
         """Send a ping and check the earlier answers. Silence counts from the first unanswered ping."""
         if not self.alive or self.is_retiring:
             return
-        if self._ready_at is not None:  # before, an answer replaces a lost first report, and silence does not count
+        if self._ready_at is not None:  # before that, an answer replaces a lost first report; silence does not count
             self._unanswered_since = now if self._unanswered_since is None else self._unanswered_since
             if now - self._unanswered_since > self._stall_timeout_s:
                 self._cause = f"it did not answer for {self._stall_timeout_s:g} s and was killed"

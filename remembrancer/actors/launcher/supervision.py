@@ -19,7 +19,7 @@ FIRST_SESSION_S: Final = 30.0
 RESTS: Final = "stopped until it is needed"
 NO_JOBS: Final = "it has no jobs"
 NO_JOBS_S: Final = 10.0
-"""The time without jobs after which the consolidator is stopped until there is another."""
+"""The time without jobs after which the consolidator is stopped until there is another job."""
 LISTED: Final[tuple[Role, ...]] = ("gateway", "store", "embedder", "consolidator", "indexer")
 """The order in which processes are listed."""
 STOP_ORDER: Final[tuple[Role, ...]] = ("gateway", "consolidator", "indexer", "embedder", "store")
@@ -42,9 +42,9 @@ class Supervision:
         self._idle_s = max(settings.idle_timeout_s, least_s)
         self._rest_s = max(settings.rest_timeout_s, least_s)
         self._ends_at = self._rests_at = math.inf
-        """The times at which the runtime stops, and begins to rest, if it is not used until then."""
+        """The times at which the runtime stops, and begins to rest, unless it is used before then."""
         self.is_resting = False
-        """True after a while without use: only gateway and store keep running, to serve the next request at once."""
+        """True after a while without use: only the gateway and the store run, to serve the next request at once."""
         self._asked = 0
         """The number of requests and writes counted by the present store."""
         self._next_beat = now + HEARTBEAT_S

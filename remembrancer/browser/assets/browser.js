@@ -50,17 +50,17 @@ document.addEventListener("htmx:beforeRequest", (event) => {
   if (by.startsWith("sse:") && (at.querySelector("details[open], input:checked") || at.contains(document.activeElement))) event.preventDefault();
 });
 
-// What is on the page stays when a request has failed, so the page says so.
+// The page keeps its content when a request has failed, so it says so.
 for (const name of ["htmx:responseError", "htmx:sendError"]) document.addEventListener(name, () => {
   if (document.getElementById("failed")) return;
   const notice = document.createElement("p");
   notice.id = "failed"; notice.className = "notice"; notice.setAttribute("role", "alert");
-  notice.textContent = "The memory did not answer: what is below may be old.";
+  notice.textContent = "The memory did not answer: what is below may be out of date.";
   document.getElementById("main").prepend(notice);
 });
 document.addEventListener("htmx:afterRequest", (event) => { if (event.detail.successful) document.getElementById("failed")?.remove(); });
 
-function probe(name) { // what light-dark() comes to
+function probe(name) { // the colour that light-dark() resolves to
   const at = document.createElement("i"); at.className = name; document.body.append(at);
   const found = getComputedStyle(at).color; at.remove(); return found;
 }
