@@ -141,7 +141,7 @@ def test_a_provider_that_wants_to_be_left_alone_for_a_moment_is(provider: FakePr
         assert engine.embed_passages(["one"]).shape == (1, 1024)
         assert time.monotonic() - began >= 0.3
         provider.once = [Trouble(429, headers={"retry-after": "3600"})]
-        with pytest.raises(ModelUnusable, match=r"429.*asked again in 3600 s"):
+        with pytest.raises(ModelUnusable, match=r"429.*retried in 3600 s"):
             engine.embed_passages(["one"])
         provider.once = [Trouble(500)]
         with pytest.raises(ModelUnusable, match="500"):
