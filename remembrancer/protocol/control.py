@@ -55,7 +55,7 @@ class StoreHealth(msgspec.Struct, frozen=True, tag=True):
     counts: Counts | None
     embedding: EmbeddingSummary
     unusable: tuple[str, ...] = ()
-    """One reason for each requested file that cannot be opened."""
+    """The reason why the database cannot be opened or read; empty if it can."""
     models: tuple[ModelChoice, ...] = ()
     """The models that embedders are needed for. All embedders but one should have the first."""
     has_files: bool = False

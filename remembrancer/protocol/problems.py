@@ -49,8 +49,8 @@ OPENING: Final = "the memories of an older release are being upgraded, which may
 
 
 def find_problems(status: RuntimeStatus, seen_by: ProjectRef | None = None) -> tuple[Problem, ...]:
-    """Everything that makes the runtime degraded, the most important first; empty when all is well. `seen_by` leaves
-    out the problems of all other projects."""
+    """Everything that makes the runtime degraded, the most important first; empty when all is well. With `seen_by`,
+    the problems of all other projects are left out."""
     away = {process.role for process in status.processes if process.state != "ready"}
     reports = {"gateway": status.gateway, "store": status.store}
     silent = [role for role, report in reports.items() if report is None and role not in away]
@@ -67,7 +67,7 @@ def _warning(code: str, what: str, advice: str) -> Problem:
 
 
 def launcher_silent(log: Path, pid: int | None = None) -> Problem:
-    """The problem of a launcher that does not answer, so that no others are known."""
+    """The problem to report if the launcher does not answer, so that no others are known."""
     who = "the launcher" if pid is None else f"the launcher (process {pid})"
     advice = "wait if it is just starting; otherwise kill -9 that process: the next session restarts it"
     return Problem("peer_unavailable", "problem", f"{who} does not answer: look at {log}", advice)
@@ -138,7 +138,7 @@ def _of_store(status: RuntimeStatus, store: StoreHealth, seen_by: ProjectRef | N
     for lane in store.cut_off:
         if seen_by is None or lane.project in ("", seen_by.path):
             whose = f"the project {lane.project.removesuffix('/.git')}" if lane.project else "your own memories"
-            what = f"nothing of {whose} is exchanged with the other machines: {lane.problem}"
+            what = f"no change to {whose} is exchanged with the other machines: {lane.problem}"
             passes = lane.code == JournalAway.code
             advice = "it is retried automatically" if passes else "'remembrancer share status' shows more"
             yield Problem("lane_cut_off", "warning" if passes else "problem", what, advice)

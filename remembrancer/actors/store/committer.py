@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 class Target(Protocol):
-    """Applies operations: the writer of all memories, or a shared lane. Its name chooses the thread."""
+    """Applies operations: the writer of all memories, or a shared lane. Its name determines the thread."""
 
     name: str
 
@@ -54,7 +54,7 @@ class Committer:
         self._closing = False
 
     def submit(self, target: Target, operation: Operation) -> asyncio.Future[Outcome]:
-        """Commit an operation, after those that were submitted before. The future gets its outcome. Raises `QueueFull`
+        """Commit an operation, after those that were submitted earlier. The future gets its outcome. Raises `QueueFull`
         if `MAX_WAITING` operations already wait for that thread."""
         writer = self._writer_of(target.name)
         if len(writer.operations) >= MAX_WAITING:
@@ -110,7 +110,7 @@ class _Writer:
         self.thread = ThreadPoolExecutor(1, f"writer {name}")
 
     def commit(self) -> None:
-        """Commit the longest run of waiting operations for one target, at most `MAX_GROUP`, if any waits."""
+        """Commit the longest run of waiting operations for one target, at most `MAX_GROUP`, if any are waiting."""
         group: list[Submission] = []
         while self.operations and len(group) < MAX_GROUP and (not group or self.operations[0][0] == group[0][0]):
             group.append(self.operations.popleft())

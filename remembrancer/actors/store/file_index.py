@@ -34,8 +34,8 @@ INSIDE: Final = "(kind != 'notes' OR substr(path, 1, 1) != '/')"
 
 
 class FileFilter(NamedTuple):
-    """Selects chunks: of a workspace's root, of some sources, below a path; `is_inside`: only of notes in the working
-    tree, since those elsewhere, such as an assistant's own, are the user's."""
+    """Selects chunks by workspace root, source and path; with `is_inside`, no notes outside the working tree, since
+    those, such as an assistant's own, are the user's."""
 
     root: str
     sources: tuple[FileSource, ...] = ("notes",)

@@ -56,7 +56,7 @@ CHECK_INTERVAL_S: Final = 1.0
 AGAIN_S: Final = 30.0
 """The pause after a failure to read the database or to write a session's end."""
 ABANDONED_AFTER_S: Final = 86_400.0
-"""The idle time after which a session that has not been seen since the store started is over."""
+"""The idle time after which a session that has not been seen since the store started counts as over."""
 MAINTENANCE_SESSIONS: Final = 10
 """The number of sessions after which a project's maintenance is due."""
 MAINTENANCE_S: Final = 7 * 86_400.0
@@ -132,11 +132,11 @@ class Attempts:
 def lost_sessions(
     seen_at: dict[SessionKey, float], active_at: Mapping[SessionKey, float], grace_s: float, now: float, wall_now: float
 ) -> list[SessionKey]:
-    """Return the open sessions that have been abandoned, and drop closed ones from `seen_at`, which has the time of
-    each session's last sign of life by a monotonic clock.
+    """Return the open sessions that have been abandoned, and drop closed ones from `seen_at`, which maps sessions to
+    the monotonic times of their last signs of life.
 
-    `active_at` has the open sessions of the registry, with the time of their last activity by the wall clock. A session
-    is abandoned after the grace time without a sign of life; one that was never seen, if it was last active a day
+    `active_at` maps the open sessions of the registry to the wall-clock times of their last activity. A session is
+    abandoned after the grace time without a sign of life; one that was never seen, if it was last active a day
     before `wall_now` (a time in the future counts as now).
     """
     for key, at in list(seen_at.items()):
@@ -150,7 +150,7 @@ def lost_sessions(
 
 
 class _Space(NamedTuple):
-    """The work of a space, as last read, and the number of writes to the space at that time. `project` is as
+    """The work of a space, as last read, and the number of writes to the space at that time. For `project`, see
     `JobHandlers._project_of`."""
 
     writes: int = -1
@@ -203,7 +203,7 @@ class JobHandlers(Handlers):
 
     @property
     def has_work(self) -> bool:
-        """True if a consolidator is needed. Jobs that were attempted again and again do not count."""
+        """True if a consolidator is needed. Jobs that were attempted repeatedly do not count."""
         is_due = any(self._attempts.made(job) < len(RETRY_S) for job in self._due)
         return self._settings.consolidator and (bool(self._asked) or is_due)
 

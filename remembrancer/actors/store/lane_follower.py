@@ -149,7 +149,7 @@ class LaneFollower:
             self._purged = erased_at
 
     async def _write(self) -> None:
-        """Write a snapshot. Raises `EntryDamaged` if it cannot be read back; then it is dropped."""
+        """Write a snapshot. If it cannot be read back, drops it and raises `EntryDamaged`."""
         lane, journal = self.lane, self.lane.journal
         mark, content = await asyncio.to_thread(lane.snapshot)
         snapshot = await journal.put_snapshot(lane.name, mark, content)

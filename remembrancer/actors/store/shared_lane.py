@@ -1,6 +1,6 @@
 """A shared lane: records that several hosts keep identical, each by applying the entries of one journal in order.
 
-The effect of an entry depends only on the file, the entry and the time that the journal gave it. A host appends its
+The effect of an entry depends only on the lane, the entry and the time that the journal gave it. A host appends its
 operations, reads the journal up to them, and applies them, with everything that others appended before, in one
 transaction with the new mark; only then does it know their outcomes. Data derived from a memory (vectors, entity
 names) is each host's own. So are counts of accesses, and a host's limits, which are checked before an operation is
@@ -213,7 +213,7 @@ class SharedLane(Records):
         self.problem: RemembrancerError | None = None
         """The error that stopped all applying and appending."""
         self.silent: tuple[float, RemembrancerError] | None = None
-        """The time since which the journal cannot be read, and the reason. While it is away, writes are refused."""
+        """The time since which the journal cannot be read, and the reason. In the meantime, writes are refused."""
         ((*mark, self._applied_at),) = self._file.read(_MARK)
         self.mark = LaneMark(*mark)
 
@@ -346,7 +346,7 @@ class SharedLane(Records):
             KeyMissing: the others have a new key, which has not reached this host yet.
             JournalChanged, EntryDamaged, SchemaTooNew: the lane has stopped (see `problem`).
             Trimmed: unread entries were deleted: this host has to load a snapshot (`take_in`).
-            RemembrancerError: the file cannot be written.
+            RemembrancerError: the database cannot be written.
         """
         self._exchange({})
 

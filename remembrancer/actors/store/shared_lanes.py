@@ -73,7 +73,7 @@ class FollowUp(NamedTuple):
 
 
 class SharedLanes:
-    """Opens lanes, and follows each one's journal while it is open. Belongs to one event loop."""
+    """Opens lanes, and follows the journal of each while it is open. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class SharedLanes:
         return by_request(self._share, self._leave, self._rejoin, self._describe)
 
     def open(self, name: str, database: SqliteFile, key: str, limits: Limits) -> SharedLane:
-        """Open the lane of a project, or of `user`, and follow its journal. If that cannot be connected, the lane
+        """Open the lane of a project, or of `user`, and follow its journal. If the journal cannot be reached, the lane
         serves the entries applied so far, with a notice."""
         return self._follow(self._made(name, database, key, limits))
 
@@ -325,7 +325,7 @@ def _connection(paths: RuntimePaths, lane: str) -> Connection:
 
 def _apart(lane: SharedLane, memory: PortableMemory) -> PortableMemory:
     """Return a memory as it is added to a lane: under a new, deterministic id if the lane already has one with its id,
-    but not all of its changes. That happens when a host changed it after leaving the lane."""
+    but not all of its changes. This happens when a host changed it after leaving the lane."""
     there = lane.portable(memory.id, None)
     known = set() if there is None else {entry.operation_id for entry in there.history}
     ours = [entry for entry in memory.history if entry.record.scope != "session" and entry.change != "imported"]

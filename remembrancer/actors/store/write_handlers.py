@@ -85,8 +85,8 @@ class WriteHandlers(Handlers):
         self._replaced = replaced
         self._purge_journals = purge_journals
         self._starts: dict[str, dict[str, Operation]] = {}
-        """The starts of sessions in projects without a space, by project and session. A restart of the store loses
-        them."""
+        """The starts of sessions in projects without a space, by project and session. They are lost when the store
+        restarts."""
 
     def handlers(self) -> dict[type, Handler]:
         return {Submit: self.submit, SubmitBatch: lambda request, _: self._submit_batch(request.operations)}

@@ -21,7 +21,7 @@ from remembrancer.protocol.runs import LoggedPromotion, Prune
 from remembrancer.protocol.writes import EntityRef, MemoryLink
 
 MAX_EDGES: Final = 20_000
-"""The limit on edges in an answer: a few hundred kilobytes, and more than finding communities needs."""
+"""The limit on edges in an answer: a few hundred kilobytes, and more than community detection needs."""
 NAMED_TOGETHER: Final = 16
 """If a memory names more entities than this, the rest are connected only with its first."""
 _CLOSED: Final = "s.status != 'active' AND coalesce(s.ended_at, s.last_active_at)"
@@ -146,8 +146,8 @@ class SqliteBackground:
         return dict(rows)
 
     def surroundings(self, memory_id: str, content: str, session_id: str | None) -> Surroundings:
-        """Return a memory's surroundings, as far as the session (None: anybody) may see them. For a memory of another
-        space only its copies here are returned."""
+        """Return a memory's surroundings, as far as the session (None: anybody) may see them. For a memory in another
+        space, only its copies here are returned."""
         with self._file.reading() as query:
             incoming = query(
                 f"""SELECT o.id, l.relation, l.strength, l.created_at FROM memory_links AS l
@@ -253,7 +253,7 @@ stale, and a query for the keys of stale rows."""
 
 
 def prune(execute: Callable[[str, Sequence[object]], sqlite3.Cursor], edit: Prune) -> int:
-    """Delete up to `edit.limit` rows and return their number. If it is lower, none are left."""
+    """Delete up to `edit.limit` rows and return their number. If it is lower than the limit, none are left."""
     removed = 0
     for table, key, before, stale in _STALE:
         removed += execute(

@@ -21,7 +21,7 @@ from remembrancer.actors.store.records.types import (
 class EmbeddedTexts:
     """Texts that have vectors: rows of a table `_table` with `number`, `content` and `content_digest`. They are the
     memories of a space, or the texts of a project's files; both are called memories here. `_own` is the clause that
-    selects the relevant rows and passages. Errors are as in `Records`."""
+    selects the relevant rows and passages. Same errors as `Records`."""
 
     name: str
     """A unique name: `user`, a project's id, that id with `.files`, or `records` for all memories."""

@@ -334,7 +334,7 @@ def _doubts_about(writer: Writer, memory: Memory) -> list[tuple[float, Memory]]:
 
 
 class Undo(NamedTuple):
-    """A change to undo: `last`, the last one of the memory that is still in effect. The memory becomes `after`."""
+    """A change to undo: `last`, the memory's last change that is still in effect. The memory becomes `after`."""
 
     memory: Memory
     last: HistoryEntry

@@ -276,7 +276,7 @@ def _memory_of(writer: Writer, memory_id: str) -> Memory | None:
 
 
 def _is_own(writer: Writer, change: UndoRun, memory_ids: Sequence[str]) -> bool:
-    """True if the session may see all memories that a run changed, and these are not the user's for another project."""
+    """True if the session may see all memories that a run changed, and none came to the user from another project."""
     memories = [memory for each in memory_ids if (memory := _memory_of(writer, each)) is not None]
     steps = [step for each in memories for step in each.promotion_chain if step.run_id == change.run_id]
     projects = (None, writer.operation.project.id)
@@ -285,7 +285,7 @@ def _is_own(writer: Writer, change: UndoRun, memory_ids: Sequence[str]) -> bool:
 
 
 def _has_replaced(writer: Writer, memory: Memory, since: float) -> bool:
-    """True if a memory has replaced another since that time, which would stay replaced by a forgotten one."""
+    """True if a memory has replaced another since that time: if it were forgotten, the other would stay replaced."""
     links = writer.space.links(memory.id)
     return any((each.source, each.relation) == (memory.id, "supersedes") and each.created_at > since for each in links)
 

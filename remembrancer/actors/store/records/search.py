@@ -229,7 +229,7 @@ class SqliteSearch(SqliteWords):
         self, numbers: Sequence[int], filters: Filters | None, replaced_from: float = REPLACED
     ) -> dict[int, MemoryRecord]:
         """Return the memories among these that pass the filters; with None, all of them, regardless of visibility, and
-        without links. `possibly_superseded_by` has memories with at least the probability `replaced_from`."""
+        without links. `possibly_superseded_by` lists memories with a probability of at least `replaced_from`."""
         condition, arguments, links, session = "TRUE", list[object](), "", list[object]()
         if filters is not None:
             (condition, arguments), links = condition_of(filters), f", ({_LINKS})"

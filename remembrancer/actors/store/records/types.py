@@ -162,8 +162,8 @@ class TextToEmbed(msgspec.Struct, frozen=True, gc=False):
 
 
 class FailedText(NamedTuple):
-    """A text that could not be embedded, with the reason. `died`: its worker died. As a dead letter it stays unembedded
-    until `until` (seconds since the epoch) at least."""
+    """A text that could not be embedded, with the reason. `died`: its worker died. A dead letter stays unembedded at
+    least until `until` (seconds since the epoch)."""
 
     number: int
     reason: str

@@ -36,7 +36,7 @@ COMPARED_CHARACTERS: Final = 2000
 CLOSE: Final = 0.5
 """A later memory that probably replaces an earlier one precedes it if it has at least this share of its score;
 otherwise the question is about something that only the earlier one covers. The score that a later memory loses by being
-probably replaced itself is added back first, so that a chain is shown last memory first."""
+probably replaced itself is added back first, so that the last memory of a chain is shown first."""
 
 Scored = Sequence[tuple[Ref, Scores]]
 """Candidates, best first."""

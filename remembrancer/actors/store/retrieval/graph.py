@@ -1,4 +1,4 @@
-"""The graph of the memories that a session sees, as the database has it, and its PageRank.
+"""The graph of the memories that a session sees, as stored in the database, and its PageRank.
 
 A node is an entity in all spaces and spellings: the key of a name, and a type. An edge is stated by memories; it is
 stale if all of them are forgotten. Stale edges are followed like others, and ranked last. In the database, edges are
@@ -72,7 +72,7 @@ class Edge(NamedTuple):
 
 
 class Expansion(NamedTuple):
-    """The edges of some nodes, each with the number of the memories that state it and are neither forgotten nor
+    """The edges of some nodes, each with the number of memories that state it and are neither forgotten nor
     expired. `cut`: not all of them were read."""
 
     edges: Mapping[Edge, int]

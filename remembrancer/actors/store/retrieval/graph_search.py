@@ -29,7 +29,7 @@ WIDEST: Final = 50
 CONNECTED: Final = 100
 """The number of connected memories that are examined: the most important and the latest of the nearest."""
 LONE_WORTH: Final = 0.8
-"""The worth of a memory with a single nearest entity, as a fraction of that with many."""
+"""The worth of a memory with a single nearest entity, as a fraction of the worth with many."""
 
 
 class Reached(NamedTuple):
@@ -75,7 +75,7 @@ def walk(starts: Iterable[Node], expand: Callable[[Sequence[Node]], Expansion], 
 
 
 def connection(entities: Iterable[Reached]) -> float:
-    """Return the worth of a memory by its entities, in [0, 1]: the nearest one counts, and the number of equally near
+    """Return the worth of a memory, in [0, 1], by the distance of its nearest entity and the number of equally near
     ones. A requested entity is worth 1, and others less with each hop. Up to three hops, a memory with a nearer entity
     is never worth less than one with farther ones."""
     distances = [each.distance for each in entities]

@@ -108,7 +108,7 @@ def phrases_and_units(query: str) -> tuple[tuple[Phrase, ...], list[tuple[Phrase
 
     A unit is a word in any of its forms, a whole name in any of its spellings, or a pair of letters in scripts without
     spaces (in Japanese without kana pairs that are function words). The index only knows English endings, so in other
-    languages the last two letters of a word may differ, or more may follow.
+    languages the last two letters of a word may differ, or more letters may follow.
     """
     groups, quoted = _groups(query)
     words = [] if quoted else [word.lower() for word in words_of(bare(query[:READ].replace("\x00", " ")))]

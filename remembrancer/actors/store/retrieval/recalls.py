@@ -213,8 +213,8 @@ def _likeness(question: Question, rows: Rows) -> Column:
 
 
 def _of_period(search: Search) -> Ranking:
-    """Return the memories of the requested times, by their scores. Those of the requested kinds (all, if none are
-    named: events before what was noted, and no open ends) come first, since they answer by their time."""
+    """Return the memories of the requested times, by their scores. Those of the requested kinds (if none are named:
+    events, and then all others but open ends) come first, since they answer by their time."""
     view, question = search.view, search.question
     kinds = question.kinds or frozenset()
     within = dict.fromkeys(ref for window in question.windows for ref in view.happened_in(window, question.filters))

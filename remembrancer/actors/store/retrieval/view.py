@@ -39,8 +39,8 @@ class Source(NamedTuple):
 
 class View:
     """Spaces that may be read together, from the narrowest to the broadest, and perhaps notes. Its methods block, and
-    may be called from any thread. A memory in two spaces is moving to the broader one, where it is read. Errors are as
-    in `Records`. `database` is the file of the spaces; it is required if there are none."""
+    may be called from any thread. A memory in two spaces is moving to the broader one, where it is read. Same errors as
+    `Records`. `database` is the file of the spaces; it is required if there are none."""
 
     def __init__(
         self, spaces: Iterable[Source], notes: Source | None = None, database: SqliteFile | None = None

@@ -127,7 +127,7 @@ class Chroma:
 
 class ChromaVectors(ExactVectors):
     """The vectors of one large space: searched in a collection, which has all passages but the newest, or in memory if
-    that has failed. A collection that disagrees with the records is rebuilt. Methods block, and raise
+    it has failed. A collection that disagrees with the records is rebuilt. Methods block, and raise
     `ChromaUnavailable`, apart from searches."""
 
     def __init__(self, records: EmbeddedTexts, model: ModelIdentity, chroma: Chroma) -> None:

@@ -58,7 +58,7 @@ from remembrancer.protocol.work import (
 SAVE_BATCH: Final = 64
 """The number of memories whose vectors are saved in one transaction, few enough not to delay a client's write."""
 BURST_S: Final = 0.03
-"""The time without texts handed out after a client's request, since more requests may follow, which come first."""
+"""The time after a client's request in which no texts are handed out: more requests may follow, and these go first."""
 LONGEST_HOLD_S: Final = 2.0
 """The time after which texts are handed out even if clients keep asking."""
 AGAIN_S: Final = 5.0
@@ -68,7 +68,7 @@ IN_USE_S: Final = 4.0
 PRUNE_BATCH: Final = 200
 """The number of unneeded models' passages that are deleted in one transaction."""
 RETRY_S: Final = 1.0
-"""The pause after a failed write of vectors, which is repeated: for example, the disk is full."""
+"""The pause before a failed write of vectors is repeated, for example because the disk was full."""
 SUSPECTS: Final = 32
 """The number of texts that may have killed a worker: the first ones, as it works in order, batch by batch."""
 DEADLY: Final = f"{MAX_ATTEMPTS} embedders died while embedding its text: only word search finds it"
@@ -533,7 +533,7 @@ class EmbeddingScheduler:
             self._saving.clear()
 
     async def _write(self, key: str, name: str, results: list[EmbeddedMemory | FailedText]) -> None:
-        """Save a model's vectors, and count failed attempts. Vectors of outdated texts are dropped, and made again.
+        """Save a model's vectors, and count failed attempts. Vectors of outdated texts are dropped, and recomputed.
         Some texts without vectors become dead letters."""
         texts = next((each for each in self._files.texts() if each.name == name), None)
         if texts is None or all(model.key != key for model in self._models):

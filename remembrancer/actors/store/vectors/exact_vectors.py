@@ -1,4 +1,4 @@
-"""The vectors of one file of records under one model, searched in memory by comparing all of them.
+"""The vectors of one space, or index of files, under one model, searched in memory by comparing all of them.
 
 Searches reflect the records' rows: before each one, new rows are read and deleted ones dropped, without notification.
 """
@@ -28,8 +28,8 @@ BY_THEMSELVES: Final = 8
 
 
 class ExactVectors:
-    """The vectors of one file of records under one model, read at the first search. Methods block; they may be called
-    from any thread."""
+    """The vectors of one space, or index of files, under one model, read at the first search. Methods block; they may
+    be called from any thread."""
 
     def __init__(self, records: EmbeddedTexts, model: str) -> None:
         self.records = records
