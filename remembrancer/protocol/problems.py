@@ -73,7 +73,7 @@ def launcher_silent(log: Path, pid: int | None = None) -> Problem:
     return Problem("peer_unavailable", "problem", f"{who} does not answer: look at {log}", advice)
 
 
-OLDER: Final = "the running memory was started before this release was installed"
+OLDER: Final = "the running server was started before this release was installed"
 ANEW: Final = "run 'remembrancer down': the next session or command starts this release"
 
 

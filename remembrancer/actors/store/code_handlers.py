@@ -212,7 +212,7 @@ class CodeHandlers(Handlers):
         try:
             return await self._readers.read(lambda: question(self._opened(database)))
         except (RecordsUnusable, SchemaTooNew, SchemaTooOld):
-            with suppress(OSError):  # the reason that it cannot be read is the one to report
+            with suppress(OSError):  # the reason why it cannot be read is the one to report
                 await self._readers.read(partial(self._delete_index, database))
             self._asked_at[project_id] = time.monotonic()  # so that it is rebuilt
             raise

@@ -213,7 +213,7 @@ class RemoteWorkers:
                 return
             try:
                 state = await router.ask(peer, AskWorker(), timeout_s=self._silence_s)
-            except PeerLost:  # only its texts went to others
+            except PeerLost:  # only its texts were given to others
                 pass
             except PeerUnavailable:
                 logger.warning("an embedder on another host is gone", extra={"worker": peer.name})

@@ -225,7 +225,7 @@ class SharedLane(Records):
         happens later, since a journal that did not answer may still have taken it."""
         outcomes: dict[str, Outcome] = {}
         try:
-            if self.silent is not None and isinstance(self.silent[1], JournalAway):  # nobody waits for it again
+            if self.silent is not None and isinstance(self.silent[1], JournalAway):  # nothing waits for it again
                 raise self.silent[1]
             if not self._is_current:
                 self.catch_up()

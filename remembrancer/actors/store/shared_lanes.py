@@ -210,7 +210,7 @@ class SharedLanes:
             shared, sharer = files.shared.get(key), files.sharer_of(request.lane)
             if shared is not None and shared.name != request.lane:
                 leave = "remembrancer share leave --user" if project is None else "remembrancer share leave"
-                raise InvalidInput(f"{whose} already shares {shared.name}: '{leave}' ends that")
+                raise InvalidInput(f"{whose} already shares {shared.name}: run '{leave}' to stop")
             if sharer not in (None, key):
                 move = f"if it was moved here, 'remembrancer admin projects move {sharer} .' first"
                 raise InvalidInput(f"another project ({sharer}) already shares {request.lane}: {move}")

@@ -577,7 +577,7 @@ def _add_links(writer: Writer, source: Memory, links: Targets, reason: str | Non
             for newer_id in _replacing_through(writer, source, target):  # it was the other way round
                 _remove_link(writer, newer_id, source.id, SUPERSEDES)
             replaced = writer.memory(target.id)  # including the effects of earlier links
-            # If the older one is what holds, it is no longer thought to be replaced.
+            # If the older one holds, it is no longer thought to be replaced.
             doubts = _take_doubts(writer, *ends) if target.age_key > source.age_key else []
             until = writer.at if replaced.now.valid_until is None else replaced.now.valid_until
             after, chain = msgspec.structs.replace(replaced.now, valid_until=until), replaced.promotion_chain

@@ -16,7 +16,7 @@ STANDING_KINDS: Final = "kind IN ('convention', 'preference', 'decision', 'open_
 """The rows of the index `memories_standing`. SQLite uses it only for a statement that has the same condition."""
 
 FORMER: Final = Schema(*[Step("0.2.0", "")] * 8)
-"""The versions of the record files of release 0.2.0, one file for each space. They are read, and never written."""
+"""The versions of the record files of release 0.2.0, one file for each space. They are read but never written."""
 
 
 MEMORY: Final = Schema(
@@ -87,7 +87,7 @@ MEMORY: Final = Schema(
     CREATE INDEX memories_from_files
         ON memories (space, CASE WHEN json_valid(source) THEN json_extract(source, '$.file') END)
         WHERE CASE WHEN json_valid(source) THEN json_extract(source, '$.file') END IS NOT NULL;
-    -- How many memories there are of each sort, kept by triggers so that a status costs no scan.
+    -- Counts of memories by scope, type and state, kept by triggers so that a status costs no scan.
     CREATE TABLE tallies (
         space INTEGER NOT NULL REFERENCES spaces ON DELETE CASCADE,
         scope TEXT NOT NULL,
@@ -111,7 +111,7 @@ MEMORY: Final = Schema(
             ON CONFLICT DO UPDATE SET count = count + 1;
     END;
 
-    -- Other ids of a memory: its text was stored again, and an id had been given out before that was known.
+    -- Other ids of a memory: its text was stored again, and a new id had been given out before this was known.
     CREATE TABLE aliases (
         alias TEXT NOT NULL,
         memory INTEGER NOT NULL REFERENCES memories ON DELETE CASCADE,
@@ -207,13 +207,13 @@ MEMORY: Final = Schema(
         PRIMARY KEY (space, memory_id, version, operation_id)
     ) WITHOUT ROWID;
     CREATE INDEX history_by_time ON history (space, changed_at, memory_id);
-    -- The versions that each run made: from these it is undone.
+    -- The versions that each run made, from which it is undone.
     CREATE INDEX history_by_run
         ON history (space, CASE WHEN json_valid(details) THEN json_extract(details, '$.run') END, memory_id)
         WHERE CASE WHEN json_valid(details) THEN json_extract(details, '$.run') END IS NOT NULL;
     CREATE INDEX history_by_session ON history (space, session_id, change) WHERE change != 'stored';
 
-    -- Ids of memories that were deleted for good: nothing brings them back, and a second deletion is told.
+    -- Ids of memories that were deleted for good: nothing brings them back, and a second deletion is reported.
     CREATE TABLE erased (
         space INTEGER NOT NULL REFERENCES spaces,
         memory_id TEXT NOT NULL,
@@ -229,7 +229,7 @@ MEMORY: Final = Schema(
         PRIMARY KEY (space, operation_id)
     ) WITHOUT ROWID;
 
-    -- The registry. `ended_at` with the status `active`: the end is still to be dealt with.
+    -- The registry. `ended_at` with the status `active`: the end is still to be processed.
     CREATE TABLE sessions (
         space INTEGER NOT NULL REFERENCES spaces,
         session_id TEXT NOT NULL,
@@ -262,7 +262,7 @@ MEMORY: Final = Schema(
         PRIMARY KEY (memory, session_id)
     ) WITHOUT ROWID;
 
-    -- The memories of a project that are proposed to go to the user, and those for which somebody has refused that.
+    -- The memories of a project that are proposed for promotion to the user, and those whose promotion was refused.
     CREATE TABLE proposals (
         space INTEGER NOT NULL,
         memory_id TEXT NOT NULL,
@@ -387,7 +387,7 @@ MEMORY: Final = Schema(
     Step(
         "0.3.0",
         f"""
-    -- The few that every context and every unanswered question asks for, with all columns that order them.
+    -- The few memories that every context and every unanswered question needs, with all columns that order them.
     CREATE INDEX memories_standing ON memories (
         space, kind, scope, session_id, forgotten_at, importance, occurred_at, created_at, due, done
     ) WHERE {STANDING_KINDS};

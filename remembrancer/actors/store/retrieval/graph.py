@@ -375,7 +375,7 @@ class Graph:
         """
         first = sorted(filter(is_memory, relevance), key=lambda key: (-relevance[key], key))[:PAGERANK_SEEDS]
         around = self.look(dict.fromkeys(first, MAX_COUNTED))
-        # A memory that names everything says little about each.
+        # A memory that names everything says little about each entity.
         seeds: dict[int | str, float] = {
             key: relevance[key] ** 2 / math.sqrt(degree)
             for key in first
