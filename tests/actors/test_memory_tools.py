@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from remembrancer.actors.gateway import shown_log
@@ -22,7 +23,7 @@ from remembrancer.protocol.reads import MemoryShown
 from remembrancer.protocol.runs import ApplyRun, ChainLink, LoggedPromotion, ReviseMemory
 from remembrancer.protocol.session_life import RecordEvents, Turn
 from remembrancer.protocol.writes import HistoryEntry, MemoryLink, MemoryVersion, Operation, PortableMemory
-from remembrancer.toolsets.memory.get_memory import FORMER_TEXTS, short, shown
+from remembrancer.toolsets.memory.get_memory import FORMER_TEXTS, shown
 from remembrancer.toolsets.tools import DATA
 from tests.actors.gateway_rig import RawClient, Rig
 from tests.patience import PATIENCE_S, until
@@ -403,10 +404,12 @@ def test_a_memory_is_explained() -> None:
     assert not {"why", "strength", "is_stale"} & set(then), "what is true now is not said of what was then"
     with pytest.raises(InvalidInput, match="memory:m has no version 3, only 1"):
         shown(reply, 3)
-    told = short(answer)
+    told = shown(reply, detail=False)
     assert [told[name] for name in ("links", "incoming_links")] == [
         answer[name][:1] for name in ("links", "incoming_links")
     ]
+    assert not {"embedded", "version", "updated_at", "history"} & set(told)
+    assert shown(msgspec.structs.replace(reply, embedded=False), detail=False) == told | {"embedded": False}
 
 
 async def recalled(client: RawClient, query: str, **arguments: Any) -> list[str]:
