@@ -189,7 +189,7 @@ async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec) -> int
     def refused(reason: bool | str) -> None:
         """The launcher was started before another release was installed."""
         logger.error("start failed", extra={"reason": reason})
-        life.end("the launcher is of another release", 0.0, EXIT_START_FAILED)
+        life.end("the launcher belongs to another release", 0.0, EXIT_START_FAILED)
 
     control = actor.control = Dealer(
         spec.paths.control_endpoint, actor.speaker, from_launcher, on_message=hear, on_refused=refused

@@ -49,7 +49,7 @@ DAYS: Final = ("due", "occurred_at")
 """The fields of a memory that have a day."""
 MOST_PAST: Final = 100_000
 LAST_MOMENT_S: Final = 1e-3
-"""In seconds: `before` a day includes the last moment of that day."""
+"""In seconds: a search up to a day ends this long before the next day."""
 ORDERS: Final[tuple[Order, ...]] = ("latest", "important", "due")
 DONE: Final = {
     **{"tag": "Tags changed.", "done": "Done.", "reopen": "Open again.", "forget": "Forgotten."},

@@ -43,7 +43,7 @@ TOKENS_OF_FACT: Final = 39
 UNSEEN: Final = 20
 """Empty actions added to the count, so that a few real ones do not decide which words are common."""
 MOST_PAST: Final = 500
-"""The counts are halved after this number of actions, so that those of a long session take no more memory."""
+"""The counts are halved after this number of actions, so that a long session takes no more memory."""
 
 _COMMON: Final = frozenset(
     terms_in("""

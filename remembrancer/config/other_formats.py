@@ -41,7 +41,7 @@ PROVIDERS: Final = {
     "embedding.provider": ("engine", "model"),
     "embedding.fallback": ("fallback_engine", "fallback_model"),
 }
-"""Our settings of the engine and its model, by the settings that choose the source of vectors."""
+"""Our settings for the engine and its model, by the name in a file that chooses the source of vectors."""
 LOCAL_MODEL: Final = "embedding.local.model"
 _FRONT_MATTER: Final = re.compile(r"---[ \t]*\n(.*?)^(?:---|\.\.\.)[ \t]*$(.*)", re.DOTALL | re.MULTILINE)
 _YAML_BLOCK: Final = re.compile(r"^```ya?ml[ \t]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE | re.IGNORECASE)

@@ -30,7 +30,7 @@ from remembrancer.protocol.errors import ConfigurationError
 IMPORT: Final = f"'remembrancer config --import {{}}' makes {CONFIG_FILE} of it"
 WITHOUT_EFFECT: Final = "accepted for compatibility, without effect in this release"
 NONE: Final = "none"
-"""The word for no value, in upper or lower case."""
+"""The word that means no value, in upper or lower case."""
 MODEL_VARIABLE: Final = "MEMORY_MCP_MODEL"
 FOREIGN_VARIABLES: Final = {
     "MEMORY_DEPLOYMENT_MODE": "deployment_mode",

@@ -1,7 +1,7 @@
 """The contract of a journal: one append-only list of entries for each lane, which every member reads in the same order.
 
 A lane is the unit of ordering, and a `LaneMark` is the position up to which a host has applied it. Positions begin at
-1, grow and are never reused. Nobody reads past a deleted entry: a host that has not read it continues from a snapshot.
+1, grow and are never reused. No host reads past a deleted entry: a host that has not read it continues from a snapshot.
 Each call names the mark from which it continues. If the journal is not the mark's (deleted and recreated, restored
 from an older backup, or another one with the same name), the call raises `JournalChanged`, and the host stops
 applying and appending to this lane.

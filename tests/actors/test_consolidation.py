@@ -183,7 +183,7 @@ async def test_what_two_projects_say_of_the_user_goes_to_him_and_can_be_taken_ba
     assert await place.proposals() == await place.proposals(OTHER_PROJECT) == {}
     shown = await place.show(two, project=OTHER_PROJECT)
     assert shown.observed_in == (OTHER_PROJECT.id, PROJECT.id)
-    reason = f"the project {name_of(PROJECT)} says the same, and it is about the user"
+    reason = f"the project {name_of(PROJECT)} says the same thing, and it is about the user"
     assert shown.memory.promotion_chain[0].reason == reason
 
     back = PromoteMemory(two, "project", "not everywhere")

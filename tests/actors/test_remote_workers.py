@@ -236,4 +236,4 @@ async def test_a_worker_says_why_it_is_not_let_in_and_ends(rig: StoreRig, tmp_pa
     address = (await rig.health()).remote.address  # type: ignore[union-attr]
     again = command("admin", "embedder", "--connect", address, "--key-file", str(tmp_path / "gpu.key"), home=rig.home)
     assert again.returncode == 8
-    assert "the store does not admit this embedder" in again.stderr
+    assert "the store does not accept this embedder" in again.stderr

@@ -46,7 +46,7 @@ const walks = {
     assert.ok(await found.locator("svg rect").count() > 0);
     await found.locator("a.text").click();
     await page.getByText("When it was shown").waitFor(WAIT);
-    await page.getByText("at place 1").first().waitFor(WAIT);
+    await page.getByText("at position 1").first().waitFor(WAIT);
     await page.getByText("Edit", { exact: true }).click();
     await page.locator("textarea[name=content]").fill("We deploy on Tuesdays, after the stand-up");
     await press(page, "Save", "Saved.");

@@ -314,7 +314,7 @@ def test_several_are_tagged_or_forgotten_at_once_and_that_is_undone_at_once(visi
     visit.undo(page)
     assert Page(visit.get("/", scope="user")).text.count("gate is open") == 1
     assert visit.send("/change", id=ids, what="tag", tags=" ", back="/").status_code == 400
-    assert "Nothing fits these filters." in Page(visit.get("/", tag="never given")).text
+    assert "Nothing matches these filters." in Page(visit.get("/", tag="never given")).text
 
 
 def test_a_search_says_why_and_what_it_left_out_and_why_not_this_one(visit: Visit) -> None:
@@ -329,7 +329,7 @@ def test_a_search_says_why_and_what_it_left_out_and_why_not_this_one(visit: Visi
     assert "same words" in page
     text = Page(page).text
     assert re.search(r"It answers with a probability of [\w. ]+ %. Score -?\d", text)
-    assert "It is in the answer, at place" in text or "It was considered, and left out" in text
+    assert "It is in the answer, at position" in text or "It was considered, and left out" in text
     visit.stored("The gate opens at seven, and the harbour at eight. " * 9 + "Anna carries the pager.")
     assert "… Anna carries the pager." in Page(visit.get("/", q="pager")).text
     for more in ({"not": gone}, {"not": other, "scope": "user"}, {"not": "0" * 26}):
@@ -435,7 +435,7 @@ def test_what_was_shown_to_whom_is_kept_and_printed_until_the_memory_is_erased(c
     visit.call("recall_memories", query="when do we deploy")
     visit.call("recall_memories", query="zebra quagga okapi")
     text = Page(visit.get(f"/memory/{memory}")).text
-    assert "for when do we deploy , at place 1 (recall memories)" in text
+    assert "for when do we deploy , at position 1 (recall memories)" in text
     printed = done("show", "--shown", memory, "--json", home=visit.door.home)
     (shown,) = json.loads(printed)["shown"]
     assert (shown["place"], shown["question"]) == (1, "when do we deploy")
@@ -544,7 +544,7 @@ def test_today_tells_each_change_by_its_session_and_undoes_the_last_of_each_memo
     assert "Left open paint the boat" in again
     unknown = visit.client.get(f"{visit.base}{visit.project}/sessions/session:of-another")
     assert unknown.status_code == 404
-    assert "a long time ago: nothing is known of it here" in Page(unknown.text).text
+    assert "a long time ago: nothing is known about it here" in Page(unknown.text).text
     for person in ("session:shell", "session:browser"):
         assert "a long time ago" not in Page(visit.get(f"/sessions/{person}")).text
 
@@ -645,7 +645,7 @@ def test_notes_and_code_are_listed_by_files_and_what_they_no_longer_say_is_to_be
     code = {"x_remembrancer_toolsets": "code"}
     source = visit.directory / "src" / "gate.py"
     source.parent.mkdir()
-    assert "Not looked for: the code of this project is not indexed." in Page(visit.get("/review")).text
+    assert "Not checked: the code of this project is not indexed." in Page(visit.get("/review")).text
     source.write_text("def open_gate(key):\n    return turn(key) and lift()\n")
     visit.call("index_project", path=str(visit.directory), watch=False, headers=code)
     until(
@@ -714,7 +714,7 @@ def test_a_note_is_read_remembered_and_edited_and_a_save_that_meets_another_says
     assert "There are no notes here" in visit.get("/notes")
     visit.stored("Marek owns the shop")
     text = Page(visit.get("/", source="notes")).text
-    assert ("Notes are searched with a question." in text, "Marek" in text) == (True, False), "it is a memory"
+    assert ("Type a question to search the notes." in text, "Marek" in text) == (True, False), "it is a memory"
     file.write_text("# The shop\n\nAnna owns payments.\n\n- two approvals\n")
     assert "MEMORY.md" in visit.get("/notes"), "although no session has had it read"
     page = visit.get("/notes/file", path="MEMORY.md")

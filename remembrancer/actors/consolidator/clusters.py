@@ -1,7 +1,7 @@
 """Clusters of memories about one topic, and the memory that represents a cluster. Pure.
 
-The similarity of two memories is the cosine of their vectors, minus the similarity that any two of them have, plus a
-little for words and entities in common. Topics are found by average-link agglomeration (UPGMA: Sokal and Michener,
+The similarity of two memories is the cosine of their vectors, minus the mean similarity of any two, plus a little
+for words and entities in common. Topics are found by average-link agglomeration (UPGMA: Sokal and Michener,
 1958).
 """
 
@@ -131,8 +131,8 @@ def _above_background(cosines: Similarities) -> Similarities:
 
 
 def _shared_entities(memories: Sequence[Material]) -> Similarities:
-    """The similarity of each pair by entities, in [0, 1]. Rare entities have more weight; one that all memories name
-    has none."""
+    """The similarity of each pair by entities, in [0, 1]. Rare entities have more weight; one that all memories
+    mention has none."""
     count = len(memories)
     naming: dict[str, list[int]] = {}
     for place, memory in enumerate(memories):

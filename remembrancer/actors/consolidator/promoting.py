@@ -1,7 +1,7 @@
 """Promotion: a session's memories are promoted to its project; memories that are useful in every project are proposed
 for the user, and promoted automatically if two projects have them.
 
-If the target scope already has a memory that says the same, the promoted memory is merged into it.
+If the target scope already has a memory that says the same thing, the promoted memory is merged into it.
 """
 
 import logging
@@ -69,7 +69,7 @@ Promoted = tuple[Material, Verdict]
 logger = logging.getLogger(__name__)
 
 
-# --- Memories that say the same. When in doubt, both are kept.
+# --- Memories that say the same thing. When in doubt, both are kept.
 
 
 def says_the_same(memory: Material, near: Found, now: float, min_cosine: float) -> tuple[Material, float] | None:
@@ -121,7 +121,7 @@ async def plan_for_project(
 
 def plan_promotions(promoted: Sequence[Promoted], near: Mapping[str, Found], now: float) -> list[Group]:
     """The edits that promote memories, the strongest first, in a group for each, given those in the project that are
-    near each of them. If several say the same, the strongest is promoted, and the others are merged into it."""
+    near each of them. If several say the same thing, the strongest is promoted; the others are merged into it."""
     covered = {source for memory, _ in promoted for source in memory.derived_from}
     rows = vectors_of([memory for memory, _ in promoted])
     cosines = rows @ rows.T
@@ -202,7 +202,7 @@ def _merge(
         ),
         reason=f"{memory.id}{origin} was merged into it (cosine {cosine:.3f})",
     )
-    reason = f"merged into {whose}{into.id}, which says the same (cosine {cosine:.3f}); {verdict.reason}"
+    reason = f"merged into {whose}{into.id}, which says the same thing (cosine {cosine:.3f}); {verdict.reason}"
     source = ReviseMemory(memory.id, "promoted", expected_version=memory.version, status="promoted", reason=reason)
     return merging, source
 
@@ -260,7 +260,7 @@ async def _promote_held_in_both(store: StoreClient, project: ProjectRef, clock: 
         for memory, same, cosine in await run_sync(held_in_both, mine, theirs, clock()):
             score = to_user(memory, project_name=name_of(project)).score
             if memory.id not in promoted:
-                why = f"the project {name_of(other)} says the same, and it is about the user"
+                why = f"the project {name_of(other)} says the same thing, and it is about the user"
                 change = PromoteMemory(memory.id, "user", why, why="pattern_match", score=score)
                 name = derive_id("to_user", project.id, memory.id, memory.version)
                 try:
@@ -269,7 +269,7 @@ async def _promote_held_in_both(store: StoreClient, project: ProjectRef, clock: 
                     logger.info("a memory was not promoted", extra={"memory_id": memory.id, "code": error.code})
                     continue
                 promoted.append(memory.id)
-            verdict = Verdict(True, score, f"the project {name_of(project)} says the same")
+            verdict = Verdict(True, score, f"the project {name_of(project)} says the same thing")
             await _merge_into_user(store, other, clock, (same, verdict), memory.id, cosine)
     return promoted
 
@@ -320,7 +320,7 @@ async def _merge_into_user(
 
 
 async def observe_patterns(store: StoreClient, project: ProjectRef, memories: Sequence[Material], now: float) -> None:
-    """Record which of the user's memories say the same as these memories of a project. Each pair counts once."""
+    """Record which of the user's memories say the same thing as these memories of a project. Each pair counts once."""
     candidates = [memory for memory in memories if memory.kind in USER_KINDS and memory.vector]
     near = await find_near(store, None, candidates, NEAR_TO_USER)
     for memory in candidates:

@@ -1,4 +1,4 @@
-"""The embedder: takes texts from the store, up to its credit, and answers each with vectors.
+"""The embedder: takes as many texts from the store as its credit allows, and returns vectors for each.
 
 It is ready as soon as its socket is open; the model loads in the background, and loading is retried until it succeeds.
 """
@@ -42,7 +42,7 @@ LAST_RETRY_S: Final = 30.0
 """The longest pause between attempts to load a model: 1, 2, 4 … 30 s."""
 IDLE_S: Final = 2.0
 """Freed memory is returned to the system after this long without work."""
-NOT_ADMITTED: Final = "the store does not admit this embedder: it was revoked there, or never invited"
+NOT_ADMITTED: Final = "the store does not accept this embedder: it was revoked there, or never invited"
 
 Made = TypeVar("Made")
 logger = logging.getLogger(__name__)
@@ -255,7 +255,7 @@ class RemoteEmbedderActor(EmbedderActor):
         super()._on_connection(up)
 
     def _on_refused(self, reason: bool | str) -> None:
-        """Handle a refusal: the store does not admit this worker (True), gives a reason, or (False) did not complete
+        """Handle a refusal: the store does not accept this worker (True), gives a reason, or (False) did not complete
         the handshake. In the last case the next attempt may succeed, unless the key file belongs to another store."""
         if reason is False:
             if not self._is_doubted:

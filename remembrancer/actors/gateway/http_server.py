@@ -1,4 +1,4 @@
-"""MCP over streamable HTTP: access control, and the project and session of each request. The SDK speaks the protocol.
+"""MCP over streamable HTTP: access control, and the project and session of each request. The SDK handles the protocol.
 
 A client that sends a handshake has a session, which ends with its gateway; any other (the protocol of 2026-07-28, or a
 bare call) has none, and its retries are recognised by their `Idempotency-Key`. Protection against slow clients and

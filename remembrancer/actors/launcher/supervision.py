@@ -1,6 +1,6 @@
 """All processes of a runtime: the order of starting and stopping them, and the messages to them about each other. Pure
-decisions: events come in, with the time, and a `System` carries out what follows. Times are seconds of a monotonic
-clock; `next_at` says when `tick` has something to do."""
+decisions: events come in, with the time, and a `System` carries out the results. Times are seconds of a monotonic
+clock; `next_at` is when `tick` has something to do."""
 
 import itertools
 import math
@@ -171,8 +171,8 @@ class Supervision:
         return False
 
     def _are_beginning(self, *roles: Role) -> bool:
-        """True until all processes of these roles are ready, or have failed: both happen within the time for a
-        start."""
+        """True until all processes of these roles are ready or have failed, which does not take longer than a start
+        may."""
         return any(process.role in roles and process.state in ("starting", "restarting") for process in self.processes)
 
     def _arrange_embedders(self, now: float) -> None:
@@ -196,8 +196,8 @@ class Supervision:
                 self._start("embedder", now, number, model, threads)
 
     def _arrange_background(self, now: float) -> None:
-        """Run the indexer from the first files on, and the consolidator while there are jobs, and a while longer. It is
-        started when nothing else is starting."""
+        """Run the indexer once there are files, and the consolidator while there are jobs and for a while afterwards.
+        The consolidator is started when nothing else is starting."""
         store, consolidator = self._store_health, self._processes.get("consolidator")
         has_jobs = store is not None and store.has_jobs
         if has_jobs or (consolidator is not None and self._is_at_work(consolidator)):
