@@ -44,8 +44,10 @@ _GERMAN: Final = toml_file("times/languages.toml")["german"]["words"]
 _ENGLISH: Final = {"heute": "today", "morgen": "tomorrow"} | dict(
     zip(f"{_GERMAN['month'][0]} {_GERMAN['weekday'][0]}".split(), (*MONTHS, *WEEKDAYS), strict=True)
 )
+_NUMERIC: Final = re.compile(r"(?<![\w./-])(\d{1,2})([./])(\d{1,2})\2 ?(\d{4})(?![\w/-])")
 _GERMAN_DUE: Final = re.compile(
-    r"\b(?:bis|vor|spätestens|fällig) (?:spätestens )?(?:(?:am|zum|den|dem) )?(?P<day>\d{1,2}(?=\.))?\.? ?"
+    r"\b(?:bis|vor|spätestens|fällig|(?:by|before|due)(?= (?:1[3-9]|2\d|3[01])\.\d))"
+    r" (?:spätestens )?(?:(?:am|zum|den|dem) )?(?P<day>\d{1,2}(?=\.))?\.? ?"
     rf"(?:(?P<named>\d{{4}}-\d\d-\d\d|{'|'.join(_ENGLISH)})\b|(?P<month>0?[1-9]|1[0-2])\.)(?P<year> ?\d{{4}}\b)?(?!\d)",
     re.IGNORECASE,
 )
@@ -215,7 +217,7 @@ def due_in(text: str, at: float, zone: tzinfo | None = None) -> float | None:
     "tomorrow" in the last words and of an appointment, in seconds since the epoch, else None. `at` is the time of the
     text, in the local time zone unless another is given: a weekday is the next one from then, and a day without a year
     is the nearest."""
-    if appointment := _APPOINTMENT.fullmatch(text.strip()):
+    if appointment := _APPOINTMENT.fullmatch(text := _with_iso_dates(text.strip())):
         text = f"by {appointment['day']}"
     elif not _DUE.search(text):
         days = list((_WHEN if _REMINDER.match(text) else _LAST).finditer(text))
@@ -230,7 +232,7 @@ def due_in(text: str, at: float, zone: tzinfo | None = None) -> float | None:
 
 def due_of_open_end(text: str, at: float, zone: tzinfo | None = None) -> float | None:
     """The same, or else the only date that the text of an open end names, unless that has passed."""
-    due, dates = due_in(text, at, zone), DATE.findall(text)
+    due, dates = due_in(text, at, zone), DATE.findall(_with_iso_dates(text))
     if due is not None or len(dates) != 1:
         return due
     only = due_in(f"by {dates[0]}", at, zone)
@@ -283,8 +285,21 @@ def day_named(text: str, at: float) -> float | None:
 
 def _with_by(text: str) -> str:
     """A text with "by" in place of other English and German words for it."""
-    text = _GERMAN_DUE.sub(_due_in_english, text)
+    text = _GERMAN_DUE.sub(_due_in_english, _with_iso_dates(text))
     return _AS_BY.sub(lambda due: f"{due['must']} by" if due["must"] else "by in " if due["within"] else "by", text)
+
+
+def _with_iso_dates(text: str) -> str:
+    """A text with "31.12.2026" and "12/31/2026" as ISO dates, but not "5/12/2026", which may be either day."""
+    return _NUMERIC.sub(_iso_date, text)
+
+
+def _iso_date(written: re.Match[str]) -> str:
+    day, month = int(written[1]), int(written[3])
+    if written[2] == "/" and month > 12:
+        day, month = month, day
+    is_clear = written[2] == "." or day > 12 or day == month
+    return f"{written[4]}-{month:02}-{day:02}" if is_clear and month <= 12 else written[0]
 
 
 def _due_in_english(due: re.Match[str]) -> str:
@@ -295,13 +310,13 @@ def _due_in_english(due: re.Match[str]) -> str:
 def is_appointment(text: str, at: float) -> bool:
     """True for one sentence that names an appointment, or what a person does, on a day that has not passed at `at`, in
     seconds since the epoch."""
-    due = due_in(text, at) if _APPOINTMENT.fullmatch(text.strip()) else None
+    due = due_in(text, at) if _APPOINTMENT.fullmatch(_with_iso_dates(text.strip())) else None
     return due is not None and due > at - DAY_S
 
 
 def names_appointment(text: str) -> bool:
     """True for one sentence that names an appointment, coming or past."""
-    appointment = _APPOINTMENT.fullmatch(text.strip())
+    appointment = _APPOINTMENT.fullmatch(_with_iso_dates(text.strip()))
     return appointment is not None and not appointment["person"]
 
 
