@@ -60,7 +60,7 @@ class _Table(NamedTuple):
 def rebuild(damaged: Path, copy: Path | None, target: Path, lay_out: Work, recount: Work) -> Repaired:
     """Write a sound database to `target`, durably. The damaged one and the copy are only read.
 
-    `lay_out` brings a copy, or an empty database, to the schema. `recount` rebuilds data derived from rows: counts and
+    `lay_out` brings a copy or an empty database up to the schema. `recount` rebuilds data derived from rows: counts and
     full texts.
 
     Raises:
@@ -109,7 +109,7 @@ def rebuild(damaged: Path, copy: Path | None, target: Path, lay_out: Work, recou
 
 def _make_readable(damaged: Path, fresh: Path, scratch: Path) -> dict[str, int]:
     """Copy a damaged file, move its log into the copy, and return the root pages of its tables and indexes that can
-    still be read. If its first page is unreadable, that of the new database takes its place."""
+    still be read. If its first page is unreadable, the new database's takes its place."""
     delete_database(scratch)
     os.close(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     log = f"{damaged.name}-wal"

@@ -1,4 +1,4 @@
-"""One SQLite file: its single writing connection, reading connections, and its errors as ours.
+"""One SQLite file: its single writing connection, reading connections, and its errors converted to ours.
 
 WAL and `synchronous=FULL`: readers see the last commit and never wait for the writer (https://sqlite.org/wal.html).
 """
@@ -89,7 +89,7 @@ class SqliteFile:
         SchemaTooNew, SchemaTooOld: another release wrote it; it is unchanged.
         StorageFull: the disk has no room for the migration; it is unchanged.
         FileLocked: another program has it locked.
-        RecordsUnusable: it is damaged or not a file, or its directory cannot be made.
+        RecordsUnusable: it is damaged or not a file, or its directory cannot be created.
     """
 
     def __init__(self, path: Path, schema: Schema, *, synchronous: str = "FULL", wait_s: float | None = None) -> None:

@@ -46,7 +46,7 @@ FORMATTERS: Final[Mapping[str, Callable[[Any], str]]] = {
 }
 """The fields whose values before and after a change are shown, and the functions that format them."""
 DAYS: Final = ("due", "occurred_at")
-"""The fields of a memory that have a day."""
+"""The fields of a memory that contain a day."""
 MOST_PAST: Final = 100_000
 LAST_MOMENT_S: Final = 1e-3
 """In seconds: a search up to a day ends this long before the next day."""

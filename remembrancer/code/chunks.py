@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import tree_sitter
 
 MOST_LINES: Final = 80
-"""The maximum lines of a chunk. A longer function is split; a longer class gets one chunk per member."""
+"""The maximum number of lines in a chunk. A longer function is split; a longer class gets one chunk per member."""
 MOST_CHARACTERS: Final = 8000
 LEAST_LINES: Final = 2
 MAX_DEPTH: Final = 12

@@ -1,8 +1,8 @@
 """The location of the home, its configuration file, and the content of that file.
 
 Uses only the standard library, and imports most of it on demand, since the bridge imports this module. The home is
-found even if the configuration is wrong. An error in a file is a `ValueError` whose message names it and never quotes
-it.
+found even if the configuration is wrong. An error in a file is a `ValueError` whose message names the file and never
+quotes it.
 """
 
 import os

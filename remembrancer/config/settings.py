@@ -88,7 +88,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     backup_copies: Annotated[int, Meta(ge=0, le=366)] = 7
     """The number of daily backups that are kept of each memory file; 0: no backups."""
     consolidator: bool = True
-    """True if memories are promoted, consolidated and cleaned up in the background; otherwise that waits."""
+    """True if memories are promoted, consolidated and cleaned up in the background; otherwise this work waits."""
     session_grace_s: Seconds = 120.0
     """A session that has had no connection for this long is abandoned."""
     consolidation_on_shutdown: bool = True

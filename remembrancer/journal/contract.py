@@ -55,7 +55,7 @@ class Entry(msgspec.Struct, frozen=True):
     body: bytes
     at: float
     """The time of the append on the journal's server, the same for every reader, in seconds since the epoch. It may be
-    before that of an earlier entry, if the server's clock was set back."""
+    earlier than a previous entry's, if the server's clock was set back."""
 
 
 class EntryPage(msgspec.Struct, frozen=True):

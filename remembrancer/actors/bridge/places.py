@@ -1,7 +1,7 @@
 """Finds the paths of the runtime for the bridge, and builds its hello to the gateway: its identity, session and
 project.
 
-Every session starts a bridge and waits for it: pathlib and hashlib would double that time. They are imported only where
+Every session starts a bridge and waits for it: pathlib and hashlib would double that time. They are imported only if
 the home cannot be found without them.
 """
 

@@ -27,7 +27,7 @@ ROWS: Final = 16
 PART_EDITS: Final = 200
 """The number of edits in a transaction, for which later operations have to wait."""
 NO_PROJECT: Final = ProjectRef("", "")
-"""The project of an operation on only the user's memories."""
+"""The project of an operation that concerns only the user's memories."""
 
 Clock = Callable[[], float]
 """Seconds since the epoch."""

@@ -185,8 +185,8 @@ class GatewayActor(Actor):
             self._store.store_failed(peer.failure)
 
     async def drain(self, reason: str) -> None:
-        """Finish the requests in progress, and announce the orderly stop to the bridges, so that they start no new
-        runtime."""
+        """Finish the requests in progress, and announce the orderly stop to the bridges, so that they do not start
+        a new runtime."""
         if self._http is not None:
             self._http.stop()
         await self._listener.drain(reason)

@@ -1,8 +1,8 @@
 """Conversations over the gateway's Unix socket. A client connects, sends its hello and gets a session, which reads and
 writes messages and knows which project they concern.
 
-Hooks and commands only call tools, for which the MCP SDK is not needed. Loading it takes most of the gateway's start,
-and an assistant's first prompt waits for a hook, so it is loaded for the first bridge.
+Hooks and commands only call tools, for which the MCP SDK is not needed. Loading it takes most of the gateway's start-up
+time, and an assistant's first prompt waits for a hook, so it is loaded only for the first bridge.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ class _CallParams(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class PlainCall(msgspec.Struct):
-    """A tool call of the usual form."""
+    """A tool call in the usual form."""
 
     jsonrpc: Literal["2.0"]
     id: int | str
@@ -274,7 +274,7 @@ class Session(ClientConversation):
         self._tasks = asyncio.TaskGroup()  # three times as fast as anyio's
         self._roots: list[str] = []
         self._directory_thread = anyio.CapacityLimiter(1)
-        """The session's own thread, so that a hanging directory blocks no thread of the shared pool."""
+        """The session's own thread, so that a hanging directory does not block the shared pool's threads."""
         self._caller: Caller | None = None
         self._open: dict[int | str, CallContext] = {}
         """The requests that have no answer yet."""
@@ -352,7 +352,7 @@ class Session(ClientConversation):
         except ValueError:
             logger.warning("a line without a stamp was dropped")
             return
-        # For a plain tool call, the SDK's server would double its time.
+        # A plain tool call would take twice as long through the SDK's server.
         if self._has_plain_calls and (call := plain_call_in(text)) is not None:
             self._tasks.create_task(self._call(call, self._open_request(call.id, sent_ms)))
         else:

@@ -60,7 +60,7 @@ class McpSession(Session):
 
     @property
     def _is_full(self) -> bool:
-        """A bridge limits only the requests that are open: notifications, and what was cancelled, would pile up."""
+        """A bridge limits only the requests that are open: notifications and cancelled requests would pile up."""
         return self._inbox_send.statistics().current_buffer_used >= MAX_WAITING
 
     def _take_message(self, text: bytes, sent_ms: int) -> None:

@@ -100,7 +100,7 @@ class SessionRegistry:
         await self._waiting.join()
 
     def known(self, session: ClientConversation, caller: Caller) -> None:
-        """Note that the project of a connection is known or has changed, with which its session begins."""
+        """Note that the project of a connection is known or has changed; its session then begins."""
         self.on_known(session, caller)
         self._replace(session, caller)
 

@@ -79,7 +79,7 @@ class Lifecycle:
         """The number of deaths so far, minus one for each `FORGIVEN_S` of being ready."""
         self._ready_at: float | None = None
         self._cause: str | None = None
-        """The reason for which it was killed."""
+        """The reason why it was killed."""
         self._steps: list[tuple[float, Step]] = []
         """The next steps with their times, unless an event comes first."""
 
