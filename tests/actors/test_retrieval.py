@@ -183,6 +183,7 @@ async def test_a_recall_doubts_what_review_asks_about_and_nothing_else(files: Sp
     doubts = {each.id: each.possibly_superseded_by for each in (await files.recall("lantern")).memories}
     assert doubts == {old: (new,), new: ()} | dict.fromkeys(sprints, ()), "a series is not asked about"
     listed = list_memories(ListMemories(SESSION, project=PROJECT, limit=9), files.view()).memories
+    assert [each.id for each in listed] == [new, old, *reversed(sprints)], "the latest first"
     read = follow_links(FollowLinks(PROJECT, SESSION, tuple(doubts), limit=9), files.view()).memories
     for memories in (listed, read):
         assert {each.id: each.possibly_superseded_by for each in memories} == doubts
