@@ -32,14 +32,14 @@ from remembrancer.protocol.writes import (
 )
 
 UNDONE: Final = "undone"
-"""The name in the history of a change that undoes others."""
+"""The history's name for a change that undoes others."""
 RESTORED: Final = "restored"
 MOVE_UNDONE: Final = "the move was undone"
 """The reason of a move between lanes that undoes another one."""
 RELEASED: Final = "released"
-"""The name in the history of a change that reactivates a memory because no other memory represents it any longer."""
+"""The history's name for a change that reactivates a memory because no other memory represents it any longer."""
 REVIVED: Final = "revived"
-"""The name in the history of a change that makes an archived memory active again because it was used."""
+"""The history's name for a change that reactivates an archived memory because it was used."""
 BREADTH: Final[dict[Scope, int]] = {"session": 0, "project": 1, "user": 2}
 
 
@@ -57,7 +57,7 @@ def is_visible(memory: MemoryVersion, session_id: str | None) -> bool:
 def is_version_visible(
     version: MemoryVersion, now: Scope, source_project: str | None, session_id: str | None, project_id: str | None
 ) -> bool:
-    """True if a session of a project, which may see a memory as it is `now`, may also see this version of it.
+    """True if a session of a project that may see a memory as it is `now` may also see this version of it.
 
     Sharing a memory does not share its drafts: a session's version stays visible to that session only, and a project's
     version, once the memory is the user's, to that project only. Without a session, all versions are visible.
@@ -97,13 +97,13 @@ def changed(before: MemoryVersion, values: Mapping[str, Any]) -> MemoryVersion:
 def updated(
     before: MemoryVersion, change: UpdateMemory, at: float, earlier: Callable[[], Iterable[MemoryVersion]] = tuple
 ) -> MemoryVersion:
-    """Apply an update, apart from its links. An open end's new text brings its due date, unless one was given by hand,
-    that is, unless the present one is in no text of the memory. `earlier` returns its versions.
+    """Apply an update, apart from its links. A new text for an open end also sets its due date, unless the present due
+    date was set by hand, that is, comes from none of the memory's texts. `earlier` returns its versions.
 
     Raises `InvalidInput` if a passage does not occur exactly once in the text, an object becomes too large, there are
     too many tags or entities, the scope does not allow the kind, or the validity would end before it begins.
     """
-    closes = bool(change.done) and kind_of(before) == OPEN_END  # which may make it a fact
+    closes = bool(change.done) and kind_of(before) == OPEN_END  # closing may make it a fact
     sets_state = change.due is not None or (change.done is not None and not closes)
     if sets_state and (change.kind or kind_of(before)) != OPEN_END:
         name, can = ("done", "be done") if change.due is None else ("due", "have a due date")
@@ -188,8 +188,8 @@ class Undoing(NamedTuple):
 
 def undoing(history: Iterable[HistoryEntry]) -> Undoing:
     """Separate the changes that were undone from those in effect, leaving out changes that nobody made. An undo names
-    the version that it went back to. A move between lanes is undone by another move, and the undo of the storing by a
-    restore."""
+    the version that it went back to. A move between lanes is undone by another move, and the undo of a memory's
+    creation by a restore."""
     changes: list[HistoryEntry] = []
     undone = set[int]()
     standing_at: dict[int, list[HistoryEntry]] = {}
@@ -213,12 +213,12 @@ def undoing(history: Iterable[HistoryEntry]) -> Undoing:
 
 
 def standing(history: Iterable[HistoryEntry]) -> list[HistoryEntry]:
-    """The changes of a memory that were not undone, the oldest first."""
+    """The changes of a memory that were not undone, oldest first."""
     return undoing(history).standing
 
 
 def taken_back(now: MemoryVersion, before: MemoryVersion | None, reason: str) -> MemoryVersion:
-    """A memory as it was before a change; if the change made it, it is forgotten for that reason."""
+    """A memory as it was before a change; if the change created it, it is forgotten for this reason."""
     if before is None:
         return msgspec.structs.replace(now, forgotten=True, forgotten_reason=reason)
     return msgspec.structs.replace(before, kind=kind_of(before))
@@ -266,7 +266,7 @@ def invalidated(before: MemoryVersion, reason: str | None, at: float) -> MemoryV
 
 
 def kind_of(snapshot: MemoryVersion) -> Kind:
-    """The kind of a memory. Old history has no kinds; there it follows from the type."""
+    """The kind of a memory. Old history has no kinds; there the kind follows from the type."""
     return snapshot.kind or kind_of_type(snapshot.type)
 
 
@@ -290,7 +290,7 @@ def _is_given_by_hand(memory: MemoryVersion, earlier: Callable[[], Iterable[Memo
     # "tomorrow" was written the day before, perhaps in another time zone, "next week" and "next month" still earlier
     days_before = (0.0, -0.5, 1.0, 7.0, 28.0, 29.0, 30.0, 31.0)
 
-    def is_in(version: MemoryVersion) -> bool:  # alike on all machines
+    def is_in(version: MemoryVersion) -> bool:  # the same on all machines
         return memory.due in {
             due_of_open_end(version.content, (memory.due or 0.0) - each * DAY_S, UTC) for each in days_before
         }
@@ -319,7 +319,7 @@ def _with_passage(text: str, change: TextEdit) -> str:
 
 
 AROUND: Final = 40
-"""The number of characters that are shown on each side of a new passage."""
+"""The number of characters shown on each side of a new passage."""
 
 
 def changed_line(before: str, passage: TextEdit) -> str:

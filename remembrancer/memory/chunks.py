@@ -22,7 +22,7 @@ SECTION_SHARE: Final = 1 / 4
 """A heading starts a new chunk if the current one is at least this full; shorter sections share a chunk."""
 LONGEST_TITLE: Final = 120
 _CHARACTERS: Final = 8
-"""The most characters per token, except in runs of blanks; limits the search for a place to cut."""
+"""The most characters per token, except in runs of whitespace; limits the search for a place to cut."""
 
 _NEWLINE: Final = re.compile(r"\r\n?|\n")
 _FRONT_MATTER: Final = re.compile(r"---[ \t]*(?:\r\n?|\n)(?s:.*?)(?:\r\n?|\n)---[ \t]*(?=[\r\n]|\Z)")
@@ -54,8 +54,7 @@ class Block(NamedTuple):
 
 
 def line_starts(text: str) -> list[int]:
-    """The start of each line of a text, and the start that a line after the end would have. A line ends at CR, LF or
-    both."""
+    """The start of each line of a text, and where a line after the end would start. A line ends at CR, LF or both."""
     starts = [0, *(match.end() for match in _NEWLINE.finditer(text))]
     return starts if starts[-1] == len(text) and text else [*starts, len(text)]
 
@@ -68,12 +67,12 @@ def headings_of(text: str) -> list[Block]:
 def chunks_of(
     text: str, tokens: int = 400, overlap: int = 80, *, at_blocks: bool = True, blocks: Sequence[Block] | None = None
 ) -> list[Chunk]:
-    """The chunks of a text in order, each estimated at no more than `tokens`; together they have all non-blank lines.
+    """The chunks of a text in order, each estimated at no more than `tokens`; together, these have all non-blank lines.
 
     A chunk that continues where the previous one was cut begins with up to `overlap` tokens of it: whole lines, or else
     sentences, or else words. There is no overlap if the chunk begins with a heading, or if its first block would not
     fit. Without `at_blocks`, headings and blocks are treated as ordinary lines. `blocks` are given for a text that is
-    not Markdown. `tokens` is at least `LEAST_CHUNK_TOKENS`, and `overlap` at most half of it (as of the settings).
+    not Markdown. `tokens` is at least `LEAST_CHUNK_TOKENS`, and `overlap` at most half of it (as in the settings).
     """
     starts = line_starts(text)
     if blocks is None:
@@ -114,8 +113,8 @@ class _Cutter(NamedTuple):
     overlap: int
 
     def pieces(self, first: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """The lines from `first` to `end` in pieces that fit: all of them, or each line, or parts of a line. Each is
-        the range of its characters, with its tokens."""
+        """The lines from `first` to `end` in pieces that fit: all of them, or each line, or parts of a line. Each piece
+        is a range of characters, with its number of tokens."""
         while first < end and not self._line(first).strip():
             first += 1
         while first < end and not self._line(end - 1).strip():
@@ -164,7 +163,7 @@ class _Cutter(NamedTuple):
         return start
 
     def _trimmed(self, start: int, end: int) -> tuple[int, int]:
-        """The range without line breaks at its ends and blanks at its end. Indentation is significant, so it stays."""
+        """The range without line breaks at both ends and spaces at its end. Indentation is significant, so it stays."""
         content = self.text[start:end]
         stop = start + len(content.rstrip())
         return min(stop, end - len(content.lstrip("\r\n"))), stop

@@ -30,7 +30,7 @@ M = TypeVar("M", bound=ListedMemory)
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The chosen memories in order. `left_out`: there are others, or some were cut; `replaced`: those left out because
+    """The chosen memories in order. `left_out`: some were not chosen, or were cut; `replaced`: those left out because
     chosen ones probably replace them."""
 
     given: tuple[RecalledMemory, ...]
@@ -71,9 +71,9 @@ def choose(
     *,
     is_part: bool = False,
 ) -> Chosen:
-    """The memories that fit into a budget of tokens: of those relevant to every task (`standing`), the open ends, and
-    the rest, each list best first. `found` are the ids that a search for the task found. `is_part`: these are not all
-    memories."""
+    """The memories that fit into a budget of tokens, from those relevant to every task (`standing`), the open ends, and
+    the rest, each list best first. `found` are the ids that a search for the task found. `is_part`: there are other
+    memories, too."""
     given: dict[str, RecalledMemory] = {}
     room = tokens - HEADINGS - is_part * min(INDEX, INDEX_SHARE * tokens)
     longest = min(max(LEAST_LONGEST, int(LONGEST_SHARE * tokens)), max(0, int(room) - AROUND))

@@ -2,7 +2,7 @@
 automatically.
 
 The patterns are our own and gitleaks' (`credential_rules.txt`), matched by RE2 in linear time. A value after a label
-(`password: …`) must also pass a check of that file, since prose uses such words, too.
+(`password: …`) must also pass a check in that file, since prose uses such words, too.
 """
 
 import base64
@@ -30,14 +30,14 @@ NOT_LOOKED_AT: Final = frozenset(
         *("remove", "remove_tags", "remove_entities", "add_links", "remove_links", "root", "mode", "places"),
     }
 )
-"""Arguments that hold no text of the caller, or text to be removed: a stored secret must be removable."""
+"""Arguments that hold no text from the caller, or text to be removed: a stored secret must be removable."""
 ARGUMENTS: Final = {"add_tags": "tags.add", "add_entities": "related_entities.add"}
 """The names of arguments that differ from the fields of the change."""
 MAY_BE_ALLOWED: Final = (StoreMemory, UpdateMemory, ImportMemory)
 """The changes that can store a credential on request."""
 
 _UNSEEN: Final = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\u2064\ufeff"))
-"""Characters of zero width, which are ignored in a token."""
+"""Zero-width characters, which are ignored in a token."""
 _KEY_BLOCK: Final = "private key"
 _END_OF_KEY: Final = re.compile(r"-----END [A-Za-z0-9 ]{1,140}-----")
 
@@ -58,8 +58,8 @@ Check = Callable[[Any], bool]
 
 @dataclass(eq=False)
 class Rule:
-    """A pattern from `credential_rules.txt`. One of its checks has to hold for the value; without any, the secret must
-    have this entropy, and be no exception."""
+    """A pattern from `credential_rules.txt`. One of its checks must accept the value; without checks, the secret must
+    have this entropy, and not be an exception."""
 
     name: str
     regex: str
@@ -82,7 +82,7 @@ class Rule:
 
 @cache
 def _compiled(regex: str) -> Any:
-    """A pattern of RE2, compiled on first use: most texts have the keywords of few rules."""
+    """A pattern of RE2, compiled on first use: most texts contain the keywords of few rules."""
     return re2.compile(regex, _OPTIONS)
 
 
@@ -139,7 +139,7 @@ def _rules() -> RuleFile:
 
 
 def _check_of(shapes: Mapping[str, str], trimmed: str, different: str, entropy: str, wanted: str) -> Check:
-    """A check of `credential_rules.txt`, whose line has these parts; `shapes` has the regex of each."""
+    """A check from a line of `credential_rules.txt` with these parts; `shapes` has the regex of each shape."""
     ends = re.compile("(?!)" if trimmed == "-" else trimmed)
     conditions = [
         (group, re.compile(shapes[shape]), each[0] != "!")
@@ -206,8 +206,8 @@ def _is_login_in_base64(match: Any) -> bool:
 
 
 def masked(text: str) -> str:
-    """The text with every credential replaced by its type; the number of lines stays. A key block is masked up to its
-    end line, or to the end of the text."""
+    """The text with every credential replaced by its type; the number of lines stays the same. A key block is masked up
+    to its end line, or to the end of the text."""
     spans = []
     for credential in credentials_in(text):
         end = credential.end

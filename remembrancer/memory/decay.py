@@ -34,7 +34,7 @@ FADING: Final[Mapping[Scope, Fading]] = {
     "user": Fading(30 * DAY_S, 0.2, 0.02, 90 * DAY_S, 2),
 }
 DELETE_AFTER_S: Final = 90 * DAY_S
-"""A project's archived memory that has not changed for longer is forgotten; it can be restored."""
+"""A project's archived memory that has not changed for longer than this is forgotten; it can be restored."""
 
 
 def accessed_at(memory: ListedMemory | PortableMemory) -> float:
@@ -56,7 +56,7 @@ def strength_of(memory: ListedMemory | PortableMemory, now: float) -> float:
 
 
 def is_stale(memory: ListedMemory | PortableMemory, now: float) -> bool:
-    """True if an active memory, but no open end, was not accessed in the last 30 days, and fewer than three times
+    """True if an active memory other than an open end was not accessed in the last 30 days, and fewer than three times
     overall."""
     is_unused = accessed_at(memory) < now - STALE_AFTER_S and memory.access_count < STALE_BELOW_ACCESSES
     return memory.status == "active" and not memory.is_open and is_unused
@@ -82,7 +82,7 @@ def should_archive(memory: Material, now: float) -> bool:
 
 def should_delete(memory: Material, now: float) -> bool:
     """True if a project's memory has been archived and unchanged long enough to be forgotten (reversibly). The user's
-    never are."""
+    memories never are."""
     if memory.scope != "project" or memory.status != "archived" or not is_event(memory):
         return False
     return max(memory.archived_at or 0.0, memory.updated_at) < now - DELETE_AFTER_S
@@ -93,7 +93,7 @@ def has_ended(valid_until: float | None, now: float) -> bool:
 
 
 RECENCY_HALF_LIFE_S: Final = 30 * DAY_S
-"""The half-life of the user scope. The shorter one of projects affects archiving, but not ranking."""
+"""The half-life of the user scope. The shorter half-life of projects affects archiving, but not ranking."""
 
 
 def recency(happened_at: float, now: float) -> float:

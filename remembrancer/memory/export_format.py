@@ -90,7 +90,7 @@ def decode_header(line: bytes) -> Header:
 
 
 def decode_line(line: bytes) -> Line | None:
-    """Decode a line; None for a session's, which older releases wrote. Raises `InvalidInput` if it is invalid; the
+    """Decode a line; None for a `session` line from an older release. Raises `InvalidInput` if it is invalid; the
     message says where."""
     if len(line) > MAX_LINE_BYTES:
         raise InvalidInput(f"a line may have at most {MAX_LINE_BYTES} bytes")
@@ -115,7 +115,7 @@ def decode_line(line: bytes) -> Line | None:
 
 
 def _unknown_fields(raw: Any, value: Any, at: str) -> Iterator[str]:
-    """The fields in the JSON that its struct does not have, and that would be lost silently."""
+    """The fields in the JSON that its struct lacks, and that would be lost silently."""
     if isinstance(value, msgspec.Struct):
         names = dict(zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True))
         for name, each in raw.items():

@@ -30,7 +30,7 @@ SAME_SUBJECT_COSINE: Final = 0.5
 LAST_S: Final = 10 * DAY_S
 """The half-life for memories that a message may refer back to."""
 COMMON: Final = 2_000
-"""A word in more memories is weighted as if it were in this many."""
+"""A word in more memories than this is weighted as if it were in this many."""
 STANDINGS: Final[Mapping[Status, float]] = {"active": 0.0, "consolidated": 0.1, "promoted": 0.4, "archived": 0.5}
 EXPIRED: Final = 1.0
 """The standing of a fact that is no longer valid, or was superseded."""
@@ -42,8 +42,8 @@ OF_A_RULE: Final = -0.25
 
 @dataclass(frozen=True)
 class Candidates:
-    """The candidates of one query: row i of each column is about candidate i. NaN means unknown or absent, which
-    only cosines and what is of the context may be."""
+    """The candidates of one query: row i of each column is about candidate i. NaN means unknown or absent; only cosines
+    and values from the context may be NaN."""
 
     cosine: Column
     """The cosine between the best passage and the query."""
@@ -60,7 +60,7 @@ class Candidates:
     names_missed: Column
     """The share of the query's names with digits that the memory lacks."""
     nearness: Column
-    """The proximity of the memory's time to one that the query names: 1 within it."""
+    """The proximity of the memory's time to a time that the query names: 1 within it."""
     happened_at: Column
     importance: Column
     standing: Column
@@ -106,10 +106,10 @@ def standing(status: Status, valid_until: float | None, now: float) -> float:
 
 
 def rarity(frequencies: Sequence[int], memories: int) -> list[float]:
-    """The weight of each word of a query, given the number of memories that have it (up to `COMMON`) and of all
+    """The weight of each word of a query, given the number of memories that contain it (up to `COMMON`) and of all
     memories.
 
-    A word that no memory has counts as the rarest: the thing that it asks for is not stored.
+    A word that occurs in no memory counts as the rarest: the thing that it asks for is not stored.
     """
     return [math.log(1.0 + memories / min(max(each, 0.5), COMMON)) for each in frequencies]
 

@@ -197,8 +197,8 @@ def clean_source(source: Any, *, field: str) -> SourceRef:
 
 
 def clean_line(text: str, *, field: str, longest: int) -> str:
-    """A short text without blanks around it. Raises `InvalidInput` if it has more than `longest` characters, or if
-    `check_text` refuses it."""
+    """A short text without surrounding whitespace. Raises `InvalidInput` if it has more than `longest` characters, or
+    if `check_text` refuses it."""
     check_text(text, field=field, longest_bytes=4 * longest)
     if len(text) > longest:
         raise InvalidInput(f"{field} may have at most {longest} characters, but has {len(text)}", field=field)

@@ -13,7 +13,7 @@ from remembrancer.memory.names import FILE_ENDINGS, TICKET, name_key
 from remembrancer.memory.stop_words import language_of, stop_words_of
 
 READ: Final = 8000
-"""The number of characters of a text that are read: a longer one is a document, which mentions everything."""
+"""The number of characters read from a text: a longer text is a document, which mentions everything."""
 MOST_NAMES: Final = 24
 LONGEST_NAME: Final = 80
 SHORTEST: Final = 3
@@ -63,11 +63,11 @@ _PERSON: Final = re.compile(
     r"^[\s\W\d]*(?=(?!\w+ing )[A-Z][\w’'-]+ [A-Z][\w’'-]+ (?:is|was|has|had|will|can|owns|runs|leads|knows|likes"
     r"|prefers|wants|works|maintains|reviews|handles|said|says|wrote|joined|left|moved|asked|approves|decides|lives|does)\b)"
 )
-"""The text before two capitalized words of which a verb says something: a full name at the start of a sentence."""
+"""The text before two capitalized words followed by a verb: a full name at the start of a sentence."""
 _DESCRIBED: Final = re.compile(r"\W*((?:[\w./-]+ ){0,3}[\w./-]+?)\s*(?::|\(|,| - | – | — | is | are | was | means )")
 """The beginning of a description of an entity: its name."""
 NO_NAMES: Final = word_lists("found_names")["no_names"]
-"""Capitalized words that name nothing in a project, and literals of code."""
+"""Capitalized words that name nothing in a project, and code literals."""
 
 
 def is_proper(name: str, kind: str) -> bool:
@@ -117,8 +117,8 @@ def _type_of(name: str) -> str:
 
 
 def _by_capitals(text: str) -> Iterator[FoundName]:
-    """Capitalized words, except those that the text also has in lower case, and the first word of a sentence unless it
-    is a first name."""
+    """Capitalized words, except those that the text also contains in lower case, and the first word of a sentence
+    unless it is a first name."""
     if language_of(text[:300]) == "de":  # German capitalizes all nouns
         return
     prose, ignored = _CODE.sub(" ", text), stop_words_of(text)

@@ -8,8 +8,8 @@ from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.writes import ShownFields
 
 MAX_ANSWER_BYTES: Final = 1_000_000
-"""The largest answer to a client, in bytes, so that many at once do not delay others. A single memory is always
-complete."""
+"""The largest answer to a client, in bytes, so that many large answers at once do not delay others. A single memory is
+always complete."""
 LISTED_BYTES: Final = MAX_ANSWER_BYTES * 4 // 5
 """The largest size of the memories on one page; the rest of an answer is for its other fields."""
 MAX_QUERY_BYTES: Final = 16_384

@@ -28,7 +28,7 @@ _UNREAD: Final = ("history", "promotion_chain", "accessed_in")
 _MARK: Final = re.compile(r"^<!-- memory (\{.*) -->\n", re.MULTILINE)
 _LIKE_MARK: Final = re.compile(r"^<(\\*!-- memory \{)", re.MULTILINE)
 _ESCAPED: Final = re.compile(r"^<\\(\\*!-- memory \{)", re.MULTILINE)
-"""Lines of a content that look like a mark get an extra backslash in the file."""
+"""Lines of a memory's content that look like a mark get an extra backslash in the file."""
 _FRONT: Final = re.compile(r"---\n(.*?\n)---\n(.*)", re.DOTALL)
 _LINK: Final = re.compile(r"\s*[-*] \[[^\]]*\]\([^):]*\.md\)")
 """A list item that links to another note."""
@@ -50,7 +50,7 @@ _KIND_OF_TITLE: Final[dict[str, Kind]] = {
 _ITEM: Final = re.compile(r"^[-*] +", re.MULTILINE)
 """The marker of a top-level item."""
 WORDS_OF_ITEM: Final = 5
-"""The number of words, with its marker, that an item needs to say something by itself: steps are often shorter."""
+"""The number of words, including its marker, that an item needs to make sense by itself: steps are often shorter."""
 _decode_fields: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -109,14 +109,14 @@ def sections_of(
 ) -> tuple[list[PortableMemory], int]:
     """The sections of a note as memories, each with its headings, as if stored at `at` (seconds since the epoch).
 
-    A heading such as "TODO" or "Decision" gives its section a kind. Each item of a list becomes a memory, unless they
-    are short, as steps are, and the heading names no kind of rule; so does each unticked one in a list of open ends,
-    with the due date that it names; the number of ticked ones is returned as well. A date at the start of an item
-    or section, or in brackets at its end, is when it happened, or else one at either end of a heading above it, the
-    front matter's `date`, or one in the file's name; due dates count from it. The same section of the same file always
+    A heading such as "TODO" or "Decision" gives its section a kind. Each item of a list becomes a memory, unless the
+    items are as short as steps and the heading names no kind of rule; so does each unticked item in a list of open
+    ends, with the due date that it names; the number of ticked items is returned as well. An item or section happened
+    on the date at its start, or in brackets at its end, or else at either end of a heading above it, in the front
+    matter's `date`, or in the file's name; due dates count from that date. The same section of the same file always
     gives the same memory. Front matter (Claude Code's has a `description`) is skipped, and so are headings without text
-    and lists of links to other notes, such as an index in `MEMORY.md`. An item is without the title of its whole file,
-    and without a heading that only says its kind.
+    and lists of links to other notes, such as an index in `MEMORY.md`. An item is stored without the title of the whole
+    file, and without a heading that only names its kind.
     """
     front = _FRONT.fullmatch(text)
     body = front[2] if front else text
@@ -176,7 +176,7 @@ def sections_of(
 
 
 def _day_of(text: str, at: float, pattern: re.Pattern[str] = _DATED) -> float | None:
-    """The start of the day on which a text is dated, in seconds since the epoch; None without one, or if it is after
+    """The start of the day on which a text is dated, in seconds since the epoch; None if it has no date, or one after
     `at`."""
     with suppress(ValueError):  # no such day
         if dated := pattern.match(text):

@@ -1,7 +1,7 @@
-"""The generated block with a project's memories in a Markdown file of the working tree, and people's edits of it. Pure.
+"""The generated block with a project's memories in a Markdown file of the working tree, and people's edits to it. Pure.
 
-The first mark holds the time of writing, and digests of the text and of each item, which reveal later edits. They stay
-in the file, after the block.
+The first mark holds the time of writing, and digests of the text and of each item, which reveal later edits. Edited
+items stay in the file, after the block.
 """
 
 import base64
@@ -23,7 +23,7 @@ _ITEM_DIGEST: Final = 4
 ASIDE: Final = " (edited above; change the memory with 'remembrancer edit')"
 MOST_BYTES: Final = 25_000
 MOST_LINES: Final = 200
-"""Assistants read no more lines of such a file."""
+"""The most lines that assistants read from such a file."""
 _RESERVED: Final = 5
 """The lines of the marks, and the blank lines around them."""
 _RESERVED_BYTES: Final = len(_BEGIN.format(items="", at="2026-11-27T12:00:00Z", digest="0" * 12) + _END) + _RESERVED
@@ -37,7 +37,7 @@ class Kept(NamedTuple):
 
 
 def size_of(text: str, around: str = "") -> int:
-    """The size of a file with this block and the text around it, in bytes. Each line counts at least `MOST_BYTES /
+    """The size of a file with this block and the text around it, in bytes. Each line counts as at least `MOST_BYTES /
     MOST_LINES`."""
     lines = len(text.splitlines()) + len(around.splitlines()) + _RESERVED
     in_mark = _ITEM_DIGEST * len(items_in(text))
@@ -46,7 +46,7 @@ def size_of(text: str, around: str = "") -> int:
 
 
 def kept_in(content: str) -> Kept | None:
-    """The block in a file; None if there is none."""
+    """The block in a file; None if the file has none."""
     match = _BLOCK.search(content)
     if match is None:
         return None
@@ -58,8 +58,8 @@ def kept_in(content: str) -> Kept | None:
 
 
 def with_block(content: str, text: str, at: float) -> str:
-    """A file's content with its block replaced by this one, or with this one at its end; unchanged if the text is the
-    same. A person's edits of the former block come after it."""
+    """A file's content with its block replaced by a new one, or with the new one at its end; unchanged if the text is
+    the same. A person's edits to the former block come after it."""
     text = f"{text.strip()}\n".replace("<!--", "<\\!--")  # no memory can end the block
     kept = kept_in(content)
     if kept is not None and kept.text == text:
@@ -75,7 +75,7 @@ def with_block(content: str, text: str, at: float) -> str:
 
 
 def without_block(content: str) -> str:
-    """A file's content with the block blanked out, since its memories are found by themselves."""
+    """A file's content with the block blanked out, since the memories in it are found on their own."""
     return _BLOCK.sub(lambda found: "\n" * found[0].count("\n"), content)
 
 

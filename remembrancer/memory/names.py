@@ -11,10 +11,10 @@ FILE_ENDINGS: Final = (
     "md|mjs|php|pl|proto|ps1|py|pyi|rb|rs|rst|scala|scss|sh|sql|sqlite|svelte|swift|tex|tf|toml|ts|tsx|txt|vue|xml|yaml|"
     "yml|zig|zsh"
 )
-"""A pattern of the extensions that identify a file name."""
+"""A pattern for the extensions that identify a file name."""
 _STANDARDS: Final = "|".join(sorted(word_lists("names")["standards"])).upper()
 TICKET: Final = rf"(?!(?:{_STANDARDS})-)[A-Z][A-Z0-9]{{1,9}}-\d{{1,6}}(?![\w-])"
-"""A pattern of a ticket's id, which is not the number of a standard, an algorithm or a notice."""
+"""A pattern for a ticket's id, but not for the number of a standard, an algorithm or a notice."""
 _JOINTS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[\W_]+")
 """The boundaries of words in a name: before a capital letter (`AuthService`, `HTTPServer`) and at non-letters."""
 

@@ -50,7 +50,7 @@ def clean_note_path(path: str, root: str, places: Sequence[str]) -> str:
     Only checks the text; links are resolved when the file is opened.
 
     Raises:
-        InvalidInput: it is not the path of a note there; the message gives an example of one.
+        InvalidInput: it is not the path of a note there; the message lists the allowed paths.
     """
     check_text(path, field="path", longest_bytes=1000)
     inside = f"{path}/".removeprefix(f"{root.rstrip('/')}/") if path.startswith("/") else path

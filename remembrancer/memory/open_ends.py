@@ -1,5 +1,5 @@
-"""Splits lists of open ends: a text such as "Next: a; b; c" is three of them; reads their due dates, and recognizes
-tasks with a due date, and questions for all open ends. Pure."""
+"""Splits lists of open ends (a text such as "Next: a; b; c" contains three), reads their due dates, and recognizes
+tasks with a due date and questions about all open ends. Pure."""
 
 import re
 from contextlib import suppress
@@ -108,7 +108,7 @@ _DONE_BY: Final = (
     r"|(?:the|an?) (?:\w+ ){1,3}?(?:(?:will )?(?:come|arrive)s?|is (?:com|arriv)ing))\b"
     r"(?:(?!\b(?:each|every|always|usually|never|not|that|whether|if|because|until)\b)[^,;:.?!\n]){0,120}?"
 )
-"""A person and what he or she does or will do, or somebody who comes: "Ana sends", "my brother will collect"."""
+"""A person and what they do or will do, or somebody who is coming: "Ana sends", "my brother will collect"."""
 _APPOINTMENT: Final = re.compile(
     rf"(?:{_DONE_BY}|"
     r"(?:(?:(?:we|i) have|there(?:['’]s| is)) )?(?:(?!(?:no|each|every|had|was|were)\b)[\w.'’-]+ ){0,4}?"
@@ -150,7 +150,7 @@ _OBLIGATION: Final = re.compile(
 _OF_ONE: Final = re.compile(
     r"(?:(?:[Tt]he|[Tt]his|[Mm]y|[Oo]ur|[Aa]n?) .*?|[A-Z]\w*[^\Ws] )\b(?:must|should|has to|needs to)\b"
 )
-"""The beginning of a deadline for one thing or person: one on a weekday for several is often a rule."""
+"""The beginning of a deadline for one thing or person: a weekday deadline for several is often a rule."""
 _NO_OBLIGATION: Final = re.compile(
     r" (?:each|every|was|were|had|(?:has|have)(?! to))\b|(?<! be)(?<! and) (?:met|missed|sent)\b", re.IGNORECASE
 )
@@ -204,7 +204,7 @@ def open_ends_in(text: str) -> tuple[str, ...]:
 
 
 def _marked(text: str) -> list[str]:
-    """The items of a text that begins with an item marker and has several; none for any other text."""
+    """The items of a text that begins with an item marker and has several; empty for any other text."""
     for mark in (_ITEM, _NUMBER):
         before, *items = mark.split(text)
         if len(items) > 1 and not before:
@@ -213,8 +213,8 @@ def _marked(text: str) -> list[str]:
 
 
 def due_in(text: str, at: float, zone: tzinfo | None = None) -> float | None:
-    """The day in "due 2026-12-20", "before Friday", "by the end of the month" or "bis zum 20. Dezember", and of
-    "tomorrow" in the last words and of an appointment, in seconds since the epoch, else None. `at` is the time of the
+    """The day in "due 2026-12-20", "before Friday", "by the end of the month" or "bis zum 20. Dezember", or a
+    "tomorrow" in the last words, or of an appointment, in seconds since the epoch, else None. `at` is the time of the
     text, in the local time zone unless another is given: a weekday is the next one from then, and a day without a year
     is the nearest."""
     if appointment := _APPOINTMENT.fullmatch(text := _with_iso_dates(text.strip())):
@@ -231,7 +231,7 @@ def due_in(text: str, at: float, zone: tzinfo | None = None) -> float | None:
 
 
 def due_of_open_end(text: str, at: float, zone: tzinfo | None = None) -> float | None:
-    """The same, or else the only date that the text of an open end names, unless that has passed."""
+    """The result of `due_in`, or else the only date that the text of an open end names, unless it has passed."""
     due, dates = due_in(text, at, zone), DATE.findall(_with_iso_dates(text))
     if due is not None or len(dates) != 1:
         return due
@@ -259,8 +259,8 @@ def _day_of(named: re.Match[str], now: datetime) -> datetime:
 
 
 def last_day_asked_for(query: str, at: float) -> str:
-    """The last day of the time that a question for open ends names ("this week", "in December", "by Friday"; yesterday
-    for "overdue") as an ISO date; empty if it names none."""
+    """The last day of the time that a question about open ends names ("this week", "in December", "by Friday";
+    yesterday for "overdue") as an ISO date; empty if it names none."""
     query = read_query(query).rstrip("? ")
     if "overdue" in _words_in(query):
         return f"{datetime.fromtimestamp(at - DAY_S):%Y-%m-%d}"
@@ -308,14 +308,14 @@ def _due_in_english(due: re.Match[str]) -> str:
 
 
 def is_appointment(text: str, at: float) -> bool:
-    """True for one sentence that names an appointment, or what a person does, on a day that has not passed at `at`, in
-    seconds since the epoch."""
+    """True for a single sentence that names an appointment, or a person's task, on a day that has not passed at `at`,
+    in seconds since the epoch."""
     due = due_in(text, at) if _APPOINTMENT.fullmatch(_with_iso_dates(text.strip())) else None
     return due is not None and due > at - DAY_S
 
 
 def names_appointment(text: str) -> bool:
-    """True for one sentence that names an appointment, coming or past."""
+    """True for a single sentence that names an appointment, future or past."""
     appointment = _APPOINTMENT.fullmatch(_with_iso_dates(text.strip()))
     return appointment is not None and not appointment["person"]
 

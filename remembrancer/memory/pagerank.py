@@ -8,7 +8,7 @@ DAMPING: Final = 0.5
 """The share of PageRank that is passed on at each step; the rest restarts at the seeds (as in HippoRAG)."""
 ROUNDS: Final = 15
 PRECISION: Final = 5e-4
-"""The smallest amount per edge that a node passes on; a smaller one stays there: see `personal_pagerank`."""
+"""The smallest amount per edge that a node passes on; smaller amounts stay there: see `personal_pagerank`."""
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -26,7 +26,7 @@ def personal_pagerank(
     precision: float = PRECISION,
     known: Around[Key] | None = None,
 ) -> dict[Key, float]:
-    """PageRank personalized by the weights of `seeds`, where it was computed. `known` is not queried again.
+    """PageRank personalized by the weights of `seeds`, for the nodes reached. Nodes in `known` are not queried again.
 
     `look` returns the surroundings of nodes in an undirected graph: the neighbours of each node whose degree is at most
     the given number. For a node with a higher degree, at least that many edges are counted.

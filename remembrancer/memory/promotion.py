@@ -1,7 +1,7 @@
 """Decides which memories move to a broader scope: scores, thresholds and reasons. Pure.
 
-The consolidator decides by these rules, and the store explains by them. Explicit requests for promotion are always
-carried out.
+The consolidator decides by these rules, and the store uses them for explanations. Explicit requests for promotion are
+always carried out.
 """
 
 import math
@@ -103,7 +103,7 @@ def to_user(memory: Material, *, project_name: str = "") -> Verdict:
     project.
 
     Memories about the user are proposed at once, others after use in several sessions, and memories about the project
-    only never.
+    alone never.
     """
     score = _score(memory)
     speaks = speaks_of_user(memory)
@@ -141,8 +141,8 @@ def wishing_person(content: str) -> str:
 
 
 def is_others_wish(content: str) -> bool:
-    """True if the first wish or taste in a text has a subject other than the user (or the team: what it prefers, the
-    user does, too)."""
+    """True if the first wish or taste in a text has a subject other than the user (or the team, whose preferences the
+    user shares)."""
     wish = _WISH.search(content)
     if wish is None or _USER.search(content, 0, wish.end()):
         return False
@@ -190,14 +190,14 @@ def named_kind(kind: Kind) -> str:
 
 
 def shown(value: float) -> str:
-    """A number in [0, 1] for a person, truncated to three digits, so that a value below a threshold looks it."""
+    """A number in [0, 1] for a person, truncated to three digits, so that a value below a threshold looks below it."""
     return f"{math.floor(value * 1000 + 1e-6) / 1000:g}"
 
 
 def _standing(memory: Material, scope: Scope) -> str | None:
     """The property of a memory that rules out its promotion from a scope.
 
-    A session's memory that was summarized is promoted all the same, because the summary does not have all of it.
+    A session's memory that was summarized is promoted all the same, because the summary does not contain all of it.
     """
     if memory.scope != scope:
         return f"its scope is {memory.scope}, not {scope}"

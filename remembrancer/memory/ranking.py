@@ -53,7 +53,7 @@ class Fitted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     least_probability: float = 0.0
 
     def probabilities(self, scores: Column) -> Column:
-        """The probability of each candidate to answer the query, given the scores."""
+        """The probability that each candidate answers the query, given the scores."""
         if not len(scores):
             return np.zeros(0)
         together = competing(scores)
@@ -125,7 +125,7 @@ class Weighed:
     shares: Column
     scores: Column
     probabilities: Column
-    """The probability of each candidate to answer the query; in the order of fitted scores."""
+    """The probability that each candidate answers the query, which rises with its fitted score."""
     least_probability: float
     """Candidates below this are not shown."""
 
@@ -138,8 +138,8 @@ def weigh(
     shift: Column | None = None,
 ) -> Weighed:
     """The scores and probabilities of candidates. With a `formula`, the scores are those of a ranking by name; `shift`
-    is added to each score. Without PageRank, the other weights of the formula (which add up to 1) are scaled up in its
-    place."""
+    is added to each score. For candidates without PageRank, the other weights of the formula are scaled up, so that
+    they add up to 1."""
     rows, added = table(of, asked), 0.0 if shift is None else shift
     shares, scores = scored(rows, column_of(fitted.weights))
     probabilities = fitted.probabilities(scores + added)

@@ -1,4 +1,4 @@
-"""The words for the probability that a memory answers a query, and the memories that a prompt needs. Pure, and without
+"""Thresholds for the probability that a memory answers a query, and the memories that a prompt needs. Pure, and without
 numpy, so that the gateway need not load it."""
 
 import math
@@ -18,11 +18,11 @@ PERHAPS: Final = 0.2
 
 _WORD: Final = re.compile(r"[^\W\d_]+")
 MOST_OPENING_WORDS: Final = 4
-"""The maximum number of words of an opening in the lists of questions and requests. The longest one decides."""
+"""The maximum number of words of an opening in the lists of questions and requests. The longest match decides."""
 
 
 def is_question(query: str) -> bool:
-    """True if a query asks something, by its mark or its first words, and does not ask for work."""
+    """True if a query asks something, by its question mark or its first words, and does not ask for work."""
     words = [each[0].casefold() for each in islice(_WORD.finditer(query), MOST_OPENING_WORDS)]
     for length in range(len(words), 0, -1):
         opening = "-".join(words[:length])
@@ -46,7 +46,7 @@ is not a question, and seldom resembles the rules that it has to follow."""
 
 
 def needed_for_prompt(memories: Iterable[RecalledMemory]) -> list[RecalledMemory]:
-    """The memories that a prompt probably needs, the most probable first, of those that a search for it found."""
+    """The memories that a prompt probably needs, most probable first, among those that a search for it found."""
     chances = [(_probability_for_prompt(each), each) for each in memories]
     best = sorted(chances, key=lambda item: -item[0])[:MOST_FOR_PROMPT]
     return [each for chance, each in best if chance >= LEAST_FOR_PROMPT]

@@ -28,14 +28,14 @@ REPLACED: Final = 0.5
 nobody notices what a context leaves out."""
 LONG_EARLIER, LONG_LATER = 25, 35
 LONG_SHARE: Final = 0.5
-"""The factor for a text with more words than that: it says several things, and replaces a whole earlier text half as
+"""The factor for a text with more words than these: it says several things, and replaces a whole earlier text half as
 often."""
 POSSIBLE: Final = 0.08
 """At this probability and above a pair is put into Review for a person, and recalls mark the earlier memory."""
 POSSIBLE_ON_ONE_DAY: Final = 0.022
-"""The same for two texts of one day: usually both hold, but not so reliably that nobody need be asked."""
+"""The same for two texts of the same day: usually both hold, but not reliably enough to do without asking."""
 RIVAL: Final = 1 / 3
-"""A pair stays out of Review while another of the same earlier or later memory is more than three times as likely."""
+"""A pair stays out of Review while another with the same earlier or later memory is more than three times as likely."""
 LEAST_COSINE: Final = 0.4
 """Texts with a lower cosine are not compared."""
 COMPARED_CHARACTERS: Final = 2000
@@ -43,7 +43,7 @@ SAME_DAY_S: Final = 12 * 3600.0
 HEAD: Final = 4
 """The number of words that introduce the subject of a text."""
 NUMBERED: Final = 2
-"""The number of words before the number that says which thing of a sort a text is about."""
+"""The number of words before the number that says which of several such things a text is about."""
 LEAST_FRAME: Final = 0.5
 """The minimum similarity of two sequences of words that have a frame in common."""
 LEAST_COUNTED: Final = 4
@@ -127,7 +127,7 @@ _SORT: Final = re.compile(
     r"\b(?:abstract|async|component|constant|global|helper|hook|internal|local|private|protected|public|static|test) $",
     re.IGNORECASE,
 )
-"""A word before a part of code that limits a rule to some of them ("private methods")."""
+"""A word before a part of code that limits a rule to some of that kind ("private methods")."""
 _HOW: Final = re.compile(r"\b(start|begin|prefix|end|suffix|digit|string|\w*case)", re.IGNORECASE)
 _SAME: Final = {"begin": "start", "prefix": "start", "suffix": "end"}
 _FORMS: Final = re.compile(
@@ -245,8 +245,8 @@ def tells_what_passed(content: str) -> bool:
 
 
 def day_of_figure(content: str) -> str:
-    """The day to which a text gives a figure ("On 3 November we had 84 orders"), which neither changes a state nor is
-    changed by one, nor by a figure of another day; empty if there is none ("We raised it to 84 on 3 November")."""
+    """The day for which a text gives a figure ("On 3 November we had 84 orders"): it neither changes a state nor is
+    changed by one, or by a figure for another day; empty if there is none ("We raised it to 84 on 3 November")."""
     day = DATE.search(content)
     if day is None or not _FIGURE.search(DATE.sub("", content)) or _HOLDS.search(content) or _CHANGE.search(content):
         return ""
@@ -270,7 +270,7 @@ def forms_of(content: str) -> list[tuple[str, str]]:
 
 
 def frame_of(text: str) -> str:
-    """A text without its numbers, as all texts of a series have it."""
+    """A text without its numbers, which is the same for all texts of a series."""
     return _NUMBER.sub("0", text)
 
 
@@ -279,8 +279,8 @@ def _until_number(text: str) -> str:
 
 
 def counted_among(texts: Iterable[str]) -> frozenset[str]:
-    """The texts of a series whose members are counted: four or more that are the same but for a number, which hardly
-    skips any ("Sprint 3 was late" to "Sprint 6 was late", but not a limit of 30, 60, 90 and 120 seconds)."""
+    """The texts of a series whose members are numbered: four or more that are the same except for a number, with few
+    gaps ("Sprint 3 was late" to "Sprint 6 was late", but not a limit of 30, 60, 90 and 120 seconds)."""
     frames: dict[str, dict[tuple[int, ...], str]] = {}
     for text in texts:
         numbers = tuple(map(int, _NUMBER.findall(text)))
@@ -297,9 +297,9 @@ def counted_among(texts: Iterable[str]) -> frozenset[str]:
 
 
 def replaced_among(memories: Iterable[ListedMemory]) -> frozenset[str]:
-    """The ids of the memories that others of these probably replace. An open end counts only once somebody has closed
-    it. A rule is replaced only by another rule, since it would be missed, unless it is a decision, and a rule about the
-    form of names or code only once the others together set all its aspects."""
+    """The ids of the memories that others of these probably replace. An open end counts only once it is closed. A rule
+    is replaced only by another rule, since it would be missed, unless it is a decision, and a rule about the form of
+    names or code only once the others together set all its aspects."""
     present = {each.id: each for each in memories}
     in_doubt = [each for each in present.values() if not present.keys().isdisjoint(each.possibly_superseded_by)]
     if not in_doubt:
@@ -423,11 +423,11 @@ def _rivals(pair: TextPair) -> float:
 
 
 def _two_things(pair: TextPair) -> float:
-    """1 if two texts with a common frame of words are about two things of one sort: they differ at two or more places,
-    by names or numbers at the first of them unless they begin with it ("web-1 with 4 cores", "web-2 with 8 cores"); or
-    only the number at the beginning differs, and a value after it is the same ("sample 1: 200 nm", "sample 3: 200 nm").
-    2 if that number is before the verb ("sample 1 has 200 nm"), if only an identifier before a common value differs, or
-    if both say that something came to the same state ("moved web-1 to Debian 13", "moved web-2 to Debian 13")."""
+    """1 if two texts with a common frame of words are about two things of a kind: they differ in two or more places, by
+    names or numbers in the first unless they begin with it ("web-1 with 4 cores", "web-2 with 8 cores"); or only the
+    number at the beginning differs, and a value after it is the same ("sample 1: 200 nm", "sample 3: 200 nm"). 2 if
+    that number is before the verb ("sample 1 has 200 nm"), if only an identifier before a common value differs, or if
+    both say that something came to the same state ("moved web-1 to Debian 13", "moved web-2 to Debian 13")."""
     if pair.earlier.becomes and pair.earlier.becomes == pair.later.becomes:
         return 2.0
     one, other = pair.earlier.sequence, pair.later.sequence
@@ -463,15 +463,15 @@ class TwoThings(NamedTuple):
     may_be: bool
     """Each text has its own number, piece of code or quoted word ("sample 1 was dry", "sample 2 was dry")."""
     are: bool
-    """They also differ at a second place ("crane 1 lifts 5 t", "crane 2 lifts 10 t"): no change of one thing."""
+    """They also differ in a second place ("crane 1 lifts 5 t", "crane 2 lifts 10 t"): no change of one thing."""
     are_surely: bool
     """The number that names the thing is before the verb ("crane 1 is red", "crane 2 is blue")."""
 
 
 @lru_cache(maxsize=1024)
 def two_things(earlier: str, later: str) -> TwoThings:
-    """Compare the things that two similar texts are about. Cached, because Review asks for up to 500 pairs each time
-    that it is opened."""
+    """Compare the things that two similar texts are about. Cached, because Review asks for up to 500 pairs each time it
+    is opened."""
     pair = TextPair(read(earlier), read(later), cosine=1.0, apart_s=0.0)
     are = _two_things(pair)
     return TwoThings(bool(are or pair.both_have(lambda text: text.literals)), are > 0.0, are > 1.0)
@@ -486,7 +486,7 @@ def _corrects(pair: TextPair) -> float:
 
 
 def _ended(pair: TextPair) -> float:
-    """1 if the later text says that something is over which both name."""
+    """1 if the later text says that something named in both is over."""
     named = pair.earlier.values | pair.later.values
     return float(not named.isdisjoint(pair.later.ended & pair.earlier.keys))
 

@@ -46,7 +46,7 @@ def split_sentences(text: str) -> list[str]:
     pieces.append(text[begin:])
     bare = (_BULLET.sub("", piece.strip()) for piece in pieces)
     sentences = [each for each in bare if any(character.isalnum() for character in each)]
-    return sentences or ([text.strip()] if text.strip() else [])  # a text of punctuation is one, too
+    return sentences or ([text.strip()] if text.strip() else [])  # a text of punctuation alone is one sentence
 
 
 def _ends_nothing(text: str, begin: int, match: re.Match[str]) -> bool:
@@ -80,7 +80,7 @@ def without_preface(text: str) -> str:
 
 
 def without_label(text: str) -> str:
-    """The text without its preface, unless this has a number, such as a date: "Decided on 27 November: "."""
+    """The text without its preface, unless that contains a number, such as a date: "Decided on 27 November: "."""
     preface = _PREFACE.match(text)
     return text if preface and _NUMBER.search(preface["label"] or "") else without_preface(text)
 

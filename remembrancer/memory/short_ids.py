@@ -1,6 +1,6 @@
 """Short forms of memory ids: any unique beginning or ending of an id. Pure.
 
-Ids of one day may begin alike, so the shortest unique ending is shown.
+Ids from the same day may begin alike, so the shortest unique ending is shown.
 """
 
 import re
@@ -48,7 +48,7 @@ def keys_of(parts: Iterable[str]) -> set[str]:
 
 
 def short_forms(ids: Iterable[str], known: Iterable[str]) -> dict[str, str]:
-    """The shortest unique ending of each of the ids among the known ids; ids that are not known are left out."""
+    """The shortest ending of each id that is unique among the known ids; ids that are not known are left out."""
     alike: defaultdict[str, list[str]] = defaultdict(list)
     known = set(known)
     for each in known:

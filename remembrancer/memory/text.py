@@ -20,17 +20,17 @@ from remembrancer.protocol.errors import InvalidInput
 _REFUSED: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
 """Categories that names may not contain: controls, surrogates, and separators of lines and paragraphs."""
 _UNSEEN: Final = frozenset("\u061c\u200b\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff")
-"""Bidirectional controls and zero-width characters: with them, names can look alike or read as others. The joiners
-(U+200C, U+200D) are allowed, because several scripts and emoji need them."""
+"""Bidirectional controls and zero-width characters: with them, names can look alike or read as different ones. The
+joiners (U+200C, U+200D) are allowed, because several scripts and emoji need them."""
 _SHOWN: Final = 60
 
 
 def clean_name(text: str, *, field: str, longest: int) -> str:
-    """A short text (a tag, a name, an id) in Unicode's NFC and without surrounding blanks.
+    """A short text (a tag, a name, an id) in Unicode's NFC and without surrounding whitespace.
 
     Raises:
         InvalidInput: it is empty, longer than `longest` characters, or holds a control character (including invisible
-            ones and those for the direction of writing) or a lone surrogate.
+        ones and those for text direction) or a lone surrogate.
     """
     name = unicodedata.normalize("NFC", text).strip()
     if not name:
@@ -79,14 +79,14 @@ def finder_of(patterns: Iterable[str]) -> Callable[[str], list[int]]:
 
 
 def shown(value: object) -> str:
-    """A value as an error message quotes it: short, with escapes for what cannot be printed, and in JSON if it is not a
+    """A value as an error message quotes it: short, with escapes for unprintable characters, and in JSON if it is not a
     text."""
     text = repr(value) if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The end of an error message about an unknown name: the nearest known one, if there is one, and all of them."""
+    """The end of an error message about an unknown name: the nearest known name, if any, and all known names."""
     names = list(known)
     near = [each for each in names if name in each.split("_")] or difflib.get_close_matches(name, names, 1, 0.5)
     listed = f"valid names are {', '.join(names)}" if names else "there are none"
@@ -162,12 +162,12 @@ _ROLES: Final = re.compile(
 )
 """The beginning of a tag that a model may take for a part of its conversation's structure."""
 _STEERING: Final = r"\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069"
-"""Control characters of terminals, and for the direction of writing, except line breaks and tabs."""
+"""Control characters for terminals and for text direction, except line breaks and tabs."""
 _INVISIBLE: Final = (
     r"\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2060-\u2065\u206a-\u206f\u3164\ufe00-\ufe0f"
     r"\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
-"""Invisible characters of zero width, with which text can be hidden from people but not from models."""
+"""Invisible zero-width characters, which can hide text from people but not from models."""
 _HIDDEN: Final = re.compile(rf"(?:[{_STEERING}\u2028\u2029{_INVISIBLE}]|\r(?!\n))+")
 _STEERS: Final = re.compile(rf"[{_STEERING}\r]")
 _JOINED: Final = re.compile("[\ufe0e\ufe0f]?[\u200c\u200d]?")

@@ -27,7 +27,7 @@ def estimate_tokens(text: str) -> int:
     """An estimate of the number of tokens of a text for an assistant's model, made without a vocabulary. It is meant to
     be too high rather than too low.
 
-    Four letters of an ASCII word are one token, and so are up to three digits, a run of blanks, or 2.5 symbols in a
+    Four letters of an ASCII word are one token, and so are up to three digits, a run of spaces, or 2.5 symbols in a
     row. In other scripts, an accented letter counts 1.5, a Greek or Cyrillic one (and letters between them) 0.66,
     others 1.75.
 
@@ -81,7 +81,7 @@ def whole_characters(text: str, end: int) -> int:
     modifiers, or a joined emoji."""
     while 0 < end < len(text) and (
         _ZERO_WIDTH_JOINER in text[end - 1 : end + 1]
-        or "\U0001f3fb" <= text[end] <= "\U0001f3ff"  # a tone of skin
+        or "\U0001f3fb" <= text[end] <= "\U0001f3ff"  # a skin tone
         or unicodedata.category(text[end]).startswith("M")
     ):
         end -= 1

@@ -23,7 +23,7 @@ RESULT_CHARACTERS: Final = 400
 """The number of characters kept of a tool's result; its beginning says what it was, its end how it went."""
 CALL_CHARACTERS: Final = 200
 EXAMINED_CHARACTERS: Final = 8_000
-"""The number of characters at either end of such a text that are examined before it is shortened."""
+"""The number of characters examined at either end of such a text before it is shortened."""
 LONGEST_TURN: Final = 60_000
 """The longest turn in characters: a pasted file is not conversation."""
 _CLIENT_TEXT: Final = re.compile(
@@ -122,7 +122,7 @@ def _message_in(record: dict[str, Any]) -> tuple[TranscriptRole, str] | None:
 
 
 def _block(block: Any) -> str:
-    """The text of a block of a message of Claude Code, or of an item of Codex that is no message."""
+    """The text of a block of a message of Claude Code, or of a Codex item that is not a message."""
     match block:
         case {"type": "text"}:
             return _spoken(_text_of(block, "text"))
@@ -134,7 +134,7 @@ def _block(block: Any) -> str:
 
 
 def texts_in(content: Any) -> str:
-    """The texts in a content: a text, blocks with texts, or an object with one."""
+    """The texts in a message's content: a text, blocks with texts, or an object with one."""
     match content:
         case str():
             return content

@@ -55,14 +55,14 @@ def normalised(text: str) -> str:
     Cached, because each text is compared with several."""
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     joined = " ".join(folded.split())
-    joined = joined.rstrip(" .!") or joined  # some write a blank before these
+    joined = joined.rstrip(" .!") or joined  # some people write a space before these
     bare = joined.rstrip(_END_MARKS)
     return bare if bare and bare[-1] != " " else joined  # a mark by itself is part of the content
 
 
 def spellings(text: str) -> tuple[str, ...]:
-    """A text, and the six forms in which most people would write the same: without superfluous blanks, with a full
-    stop, an exclamation mark or neither, the first letter large or small."""
+    """A text, and the six forms in which most people would write the same thing: without superfluous spaces, with a
+    full stop, an exclamation mark or neither, the first letter in upper or lower case."""
     bare = _BLANKS.sub(" ", text.strip()).rstrip(" .!") or text
     either = bare[:1].upper() + bare[1:], bare[:1].lower() + bare[1:]
     return (text, *(written + end for written in either for end in ("", ".", "!")))
@@ -72,8 +72,8 @@ def spellings(text: str) -> tuple[str, ...]:
 def stem(word: str) -> str:
     """A lower-case word without its ending, for comparing words, not for display.
 
-    "stops", "stopped" and "stopping" have one stem; and so have longer words of different parts of speech: "validates"
-    and "validation".
+    "stops", "stopped" and "stopping" share a stem; so do longer words of different parts of speech: "validates" and
+    "validation".
     """
     inflected = _without_inflection(word)
     return inflected if len(word) < LONG_WORD else min(inflected, _without_ending(word), key=len)

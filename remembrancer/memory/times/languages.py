@@ -71,7 +71,7 @@ def _group(place: re.Match[str]) -> str:
 
 @cache
 def _rewritings(language: str) -> tuple[tuple[re.Pattern[str], str], ...]:
-    """The rules of a language as patterns, compiled for the first text that may contain its words."""
+    """The rules of a language as patterns, compiled on first use."""
     known = _words(language)
     year = r"(?:19|20)\d\d(?![\w-]|[.:/]\d)"
     numbers = {"day": r"[0-3]?\d", "year": year}

@@ -56,7 +56,7 @@ _MONTHS_OF: Final[Mapping[str, int]] = {"month": 1, "quarter": 3, "year": 12}
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The time from `start` until before `end`; `slack` is the minimum distance outside at which a time counts half."""
+    """The time from `start` to before `end`; `slack` is the minimum distance outside it at which a time counts half."""
 
     start: datetime
     end: datetime
@@ -76,7 +76,7 @@ def back(now: datetime, count: float, unit: Unit) -> datetime:
 
 
 def counted(match: Match) -> tuple[float, float | None, Unit]:
-    """The minimum and maximum (None: exact) count in a match, one without a `<count>`, and its `<unit>`."""
+    """The minimum and maximum (None: exact) count in a match, which is 1 without a `<count>`, and its `<unit>`."""
     word = (match.groupdict().get("count") or "a").lower()
     count = COUNTS[word] if word in COUNTS else float(word)
     times, unit = UNITS[match["unit"].lower()]
@@ -159,8 +159,8 @@ def _weekday(match: Match, now: datetime) -> Span:
 
 
 def _in_year(match: Match, now: datetime, span_of: Callable[[int], Span]) -> Span:
-    """A yearly span in the year of a match; without one, the latest that has begun. Raises ValueError if no year has
-    it."""
+    """A yearly span in the year that a match names, or else the latest that has begun. Raises ValueError if the span
+    occurs in no year."""
     if match["year"]:
         return span_of(int(match["year"]))
     for year in range(now.year, now.year - 9, -1):  # 29 February is at most eight years away
@@ -225,7 +225,7 @@ _NOT_PAST = re.compile(
     r"\b(?:next|every|each|coming|upcoming|following|any|first|second|black|good|many|hundred)[\s-]+$", re.IGNORECASE
 )
 LOOK_BACK: Final = 40
-"""The number of characters before a phrase that are examined."""
+"""The number of characters examined before a phrase."""
 
 
 class Phrase(NamedTuple):
@@ -285,7 +285,7 @@ _NAMED_PART: Final = re.compile(r"(?<!\(\?P)<(\w+)>")
 
 
 def pattern_of(text: str) -> re.Pattern[str]:
-    """A pattern, ignoring case, in which `<name>` stands for a part in `phrases.toml`, and a blank for white space."""
+    """A pattern, ignoring case, in which `<name>` stands for a part in `phrases.toml`, and a space for whitespace."""
     words = {"months": MONTHS, "weekdays": WEEKDAYS, "counts": COUNTS, "units": UNITS}
     parts = _FILE["parts"] | {name: "|".join(sorted(known, key=len, reverse=True)) for name, known in words.items()}
     while _NAMED_PART.search(text):

@@ -20,7 +20,7 @@ from remembrancer.memory.times.phrases import COUNTS, LOOK_BACK, UNITS, Phrase, 
 from remembrancer.protocol.kinds import Kind
 
 MAX_CHARACTERS: Final = 1000
-"""The number of characters of a query that are read: a longer text is a document."""
+"""The number of characters read from a query: a longer text is a document."""
 
 _PLAIN: Final = str.maketrans(
     {"\u2019": "'", "\u017f": "s", "\u0131": "i", "\u0130": "I", "\u212a": "K", "\u2013": "-"}
@@ -95,7 +95,7 @@ def without_times(query: str) -> str:
 
 
 def kinds_of_period(query: str) -> frozenset[Kind] | None:
-    """The kinds that a query for everything in a period names, none if it asks for all; None for any other query.
+    """The kinds named by a query for everything in a period, empty if it asks for all; None for any other query.
 
     Memories of these kinds come first; other kinds are not left out, since a breakage on Monday may have been stored as
     a fact.
