@@ -160,7 +160,7 @@ class AlreadyRunning(RemembrancerError):
 
 
 class ConfigurationError(RemembrancerError):
-    """A setting is unknown or has a value that is not allowed; the message names it and the nearest known one."""
+    """A setting is unknown or has a value that is not allowed; the message names it and the most similar known one."""
 
 
 class ModelUnusable(RemembrancerError):

@@ -1,4 +1,4 @@
-"""File locks of processes. Hooks import this while a session waits, so it avoids pathlib."""
+"""File locks that processes hold. Hooks import this while a session waits, so it avoids pathlib."""
 
 # ruff: noqa: PTH110
 from __future__ import annotations

@@ -8,7 +8,7 @@ they are for the bridge. Both sides ignore `!` lines that they do not know.
 
 `remembrancer hook` leaves a file for each event in the home's `hooks`. Their names sort by time, and each holds one
 JSON object: `format`, `event` (one of `HOOK_EVENTS` or `CONTEXT_GIVEN`), `at` (seconds since the epoch), `session`,
-`directory`, `client`, and `given`: the client's input, with its long members cut. A name that begins with a dot is not
+`directory`, `client`, and `given`: the client's input, with long members cut. A name that begins with a dot is not
 yet an event.
 """
 

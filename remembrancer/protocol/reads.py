@@ -69,7 +69,7 @@ class Scores(msgspec.Struct, frozen=True, omit_defaults=True):
     final: float
     """The score by which an answer's memories are sorted: the sum of `shares`, where these are known."""
     relevance: float
-    """The probability in [0, 1] that the memory answers the query. With a ranking by name, and during an outage without
+    """The probability in [0, 1] that the memory answers the query. With a ranking by formula, and in an outage without
     vectors, the degree of match."""
     shares: dict[str, float] = {}
     """The contribution of each feature of `memory/features.py` to the score, if there is one."""

@@ -126,7 +126,7 @@ class LogPromotion(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit
 
 
 class LoggedPromotion(LogPromotion, frozen=True, kw_only=True):
-    """An entry of the promotion log. `run_id` is the run that promoted or merged the memory."""
+    """An entry in the promotion log. `run_id` is the run that promoted or merged the memory."""
 
     run_id: str | None = None
     promoted_at: float

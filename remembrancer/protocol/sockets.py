@@ -1,8 +1,8 @@
 """ZeroMQ sockets with the envelope format: a `Dealer` asks one peer, a `Router` serves many.
 
 Both are asynchronous context managers with bounded queues and `linger` set. A frame that cannot be decoded is counted,
-logged and dropped; a peer of another protocol version gets a refusal. They are Unix sockets of this host, unless keys
-are given: then they are TCP under CURVE (RFC 26), and a peer without an accepted key is ignored.
+logged and dropped; a peer with another protocol version gets a refusal. Both use Unix sockets on this host, unless
+keys are given: then they use TCP under CURVE (RFC 26), and a peer without an accepted key is ignored.
 """
 
 import abc
@@ -111,7 +111,7 @@ class Reply(NamedTuple, Generic[T]):
 
 
 class _OpenRequest(NamedTuple):
-    """A request without an answer yet. `to` is the routing id of the peer at a router."""
+    """A request that is not answered yet. `to` is the routing id of the peer at a router."""
 
     question: type[Request[Any]]
     future: asyncio.Future[Any]

@@ -1,4 +1,4 @@
-"""The client of the store for all processes: requests with a deadline, errors with all their fields, and the state of
+"""The store's client in all processes: requests with a deadline, errors with all their fields, and the state of
 the connection to the store."""
 
 import logging

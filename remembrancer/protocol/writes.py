@@ -113,7 +113,7 @@ class RecordedFields(MemoryFields, frozen=True, kw_only=True):
     status: Status = "active"
     forgotten_reason: str | None = None
     invalid_reason: str | None = None
-    """The reason that it is no longer true, if one was given: `valid_until` is the time."""
+    """The reason why it is no longer true, if one was given: `valid_until` is the time."""
 
     def recorded(self) -> dict[str, Any]:
         """The fields that every form of a recorded memory has, by name."""
@@ -142,7 +142,7 @@ class MemoryVersion(RecordedFields, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class MemoryLink(msgspec.Struct, frozen=True):
-    """A link from a memory to another: `similar_to` with the cosine as its strength, or another type."""
+    """A link from one memory to another: `similar_to` with the cosine as its strength, or another type."""
 
     target: str
     relation: str
@@ -175,7 +175,7 @@ class OfMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_d
 
 
 class StoreMemory(MemoryFields, frozen=True, kw_only=True, tag=True, tag_field="change"):
-    """Create a memory. `supersedes` has the ids of the memories in the same space that it replaces.
+    """Create a memory. `supersedes` lists the ids of the memories in the same space that it replaces.
 
     `related` are ids of related memories: missing ones are skipped.
     """
@@ -272,7 +272,7 @@ class RestoreMemory(OfMemory, frozen=True):
 
 
 class UndoChange(OfMemory, frozen=True):
-    """Undo the last change of a memory that is not undone yet, or, if the memory has since replaced another, the
+    """Undo a memory's last change that is not undone yet, or, if the memory has since replaced another, the
     replacement. Refused if the memory no longer has this version (None: any version)."""
 
     version: int | None = None

@@ -112,7 +112,7 @@ class Submitted(msgspec.Struct, frozen=True, omit_defaults=True, tag="operation"
 
 
 class Accesses(msgspec.Struct, frozen=True, tag="accesses", tag_field="entry"):
-    """Memories that were shown in answers: archived ones become active. The numbers are those of release 0.2.0, which
+    """Memories that were shown in answers: archived ones become active. The numbers date from release 0.2.0, which
     counted each access on every host."""
 
     shown: dict[str, int]

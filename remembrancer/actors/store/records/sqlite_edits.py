@@ -506,7 +506,7 @@ WITH_SESSIONS: Final = (*LOGS, "sessions", "turns", "tool_calls")
 
 
 def merge(source: SqliteEdits, target: int, tables: Sequence[str] = WITH_SESSIONS) -> None:
-    """Move the memories of a space, with the rows of these tables, into another one, which keeps what it has, and
+    """Move the memories of a space, with the rows of these tables, into another one, which keeps its own, and
     delete the space. Inside a transaction."""
     arriving = ArrivingEdits(source, target)
     for number, memory_id in source.query(

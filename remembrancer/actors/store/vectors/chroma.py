@@ -264,8 +264,8 @@ def _sessions(client: Any) -> list[Any]:
 
 
 def _mark_of(folder: Path) -> str:
-    """Return the prefix of a home's collection names, which is unique to the home and this host. Removes what an
-    earlier Chroma in the home has left."""
+    """Return the prefix of a home's collection names, which is unique to the home and this host. Removes files
+    that an earlier Chroma has left in the home."""
     path = folder / MARK
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
