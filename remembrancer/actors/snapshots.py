@@ -42,7 +42,7 @@ def unreadable(path: Path, error: Exception) -> RemembrancerError:
 def opened(path: Path) -> Iterator[sqlite3.Connection]:
     """A read-only connection. Opening and using it may raise `sqlite3.Error`.
 
-    A file in WAL mode that nobody has open is opened as immutable: otherwise SQLite would leave an empty log beside it.
+    A file in WAL mode that no process has open is opened as immutable: otherwise SQLite would leave an empty log there.
     """
     problem = problem_of(path, os.R_OK)
     if problem is not None:
@@ -56,8 +56,8 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
 def snapshot_of(path: Path, schema: Schema, *, leaves_no_log: bool = False) -> Iterator[Snapshot | None]:
     """A snapshot of a database as of now; None if there is no database yet, or an empty one.
 
-    A database that nobody has open gets an empty log beside it, or (`leaves_no_log`) is read on the assumption that
-    nobody opens it meanwhile. On a read-only disk SQLite cannot create the log, and the file is complete.
+    A database that no process has open gets an empty log beside it, or (`leaves_no_log`) is read on the assumption
+    that no process opens it meanwhile. On a read-only disk SQLite cannot create the log, and the file is complete.
 
     Raises:
         SchemaTooNew, SchemaTooOld: another release wrote it.
@@ -100,7 +100,7 @@ def _begin(path: Path, *, immutable: bool) -> sqlite3.Connection:
 
 
 def _is_at_rest(path: Path) -> bool:
-    """True if the file itself is complete and nobody has it open; otherwise there is a log."""
+    """True if the file itself is complete and no process has it open; otherwise there is a log."""
     log = path.with_name(path.name + "-wal")
     return not log.exists() or (log.stat().st_size == 0 and not log.with_name(path.name + "-shm").exists())
 
@@ -138,7 +138,7 @@ def damage_of(path: Path) -> str | None:
 
 def fold_log(path: Path, schema: Schema) -> None:
     """Move a database's write-ahead log into it, so that the file alone is complete. A damaged one is left alone. Only
-    for a database that nobody has open."""
+    for a database that no process has open."""
     with suppress(sqlite3.Error), closing(sqlite3.connect(path, isolation_level=None)) as connection:
         if connection.execute("PRAGMA user_version").fetchone()[0] <= schema.latest:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -200,7 +200,7 @@ class SqliteFile:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Provide a connection that no other thread uses meanwhile, on which all queries see one commit. Values that
+        """Provide a connection that no other thread is using, on which all queries see one commit. Values that
         cannot be decoded mean a damaged file. Raises `FileLocked` if the file was removed, and no connection is
         idle."""
         try:

@@ -124,7 +124,7 @@ class Browser:
         sees_all = grant is None or grant.every_project
         directories = [Path(each) for each in grant.projects] if grant is not None else []
 
-        def named() -> list[ProjectRef]:  # a directory that was moved meanwhile is no project of its own
+        def named() -> list[ProjectRef]:  # a directory that has been moved is not a project of its own
             return [project_of(each) for each in directories if each.is_dir() or not sees_all]
 
         projects = await anyio.to_thread.run_sync(named)

@@ -132,8 +132,8 @@ async def search(view: View, refused: str = "") -> Response:
 
 
 async def memory(view: View, unsaved: Mapping[str, Any] | None = None, refused: str = "") -> Response:
-    """One memory in full. `unsaved` are rejected edits, `refused` the reason (empty: the text has changed
-    meanwhile)."""
+    """One memory in full. `unsaved` are rejected edits, `refused` the reason (empty: the text has changed in
+    the meantime)."""
     shown = await view.ask(GetMemory(view.project, view.session, await view.whole_id(_id_of(view))))
     memory = shown.memory
     links = (*memory.links, *shown.incoming)
@@ -184,8 +184,8 @@ def _changed(field: str, before: RecordedFields, after: RecordedFields) -> str:
 
 
 async def edit(view: View) -> Response:
-    """Change only the fields that differ from the version that the page showed, since others may have changed
-    meanwhile. Nothing is saved if somebody else has also changed the text."""
+    """Change only the fields that differ from the version that the page showed, since the others may have
+    changed in the meantime. Nothing is saved if somebody else has also changed the text."""
     now = await _now(view, _id_of(view))
     before = next((each.record for each in now.history if str(each.version) == view.field("version")), now)
     shown = {"summary": before.summary or "", "kind": before.kind, "importance": round(before.importance, 2)}
@@ -332,7 +332,7 @@ async def done_of(view: View, *, with_names: bool = True) -> dict[str, Any]:
 
 
 def _next(view: View, memory_id: str, done: str, undo: Mapping[str, str | None], failed: int = 0) -> Response:
-    """The page that a form names, or that of the memory."""
+    """The page that a form names, or else the memory's page."""
     if undo and all(way is None for way in undo.values()):
         done = "nothing"
     back = view.field("back") or f"/memory/{memory_id}"

@@ -253,7 +253,7 @@ class Source:
 
 
 def _innermost_declarator(node: tree_sitter.Node) -> tree_sitter.Node | None:
-    """The name in a declaration of C, which may be inside those of pointers, functions and parentheses."""
+    """The name in a declaration of C, which may be nested in pointer, function and parenthesised declarators."""
     inner = node.child_by_field_name("declarator")
     if inner is None and node.type == "parenthesized_declarator":
         inner = next(iter(node.named_children), None)

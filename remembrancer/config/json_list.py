@@ -28,7 +28,7 @@ class JsonList(Generic[T]):
         self._decoder: Final = msgspec.json.Decoder(tuple[kind, ...])  # type: ignore[valid-type]
 
     def all(self) -> tuple[T, ...]:
-        """All items; empty if there is no file. Raises `HomeUnusable` if it cannot be read: then it admits nobody."""
+        """All items; empty if there is no file. Raises `HomeUnusable` if it cannot be read; then nobody is admitted."""
         try:
             return self._decoder.decode(read_file(self._path))
         except FileNotFoundError:

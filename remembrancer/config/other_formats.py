@@ -1,4 +1,4 @@
-"""Reads configurations to import: those of other memory servers, and those of release 0.2.0 in JSON or Markdown."""
+"""Reads configurations to import: from other memory servers, and from release 0.2.0 in JSON or Markdown."""
 
 import json
 import re
@@ -48,14 +48,14 @@ _YAML_BLOCK: Final = re.compile(r"^```ya?ml[ \t]*\n(.*?)^```[ \t]*$", re.DOTALL 
 
 
 class Imported(NamedTuple):
-    """Our settings for those of a file, and the names in it that have no effect on us."""
+    """Our equivalents of a file's settings, and the names in it that have no effect here."""
 
     settings: dict[str, Any]
     unused: tuple[str, ...]
 
 
 def read_other_format(path: Path, text: str) -> Imported:
-    """Our settings for those in the text of a file, whose suffix gives the format. The values are not checked. Raises
+    """Our equivalents of the settings in a file's text; its suffix gives the format. The values are not checked. Raises
     `ValueError`, whose message does not quote the file, if it has another format."""
     given = dict(_flat(_parsed(path, text)))
     settings: dict[str, Any] = {}

@@ -103,7 +103,7 @@ def read_configuration(environ: Mapping[str, str], file: Path | None = None) -> 
 
 
 def check_configuration(environ: Mapping[str, str], content: Mapping[str, object], file: Path | None) -> Configuration:
-    """The settings: values of the environment take precedence over those of a file, and these over the defaults."""
+    """The settings: values from the environment take precedence over a file's, and a file's over the defaults."""
     read = _Reader()
     unknown, unused = [], []
     for origin, name, value in _given(environ, content, file):

@@ -133,7 +133,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     code_exclude: Names = ()
     """Patterns of code files that are not indexed, in addition to and in the syntax of `.gitignore` and `.ignore`."""
     workspace: Directory | None = None
-    """The directory whose notes every session uses, whatever its project; None: each uses those of its working tree."""
+    """The directory whose notes every session uses, whatever its project; None: each uses its working tree's."""
     transcripts: bool = False
     """True if the transcripts of past sessions are indexed and searched."""
     transcripts_path: Text = "~/.claude/projects/*/*.jsonl"

@@ -30,7 +30,7 @@ BROWSER_S: Final = 30 * 86_400.0
 
 class Grant(Named, frozen=True):
     """The rights of a token's holder: access to these `projects` (directories; the first is the default). `sha256` is
-    that of the token, in hexadecimal. Times are seconds since the epoch; `expires_at` None means never."""
+    the token's, in hexadecimal. Times are seconds since the epoch; `expires_at` None means never."""
 
     sha256: str
     projects: tuple[str, ...]

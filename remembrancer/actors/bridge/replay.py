@@ -94,7 +94,7 @@ class Conversation:
         self.to_gateway = bytearray()
         self.connect_at = 0.0
         """The time of the next attempt to connect while there is no connection. It is infinite if the runtime was
-        stopped in good order or refuses this bridge, until the client sends a request."""
+        stopped in an orderly way or refuses this bridge, until the client sends a request."""
         self.has_ended = False
         """True if the client has gone for good."""
         self.is_served = False

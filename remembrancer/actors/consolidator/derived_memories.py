@@ -88,7 +88,7 @@ def by_id(made: Iterable[Derived]) -> dict[str, Derived]:
 
 
 def name_of(project: ProjectRef) -> str:
-    """A project's display name: that of its directory. The path may be that of a git directory."""
+    """A project's display name: the name of its directory. The path may be the one of a git directory."""
     path = PurePath(project.path)
     return path.parent.name if path.name == ".git" else path.name.removesuffix(".git")
 
@@ -184,7 +184,7 @@ def _derive(what: str, kind: Kind, sources: Sequence[Material], content: str) ->
         entities=_entities(sources),
         occurred_at=latest.happened_at,
     )
-    # Skipped if a source has changed meanwhile: otherwise it would keep the old text.
+    # Skipped if a source has changed: otherwise the derived memory would keep the old text.
     adding = AddMemory(memory, tuple((source.id, source.version) for source in sources))
     return (adding, *(AddLink(memory_id, source.id, "derived_from") for source in sources))
 

@@ -51,8 +51,8 @@ logger = logging.getLogger(__name__)
 class EmbedderActor(Actor):
     """One worker. When it announces that its model is loaded, it holds no texts: earlier ones have been dropped.
 
-    One thread loads the model and embeds passages, another embeds questions. `endpoint` and `keys` are those of a store
-    on another host.
+    One thread loads the model and embeds passages, another embeds questions. `endpoint` and `keys` are for a store on
+    another host.
     """
 
     def __init__(self, spec: LaunchSpec, *, endpoint: str = "", keys: CurveKeys | None = None) -> None:
@@ -128,7 +128,7 @@ class EmbedderActor(Actor):
         self._texts = dict(islice(self._texts.items(), OPEN_TEXTS, None))
         batches = embed_texts(engine, texts, self.spec.settings.embedding_batch_texts)
         while not self._leaving and (finished := await self._in_thread(lambda: next(batches, None))) is not None:
-            if self._open is not texts:  # dropped meanwhile
+            if self._open is not texts:  # dropped in the meantime
                 return
             for message_id, answer in finished:
                 reply = InternalError(answer).to_failure() if isinstance(answer, str) else answer

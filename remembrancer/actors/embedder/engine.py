@@ -148,7 +148,7 @@ class TextTokenizer:
 
 
 def default_tokenizer() -> TextTokenizer:
-    """The tokenizer of all-MiniLM-L6-v2: that of bert-base-uncased."""
+    """The tokenizer of all-MiniLM-L6-v2, which is bert-base-uncased's."""
     return TextTokenizer(bert_tokenizer(VOCABULARY))
 
 

@@ -123,7 +123,7 @@ def read_file(path: Path, tree: Path | None) -> str | None:
 
 
 def _replace(path: Path, before: str, content: str) -> None:
-    """Replace the file atomically, unless somebody has changed it meanwhile."""
+    """Replace the file atomically, unless somebody has changed it in the meantime."""
     if (path.read_text("utf-8") if path.exists() else "") != before:
         return
     target = path.resolve()

@@ -45,7 +45,7 @@ class ClientConversation(abc.ABC):
         self.client = client
         """The client's name, once it has sent it."""
         self.has_announced_end = False
-        """True if the client has gone for good: a connection that breaks without this may come back."""
+        """True if the client has gone for good: otherwise, a broken connection may come back."""
         self._notices = notices
 
     @abc.abstractmethod

@@ -81,7 +81,7 @@ class QueuedRow(NamedTuple):
 class QueueFile:
     """The open file. Synchronous, for one thread. An operation is removed when the store has it; one that the store can
     never apply moves to a separate table, with the reason. A damaged file is set aside, and its readable rows are
-    copied to a new one, as are those of a deleted file. Both are noted in `damage`."""
+    copied to a new one, as are a deleted file's rows. Both are noted in `damage`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -274,7 +274,7 @@ class Lane:
 class WriteQueue:
     """The queue for asynchronous use. An operation counts as waiting from before its append until after its removal.
 
-    Order matters only within a lane: the operations of one do not block those of another. A lane is the id of a
+    Order matters only within a lane: operations in one lane do not block another lane. A lane is the id of a
     project, the id with `NOTES` appended, or `USER_LANE`.
     """
 
@@ -326,7 +326,7 @@ class WriteQueue:
         return sum(len(self.lanes[name].waiting) for name in lanes if name in self.lanes)
 
     def lane_of(self, operation: Operation) -> str:
-        """The lane of an operation: that of its memory, if an operation on the memory is waiting as well."""
+        """The lane of an operation: the one in which another operation on its memory is already waiting, if any."""
         change, project_id = operation.change, operation.project.id
         if isinstance(change, WriteNote):  # its own lane, since its disk may hang; it has no memories
             return project_id + NOTES

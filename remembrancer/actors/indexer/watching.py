@@ -100,7 +100,7 @@ class Indexer:
         self._wake = anyio.Event()
         self._scope = anyio.CancelScope()
         self.files = self.native_files = 0
-        """The number of files in the index, and of those among them that belong to the assistants themselves."""
+        """The number of files in the index, and the number of those that belong to the assistants themselves."""
         self.error: str | None = None
 
     async def run(self) -> None:

@@ -55,7 +55,7 @@ class Lifecycle:
 
     `alive`: a process exists now; in the state `failed` the role is unavailable, for the reason in `error`, although a
     process may be starting; `restarts` counts all starts but the first. `threads` is the number of threads for an
-    embedder, `model` its model (None: that of the settings).
+    embedder, `model` its model (None: the one in the settings).
     """
 
     def __init__(

@@ -70,7 +70,7 @@ OUTPUT_LIMIT_BYTES: Final = 1024 * 1024
 PRIVATE_FILE: Final = 0o600
 SMALL: Final = {"OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "MALLOC_ARENA_MAX": "1"}
 """The matrices outside the model are small: NumPy's own threads would only take processor time from the model, as would
-those of the tokenizer. Threads that take turns need no separate heaps, which would hold 30 MB more."""
+the tokenizer's. Threads that take turns need no separate heaps, which would hold 30 MB more."""
 
 Command = Callable[[str], list[str]]
 _decode_failure: Final = msgspec.json.Decoder(Failure).decode

@@ -210,7 +210,7 @@ class Supervision:
             self._start("indexer", now)
 
     def _descend(self, reason: str, now: float) -> None:
-        """Stop the processes of one role after those of another."""
+        """Stop the processes role by role, in order."""
         alive = {process.role for process in self.processes if process.alive}
         stage = next((role for role in STOP_ORDER if role in alive), None)
         for process in self.processes:
