@@ -86,7 +86,7 @@ class VisitorAccess:
             raise HTTPException(403, "Only pages of the memory browser can change anything.")
 
     def enter(self, request: Request, response: Response, *, link: str = "", token: str = "") -> bool:
-        """Set the cookie for a visitor with a valid token or an unused link. Returns False for any other."""
+        """Set the cookie for a visitor with a valid token or an unused link. Returns False for anyone else."""
         now = time.time()
         if link:
             token = self._tokens.exchange(link, now) or ""

@@ -88,7 +88,7 @@ class Line(NamedTuple):
 
 
 class AnsweredQuery(NamedTuple):
-    """A query, and the memories that answered it, the best first. `in_files`: parts of files answered it, too."""
+    """A query, and the memories that answered it, the best first. `in_files`: parts of files answered it as well."""
 
     at: float
     question: str

@@ -175,7 +175,7 @@ def versions_of(history: Sequence[HistoryEntry]) -> Iterator[Version]:
 
 
 def _changed(field: str, before: RecordedFields, after: RecordedFields) -> str:
-    """A changed field, with its values where they are short."""
+    """A changed field, with its values if they are short."""
     name = field.replace("_", " ")
     if field not in FORMATTERS:
         return name
@@ -325,7 +325,7 @@ async def done_of(view: View, *, with_names: bool = True) -> dict[str, Any]:
         with suppress(NotFound):
             now = await _now(view, *undo)
             names = f"“{excerpt(harmless(now.content), EXCERPT_CHARACTERS)}”"
-            if said == DONE["remember"] and now.kind not in (None, "fact"):  # it may be a guess
+            if said == DONE["remember"] and now.kind not in (None, "fact"):  # the kind may be a guess
                 due = "" if now.due is None else f" due {day(now.due)}"
                 said = f"Remembered, {named_kind(now.kind)}{due}."
     return {"said": said, "names": names, "undo": undo, "failed": number_of(view.asked("failed"))}

@@ -35,7 +35,7 @@ FILES: Final = 200
 
 
 async def projects(view: View) -> Response:
-    """The projects that the visitor may see, and the contents of this one."""
+    """The projects that the visitor may see, and the contents of the present one."""
     store = await view.ask(DescribeStore(view.project, view.session))
     gone = await anyio.to_thread.run_sync(lambda: {each.id for each in view.projects if is_gone(each)})
     return await view.page("projects.html", here=store, gone=gone)
@@ -49,7 +49,7 @@ async def health(view: View) -> Response:
     )
     lasted_ms = [1000 * each for each in last_durations_s()] if view.is_owner else []  # of this gateway
     shown = status if view.is_owner else None
-    heights = [math.log1p(each) / math.log1p(max(lasted_ms)) for each in lasted_ms]  # one slow start flattens no other
+    heights = [math.log1p(each) / math.log1p(max(lasted_ms)) for each in lasted_ms]  # one slow start flattens none
     values: dict[str, Any] = {
         "status": shown,
         "store": store,
@@ -138,7 +138,7 @@ def _after(view: View, path: str, listed: Files, **query: str) -> str:
 
 
 async def graph(view: View) -> Response:
-    """The entities and their relations (a list if scripts are off), and the memories about the named one."""
+    """The entities and their relations (a list if scripts are off), and the memories about the named entity."""
     entity = view.asked("entity")
     found, hidden = await _entities(view, LISTED)
     of_entity = SearchGraph(view.project, view.session, entity=entity, depth=0, limit=LISTED)
@@ -169,7 +169,7 @@ async def graph_data(view: View) -> Response:
 
 
 async def _entities(view: View, limit: int) -> tuple[GraphFound, int]:
-    """The entities around the named one, or else those worth showing (with `all`, all), and the number of others."""
+    """The entities around the named one, or else the ones worth showing (with `all`, all), and the number of others."""
     if entity := view.asked("entity"):
         around = SearchGraph(view.project, view.session, entity=entity, depth=2, include_memories=False, limit=limit)
         return await view.ask(around), 0

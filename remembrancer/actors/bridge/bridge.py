@@ -310,7 +310,7 @@ def main(argv: list[str]) -> int:
     for text in unknown_toolsets(os.environ.get(TOOLSETS_VARIABLE, "")):
         sys.stderr.write(f"remembrancer mcp: {TOOLSETS_VARIABLE}: {text}\n")
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: sys.exit(0))  # from the client, or of a closed terminal
+        signal.signal(number, lambda *_: sys.exit(0))  # sent by the client, or by a closed terminal
     try:
         return bridge.run()
     except OverflowError as error:

@@ -332,7 +332,7 @@ class Session(ClientConversation):
                 while self._is_full:  # noqa: ASYNC110 - rare, and many events end it
                     await asyncio.sleep(PAUSE_S)
                 await self._writer.drain()
-        except (OSError, ValueError) as error:  # it is lost, or a line is too long
+        except (OSError, ValueError) as error:  # the connection is lost, or a line is too long
             logger.warning("a connection has ended", extra={"reason": str(error)})
         finally:
             self._open.clear()

@@ -493,7 +493,7 @@ class Drain:
 
     async def _send(self, lane: Lane, batch: list[Operation]) -> None:
         """Send a batch. Operations that the store did not attempt stay, and are sent again."""
-        lane.again_at = time.monotonic() + RETRY_S  # if this fails
+        lane.again_at = time.monotonic() + RETRY_S  # in case this attempt fails
         try:
             reply = await self._store.request(SubmitBatch(tuple(batch)), BATCH_TIMEOUT_S)
         except AWAY:

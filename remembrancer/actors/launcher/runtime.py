@@ -184,7 +184,7 @@ class Supervisor(System):
         """Run until told to stop, and stop the processes in order. Returns the reason."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # keep ignoring it, as nohup asks
+            if signal.getsignal(number) is not signal.SIG_IGN:  # keep ignoring it, as nohup requires
                 loop.add_signal_handler(number, self._decide, self._core.stop, number.name)
         async with self._router, anyio.create_task_group() as self._tasks:
             self._decide(self._core.tick)
@@ -240,7 +240,7 @@ class Supervisor(System):
         if child is not None and which == "KILL":
             _kill_group(child)
         elif child is not None:
-            with contextlib.suppress(ProcessLookupError):  # it is dead
+            with contextlib.suppress(ProcessLookupError):  # it has already ended
                 child.terminate()
 
     async def _run_child(self, spec: LaunchSpec, secrets: Mapping[str, str]) -> None:
