@@ -82,7 +82,7 @@ def parser_of(language: str) -> tree_sitter.Parser | None:
         return None
     package, function = _FUNCTIONS.get(language, (f"tree_sitter_{language}", "language"))
     try:
-        import tree_sitter  # the extra `code` brings it, with the grammars
+        import tree_sitter  # installed, with the grammars, by the extra `code`
 
         grammar = getattr(importlib.import_module(package), function)()
         return tree_sitter.Parser(tree_sitter.Language(grammar))

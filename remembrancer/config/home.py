@@ -76,7 +76,7 @@ def beside(file: Path, named: str) -> Path:
 def read_settings_file(path: Path) -> dict[str, object]:
     """The names and values in a file, whatever its format. Raises `ValueError` if it cannot be read."""
     if path.suffix.lower() != ".toml":
-        from remembrancer.config.other_formats import read_other_format  # has imports that the bridge does without
+        from remembrancer.config.other_formats import read_other_format  # has imports that the bridge avoids
 
         return read_other_format(path, read_settings_text(path)).settings
     import tomllib

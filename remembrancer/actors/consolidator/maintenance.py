@@ -61,7 +61,7 @@ async def maintain(job: Job, store: StoreClient, clock: Clock, *, dry_run: bool 
     counts: dict[Upkeep, Done] = {}
     if not dry_run:
         rows = Prune(now - SESSION_DETAILS_KEPT_S, now - RUNS_KEPT_S, now - OPERATIONS_KEPT_S)
-        if is_shared:  # in one part, so that all hosts delete the same; hosts may still retry old operations
+        if is_shared:  # in one part, so that all hosts delete the same rows; they may still retry old operations
             rows = Prune(rows.sessions_before, rows.runs_before, 0.0, ALL_ROWS)
         counts["pruned"] = await _prune(run, rows)
     if project is not None and not is_shared:
