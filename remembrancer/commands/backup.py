@@ -147,7 +147,7 @@ def back_up(paths: RuntimePaths, target: Path, *, force: bool) -> tuple[int, int
         TemporaryDirectory(prefix="remembrancer-backup-", dir=target.parent) as directory,
     ):
         staged = Path(directory)
-        # The queue first: an operation leaves it only once the records have it.
+        # The queue first: an operation leaves it only once it is in the records.
         copy_database(paths.write_queue, write_queue.SCHEMA, staged / QUEUE)
         if not copy_records(paths, staged / RECORDS):
             raise FileUnusable(f"there are no memories in {paths.home}: nothing to back up")

@@ -38,15 +38,15 @@ RUN: Final = "run:"
 ERASED: Final = "no memory with the id"
 """Part of the error for the whole id of an erased memory, but not for an unknown short id."""
 QUOTED: Final = 80
-"""The number of characters of a memory that the message about its change quotes."""
+"""The number of characters of a memory quoted in the message about its change."""
 QUOTED_OLD: Final = 300
-"""The number of characters of a memory quoted in the question whether a new one replaces it."""
+"""The number of characters of a memory quoted when asking whether a new one replaces it."""
 UNCHANGED: Final = "Nothing was changed: the memory has these values already."
 
 
 def due_date(text: str) -> str:
     """Parse a due date for the tools: a day (2026-02-20, 4 December, `today`, `tomorrow`, a weekday (the next one, or
-    today; `next Friday` is that of the next week)), perhaps with a local time (14:00), or a distance from today (`3d`,
+    today; `next Friday` is the one next week)), optionally with a local time (14:00), or an interval from today (`3d`,
     `in 2 weeks`, `next month`). An empty text or `none` clears it."""
     from remembrancer.memory.open_ends import day_named
     from remembrancer.memory.times.phrases import WEEKDAYS, back, counted, pattern_of
@@ -157,7 +157,7 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
 
 
 def _question_about(near: Answer, newer: str, options: str) -> str:
-    """A question whether a text replaces an older one, or, if that says more, changes a part of it."""
+    """The question whether a text replaces an older one, or changes a part of it if the older one says more."""
     new, old = short(near["replaced_by"]), short(near["id"])
     whole = "replace", "If it replaces all of it", f"edit {new} --supersedes {old}"
     part = "change a part of", "If only a part of it has changed", f"edit {old}"
@@ -181,7 +181,7 @@ def _state_of(memory: Answer) -> str:
 @memory_command(
     ID,
     argument("text", required=False, metavar="[TEXT]", help="The new text, in quotes; - reads the input."),
-    option("--content", metavar="TEXT", help="The new text, also of one word."),
+    option("--content", metavar="TEXT", help="The new text, even if it is one word."),
     flag("--done", help="Mark an open end as done."),
     flag("--reopen", help="Reopen an open end."),
     option(
@@ -198,7 +198,7 @@ def _state_of(memory: Answer) -> str:
         multiple=True,
         callback=tags_given,
         metavar="TAG",
-        help="A tag to add ('remembrancer tag' removes some, too).",
+        help="A tag to add ('remembrancer tag' also removes tags).",
     ),
     *FIELDS,
     REASON,
@@ -270,7 +270,7 @@ def _listed(fields: Iterable[str]) -> str:
 
 
 def _settle(where: Where, memory: str, relation: str, reason: str | None) -> Report:
-    """Decide that the newer memory which most probably replaces this one does, or that it holds beside all that may."""
+    """Decide that this memory is replaced by the newer one that most probably does so, or that all of them hold."""
     from remembrancer.commands.runtime_client import ask_store
     from remembrancer.protocol.browsing import MOST_PAIRS, FindUndecided, Pair
 
@@ -331,7 +331,7 @@ def tag(where: Where, memory: str, tags: Sequence[str], remove: Sequence[str]) -
     with suppress(MemoryUnavailable):  # it will be queued
         tagged = where.ask("get_memory", memory_id=memory).get("tags", ())
         own = {name.casefold(): name for name in tagged} | {name: name for name in tagged}
-    # A release before this one could store a tag with a comma.
+    # Earlier releases could store a tag with a comma.
     named = [tag for text in remove for tag in ((text,) if text.casefold() in own else tags_in(text) or (text,))]
     remove = [own.get(tag) or own.get(tag.casefold(), tag) for tag in named]
     answer = where.ask("tag_memory", memory_id=memory, add=list(tags) or None, remove=remove or None)
@@ -377,7 +377,7 @@ def forget(
 
 
 def _replaced_by_it(where: Where, older: Iterable[str]) -> str:
-    """The sentences about the memories that a memory replaced which is now gone."""
+    """The sentences about the memories that were replaced by a memory that is now gone."""
     return "".join(
         f". It replaced {_name_of(where, each, {})}, which stays expired: {where.undo(each)} makes it valid again"
         for each in older
@@ -535,9 +535,9 @@ def undo_run(where: Where, run_id: str) -> Report:
 
 
 def _last_change(where: Where, yes: bool) -> tuple[str, int | None]:
-    """The memory of the last change here that is not undone, and the version to give to an undo; or the run of a later
-    import. Asks the person first. Raises `MemoryUnavailable` if a later change may be missing from the log, such as one
-    that is queued."""
+    """The memory of the last change here that has not been undone, and the version to give to an undo; or the run of a
+    later import. Asks the person first. Raises `MemoryUnavailable` if a later change may be missing from the log, such
+    as one that is queued."""
     answer, warnings = log_of(where, begins=0.0)
     lacking = next((text for text, code in warnings.items() if code == "partial_results"), None)
     if lacking is not None:
@@ -564,13 +564,13 @@ def _last_change(where: Where, yes: bool) -> tuple[str, int | None]:
 
 
 def _name_of(where: Where, memory: str, answer: Answer) -> str:
-    """The beginning of a changed memory's text, quoted; its id if the change is queued, or the store went away."""
+    """The beginning of a changed memory's text, quoted; its id if the change is queued, or the store is unavailable."""
     stored = _as_stored(where, memory, answer)
     return short(memory) if stored is None else f"“{excerpt(stored['content'], QUOTED)}”"
 
 
 def _as_stored(where: Where, memory: str, answer: Answer) -> Answer | None:
-    """A memory after a change; None if the change is queued, or the store went away."""
+    """A memory after a change; None if the change is queued, or the store is unavailable."""
     if "queued" not in warnings_of(answer).values():
         with suppress(MemoryUnavailable):
             return where.ask("get_memory", memory_id=memory, detail=True)

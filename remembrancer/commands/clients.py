@@ -116,7 +116,7 @@ class Client(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return tuple(place for scope in self.files if (place := self.place(around, scope)))
 
     def place(self, around: ClientEnvironment, scope: ClientScope, part: ClientPart = "entry") -> ClientFile | None:
-        """The file with its servers, hooks or instructions in that scope; None if there is none."""
+        """The file with its servers, hooks or instructions in that scope; None if it has none."""
         files = {"entry": self.files, "hooks": self.hooks, "rules": self.rules}[part]
         key = self.key if part == "entry" else part
         return ClientFile(scope, part, around.path(files[scope]), key) if scope in files else None
@@ -190,7 +190,7 @@ def our_entries(client: Client, place: ClientFile, around: ClientEnvironment) ->
 def merge(
     client: Client, place: ClientFile, text: str, command: Sequence[str] | None, environ: Mapping[str, str]
 ) -> str:
-    """The text of a client's file with the entry, hooks or instructions that have it start `command` (the command line
+    """The text of a client's file with the entry, hooks or instructions that make it start `command` (the command line
     of `mcp`) with these variables. With None, our part is removed, and a text without anything else becomes empty.
     Raises `FileRefused` if the file cannot be changed safely, or an entry of our name starts something else."""
     if place.part == "rules":
@@ -236,7 +236,7 @@ def _entry(client: Client, member: Json, command: Sequence[str] | None, environ:
 
 
 def _hooks(client: Client, member: Json, command: Sequence[str] | None, environ: Mapping[str, str]) -> Json:
-    """The groups of commands of each event, with ours instead of earlier ones; None to remove an event."""
+    """The groups of commands of each event, with ours in place of earlier ones; None to remove an event."""
     ours: Json = {}
     if command is not None:
         variables = [f"{name}={shlex.quote(value)}" for name, value in environ.items()]
@@ -279,7 +279,7 @@ def _with_block(place: ClientFile, text: str, *, remove: bool) -> str:
 
 
 def _written(place: ClientFile, text: str, content: Json, changes: Json) -> str:
-    """The content in the format of the file, and in the style of its text. In TOML only what changes is rewritten."""
+    """The content in the format of the file, and in the style of its text. In TOML only changes are rewritten."""
     match place.path.suffix:
         case ".toml":
             file = tomlkit.parse(text)
@@ -336,7 +336,7 @@ def read_text(path: Path) -> str:
 
 def write_text(place: ClientFile, text: str) -> None:
     """Replace the content of a file, as a whole or not at all; an empty text deletes it. The target of a symbolic link
-    is replaced, the file keeps its mode, and a new one for the user's scope is private. Raises `FileRefused`."""
+    is replaced, the file keeps its mode, and a new file for the user's scope is private. Raises `FileRefused`."""
     real = Path(os.path.realpath(place.path))
     try:
         if not text:

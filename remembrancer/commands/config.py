@@ -66,7 +66,7 @@ def config(assignment: str | None, imported: str | None, shows_all: bool) -> Rep
 
 def write_setting(home: Home, assignment: str) -> str:
     """Write a setting to the home's `config.toml`, or remove it. Returns a sentence for the user. Raises `ValueError`
-    if the setting does not exist, the value is not allowed, or the file cannot be read or is of another format."""
+    if the setting does not exist, the value is not allowed, or the file cannot be read or has another format."""
     name, equals, text = assignment.partition("=")
     if not (name.strip() and equals):
         raise ValueError(f"{assignment!r} does not have the form NAME=VALUE; NAME= restores the default")
@@ -116,7 +116,7 @@ def _write(file: Path, document: Mapping[str, Any]) -> None:
 
 
 def as_object(home: Home, configuration: Configuration) -> dict[str, Any]:
-    """The object that `--json` prints. All keys are always there; unknown values are null."""
+    """The object that `--json` prints. All keys are always present; unknown values are null."""
     return {
         "home": {
             "directory": str(home.directory),

@@ -186,8 +186,8 @@ def check_configuration(at: Examination) -> Finding:
 
 
 def check_model(at: Examination) -> Finding:
-    """Check that the weights are present and are the pinned ones (loading verifies that), and that they made the
-    vectors."""
+    """Check that the weights are present and are the pinned ones (loading verifies that), and that the vectors are
+    theirs."""
     if at.settings is None:
         return Finding("warning", "not checked: fix the configuration first")
     # imports numpy, which the other checks do not need
@@ -277,7 +277,7 @@ def check_files(at: Examination) -> Finding:
 
 
 def check_processes(at: Examination) -> Finding:
-    """Check whether a runtime holds the home, and the processes by their own reports."""
+    """Check for a runtime that holds the home, and its processes by their own reports."""
     try:
         state = look(at.paths)
     except HomeUnusable as error:
@@ -367,7 +367,7 @@ def check_clients(at: Examination) -> Finding:
                 checked.append(("problem", f"{which} starts {command}, which does not exist"))
             elif unknown := unknown_toolsets(str(environ.get(TOOLSETS_VARIABLE, ""))):
                 checked.append(("warning", f"{which}: {TOOLSETS_VARIABLE}: {'; '.join(unknown)}"))
-            elif "/" not in command and not client.has_path and place.scope == "user":  # a project's is shared
+            elif "/" not in command and not client.has_path and place.scope == "user":  # a project's file is shared
                 by_name = f"{which} starts {command} by name, and may not find it when started from an icon"
                 checked.append(("warning", by_name))
             else:
@@ -389,7 +389,7 @@ def check_clients(at: Examination) -> Finding:
 
 
 def can_be_found(command: str, around: ClientEnvironment) -> bool:
-    """True if a client can find a command. One that contains a variable of the client's is assumed to exist."""
+    """True if a client can find a command. A command that contains a variable of the client is assumed to exist."""
     if "${" in command:
         return True
     named = around.project / command if "/" in command else command

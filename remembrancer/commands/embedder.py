@@ -117,7 +117,7 @@ def _work(endpoint: str, invitation: Invitation, threads: int | None) -> int:
 
 
 async def _work_by(endpoint: str, invitation: Invitation, settings: Settings, threads: int) -> None:
-    """Work until a signal comes. Raises `WorkerRefused`."""
+    """Work until a signal arrives. Raises `WorkerRefused`."""
     from remembrancer.actors.embedder.actor import RemoteEmbedderActor
 
     home = str(paths_here().home)

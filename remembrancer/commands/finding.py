@@ -47,9 +47,9 @@ MEANING_S: Final = 3.0
 BEST: Final = 5
 """The number of search results shown by default."""
 QUOTED_CHARACTERS: Final = 60
-"""The number of characters that a "replaced by" mark quotes of the newer memory."""
+"""The number of characters of the newer memory quoted in a "replaced by" mark."""
 LONGEST: Final = 500
-"""The number of characters of a memory that a list shows at a terminal; `show` shows all, and so does a pipe."""
+"""The number of characters of a memory shown in a list at a terminal; `show` shows all, and so does a pipe."""
 MOST_LISTED: Final = 1000
 """The maximum number of memories that `list_memories` lists."""
 NAMED_SESSIONS: Final = 200
@@ -240,7 +240,7 @@ def _in_order(
     heading: str = "",
     due_by: str = "",
 ) -> Report:
-    """The memories that fit the options, newest first unless there is another order. If any are due by the day
+    """The memories that match the options, newest first unless there is another order. If any are due by the day
     `due_by`, only these."""
     most = given["number"]
     arguments = _filters(where, given) | {"order": order or "latest", "kind": list(given["kind"] or KINDS)}
@@ -306,8 +306,8 @@ def _read_notes(where: Where) -> tuple[bool, dict[str, str]]:
 
 
 def _gather(where: Where, tool: str, arguments: Answer) -> tuple[list[Answer], dict[str, str], int]:
-    """The answers of a tool in all places, joined: memories without duplicates, warnings, and the number of those that
-    match. A warning says where the project may have been moved from."""
+    """The answers of a tool in all places, joined: memories without duplicates, warnings, and the number of matches. A
+    warning says where the project may have been moved from."""
     from remembrancer.commands.projects import notice_of_move
 
     memories: dict[str, Answer] = {}
@@ -336,8 +336,8 @@ def _gather(where: Where, tool: str, arguments: Answer) -> tuple[list[Answer], d
 
 
 def _await_model(conversation: GatewayConnection) -> None:
-    """Wait a moment until a worker has the model and all memories have vectors. The query itself is not repeated,
-    because each answer counts as a use of its memories."""
+    """Wait a moment until a worker has loaded the model and all memories have vectors. The query itself is not
+    repeated, because each answer counts as a use of its memories."""
     give_up_at = time.monotonic() + MEANING_S
     while time.monotonic() < give_up_at:
         pause(LOOK_S)  # there is no event for a loaded model
@@ -429,7 +429,7 @@ def _may_be_from(windows: Sequence[TimeWindow], memory: Answer) -> bool:
 
 
 def _day(memory: Answer) -> str:
-    """The day by which lists are ordered and filtered: a memory's event, or else its storing."""
+    """The day by which lists are ordered and filtered: that of a memory's event, or else of its creation."""
     return local_time(_happened(memory))[:10]
 
 
@@ -701,13 +701,13 @@ def author_of_change(change: Answer, clients: Mapping[str, str]) -> str:
 
 
 def minute(at: str) -> str:
-    """A time of an answer as the clock here shows it."""
+    """A time from an answer, in local time, to the minute."""
     return datetime.fromisoformat(at).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 def local_time(text: str) -> str:
     """A time from an answer, in local time. A day, which may be given as its midnight in UTC, stays as it is, and so
-    does another text."""
+    does any other text."""
     text = text.removesuffix("T00:00:00Z")
     with suppress(OverflowError):  # at the end of the calendar
         return minute(text) if TIME.fullmatch(text) else text
@@ -784,7 +784,7 @@ def _pairs_waiting(where: Where) -> Iterator[str]:
 
 
 def log_of(where: Where, **arguments: Any) -> tuple[Answer, dict[str, str]]:
-    """The log in all places, joined, and the warnings. Each change names the directory of the place that was read."""
+    """The log in all places, joined, and the warnings. Each change names the directory that it was read from."""
     where.refuse_user("the log has a project's changes together with your own")
     answer: Answer = {}
     changes: dict[tuple[str, int], Answer] = {}

@@ -87,7 +87,7 @@ def has_later(former: Path, database: Path) -> bool:
 
 
 class KnownProject(msgspec.Struct, frozen=True):
-    """A project. Times are seconds since the epoch, None where the catalogue does not know them.
+    """A project. Times are seconds since the epoch, None where the catalogue lacks them.
 
     `path` is the one that its id was made from (its git common directory, or else its directory), `directory` the
     working tree of its latest session. `memories` leaves out forgotten ones. `lane` is the lane that it shares with
@@ -182,7 +182,7 @@ def first_words(paths: RuntimePaths, projects: Iterable[str], memory_ids: Iterab
 
 
 def read_models(paths: RuntimePaths) -> bytes | None:
-    """Read what the records say about models; None if they say nothing or cannot be read."""
+    """Read the state of the models from the records; None if there is none or it cannot be read."""
     with suppress(sqlite3.Error), opened(paths.database) as connection:
         for (state,) in connection.execute("SELECT state FROM models"):
             return bytes(state)
@@ -214,8 +214,8 @@ def copy_records(paths: RuntimePaths, target: Path) -> bool:
 
 
 def export_records(paths: RuntimePaths, projects: Collection[str], output: IO[bytes], name: str) -> dict[str, int]:
-    """Write the lines of an export into a file with that name, all as of one moment: the memories of the projects
-    with these ids, or (none given) of all of them and the user. A project that shares a lane includes the lane's.
+    """Write the lines of an export into a file with that name, all as of one moment: the memories of the projects with
+    these ids, or (if none is given) of all projects and the user. A project that shares a lane includes the lane's.
     Returns the numbers of `projects`, `memories`, and the `forgotten` ones among these.
 
     Raises `InvalidInput` if such a project does not exist, `FileUnusable` also if the home has no memories.

@@ -37,7 +37,7 @@ NOT_RECORDED = (TOOL_BEGINS, "PreCompact")
 """These events are not recorded, only the ones that mark their end."""
 LONG_MEMBERS = frozenset({"prompt", "last_assistant_message", "prompt_response", "text", "compact_summary"})
 LONG_MEMBER_BYTES, MEMBER_BYTES = 32 * 1024, 2 * 1024
-"""The bytes that are kept of a turn, and of any other member of the input; the rest is cut, with a note."""
+"""The bytes kept of a turn, and of any other member of the input; the rest is cut, with a note."""
 STRING_LIMITS = (2000, 1500, 1000, 500, 100)
 """Limits on the length of each text in a structured member: the first that makes all of them fit is used."""
 LONGEST_LIST = 50
@@ -50,7 +50,7 @@ INPUT_WAIT_S = 2.0
 MAX_WAITING_EVENTS = 5000
 """The maximum number of events that wait for a gateway; further ones are not recorded."""
 MAX_NOTES = 1000
-"""The number of notes on what sessions were given; then all are deleted, and present sessions get everything again."""
+"""The number of notes on what sessions were given; then all are deleted, and current sessions get everything again."""
 DEFAULT_TOKENS = 6000
 """The tool's default. A different length is passed on to it."""
 LEAST_TOKENS, MOST_TOKENS = 100, 8000
@@ -78,8 +78,8 @@ EVENTS_BY_NAME = {
     **{"BeforeAgent": PROMPT, "AfterAgent": "Stop", "BeforeTool": TOOL_BEGINS, "AfterTool": "PostToolUse"},
     **{"beforeSubmitPrompt": PROMPT, "afterAgentResponse": "Stop"},
 }
-"""The events by their names in all clients. Cursor's begin with a small letter, Gemini CLI has different words. Its
-`PreCompress` is left out, because it fires on every turn, whether or not anything is compressed."""
+"""The events by their names in all clients. Cursor's begin with a lower-case letter, Gemini CLI uses different words.
+Its `PreCompress` is left out, because it fires on every turn, whether or not anything is compressed."""
 USAGE = f"""usage: remembrancer hook <event> [<client>]
 
 Record an event of an assistant's session, a JSON object on standard input, and
@@ -99,7 +99,7 @@ class Hook:
     def __init__(self, argument: str, client: str, given: Given, environ: Mapping[str, str], began: float) -> None:
         """`argument` and `client` are those of the command line, empty if missing; `given` is the client's input.
         `began` is the start of this process (`time.monotonic`). Raises `ValueError` if the input names no session or no
-        event that is known."""
+        known event."""
         self.given, self.environ, self.began = given, environ, began
         self.name = argument if argument in EVENTS_BY_NAME else given.get("hook_event_name", given.get("hookEventName"))
         """The client's name of the event; `event` is ours."""
@@ -255,7 +255,7 @@ class Hook:
 
                     return float(getattr(load_settings(self.environ), name))
             return float(named or otherwise)
-        except (OSError, ValueError):  # the file cannot be read, or that is no number
+        except (OSError, ValueError):  # the file cannot be read, or the value is not a number
             return otherwise
 
     def _connection(self, until: float) -> socket.socket | None:
@@ -322,8 +322,8 @@ def session_of(given: Given, environ: Mapping[str, str]) -> str:
 
 
 def directory_of(given: Given, environ: Mapping[str, str]) -> str:
-    """The directory whose project an event belongs to: the first that exists of the client's project (since `cwd`
-    follows every `cd` of the assistant), a variable, the client's working directory, and that of this process."""
+    """The directory whose project an event belongs to, whichever exists first: the client's project directory (`cwd`
+    follows every `cd`), one named by a variable, the client's working directory, or this process's."""
     roots = given.get("workspace_roots")
     root = roots[0] if isinstance(roots, list) and roots else None
     for named in (environ.get("CLAUDE_PROJECT_DIR"), environ.get("REMEMBRANCER_PROJECT"), root, given.get("cwd")):

@@ -12,7 +12,7 @@ PATHS = ("file_path", "filePath", "path", "notebook_path", "target_file")
 NEW_TEXTS = ("new_string", "newString", "content", "contents", "new_source", "file_text", "insert_text", "new_str")
 OLD_TEXTS = ("old_string", "oldString", "old_str")
 PATCHES = ("patch", "input")
-"""The arguments' names in various clients for a shell, an editor and `apply_patch`."""
+"""The names that various clients use for the arguments of a shell, an editor and `apply_patch`."""
 PATCH, ADDED, IN_FILE = "*** Begin Patch", "+", ("*** Update File: ", "*** Add File: ")
 _LOOKING = """
     cat ls rg grep egrep head tail find wc tree du df which pwd echo less more diff stat ps top htop date uptime whoami

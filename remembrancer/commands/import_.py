@@ -1,7 +1,7 @@
 """`remembrancer backup import`: imports the output of `backup export`, from this or another machine, or Markdown.
 
-Every line is read and checked before anything is sent: content that a tool would refuse is refused here too, and
-the whole file with it. Then the memories go to the store in batches, in the order of the file. One that exists already
+Every line is read and checked before anything is sent: content that a tool would refuse is refused here too, and the
+whole file with it. Then the memories go to the store in batches, in the order of the file. A memory that exists already
 is left as it is, so importing a file twice changes nothing, and an interrupted import can be continued.
 """
 
@@ -72,7 +72,7 @@ class Contents(msgspec.Struct):
     notes: set[str] = set()
     """The paths of the Markdown files whose sections became memories."""
     cut_after: int | None = None
-    """The number of the last whole line, if the one with the totals does not follow it."""
+    """The number of the last whole line, if the line with the totals does not follow it."""
 
     def add(self, where: str, line: Content) -> None:
         """Add a line. Raises `InvalidInput` if no tool would have stored its content, or its project is unknown."""
@@ -112,7 +112,7 @@ def read_export(
             elif line is not None:
                 contents.add(f"line {number}", line)
         except InvalidInput as error:
-            if end is None and not raw.endswith(b"\n"):  # the file was cut off in it
+            if end is None and not raw.endswith(b"\n"):  # the file was cut off within it
                 number -= 1
                 break
             raise FileUnusable(f"nothing was imported, because of line {number}: {error.message}") from error
@@ -135,7 +135,7 @@ _encoder: Final = msgspec.msgpack.Encoder()
 
 def _import(operations: Sequence[Operation], contents: Contents) -> None:
     """Have the store apply the operations, in order. Raises `RemembrancerError` if it refuses to continue, for example
-    because the disk is full, or went away and did not come back."""
+    because the disk is full, or stays unavailable."""
     try:
         for batch in _batches(operations):
             while batch:
@@ -165,7 +165,7 @@ def _batches(operations: Iterable[Operation]) -> Iterator[dict[str, Operation]]:
 
 def _operations(memories: Sequence[PlacedMemory], run_id: str) -> tuple[list[Operation], list[str], list[str]]:
     """The operations that import memories, the ids of those that are forgotten here, but not in the file, and the ids
-    of those that have another text here. There is no operation for a memory that exists already, in its project or,
+    of those that have a different text here. There is no operation for a memory that exists already, in its project or,
     after a promotion, among the user's, unless undoing an import has forgotten it and the file has not. The second of
     two with the same id counts as existing."""
     projects, now = {project.id for project, _ in memories if project is not None}, time.time()
@@ -188,7 +188,7 @@ def _operations(memories: Sequence[PlacedMemory], run_id: str) -> tuple[list[Ope
 
 
 def _gone(contents: Contents) -> list[str]:
-    """The ids of memories that an earlier import made of sections which the files have no longer."""
+    """The ids of memories that an earlier import made from sections that the files no longer contain."""
     present = {memory.id for _, memory in contents.memories}
     earlier = find_memories(paths_here(), contents.projects, contents.notes, by="file")
     left = [each for each in earlier if each.forgotten is None and each.id not in present]
@@ -270,8 +270,8 @@ def _read(
 
 
 def _read_notes(places: Sequence[Path], project: ProjectRef, scope: Scope, contents: Contents) -> None:
-    """Add the memories of Markdown: those that an export wrote as they were; in other files each section becomes one.
-    Raises `FileUnusable` if a file that an export wrote is no longer valid."""
+    """Add the memories of Markdown files: those that an export wrote unchanged; in other files each section becomes
+    one. Raises `FileUnusable` if a file that an export wrote is no longer valid."""
     details: dict[str, dict[str, Any]] = {}
     for place in places:
         _read_details((place if place.is_dir() else place.parent.parent) / DETAILS, contents.projects, details)

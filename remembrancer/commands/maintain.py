@@ -59,8 +59,8 @@ def maintain(project: str | None, user: bool, everywhere: bool, dry_run: bool) -
 
 
 def parts_of(where: Where) -> list[OwnedPart]:
-    """The selected projects, each followed by its shared part, and the user. Raises `InvalidInput` if the only one has
-    no memories."""
+    """The selected projects, each followed by its shared part, and the user. Raises `InvalidInput` if the only project
+    has no memories."""
     known = {project.id: project for project in known_projects(paths_here()) if project.path is not None}
     if where.user or where.all_projects:
         ids = sorted(known, key=lambda project_id: str(known[project_id].path)) if where.all_projects else []

@@ -28,7 +28,7 @@ def list_models() -> Report:
 )
 def use(engine: str, model: str | None) -> Report:
     """Embed all memories with another model, then switch to it. 'use multilingual' selects one that also finds memories
-    in other languages than the question's."""
+    in languages other than the question's."""
     return _progress_report(ChooseModel(_choice(engine, model)))
 
 

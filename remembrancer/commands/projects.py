@@ -127,7 +127,7 @@ def advice_on(former: RememberedProject, here: Path) -> str:
 
 
 def missing_projects(known: Sequence[KnownProject]) -> str:
-    """The sentence about the projects that are no longer where they were; empty if there is none."""
+    """The sentence about the projects that are no longer where they were; empty if there are none."""
     remembered = [ProjectRef(project.id, project.path) for project in known if project.memories and project.path]
     gone = list(dict.fromkeys(directory_of(project.path) for project in filter(is_gone, remembered)))
     if not gone:

@@ -30,7 +30,7 @@ _operation = msgspec.msgpack.Decoder(Operation)
     flag("--all", "drops_all", help="With drop: all rejected operations."),
 )
 def queue(what: str, ids: Sequence[str], drops_all: bool) -> Report:
-    """Manage the write queue. Writes that were acknowledged while the store was away wait in it and are applied
+    """Manage the write queue. Writes that were acknowledged while the store was unavailable wait in it and are applied
     automatically; those that the store rejects stay here. `drop` works only while the runtime is down."""
     if what == "drop" and not (ids or drops_all):
         raise click.UsageError("drop deletes acknowledged writes: give their ids, or --all")

@@ -54,7 +54,7 @@ class Report(NamedTuple):
     lines: Line | Sequence[Line] = ()
     status: int = exit_codes.OK
     notes: Sequence[str] = ()
-    """Lines for standard error, for persons and programs."""
+    """Lines for standard error, for people and programs."""
     piped: Sequence[str] | None = None
     """The lines for output that is not a terminal, if they differ."""
 

@@ -41,7 +41,7 @@ CONNECT_S: Final = 10.0
 ANSWER_S: Final = 3.0
 """The time to wait for its answer. A status takes 0.5 s if a process hangs."""
 STORE_BUDGET_S: Final = 30.0
-"""The time to wait for a store that is away. A runtime starts in one second."""
+"""The time to wait for a store that is unavailable. A runtime starts in one second."""
 STORE_ANSWER_S: Final = 10.0
 
 T = TypeVar("T")
@@ -65,13 +65,13 @@ def is_up(paths: RuntimePaths) -> bool:
 
 
 def _run(work: Callable[[], Awaitable[T]]) -> T:
-    """Run it in an event loop of its own, even in a thread with the context of another loop."""
+    """Run the work in an event loop of its own, even in a thread with the context of another loop."""
     return Context().run(anyio.run, work)
 
 
 def ask(paths: RuntimePaths, question: Request[T]) -> T:
     """The launcher's answer. Raises `PeerUnavailable` if nothing listens, `PeerLost` or `DeadlineExceeded` if it did
-    not answer, and the error with which it refuses."""
+    not answer, and its own error if it refuses."""
 
     async def asked() -> T:
         async with Dealer(paths.control_endpoint, Speaker("command", new_ulid()), from_launcher) as launcher:
@@ -90,7 +90,7 @@ def look(paths: RuntimePaths) -> RuntimeStatus | Problem | None:
     try:
         return ask(paths, AskStatus())
     except (PeerUnavailable, PeerLost, DeadlineExceeded):
-        if not is_up(paths):  # it has stopped meanwhile
+        if not is_up(paths):  # it has stopped in the meantime
             return None
         return launcher_silent(paths.logs / "launcher.log", read_record(paths))
 
@@ -110,7 +110,7 @@ def end_runtime(paths: RuntimePaths, within_s: float) -> bool:
 
 
 def _launcher(paths: RuntimePaths) -> int | None:
-    """The process that holds the lock of the home: as recorded in the lock, or else as it answers itself."""
+    """The process that holds the lock of the home: as recorded in the lock, or else by its own answer."""
     pid = read_record(paths)
     if pid is not None and _has_open(pid, paths.runtime_lock):
         return pid
@@ -156,10 +156,10 @@ async def request_store(
     environ: Mapping[str, str] = os.environ,
     slow: str = "Waiting for the memory",
 ) -> T:
-    """The store's answer, waited for while the store is away. Starts a runtime if none is up, which ends by itself,
-    like a session's. `answer_s` limits the time of the store's work, `away_s` that of its absence. `slow` is shown at a
-    terminal if that takes more than a second. The question must be idempotent, since it may be repeated. Raises
-    `MemoryUnavailable` if no store came within the budget, and the error with which a store refuses."""
+    """The store's answer, awaited while the store is unavailable. Starts a runtime if none is up, which ends by itself,
+    like a session's. `answer_s` limits the time for the store's work, `away_s` the time without a store. `slow` is
+    shown at a terminal if that takes more than a second. The question must be idempotent, since it may be repeated.
+    Raises `MemoryUnavailable` if no store appeared within the budget, and the store's own error if it refuses."""
     from remembrancer.commands.terminal import notice_when_slow
 
     places = find_places(environ)
@@ -180,7 +180,7 @@ async def request_store(
                 f"{error.message}: look at {places.logs}, then run the command again: it continues where it stopped"
             ) from error
         finally:
-            starter.connected()  # releases the lock under which it may be starting one
+            starter.connected()  # releases the lock under which it may be starting a runtime
 
 
 def ask_store(question: Request[T], **options: Any) -> T:

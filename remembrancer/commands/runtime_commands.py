@@ -29,7 +29,7 @@ from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.paths import RuntimePaths
 
 STOP_LIMIT_S: Final = 15.0
-"""The time to wait for the end. Stopping takes 9 s if every process has to be killed."""
+"""The time to wait for the runtime to end. Stopping takes 9 s if every process has to be killed."""
 ACTOR: Final[Command] = actor_command
 """The command line of an actor's process."""
 

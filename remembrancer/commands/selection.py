@@ -58,7 +58,7 @@ Answer = dict[str, Any]
 
 
 class Place(NamedTuple):
-    """A project by its directory; one of the home's is known by its id (`name`) and path, and is named in lists."""
+    """A project by its directory; a project of the home also has its id (`name`), and is named in lists."""
 
     directory: str
     name: str = ""
@@ -204,8 +204,8 @@ class GatewayConnection:
         return bool(status["connection"]["status"] == "connected")
 
     def call(self, tool: str, **arguments: Any) -> Answer:
-        """The answer of a tool, waited for while the memory is busy, or is being upgraded from an older release.
-        Arguments that are None are left out. Raises the error that the tool returns."""
+        """The answer of a tool, awaited while the memory is busy, or is being upgraded from an older release. Arguments
+        that are None are left out. Raises the error that the tool returns."""
         from remembrancer.protocol.problems import OPENING
 
         give_up_at = time.monotonic() + WAIT_S
@@ -294,7 +294,7 @@ def warnings_of(answer: Answer) -> dict[str, str]:
 
 
 def as_notes(warnings: dict[str, str]) -> Sequence[str]:
-    """The warnings as lines, without their codes, and without those that a change's report says or that pass soon."""
+    """The warnings as lines, without their codes, and without those that a change's report says or that soon pass."""
     unsaid = ("queued", "embedding_pending")
     return [re.sub(r" \(\w+\)$", "", message) for message, code in warnings.items() if code not in unsaid]
 

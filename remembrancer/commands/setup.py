@@ -51,7 +51,7 @@ NAMES: Final = (*(client.name for client in clients()), ALL)
 PLUGIN: Final = Path(__file__).parents[1] / "claude_plugin"
 ANSWER_S: Final = 90.0
 """The time to wait for all answers of the check. Loading the libraries from a cold disk can take many seconds, which is
-no fault of the command."""
+not the command's fault."""
 STOP_S: Final = 10.0
 EXTRAS: Final[dict[ClientPart, str]] = {"hooks": "hooks", "rules": "instruction file"}
 SELF: Final = "remembrancer setup: "
@@ -87,7 +87,7 @@ def setup(
         return Report({"path": str(PLUGIN)}, str(PLUGIN))
     around = ClientEnvironment.here(os.environ, Path())
     scope: ClientScope = "project" if for_project else "user"
-    # A project's file gets no path of this machine.
+    # A project's file must not contain paths of this machine.
     line = (COMMAND, "mcp") if for_project else own_command(sys.argv[0], sys.executable, os.environ)
     if client is None:
         return _overview(around, scope, line)
@@ -150,7 +150,7 @@ def setup(
 
 
 class FileEdit(NamedTuple):
-    """The change of one client's file: it starts this command line, or (None) loses our part."""
+    """The change of one client's file: to start this command line, or (None) to remove our part."""
 
     client: Client
     place: ClientFile

@@ -19,7 +19,7 @@ SLOW_S: Final = 1.0
 
 @contextmanager
 def notice_when_slow(text: str) -> Iterator[None]:
-    """Tell the user at a terminal, after a second, what this process waits for; nothing if `text` is empty."""
+    """Tell the user at a terminal, after a second, what this process is waiting for; nothing if `text` is empty."""
     if not (text and sys.stderr.isatty()):
         yield
         return
@@ -79,8 +79,8 @@ def unwrapped(text: str) -> Text:
 
 def print_lines(lines: Sequence[RenderableType]) -> None:
     """Print a command's report, wrapped between words, and through a pager if it is longer than the screen. A line with
-    a word that is wider than the screen, such as a link, is not wrapped; in a pipe none is, and tables are as wide as
-    they need to be."""
+    a word that is wider than the screen, such as a link, is not wrapped; in a pipe no line is, and tables are as wide
+    as they need to be."""
     out = Terminal(soft_wrap=False)
 
     def text_of(line: str) -> Text:

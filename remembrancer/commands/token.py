@@ -1,4 +1,4 @@
-"""`remembrancer token` and `ui`: who may connect over HTTP, and to which projects; opening the memory browser there."""
+"""`remembrancer token` and `ui`: manage access to projects over HTTP, and open the memory browser."""
 
 import html
 import re

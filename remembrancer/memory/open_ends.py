@@ -213,7 +213,7 @@ def _marked(text: str) -> list[str]:
 
 
 def due_in(text: str, at: float, zone: tzinfo | None = None) -> float | None:
-    """The day in "due 2026-12-20", "before Friday", "by the end of the month" or "bis zum 20. Dezember", or a
+    """The day in "due 2026-12-20", "before Friday", "by the end of the month" or "bis zum 20. Dezember", in a
     "tomorrow" in the last words, or of an appointment, in seconds since the epoch, else None. `at` is the time of the
     text, in the local time zone unless another is given: a weekday is the next one from then, and a day without a year
     is the nearest."""

@@ -76,7 +76,7 @@ class ArgumentDecoder(Generic[T]):
             raise self._explain(str(error)) from error
 
     def _explain(self, message: str) -> InvalidInput:
-        """The decoder's error with the field that is at fault, and what an enum or an object may hold."""
+        """The decoder's error with the field at fault, and the values or fields that are allowed there."""
         place, missing = _PLACE.search(message), _MISSING.search(message)
         path = place["path"] if place else ""
         field = f"{path}.{missing['name']}" if missing else path

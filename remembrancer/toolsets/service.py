@@ -40,8 +40,8 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Asked(Generic[T]):
-    """An answer of the store with its notices. `is_old`: the store is away, and this is an earlier answer; a notice
-    says why and as of when."""
+    """An answer of the store with its notices. `is_old`: the store is unavailable, and this is an earlier answer; a
+    notice says why and as of when."""
 
     reply: T
     notices: tuple[Notice, ...] = ()
@@ -55,7 +55,7 @@ class Asked(Generic[T]):
 
 class Written(msgspec.Struct, frozen=True):
     """A durable write. `applied` is None if it is queued, because the store has not applied it yet. `degraded`: the
-    store is away, rather than busy with older writes."""
+    store is unavailable, rather than busy with older writes."""
 
     applied: Applied | None
     notices: tuple[Notice, ...] = ()
@@ -68,7 +68,7 @@ class SessionState:
 
     `seen` are the memories that it has written, or was shown in their present form, `served` those that its `queries`
     were answered with. `short_ids` has the short form of each id that it was shown, and the id for each short form.
-    `refused` are notices of its own queued writes that were refused later, until it gets them.
+    `refused` are notices of its own queued writes that were refused later, until they are delivered.
     """
 
     seen: set[str] = field(default_factory=set)
@@ -79,8 +79,8 @@ class SessionState:
 
 
 class MemoryService(Protocol):
-    """The store as tools see it, with its last answers for times when it is away. Methods that ask raise the error with
-    which it refuses. A call's budget counts from `received_at`, in seconds since the epoch."""
+    """The store as tools see it, with its last answers for when it is unavailable. Methods that ask raise its error if
+    it refuses. A call's budget counts from `received_at`, in seconds since the epoch."""
 
     settings: Settings
     paths: RuntimePaths
@@ -90,7 +90,7 @@ class MemoryService(Protocol):
     applied: Callable[[Operation], None]
     """Reports a write that the store has applied, which may change resources."""
     open_browser: Callable[[], Awaitable[str]]
-    """The address of the memory browser, which is started if necessary. Raises `MemoryUnavailable` if it cannot be."""
+    """The address of the memory browser, which is started if necessary. Raises `MemoryUnavailable` if that fails."""
 
     async def ask(self, question: Request[T], received_at: float) -> Asked[T]:
         """The store's answer. While the store restarts, the call waits within its budget. After that it gets the last
@@ -102,12 +102,12 @@ class MemoryService(Protocol):
         dies meanwhile, the question is repeated. Raises `MemoryUnavailable` or `DeadlineExceeded` without an answer."""
 
     async def apply(self, operation: Operation, received_at: float) -> Written:
-        """Make an operation durable, in the store or in the write queue. Must not be cancelled half-way. Raises the
-        reason if neither is possible."""
+        """Make an operation durable, in the store or in the write queue. Must not be cancelled half-way. If neither is
+        possible, raises the underlying error."""
 
     async def erase(self, operation: Operation) -> ErasedResult:
         """Delete a memory for good, wherever it is, and forget it here. Raises `MemoryUnavailable` if nothing was
-        begun; a refusal that is `retry_possible` will continue by itself."""
+        begun; after an error that is `retry_possible` it continues by itself."""
 
     async def await_embedding(self, caller: Caller, memory_id: str, received_at: float) -> EmbeddingState:
         """Wait until a memory has its vectors, within the call's budget."""

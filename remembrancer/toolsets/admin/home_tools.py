@@ -20,8 +20,8 @@ from remembrancer.toolsets.tools import Answer, Call, cut_notice, non_empty, too
 
 @tool("Delete a memory for good, with its history. It cannot be restored.", destructive=True, marks_data=False)
 async def erase_memory(call: Call, memory_id: str) -> Answer:
-    """Delete content, history, vectors, full text and queued copies at once, or raise: nothing is queued. The id stays
-    known as erased."""
+    """Delete content, history, vectors, full text and queued copies at once, or raise: nothing is queued. The id
+    remains recorded as erased."""
     memory_id = parse_memory_id(memory_id)
     result = await call.service.erase(call.operation(EraseMemory(memory_id)))
     answer: Answer = {"memory_id": memory_id, "status": "erased"}

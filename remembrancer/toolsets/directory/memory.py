@@ -168,7 +168,7 @@ def _size(size: int) -> str:
 
 
 _ALIASES: Final = {"old_path": "path", "insert_text": "new_str"}
-"""Other arguments that may be given in their place."""
+"""The arguments that may be given in place of others."""
 
 
 class MemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -185,8 +185,8 @@ class MemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Directory:
-    """The files that a call sees, and its commands: a method each, of the command's name, which returns the text of the
-    answer, and notes the `changes` to be made."""
+    """The files that a call sees, and its commands: a method each, named like the command, which returns the text of
+    the answer, and adds to the `changes` to be made."""
 
     def __init__(self, call: Call, files: dict[str, File]) -> None:
         self._call = call

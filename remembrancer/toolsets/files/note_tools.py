@@ -122,13 +122,13 @@ def _result(chunk: RecalledMemory, score: float, terms: frozenset[str]) -> Answe
 
 
 def snippet_of(text: str, terms: frozenset[str]) -> str:
-    """The part of a text to show. That of a long one begins at, or just before, the sentence with most of the terms."""
+    """The part of a text to show. For a long one, it begins at, or just before, the sentence with the most terms."""
     if len(text) <= SNIPPET:
         return text
     heads = {each[:2] for each in terms}
 
     def shared(sentence: str) -> int:
-        # Most words cannot be one of the terms by their first letters, and need no stem.
+        # Most words are ruled out by their first letters, and need no stem.
         words = [
             each for each in words_in(sentence) if each[:2].lower() in heads or not (each.isascii() and each.isalpha())
         ]
@@ -307,7 +307,7 @@ async def memory_status(call: Call) -> Answer:
 async def memory_sync(
     call: Call, force: Annotated[bool, Meta(description="Unchanged files too")] = False, source: Source | None = None
 ) -> Answer:
-    """Read the files, and report the changes of the index. Vectors may take longer: see `memory_status`."""
+    """Read the files, and report the changes to the index. Vectors may take longer: see `memory_status`."""
     wanted = None if source is None else SOURCES[source]
     request = SyncFiles(call.caller.project, root_of(call), force, wanted)
     done = await call.service.require(request, TIMEOUT_S)

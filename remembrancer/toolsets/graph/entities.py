@@ -43,8 +43,8 @@ def look_up(call: Call, name: str, kind: str) -> SearchGraph:
 
 
 async def entity_named(call: Call, given: str, field: str) -> tuple[str, str]:
-    """The name and type of the entity with an id, spelled as in the store, or as in the id if the store is away. Raises
-    `InvalidInput` or `NotFound`."""
+    """The name and type of the entity with an id, spelled as in the store, or as in the id if the store is unavailable.
+    Raises `InvalidInput` or `NotFound`."""
     name, kind = parse_entity_id(given, field=field)
     name, kind = clean_name(name, field=field, longest=MAX_NAME), clean_name(kind, field=field, longest=MAX_NAME)
     with suppress(*AWAY):

@@ -72,7 +72,7 @@ def with_lines(
     memories: Sequence[RecalledMemory], full: Container[str], limit: int | None, seen: Set[str] = frozenset()
 ) -> list[RecalledMemory]:
     """The memories that are given in full, and the first others (at most `limit`), in their order. Without a limit,
-    those others are left out of which the session has `seen` the text, or one that supersedes it, unless nearest."""
+    others are left out if the session has `seen` them, or one that supersedes them, unless nearest."""
     is_answered = any(each.scores.relevance >= LIKELY for each in memories)
     most_lines = limit or (MOST_LINES_IF_LIKELY if is_answered else MOST_LINES)
     others = [each for each in memories if not is_given_whole(each)]
@@ -86,7 +86,7 @@ def with_lines(
 
 
 def line_of(memory: RecalledMemory, terms: frozenset[str]) -> Answer:
-    """The first words of an unlikely answer, starting at the sentence that shares most terms with the query."""
+    """The first words of an unlikely answer, starting at the sentence that shares the most terms with the query."""
     matching = from_best_sentence(without_label(memory.content), lambda each: len(terms_of(each) & terms))
     return {**_place_of(memory), "content": first_words(matching, WORDS_OF_LINE), **_unusual(memory)}
 
@@ -171,14 +171,14 @@ def _signals(memory: RecalledMemory) -> dict[str, float]:
 
 
 def copies_of(memory: MemoryShown) -> list[dict[str, Any]]:
-    """The other memories that say the same."""
+    """The other memories that say the same thing."""
     return [{"id": memory_id, "scope": scope} for memory_id, scope in memory.copies.items()]
 
 
 def near_of(found: Sequence[NearMemory], stored: Collection[str]) -> Answer:
-    """The memories that later ones of the session probably replace, in full, and the calls that settle it. A later one
-    that is not among the `stored` is quoted (`newer`): the answer is about something else, or about several. `perhaps`
-    marks a pair of Review that is less probable: nobody is asked about it; `in_part` a text that says more."""
+    """The memories that later ones of the session probably replace, in full, and the calls that settle the matter. A
+    later one that is not among the `stored` is quoted (`newer`): the answer is about something else, or about several.
+    `perhaps` marks a less probable pair of Review, about which nobody is asked; `in_part` a text that says more."""
     near = {each.memory_id: each for each in found}
     replaced = [
         {"id": each.memory_id, "content": cut_at_word(each.content, OLD_CHARACTERS), "replaced_by": each.replaced_by}

@@ -25,7 +25,7 @@ TEXT: Final = 160
 WHOLE: Final = 2000
 """The number of characters read of a memory."""
 _FIRST: Final = {"decision": "decided", OPEN_END: "opened", SESSION_RECORD: "worked"}
-"""The verbs for new memories and events by kind; for other kinds "stored", or "happened" and "noted" of a day given."""
+"""The verbs for new memories and events by kind; for other kinds "stored", or with a day "happened" and "noted"."""
 FORGOTTEN, PROMOTED, ARCHIVED = "forgotten", "promoted", "archived"
 IMPORT_UNDONE: Final = "undid: imported"
 CHANGE_WORDS: Final = {
@@ -68,8 +68,8 @@ async def read_day(
     """The events of a day and the changes that sessions and people made on it, in order, and its imports. A session's
     own memory is in it if it was promoted. `days`: see `ReadActivity`.
 
-    Of a memory that has since been forgotten, only the forgetting is listed, without its content; changes that were
-    undone are left out. `for_people`, all are listed, with summaries for texts, and what maintenance has archived.
+    For a memory that has since been forgotten, only the forgetting is listed, without its content; changes that were
+    undone are left out. `for_people`: all are listed, with summaries as texts, and what maintenance has archived.
     """
     request = ReadActivity(*call.caller.viewer, day.end, MOST, day.start, WHOLE, for_people, with_undo=True, days=days)
     reply = await call.ask(request)
@@ -148,7 +148,7 @@ async def day_block(call: Call, text: str, max_tokens: int) -> Answer:
     for place, ((date, _), line) in enumerate(
         reversed([*zip(groups, listed if are_whole else entries(TEXT), strict=True)])
     ):
-        added = [line] if date == heading or date in by_date else [f"### {date}", line]  # a single day needs no other
+        added = [line] if date == heading or date in by_date else [f"### {date}", line]  # one day needs no heading
         room -= estimate_tokens("\n".join(added)) + 1
         if room < 0:
             call.warn("answer_cut", f"Only the last {place} are shown: a larger max_tokens shows more.")

@@ -41,8 +41,8 @@ async def get_memory(call: Call, memory_id: str, version: Version | None = None,
 def shown(reply: MemoryShown, version: int | None = None, *, detail: bool = True) -> Answer:
     """One memory; with `version`, as it was then. Raises `InvalidInput`, which names the existing ones.
 
-    Without `detail` it has no improbable contradictions, no empty fields, and none with their usual value, and its
-    history has days; a line without `change` is an update.
+    Without `detail`, improbable contradictions, empty fields and usual values are left out, and its history has only
+    days; a line without `change` is an update.
     """
     memory = reply.memory
     entry = next((each for each in memory.history if each.version == version), None)
@@ -92,7 +92,7 @@ def shown(reply: MemoryShown, version: int | None = None, *, detail: bool = True
 
 
 def _details(reply: MemoryShown, entry: HistoryEntry | None) -> Answer:
-    """The fields that only an answer with `detail` has; some of them, only the present version."""
+    """The fields that only an answer with `detail` has; some of them only for the present version."""
     memory = reply.memory
     answer = fields_of(memory if entry is None else entry.record, "importance", "session_id", "confidence")
     if entry is None:
@@ -113,7 +113,7 @@ def _details(reply: MemoryShown, entry: HistoryEntry | None) -> Answer:
 
 
 def _entry(entry: HistoryEntry, *, detail: bool) -> Answer:
-    """A line of a history, without what only an undo needs."""
+    """A line of a history, without the fields that only an undo needs."""
     line: Answer = {"version": entry.version}
     if detail:
         line |= {"change": entry.change, "at": iso(entry.changed_at), "session_id": entry.session_id}

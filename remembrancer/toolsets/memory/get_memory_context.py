@@ -65,7 +65,7 @@ class GetMemoryContextArguments(msgspec.Struct, frozen=True, forbid_unknown_fiel
     unlisted=("files_in_context", "max_tokens", "sections", "detail", "unseen", "action", "given"),
 )
 async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -> Answer:
-    """The block and its contents. The memories in it count as accessed, unless all are in it: then none was chosen."""
+    """The block and its contents. Its memories count as accessed, unless it has all of them: then none was chosen."""
     caller, service = call.caller, call.service
     if arguments.action is not None:
         return await action_block(call, arguments.action, arguments.given or ())
@@ -172,7 +172,7 @@ def to_gather(
 
 
 async def action_block(call: Call, action: Action, known: Sequence[str]) -> Answer:
-    """Up to two facts that are not `known` yet; `ask` is set if one of them forbids what the user should confirm."""
+    """Up to two facts that are not `known` yet; `ask` is set if one of them forbids it, so the user should confirm."""
     service, caller = call.service, call.caller
     nothing: Answer = {"context_block": "", "memory_ids": []}
     if service.settings.before_actions == "off" or service.settings.hook_context_length == 0 or not action.query:

@@ -98,8 +98,8 @@ class RecallMemoriesArguments(GivenFilters, frozen=True, forbid_unknown_fields=T
 )
 async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Answer:
     """The likely and possible answers in full, or else the nearest memory, unless the session has seen it. It then gets
-    one line, like others that the session has not seen, or has stored and that have half of the query's words. All are
-    in full with `detail`, with a named ranking, and in a degraded answer; the last two judge nothing."""
+    one line, like others that the session has not seen, or has stored and that contain half of the query's words. All
+    are in full with `detail`, with a named ranking, and in a degraded answer; the last two are not judged."""
     started = time.perf_counter()
     root = workspace_root(call.caller.directory, call.service.settings)
     request = to_recall(arguments, call.caller.project, call.caller.session_id, root)
@@ -142,7 +142,7 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
 
     def entry_of(memory: RecalledMemory) -> Answer:
         if memory.id in full:
-            # Each open end is an answer to a question for all of them, whatever it says.
+            # Each open end is an answer to a question about all of them, whatever it says.
             return memory_of(memory, detail=detail, is_judged=not is_unjudged and memory.id not in open_ends)
         return line_of(memory, terms) | ({"answers": "hardly"} if standing else {})
 
@@ -199,7 +199,7 @@ async def _standing(nearest: Sequence[RecalledMemory], call: Call) -> list[Liste
     most = MOST_STANDING + 1
     request = ListMemories(session_id, scopes, kinds=STANDING, project=project, order="important", limit=most)
     try:
-        # Not `ask`: without the store, these would be what was last shown to the session.
+        # Not `ask`: without the store, it would return the memories last shown to the session.
         answer = await call.service.require(request, call.service.settings.read_budget_s)
     except AWAY:
         return []

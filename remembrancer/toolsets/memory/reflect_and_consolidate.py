@@ -64,7 +64,7 @@ async def _undo(call: Call, run_id: str) -> Answer:
     for part, change in parts.items():
         try:
             results[change.place] = await call.submit(change, part=part)
-        except NotFound as error:  # the store does not know the tool's arguments
+        except NotFound as error:  # the store's error cannot name the tool's argument
             unknown = NotFound(error.message, field="undo")
     if known := {place: each for place, each in results.items() if isinstance(each, UndoneResult) and each.found}:
         return _undone(run_id, known)

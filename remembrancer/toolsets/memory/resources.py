@@ -70,7 +70,7 @@ def session_summary(session_id: str, started_at: float, story: SessionDescriptio
 
 
 def knowledge_graph(graph: GraphFound) -> str:
-    """The overview of a project's graph. Density is relative to n (n - 1), the edges of a whole directed graph."""
+    """The overview of a project's graph. Density is relative to n (n - 1), the edges of a complete directed graph."""
     entities, relationships = graph.total_entities, graph.total_relationships
     heading = "Project Knowledge Graph"
     if not entities:
@@ -173,8 +173,8 @@ class Resources:
         self._service = service
 
     async def read(self, caller: Caller, uri: str, received_at: float) -> Content:
-        """The content of a resource; while the store is away, the last known one, marked as such. Raises `NotFound`, or
-        the reason why it cannot be read now."""
+        """The content of a resource; while the store is unavailable, the last known one, marked as such. Raises
+        `NotFound`, or the error that prevents reading it now."""
         viewer, most = caller.viewer, PREFERENCES_TOKENS
         pages: dict[str, tuple[Request[Any], Callable[[Any], str]]] = {
             SUMMARY: (DescribeSession(*viewer), partial(self._summary, caller)),

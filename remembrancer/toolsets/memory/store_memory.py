@@ -119,7 +119,7 @@ async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
         answer |= SUPERSEDED
     if not call.near:
         call.near += await call.next_near()
-    only = [answer["memory_id"]] if "memory_id" in answer else []  # of several, it is said which one
+    only = [answer["memory_id"]] if "memory_id" in answer else []  # with several, the answer says which one
     return answer | near_of(call.near, only)
 
 

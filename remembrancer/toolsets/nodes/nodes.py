@@ -28,7 +28,7 @@ UNKNOWN_LINK: Final = "Not linked, since there is no such node: {}."
 
 
 def node_of(memory: ListedMemory) -> Answer:
-    """A node. Its links are left out while the store is away."""
+    """A node. Its links are left out while the store is unavailable."""
     source = source_of(memory.source)
     return {
         "id": memory.id,
@@ -49,7 +49,7 @@ def follow(call: Call, memory_ids: Sequence[str], *, depth: int = 0) -> FollowLi
 
 
 def known_links(call: Call, links: Sequence[str]) -> tuple[str, ...]:
-    """The distinct ids; what is no id is left out, with a warning. Raises `InvalidInput` for too many."""
+    """The distinct ids; anything else is left out, with a warning. Raises `InvalidInput` for too many."""
     check_count(links, field="links", most=MAX_LINKS)
     ids: dict[str, None] = {}
     others: dict[str, None] = {}
@@ -85,7 +85,7 @@ async def recall(
     tags: Annotated[tuple[str, ...], Meta(description="Any of these")] = (),
     limit: Annotated[int, Meta(ge=1, le=50)] = 10,
 ) -> Answer:
-    """The best nodes for the query with any of the tags, or the newest; only valid ones, as nodes do not show that."""
+    """The best nodes for the query with any of the tags, or the newest; only valid ones, as nodes do not show it."""
     tags = clean_tags(tags)
     project, session_id = call.caller.project, call.caller.session_id
     found: tuple[ListedMemory, ...]
