@@ -460,6 +460,16 @@ def test_a_memory_that_was_edited_in_view_of_a_later_one_is_not_put_in_doubt_by_
     assert ReplacedMemories().judge(rig.records, pairs)
 
 
+def test_a_memory_that_holds_again_is_compared_with_those_that_changed_meanwhile(rig: RecordsRig) -> None:
+    old, new = rig.say("the tide feed comes from Orca"), rig.say("the tide feed comes from Lynx")
+    for undo in (UndoChange(new), RestoreMemory(old)):
+        rig.embed(old, [1.0, 0.0])
+        rig.replace(new, old)
+        assert rig.passages(old), "it is found as before"
+        rig.do(undo)
+        assert not rig.passages(old)
+
+
 def stored_and_judged(rig: RecordsRig, cosine: float, *stores: Operation) -> ReplacedMemories:
     """Who tells sessions of pairs, after the second of these memories was found to be as near to the first."""
     replaced = ReplacedMemories()

@@ -298,6 +298,8 @@ class SqliteEdits(SpaceConnection):
         self._add_entry(before.id, entry)
         if "content" in fields:
             self._drop_derived(number)
+        elif "valid_until" in fields and after.valid_until is None:  # to compare it with what changed meanwhile
+            self.execute("DELETE FROM passages WHERE memory = ?", (number,))
 
     def _set(self, number: int, columns: dict[str, Any]) -> None:
         places = ", ".join(f"{name} = ?" for name in columns)
