@@ -59,11 +59,13 @@ _HEADINGS: Final = re.compile(r"\A[^\n:]{1,200} > [^\n:]{1,200}:\s")
 """The headings before the text of an imported section: subjects, not names."""
 _LEADING: Final = re.compile(r"^[\s\W\d]*[\w'’-]+")
 """The first word of a sentence, including a bullet or number before it."""
+_TITLE: Final = r"\b(Frau|Herr|Mrs?|Ms|Miss|Dr|Prof)\.? (?=[A-Z])"
 _PERSON: Final = re.compile(
-    r"^[\s\W\d]*(?=(?!\w+ing )[A-Z][\w’'-]+ [A-Z][\w’'-]+ (?:is|was|has|had|will|can|owns|runs|leads|knows|likes"
+    rf"^[\s\W\d]*(?={_TITLE}|"
+    r"(?!\w+ing )[A-Z][\w’'-]+ [A-Z][\w’'-]+ (?:is|was|has|had|will|can|owns|runs|leads|knows|likes"
     r"|prefers|wants|works|maintains|reviews|handles|said|says|wrote|joined|left|moved|asked|approves|decides|lives|does)\b)"
 )
-"""The text before two capitalized words followed by a verb: a full name at the start of a sentence."""
+"""The text before a title, or two capitalized words followed by a verb: a name that begins a sentence."""
 _DESCRIBED: Final = re.compile(r"\W*((?:[\w./-]+ ){0,3}[\w./-]+?)\s*(?::|\(|,| - | – | — | is | are | was | means )")
 """The beginning of a description of an entity: its name."""
 NO_NAMES: Final = word_lists("found_names")["no_names"]
@@ -121,7 +123,7 @@ def _by_capitals(text: str) -> Iterator[FoundName]:
     unless it is a first name."""
     if language_of(text[:300]) == "de":  # German capitalizes all nouns
         return
-    prose, ignored = _CODE.sub(" ", text), stop_words_of(text)
+    prose, ignored = re.sub(_TITLE, r"\1 ", _CODE.sub(" ", text)), stop_words_of(text)  # "Mrs." ends no sentence
     for sentence in _SENTENCE.split(prose):
         person = _PERSON.match(sentence or "")
         rest = sentence[person.end() :] if sentence and person else _LEADING.sub("", sentence or "", count=1)
