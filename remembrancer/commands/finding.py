@@ -423,9 +423,12 @@ def _happened(memory: Answer) -> str:
 
 
 def _may_be_from(windows: Sequence[TimeWindow], memory: Answer) -> bool:
-    """True if a search result is from a time that the question names, or probably answers it; or has no time."""
-    at = _happened(memory)
-    return memory.get("answers") == "likely" or not at or nearness(datetime.fromisoformat(at).timestamp(), windows) == 1
+    """True if a search result is from a time that the question names, names that itself, or probably answers it; or has
+    no time."""
+    if memory.get("answers") == "likely" or not (day := _happened(memory)):
+        return True
+    at = datetime.fromisoformat(day).timestamp()
+    return nearness(at, windows) == 1 or not set(windows).isdisjoint(time_windows(memory["content"], at, None))
 
 
 def _day(memory: Answer) -> str:

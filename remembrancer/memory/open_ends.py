@@ -45,6 +45,7 @@ _ENGLISH: Final = {"heute": "today", "morgen": "tomorrow"} | dict(
     zip(f"{_GERMAN['month'][0]} {_GERMAN['weekday'][0]}".split(), (*MONTHS, *WEEKDAYS), strict=True)
 )
 _NUMERIC: Final = re.compile(r"(?<![\w./-])(\d{1,2})([./])(\d{1,2})\2 ?(\d{4})(?![\w/-])")
+_MIDDLE: Final = re.compile(rf"\b(?:mid[ -]|(?:the )?middle of )(?=(?:{'|'.join(MONTHS)})\b)", re.IGNORECASE)
 _GERMAN_DUE: Final = re.compile(
     r"\b(?:bis|vor|spätestens|fällig|(?:by|before|due)(?= (?:1[3-9]|2\d|3[01])\.\d))"
     r" (?:spätestens )?(?:(?:am|zum|den|dem) )?(?P<day>\d{1,2}(?=\.))?\.? ?"
@@ -164,7 +165,7 @@ def asks_for_open_ends(query: str) -> bool:
     with any word about a subject does not."""
     if query.isascii() and _OPEN.isdisjoint(_words_in(query)) and not _TO_BE_DONE.search(query):
         return False  # most queries: looking for times takes as long as the rest of the tool
-    words = _words_in(without_times(query))
+    words = _words_in(without_times(_MIDDLE.sub("15 ", query)))
     return bool(words & _OPEN or _TO_BE_DONE.search(query)) and words <= _AROUND
 
 
@@ -261,7 +262,7 @@ def _day_of(named: re.Match[str], now: datetime) -> datetime:
 def last_day_asked_for(query: str, at: float) -> str:
     """The last day of the time that a question about open ends names ("this week", "in December", "by Friday";
     yesterday for "overdue") as an ISO date; empty if it names none."""
-    query = read_query(query).rstrip("? ")
+    query = read_query(query).rstrip("? ").replace(" until ", " by ")
     if "overdue" in _words_in(query):
         return f"{datetime.fromtimestamp(at - DAY_S):%Y-%m-%d}"
     period = _PERIOD.search(query)
@@ -284,7 +285,8 @@ def day_named(text: str, at: float) -> float | None:
 
 
 def _with_by(text: str) -> str:
-    """A text with "by" in place of other English and German words for it."""
+    """A text with "by" in place of other English and German words for it, and the 15th for the middle of a month."""
+    text = _MIDDLE.sub("15 ", text)
     text = _GERMAN_DUE.sub(_due_in_english, _with_iso_dates(text))
     return _AS_BY.sub(lambda due: f"{due['must']} by" if due["must"] else "by in " if due["within"] else "by", text)
 
