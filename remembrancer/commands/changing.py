@@ -241,7 +241,7 @@ def edit(
         if not stays and answer.get("previous_scope") != "session":
             outcome += f"; {where.undo(memory)} in the same project moves it back"
         if "merged_into" in answer:
-            outcome = f"Merged into the one that says the same: {name}  {short(answer['merged_into'])}"
+            outcome = f"Merged into the memory that says the same thing: {name}  {short(answer['merged_into'])}"
         return _done(answer, outcome)
     if not changes:
         text_before = str(where.ask("get_memory", memory_id=memory)["content"]).rstrip("\n")

@@ -105,7 +105,7 @@ def import_settings(file: Path, other: Path) -> Report:
         raise ValueError("; ".join(problems))
     _write(file, tomlkit.item(imported.settings))
     number = count(len(imported.settings), "setting")
-    lines = [f"{number} of {other} written to {file}; it is read instead from now on."]
+    lines = [f"{number} from {other} written to {file}, which is read instead from now on."]
     lines += [f"without effect here: {', '.join(imported.unused)}"] if imported.unused else []
     return Report({"file": str(file), "settings": sorted(imported.settings), "without_effect": imported.unused}, lines)
 

@@ -199,7 +199,7 @@ def check_model(at: Examination) -> Finding:
     if at.settings.embedder_listen is not None and not at.settings.embedders:
         return Finding("ok", f"{choice.model} by {choice.engine}, on other hosts only")
     if choice.engine in REMOTE_ENGINES:
-        return Finding("ok", f"{choice.model} by {choice.engine}: a running memory reports whether it answers")
+        return Finding("ok", f"{choice.model} by {choice.engine}: a runtime reports whether it answers")
     try:
         model = load_engine(msgspec.structs.replace(at.settings, engine=choice.engine, model=choice.model), 1).identity
     except ModelUnusable as error:
@@ -332,12 +332,12 @@ def check_copies(at: Examination) -> Finding:
     path, now = at.paths.database, time.time()
     copies = daily_copies(path)
     if not copies:
-        return Finding("ok", "none yet: a running memory makes one a day")
+        return Finding("ok", "none yet: the runtime makes one a day")
     last = f"the last one is {duration(now - made_at(copies[0]))} old"
     if is_due(path, now, DAY_S + LATE_S):
         processes = () if at.runtime is None else at.runtime.processes
         if not any(process.role == "store" and process.uptime_s > LOOK_S for process in processes):
-            return Finding("ok", f"{last}: a running memory soon makes the next one")
+            return Finding("ok", f"{last}: the runtime will soon make the next one")
         advice = f"{at.paths.logs / 'store.log'} has the reason"
         return Finding("warning", f"{path} has changed since its last copy: {last}", advice)
     return Finding("ok", f"{last}; the copies take {size_in_words(sum(copy.stat().st_size for copy in copies))}")

@@ -227,7 +227,7 @@ def list_(where: Where, order: str | None, is_open: bool, about: str | None, **g
     if about is not None:
         source = click.get_current_context().get_parameter_source("number")
         if any((given | {"order": order, "number": source is ParameterSource.COMMANDLINE}).values()):
-            raise InvalidInput(f"--{about} always lists everything: filters, orders and -n do not go with it")
+            raise InvalidInput(f"--{about} always lists everything: it cannot be combined with filters, orders or -n")
         return _stale(where) if about == "stale" else _waiting(where)
     return _in_order(where, order, given)
 
@@ -586,7 +586,7 @@ def _details(where: Where, answer: Answer, clients: Mapping[str, str]) -> list[L
         if not (relation.startswith("similar_to") or (relation.startswith("contradict") and other in settled))
     ]
     alike = (other for other in answer.get("near_duplicates", ()) if isinstance(other, str))
-    links += [("says nearly the same", other) for other in alike if other not in settled]
+    links += [("says nearly the same thing", other) for other in alike if other not in settled]
     links += [("copy", copy["id"]) for copy in answer.get("copies", ())]
     projects = [place.project.id for place in where.places] if links else []
     words = first_words(paths_here(), projects, [other for _, other in links])
@@ -678,7 +678,7 @@ def _graph(where: Where, entity: str, relation: str | None, depth: int | None, n
         answer["entities"] = proper[:number]
     if not any(item["relationships"] or not relation for item in answer["entities"]):
         near = ", ".join(answer.get("suggestions", ()))
-        return Report(answer, f"No entity fits: did you mean {near}?" if near else "No entity fits.", notes=notes)
+        return Report(answer, f"No entity matches: did you mean {near}?" if near else "No entity matches.", notes=notes)
     rows = []
     for item in answer["entities"]:
         kind = "" if item["type"] == "custom" else item["type"]

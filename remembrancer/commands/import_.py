@@ -329,7 +329,7 @@ def _summary_lines(facts: Mapping[str, Any], *, is_elsewhere: bool) -> list[str]
     lines = [f"{line}."]
     for what, name, verb in (
         ("Of these, forgotten here", "forgotten", "restore"),
-        ("Of these, with another text here, which stays", "differing", "edit"),
+        ("Of these, with a different text here, which stays", "differing", "edit"),
         ("Imported earlier, but no longer in the file", "gone", "forget"),
     ):
         if ids := facts[name]:

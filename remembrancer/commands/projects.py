@@ -39,12 +39,12 @@ def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
     paths = paths_here()
     place = Path(new).expanduser()
     if not place.is_dir():
-        raise InvalidInput(f"{new} is not a directory: give the one where the project is now")
+        raise InvalidInput(f"{new} is not a directory: give the directory where the project is now")
     target = project_of(place)
     source = _old_place(old, known_projects(paths), target)
     if not yes and not is_gone(source):
         raise InvalidInput(
-            f"{source.path} is still there: it would lose its memories. Use --yes if you mean that; what both need "
+            f"{source.path} is still there: it would lose its memories. Use --yes if that is intended; what both need "
             "can be given to the user instead ('remembrancer edit ID --to user')"
         )
     queued, _ = read_queue(paths.write_queue)
@@ -121,8 +121,8 @@ def advice_on(former: RememberedProject, here: Path) -> str:
             f"'remembrancer admin projects move {place} .' brings its earlier memories along."
         )
     return (
-        f"{former.directory.name} had {count(former.memories, 'memory')} and is no longer at {place}. If this is it, "
-        f"'remembrancer admin projects move {place} {shlex.quote(str(here))}' brings them here."
+        f"{former.directory.name} had {count(former.memories, 'memory')} and is no longer at {place}. If this "
+        f"is that project, 'remembrancer admin projects move {place} {shlex.quote(str(here))}' brings them here."
     )
 
 

@@ -79,7 +79,7 @@ def _listed(queued: Sequence[QueuedRow], aside: Sequence[QueuedRow]) -> Report:
         facts[name].append(fields | {"about": about})
         at = f"{moment(write.queued_at):%Y-%m-%d %H:%M}"
         rows[name].append((write.operation_id, place, at, about, write.message or ""))
-    titles = {"queued": "Queued: applied when the store takes them", "set_aside": "Set aside: refused"}
+    titles = {"queued": "Queued: applied when the store accepts them", "set_aside": "Set aside: refused"}
     columns = ("id", "for", "queued at (UTC)", "what", "why")
     tables = [Rows(columns, rows[name], title) for name, title in titles.items() if rows[name]]
     return Report(facts, tables or "The queue is empty, and nothing is set aside.")

@@ -115,7 +115,7 @@ def _check_free(host: str, port: int) -> None:
     except OSError as error:
         reason = "the port is in use" if error.errno == errno.EADDRINUSE else error.strerror or error
         raise InvalidInput(
-            f"HTTP cannot be served at {host}, port {port}: {reason}. Choose another one with --http"
+            f"HTTP cannot be served at {host}, port {port}: {reason}. Choose another address with --http"
         ) from error
 
 
@@ -143,7 +143,7 @@ def _say_how_to_connect(home: Home, address: tuple[str, int] | None) -> None:
     http = f"HTTP at {where}: /mcp for clients, /browser for you (sign in with 'remembrancer ui').\n" if where else ""
     with contextlib.suppress(OSError):  # a closed terminal must not stop the runtime
         print(
-            f"Remembrancer {__version__} runs, home {home.on_disk}\n{http}"
+            f"Remembrancer {__version__} is running, home {home.on_disk}\n{http}"
             f"Connect a client, for example: claude mcp add remembrancer {setting}-- remembrancer mcp\n"
             "'remembrancer status' shows its state; Ctrl-C stops it.",
             flush=True,

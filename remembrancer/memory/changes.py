@@ -123,7 +123,7 @@ def updated(
     start, end = after.valid_from, after.valid_until
     is_changed = change.valid_from is not None or change.valid_until is not None
     if is_changed and start is not None and end is not None and start >= end:
-        message = "valid_until must be later than valid_from; give both if the memory already has the other one"
+        message = "valid_until must be later than valid_from; give both if the memory already has the other"
         raise InvalidInput(message, field="valid_until" if change.valid_from is None else "valid_from")
     return after
 

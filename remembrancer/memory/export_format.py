@@ -84,7 +84,7 @@ def decode_header(line: bytes) -> Header:
     if header.version > FORMAT_VERSION:
         raise SchemaTooNew(
             f"the export has format {header.version}, and this release reads up to {FORMAT_VERSION}: "
-            f"release {header.release[:60]} wrote it, install that one or a newer one"
+            f"release {header.release[:60]} wrote it; install that release or a newer one"
         )
     return header
 

@@ -268,7 +268,7 @@ async def _with_whole_ids(call: Call, arguments: T) -> T:
         try:
             reply = (await call.service.ask(question, call.received_at)).reply
         except AWAY as error:
-            message = f"the store is away, and only it knows {unknown[0]}: give the whole id"
+            message = f"the store is unavailable, and {unknown[0]} is only a part of an id: give the whole id"
             raise MemoryUnavailable(message, field=parts[unknown[0]]) from error
         for part in unknown:
             whole_ids[part] = only_one(part, reply.candidates[part], parts[part])

@@ -286,7 +286,7 @@ def test_a_directory_of_markdown_brings_everything_back(home: Path, second: Path
     (differing,) = json.loads(done("backup", "import", str(directory), "--json", home=second))["differing"]
     assert edited.rindex("<!-- memory") < edited.rindex(differing), "the last one of the file"
     said = done("backup", "import", str(directory), home=second)
-    assert f"with another text here, which stays: 1 memory ('remembrancer edit {differing[-4:]}" in said
+    assert f"with a different text here, which stays: 1 memory ('remembrancer edit {differing[-4:]}" in said
 
 
 def test_the_details_beside_markdown_are_ours_and_others_are_left_alone(home: Path, tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ async def test_a_moved_repository_is_named_and_finds_its_memories_again(home: Pa
         async with rig.session(directory=str(new), bridge="11" * 16, session="session:two") as client:
             searched = await ran("search", "lantern", home=home, directory=new)
             assert (
-                f" memories and is no longer at '{old}'. If this is it, "
+                f" memories and is no longer at '{old}'. If this is that project, "
                 f"'remembrancer admin projects move '{old}' '{new}''" in searched.stderr
             )
             assert str(old) in await named(home)

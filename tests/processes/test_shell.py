@@ -372,7 +372,7 @@ def test_what_is_to_be_copied_is_not_broken_at_the_edge_of_a_terminal(shell: She
 def test_a_pair_that_was_settled_waits_again_after_an_undo(shell: Shell) -> None:
     old, new = (shell.json("add", f"the lantern listens on port {port}")["memory_id"] for port in ("8080", "9090 now"))
     asyncio.run(until(shell.pairs))
-    again = "Undone: “the lantern listens on port 9090 now” was said to hold beside another"
+    again = "Undone: “the lantern listens on port 9090 now” was kept beside another"
     for settled, undo, undone in (
         (("edit", old, "--both"), ("undo", "--yes"), again),
         (("edit", old, "--both"), ("undo", new), again),
@@ -381,7 +381,7 @@ def test_a_pair_that_was_settled_waits_again_after_an_undo(shell: Shell) -> None
         assert ("undo " in shell(*settled), "Nothing waits" in shell("list", "--review")) == (True, True)
         assert undone in shell(*undo)
         assert shell.pairs() == [(old, new)]
-    assert "undid: said to hold beside another" in shell("log")
+    assert "undid: kept beside another" in shell("log")
     assert "related_to" not in shell("show", new)
     assert "is neither forgotten nor replaced" in shell("restore", old, status=exit_codes.USAGE)
 

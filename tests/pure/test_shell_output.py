@@ -155,7 +155,7 @@ def test_a_filter_of_the_graph_that_finds_nothing_says_so(
     answer = {"entities": [ALONE] * ("Ada" in arguments), "suggestions": ["Bod"]}
     monkeypatch.setattr(Where, "first", lambda _: SimpleNamespace(call=lambda *_, **__: answer))
     assert main(["show", "--graph", *arguments.split()]) == exit_codes.OK
-    assert capsys.readouterr().out == "No entity fits: did you mean Bod?\n"
+    assert capsys.readouterr().out == "No entity matches: did you mean Bod?\n"
 
 
 def test_an_overview_has_names_alone(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -238,7 +238,7 @@ def test_what_is_said_of_a_directory_that_became_part_of_a_repository_is_true(tm
     former = former_project(remembered[1:], project_of(new), new, 2.0)
     assert former
     assert advice_on(former, new) == (
-        f"sub had 5 memories and is no longer at {sub}. If this is it, "
+        f"sub had 5 memories and is no longer at {sub}. If this is that project, "
         f"'remembrancer admin projects move {sub} {new}' brings them here."
     )
 

@@ -287,7 +287,7 @@ async def test_a_short_id_is_of_the_memory_that_has_it_now_and_only_for_who_was_
     tools.note_short_ids(shown, {ID: ID[-6:]})  # since another memory ends like it
     assert await resolved(ID[-6:]) == ID
     for short, caller in ((ID[-4:], CALLER), (ID[-6:], replace(CALLER, session_id="session:t"))):
-        with pytest.raises(MemoryUnavailable, match="only it knows"):
+        with pytest.raises(MemoryUnavailable, match="only a part of an id: give the whole id"):
             await resolved(short, caller)
 
 

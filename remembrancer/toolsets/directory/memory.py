@@ -245,7 +245,7 @@ class _Directory:
         return f"The file {path} has been edited."
 
     def delete(self, path: str) -> str:
-        for file in self._chosen(path, PATH, "delete", "deleted: replace single lines by nothing"):
+        for file in self._chosen(path, PATH, "delete", "deleted: replace single lines with nothing"):
             self._set(file, file.memories[0], None)
         return f"Successfully deleted {path}"
 

@@ -30,7 +30,7 @@ FORGOTTEN, PROMOTED, ARCHIVED = "forgotten", "promoted", "archived"
 IMPORT_UNDONE: Final = "undid: imported"
 CHANGE_WORDS: Final = {
     **{"superseded": "replaced", "invalidated": "ended", "superseding_undone": "restored"},
-    **{"both hold": "said to hold beside another", "superseding": "replaced another"},
+    **{"both hold": "kept beside another", "superseding": "replaced another"},
 }
 """The words for changes that are stored under another name."""
 
