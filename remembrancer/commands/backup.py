@@ -188,7 +188,7 @@ def put_back(file: str, yes: bool) -> Report:
 @contextmanager
 def locked(paths: RuntimePaths) -> Iterator[None]:
     """Exclusive use of the home: no runtime is up or starting, and no process of a crashed one has the files open.
-    Raises `AlreadyRunning`, and `HomeUnusable` if the home cannot be made or locked."""
+    Raises `AlreadyRunning`, and `HomeUnusable` if the home cannot be created or locked."""
     claim_home(paths, in_memory=False)
     with ExitStack() as stack:
         stack.enter_context(take_home(paths, LOCK_WAIT_S / 10))

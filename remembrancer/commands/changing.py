@@ -189,8 +189,8 @@ def _state_of(memory: Answer) -> str:
         type=click.Choice(("project", "user")),
         help="Move a memory from its session to the project, or from the project to the user, or back.",
     ),
-    flag("--replaced", "pair", flag_value="supersedes", help="Settle a pair of list --review: the newer one is true."),
-    flag("--both", "pair", flag_value="related_to", help="Settle its pairs of list --review: both are true."),
+    flag("--replaced", "pair", flag_value="supersedes", help="Settle a pair in list --review: the newer one is true."),
+    flag("--both", "pair", flag_value="related_to", help="Settle its pairs in list --review: both are true."),
     option("--supersedes", type=memory_id, metavar="ID", help="A memory that this one replaces from now on."),
     option(
         "--tag",

@@ -22,7 +22,7 @@ MEANINGS: Final = {
     DEGRADED: "there is a problem",
     NOT_RUNNING: "no runtime is running for this home",
     ALREADY_RUNNING: "a runtime is already running for this home",
-    HOME_UNUSABLE: "the home cannot be made, written or locked",
+    HOME_UNUSABLE: "the home cannot be created, written or locked",
     CONFIGURATION: "a setting is unknown or not allowed, or its file cannot be read",
     REFUSED: "the runtime refused, and gave a reason",
     NO_ANSWER: "the runtime does not answer or does not stop",

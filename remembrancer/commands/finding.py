@@ -125,9 +125,9 @@ FILTERS: Final = (
         "after",
         type=since,
         metavar="WHEN",
-        help="The first day: 2026-02-20, 3d, 12h, 2w (ago), yesterday, last week. It is the day that lists show.",
+        help="The first day: 2026-02-20, 3d, 12h, 2w (ago), yesterday, last week. Applies to the day shown in lists.",
     ),
-    option("--until", "before", type=until, metavar="WHEN", help="The last day, or the end of a week, likewise."),
+    option("--until", "before", type=until, metavar="WHEN", help="The last day, or the end of a week; same forms."),
     flag("--forgotten", "include_forgotten", help="Include forgotten memories."),
 )
 
@@ -157,7 +157,7 @@ def _filters(where: Where, given: Answer) -> Answer:
         "sources",
         multiple=True,
         type=click.Choice(("memory", "notes", "sessions")),
-        help="Default: memory and notes. Sessions are transcripts (the setting transcripts).",
+        help="Default: memory and notes. Sessions are transcripts (with the setting transcripts).",
     ),
     *FILTERS,
 )
