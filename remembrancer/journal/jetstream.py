@@ -373,7 +373,7 @@ class JetStreamJournal(Journal):
             release = client.connected_server_version
             if (release.major, release.minor) < OLDEST_SERVER:
                 await _close(client)
-                raise JournalRefused("the server is an older NATS: 2.12 or newer is needed")
+                raise JournalRefused("the NATS server is too old: 2.12 or newer is needed")
             self._client = client
             return client
 
@@ -391,7 +391,7 @@ class JetStreamJournal(Journal):
             try:
                 return _decode_answer(answer.data)
             except msgspec.DecodeError as error:
-                raise JournalAway("the journal's answer is not JetStream's") from error
+                raise JournalAway("the journal does not answer as JetStream does") from error
         if not lane:
             raise JournalAway("the server answers, but its JetStream does not (yet): is it enabled?")
         known = self._journals.pop(lane, "")

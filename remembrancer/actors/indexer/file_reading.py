@@ -137,7 +137,7 @@ class WorkspaceFiles(TreeFiles):
 
     def _read_note(self, file: FoundFile, known: FileState | None, *, force: bool) -> ReadNote | str | None:
         note = find_note(file.path, self.root, places_of(self._settings, self.root))
-        if isinstance(note, str):  # by now
+        if isinstance(note, str):  # no longer a readable note
             return note
         with os.fdopen(open_note(note), "rb") as opened:
             data = opened.read(MAX_FILE_BYTES + 1)
