@@ -182,7 +182,7 @@ def first_words(paths: RuntimePaths, projects: Iterable[str], memory_ids: Iterab
 
 
 def read_models(paths: RuntimePaths) -> bytes | None:
-    """Read the state of the models from the records; None if there is none or it cannot be read."""
+    """Read the state of the models from the records; None if there is no such state, or it cannot be read."""
     with suppress(sqlite3.Error), opened(paths.database) as connection:
         for (state,) in connection.execute("SELECT state FROM models"):
             return bytes(state)

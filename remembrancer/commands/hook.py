@@ -138,7 +138,7 @@ class Hook:
         _write_whole(self._spool, name, json.dumps(about, separators=(",", ":")).encode())
 
     def note(self, kind: str, content: bytes) -> None:
-        """Note the ids that are given to the session. Raises as `leave`."""
+        """Note the ids that are given to the session. Raises the errors of `leave`."""
         self._listed(self._spool)
         notes = self._listed(self._notes)
         if len(notes) >= MAX_NOTES:

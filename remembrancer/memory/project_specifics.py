@@ -54,7 +54,7 @@ _PARTS: Final = re.compile(r"[^\W_]+")
 
 
 def is_project_specific(content: str, entities: Iterable[tuple[str, str]], project_name: str) -> str | None:
-    """The reason why a memory is about its project only, for a person; None if there is no sign.
+    """The reason, in words, why a memory is about its project only; None if there is no sign.
 
     `entities` are names with their types. The signs: an entity that is a file, a function, a class or a module; the
     name of the project; an address, a port, the id of a ticket, the path or name of a file.

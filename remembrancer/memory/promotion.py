@@ -133,7 +133,7 @@ def to_user(memory: Material, *, project_name: str = "") -> Verdict:
 
 
 def wishing_person(content: str) -> str:
-    """The named person whose wish or taste a text states; empty if it is the user's, or if there is none."""
+    """The named person whose wish or taste a text states; empty if it is the user's, or there is no wish."""
     wish = _WISH.search(content)
     subject = "" if wish is None else wish["subject"] or wish["owner"] or ""
     is_name = subject[:1].isupper() and not subject.isupper() and subject.lower() not in stop_words_of(content)

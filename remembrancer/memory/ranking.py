@@ -152,7 +152,7 @@ def weigh(
 
 
 def on_the_scale(cosine: float, scale: CosineScale) -> float:
-    """Convert a cosine of a model to the scale of the default model, for which the features' floors were chosen.
+    """Convert a model's cosine to the scale of the default model, for which the features' floors were chosen.
 
     With some models two unrelated texts have a cosine of 0.75, and related ones not much more.
     """
