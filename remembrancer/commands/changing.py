@@ -152,18 +152,18 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
     if given["supersedes"] is not None:
         line += f". It replaces: {_name_of(where, given['supersedes'], answer)}"
     report = _done(answer, line)
-    asked = [_question_about(each, each.get("newer", content), where.repeated) for each in answer.get("near", ())]
+    asked = [_remark_about(each, each.get("newer", content), where.repeated) for each in answer.get("near", ())]
     return report._replace(notes=(*report.notes, *asked))
 
 
-def _question_about(near: Answer, newer: str, options: str) -> str:
-    """The question whether a text replaces an older one, or changes a part of it if the older one says more."""
+def _remark_about(near: Answer, newer: str, options: str) -> str:
+    """The remark that a text may replace an older one, or change a part of it if the older one says more."""
     new, old = short(near["replaced_by"]), short(near["id"])
-    whole = "replace", "If it replaces all of it", f"edit {new} --supersedes {old}"
-    part = "change a part of", "If only a part of it has changed", f"edit {old}"
+    whole = "replaces", "If it replaces all of it", f"edit {new} --supersedes {old}"
+    part = "changes a part of", "If only a part of it has changed", f"edit {old}"
     (verb, _, first), (_, otherwise, second) = (part, whole) if "in_part" in near else (whole, part)
     return (
-        f"Does “{excerpt(newer, QUOTED)}” {verb} “{excerpt(near['content'], QUOTED_OLD)}”? Then run "
+        f"Perhaps “{excerpt(newer, QUOTED)}” {verb} “{excerpt(near['content'], QUOTED_OLD)}”. If so, run "
         f"'remembrancer {first}{options}'. {otherwise}: 'remembrancer {second}{options}'."
     )
 
@@ -218,8 +218,10 @@ def edit(
     **given: Any,
 ) -> Report:
     """Change a memory: edit ID "new text"; with neither text nor option, in $EDITOR. Earlier versions are kept."""
-    if (done and reopen) or (text is not None and content is not None):
-        raise click.UsageError("give one of --done and --reopen, and the new text once")
+    if done and reopen:
+        raise click.UsageError("--done and --reopen exclude each other")
+    if text is not None and content is not None:
+        raise click.UsageError("the new text is given twice: give it with --content or without")
     has_option = bool(tags or reason or to or pair or without_none(given))
     if has_option and text and text != "-" and text.isascii() and " " not in text:  # the end of an unquoted value?
         raise click.UsageError(
@@ -259,13 +261,14 @@ def edit(
     state = _state_of(_as_stored(where, memory, answer) or without_none(given))
     # The text as given: another edit may have followed by now.
     name = f"“{excerpt(content, QUOTED)}”" if content and "content" in changed else _name_of(where, memory, answer)
-    line = f"Changed ({_listed(changed)}): {name}{state}; {where.undo(memory)} undoes it"
+    outcome = "Reopened" if reopen and changed == ["done"] else f"Changed ({_listed(changed)})"
+    line = f"{outcome}: {name}{state}; {where.undo(memory)} undoes it"
     return _done(answer, line if changed else UNCHANGED)
 
 
 def _listed(fields: Iterable[str]) -> str:
     """The names of a memory's changed fields. The type follows from the kind."""
-    names = {"occurred_at": "day", "type": "", "invalid_reason": "", "status": ""}
+    names = {"occurred_at": "day", "type": "", "invalid_reason": "", "status": "", "valid_until": "its end"}
     return ", ".join(filter(None, (names.get(name, name.replace("_", " ")) for name in fields)))
 
 
@@ -418,8 +421,9 @@ def _erase(where: Where, memories: Sequence[str], *, yes: bool) -> Report:
         lines.append(
             f"{name} {verb}{made}{also}{_replaced_by_it(where, (each for each in older if each not in named))}"
         )
-    kept = "".join(f", and perhaps {place}" for place in sorted(paths_here().home.glob(f"{REPLACED}*")))
-    return Report({"erased": erased}, [*lines, f"Earlier backups and exports still have it{kept}."])
+    kept = " and ".join(map(str, sorted(paths_here().home.glob(f"{REPLACED}*"))))
+    also = f", perhaps also {kept}" if kept else ""
+    return Report({"erased": erased}, [*lines, f"Earlier backups and exports still contain it{also}."])
 
 
 @memory_command(IDS, option("--version", type=int, metavar="N", help="The version to return to."), REASON)
@@ -496,7 +500,8 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
     fields = answer["restored_fields"]
     undone = f"changed ({_listed(fields)})" if undone == "updated" else undone
     undone = "restored to an earlier version" if undone == "restored" and "content" in fields else undone
-    line = f"Undone: “{excerpt(after['content'])}” was {undone}{_state_of(after).replace(',', ':', 1)}"
+    state = "" if answer["undone"] == "moved" else _state_of(after).replace(",", ":", 1)
+    line = f"Undone: “{excerpt(after['content'])}” was {undone}{state}"
     line += f"; it is {after['status']} now" if after["status"] != "active" else ""
     return _done(answer, "; ".join([f"{line}  {short(after['id'])}", *valid_again]))
 

@@ -374,8 +374,8 @@ def check_clients(at: Examination) -> Finding:
                 checked.append(("ok", which if path == at.paths.home else f"{which} uses the home {home}"))
     if not checked:
         names = sorted(client.title for client in clients() if client.is_found(at.around))
-        known = f"found on this machine: {', '.join(names)}" if names else "setup finds none on this machine"
-        text = f"no entry of a client was found here; {known}"
+        known = f"found on this machine: {', '.join(names)}" if names else "none was found on this machine"
+        text = f"no client is connected here; {known}"
         return Finding("ok", text, "'remembrancer setup CLIENT' connects one")
     checked.sort(key=lambda entry: -list(MARKS).index(entry[0]))
     status = checked[0][0]

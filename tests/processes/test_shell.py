@@ -258,7 +258,7 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
         assert "1 pair waits for a decision" in shell.run("log").stderr
         command = f"'remembrancer edit {waiting[0]['newer_id']} --supersedes {old}'"
         part = f"'remembrancer edit {old}'"
-        assert f"replace “{older}”? Then run {command}. If only a part of it has changed: {part}." in asked
+        assert f"replaces “{older}”. If so, run {command}. If only a part of it has changed: {part}." in asked
         assert [(each["older"], each["newer"]) for each in waiting] == [(older, newer)]
         [line] = shell("list", "--review").splitlines()
         new = waiting[0]["newer_id"]
@@ -275,7 +275,7 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
     old = shell.json("add", long)["memory_id"]
     shell.until_drained()
     asked = shell.run("add", "The backups are kept for 60 days now").stderr
-    assert f"now” change a part of “{long}”? Then run 'remembrancer edit {old}'. If it replaces all of it: " in asked
+    assert f"now” changes a part of “{long}”. If so, run 'remembrancer edit {old}'. If it replaces all of it: " in asked
     assert f"--supersedes {old}'." in asked
     shell("edit", old, "--both")
     older, newer = "Anna reviews the database migrations", "Migrations are reviewed by Piotr now, not by Anna"
