@@ -149,8 +149,10 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
     ids = answer["ids"] if "ids" in answer else [answer["memory_id"]]
     stored = [(_as_stored(where, each, answer) or {"content": content}, short(each)) for each in ids]
     line = "\n".join(f"{known} for {owner}{_state_of(it)}: {excerpt(it['content'])}  {name}" for it, name in stored)
-    if given["supersedes"] is not None:
-        line += f". It replaces: {_name_of(where, given['supersedes'], answer)}"
+    links = [] if "already_known" in answer else [link for it, _ in stored for link in it.get("links", ())]
+    older = [link["target"] for link in links if link["relation"] == "supersedes"]  # perhaps the same text, in doubt
+    for replaced in older or filter(None, [given["supersedes"]]):
+        line += f". It replaces: {_name_of(where, replaced, answer)}"
     report = _done(answer, line)
     asked = [_remark_about(each, each.get("newer", content), where.repeated) for each in answer.get("near", ())]
     return report._replace(notes=(*report.notes, *asked))

@@ -283,6 +283,8 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
     asyncio.run(until(shell.pairs))
     assert "possibly_superseded_by" not in shell.json("search", older)["memories"][0], "it is only doubtful"
     assert f"replaced by “{newer}” ({new})?" in shell("search", older)
+    assert f". It replaces: “{older}”" in shell("add", older), "what was in doubt holds again"
+    shell("undo", "--yes")
     shell("edit", old, "--both")
     older, newer = "The back gate is shut at night", "The Back Gate is shut at night"
     old, new = (shell.json("add", text)["memory_id"] for text in (older, newer))
