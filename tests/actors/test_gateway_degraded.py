@@ -1,13 +1,15 @@
 """The gateway while its store hangs or is away, and its write queue: durable, in order, each operation once."""
 
 import json
+import os
 import re
 import shutil
 import sqlite3
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import anyio
 import msgspec
@@ -19,7 +21,14 @@ from remembrancer.actors.gateway.write_queue import INTERNAL_TRIES, USER_LANE, D
 from remembrancer.command_line import main
 from remembrancer.config.project import project_of
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.errors import DeadlineExceeded, Failure, InternalError, MemoryUnavailable, QueueFull
+from remembrancer.protocol.errors import (
+    DeadlineExceeded,
+    Failure,
+    InternalError,
+    MemoryUnavailable,
+    QueueFull,
+    StorageFull,
+)
 from remembrancer.protocol.reads import ContextGathered, Recall, Recalled, TakeNear
 from remembrancer.protocol.sockets import Reply
 from remembrancer.protocol.wire import Request
@@ -516,6 +525,24 @@ async def test_a_file_that_is_deleted_while_it_is_open_is_made_anew_with_its_wri
         shutil.copy(f"{path}-wal", f"{kept}-wal")  # as a crash would leave them
     async with opened(kept) as queue:
         assert await queue.head("p_0", 10, 10_000) == [operation(1), operation(2)]
+
+
+@pytest.mark.parametrize("harm", [Path.unlink, lambda path: os.truncate(path, 0)], ids=["deleted", "emptied"])
+async def test_a_disk_without_room_for_the_new_file_loses_no_queued_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "queue.db"
+    async with opened(path) as queue:
+        await queue.append(operation(1))
+        harm(path)
+        with monkeypatch.context() as full:
+            full.setattr(write_queue, "_opened", Mock(side_effect=StorageFull("no room")))
+            with pytest.raises(StorageFull):
+                await queue.append(operation(2))
+        with suppress(MemoryUnavailable):  # the next call has the new file
+            await queue.append(operation(3))
+        await queue.append(operation(3))
+        assert await queue.head("p_0", 10, 10_000) == [operation(1), operation(3)]
 
 
 @pytest.mark.parametrize(("writes", "damaged"), [(1, slice(-4096, None)), (300, slice(-4096, None)), (1, slice(None))])

@@ -101,17 +101,15 @@ class QueueFile:
         new file."""
         with self._explained():
             if not self._path.exists():  # writes to a deleted file are lost with this process
-                with closing(self._file) as file:
-                    self._file = self._renewed(file.writer, "was deleted")
-            elif self._file.is_replaced:
-                with closing(self._file):
-                    self._file = _opened(self._path)
+                self._renew("was deleted")
             try:
+                if self._file.is_replaced:
+                    file, self._file = self._file, _opened(self._path)
+                    file.close()
                 with self._file.reading() if reads else self._file.transaction() as database:
                     yield database
             except RecordsUnusable as error:
-                with closing(self._file) as file:
-                    self._file = self._renewed(file.writer, f"was damaged ({error.__cause__})")
+                self._renew(f"was damaged ({error.__cause__ or error})")
                 raise MemoryUnavailable(f"{self.damage}: call again") from error
 
     @contextmanager
@@ -120,6 +118,11 @@ class QueueFile:
             yield
         except (FileLocked, RecordsUnusable, InternalError, sqlite3.Error, OSError) as error:
             raise MemoryUnavailable(f"the write queue {self._path} cannot be used: {error}") from error
+
+    def _renew(self, what: str) -> None:
+        file = self._file
+        self._file = self._renewed(file.writer, what)
+        file.close()
 
     def _renewed(self, source: sqlite3.Connection, what: str) -> SqliteFile:
         """Continue in a new file with the readable rows of `source`, and set the old one aside. An error while they are
@@ -215,7 +218,9 @@ def _opened(path: Path) -> SqliteFile:
         raise RecordsUnusable("it is empty")
     file = SqliteFile(path, SCHEMA, wait_s=LOCKED_S)
     try:
-        file.read("SELECT operation_id, lane, memory_id FROM queued LIMIT 1")
+        tables = {name for (name,) in file.read("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if not tables.issuperset(_COLUMNS):
+            raise RecordsUnusable("it lacks a table")
         if (found := damage_in(file.writer)) is not None:
             raise RecordsUnusable(found)
     except BaseException:
