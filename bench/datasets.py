@@ -9,7 +9,7 @@
 - Named sets: `{name: {haystacks: [{name, type, items: [{label, text, at}], questions: [{id, text, kind, at, wanted}]}],
   before}}`. `at` is in seconds; with `before` only earlier events are asked for.
 - Tasks: `{"facts": [{id, text}], "tasks": [{text, wanted: [id]}]}`.
-- Invented weeks: see `Week`.
+- Simulated weeks: see `Week`.
 
 Dates have no zone and are read as UTC.
 """
@@ -33,10 +33,10 @@ TURN_S: Final = 10.0
 UNDATED: Final = datetime(2023, 1, 1, tzinfo=UTC).timestamp()
 """The time of items without a date."""
 WEEK_BEGAN: Final = datetime(2026, 11, 16, 9, tzinfo=UTC).timestamp()
-"""The first morning of an invented week, a Monday."""
+"""The first morning of a simulated week, a Monday."""
 DAY_S: Final = 86_400.0
 BETWEEN_S: Final = 420.0
-"""The time between memories on a day of an invented week."""
+"""The time between memories on a day of a simulated week."""
 AFTERWARDS: Final = 8
 """The day of a question that names none: the Monday after the week."""
 CATEGORIES: Final = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
@@ -90,7 +90,7 @@ class Haystack(msgspec.Struct, frozen=True):
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """One memory of an invented week."""
+    """One memory of a simulated week."""
 
     id: str
     project: str
@@ -118,7 +118,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class Week(msgspec.Struct, frozen=True):
-    """An invented week of use, as in its file. Day 1 begins on Monday, 2026-11-16, at 09:00 UTC, and memories are seven
+    """A simulated week of use, as in its file. Day 1 begins on Monday, 2026-11-16, at 09:00 UTC, and memories are seven
     minutes apart."""
 
     projects: tuple[str, ...]
@@ -149,7 +149,7 @@ class Week(msgspec.Struct, frozen=True):
 
 
 def moment(day: int) -> float:
-    """Return the beginning of a day of an invented week, in seconds since the epoch."""
+    """Return the beginning of a day of a simulated week, in seconds since the epoch."""
     return WEEK_BEGAN + (day - 1) * DAY_S
 
 

@@ -91,8 +91,8 @@ class Schema:
             )
 
     def check(self, path: Path, wait_s: float = WAIT_S) -> int:
-        """Check a file before it is opened for writing, since opening may change it. Returns its version. Raises as
-        `refuse`, and `sqlite3.DatabaseError` if it cannot be read."""
+        """Check a file before it is opened for writing, since opening may change it. Returns its version. Raises the
+        same errors as `refuse`, and `sqlite3.DatabaseError` if it cannot be read."""
         version = version_of(path, wait_s)
         self.refuse(path, version)
         return version
@@ -245,7 +245,7 @@ def drop_copies(path: Path) -> None:
 
 
 def drop_old_files(home: Path) -> None:
-    """Delete the files of release 0.2.0, with their logs and copies. Raises as `drop_copies`."""
+    """Delete the files of release 0.2.0, with their logs and copies. Raises the same errors as `drop_copies`."""
     for path in [path for pattern in (*OLD_FILES, *OLD_CATALOGUE) for path in home.glob(pattern)]:
         _delete((*path.parent.glob(f"{path.name}*"), *(path.parent / BACKUPS).glob(f"{path.name}.*")))
 

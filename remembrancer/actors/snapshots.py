@@ -114,8 +114,8 @@ def _address(path: Path, *, immutable: bool) -> str:
 
 
 def copy_database(path: Path, schema: Schema, target: Path) -> bool:
-    """Copy a database as of now, from any process, and check the copy. Returns False if there is none yet. Raises as
-    `snapshot_of`, and `FileUnusable` if the copy cannot be written."""
+    """Copy a database as of now, from any process, and check the copy. Returns False if there is none yet. Raises the
+    same errors as `snapshot_of`, and `FileUnusable` if the copy cannot be written."""
     with snapshot_of(path, schema) as snapshot:
         if snapshot is not None:
             try:

@@ -205,7 +205,7 @@ def locked(paths: RuntimePaths) -> Iterator[None]:
 def restore(paths: RuntimePaths, archive: Path, now: float) -> Path | None:
     """Put the files of an archive in place, inside `locked`. Returns the directory with the replaced files, if there
     were any. Raises `FileUnusable` if the archive is damaged or the disk is full, and `SchemaTooNew` or `SchemaTooOld`
-    if another release made it; nothing is changed then."""
+    if another release made it; in that case nothing is changed."""
     home, staging = paths.home, paths.home / STAGING
     try:
         shutil.rmtree(staging, ignore_errors=True)

@@ -84,7 +84,8 @@ def ask(paths: RuntimePaths, question: Request[T]) -> T:
 
 
 def look(paths: RuntimePaths) -> RuntimeStatus | Problem | None:
-    """The state of the runtime, or the problem that it does not answer; None if nothing runs. Raises as `is_up`."""
+    """The state of the runtime, or a problem, if it does not respond; None if nothing runs. Raises the same errors as
+    `is_up`."""
     if not is_up(paths):
         return None
     try:
@@ -97,7 +98,7 @@ def look(paths: RuntimePaths) -> RuntimeStatus | Problem | None:
 
 def end_runtime(paths: RuntimePaths, within_s: float) -> bool:
     """Stop the runtime of a home cleanly, whatever its release. Returns False if one is still up after that time.
-    Raises as `is_up`."""
+    Raises the same errors as `is_up`."""
     give_up_at = time.monotonic() + within_s
     if is_up(paths) and (pid := _launcher(paths)) is not None:
         with suppress(ProcessLookupError):

@@ -106,5 +106,5 @@ def _parsed(path: Path, text: str) -> Mapping[str, object]:
     except (ValueError, TypeError, RecursionError, yaml.YAMLError):
         raise ValueError(f"{path}: {fault}") from None
     if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
-        raise ValueError(f"{path}: it must contain names with values")
+        raise ValueError(f"{path}: it must contain name-value pairs")
     return content

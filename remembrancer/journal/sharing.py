@@ -186,7 +186,7 @@ class Sharing:
 
     @contextmanager
     def _deciding(self) -> Iterator[None]:
-        """Excludes other commands of this home that change memberships. Blocks."""
+        """Locks out other commands in this home that change memberships. Blocks."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with FileLock(self._directory / "administration.lock") as lock:
             lock.acquire(math.inf)
@@ -207,8 +207,8 @@ class Sharing:
 
     async def new_lane(self, title: str, member: str, *, is_users: bool = False) -> Membership:
         """Create a lane on the server of `configure`, with this home as its first member. `is_users`: for the user's
-        own scope. Raises `InvalidInput` without a server, `JournalAway` or `JournalRefused` if it does not answer or
-        does not know our keys."""
+        own scope. Raises `InvalidInput` without a server, `JournalAway` if it does not respond, `JournalRefused` if
+        it does not know our keys."""
         with self._deciding():
             administration = self.administrated()
             await _tell_servers(administration, administration.authority)  # the first lane's server has no account yet

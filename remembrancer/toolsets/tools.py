@@ -249,7 +249,7 @@ def _as_listed(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _with_whole_ids(call: Call, arguments: T) -> T:
-    """The arguments with whole ids in place of parts of ids. Raises as `only_one`."""
+    """The arguments with whole ids in place of parts of ids. Raises the same errors as `only_one`."""
     parts: dict[str, str] = {}
 
     def note(text: str, field: str) -> str:

@@ -220,9 +220,9 @@ PROJECT_RULE, USER_RULE = (
         f"more than {decay.STALE_AFTER_S / decay.DAY_S:g} days ago, and fewer than {decay.STALE_BELOW_ACCESSES}",
         f"half-life of {decay.RECENCY_HALF_LIFE_S / decay.DAY_S:g} days.",
         f"0.56 × 0.5^(10 / 9.1) = {decay.strength_of(USED_TWICE, 10 * decay.DAY_S):g}.",
-        f"at the session's end, from {promotion.SESSION_END_SCORE:g} on (the {promotion.SESSION_END_LIMIT} strongest)",
-        f"at once, while the session runs, from {promotion.AT_ONCE_SCORE:g} on",
-        f"from {promotion.USER_SCORE:g} on, if it is a",
+        f"at the session's end, at {promotion.SESSION_END_SCORE:g} or above (the {promotion.SESSION_END_LIMIT} strongest)",
+        f"at once, while the session runs, at {promotion.AT_ONCE_SCORE:g} or above",
+        f"at {promotion.USER_SCORE:g} or above, if it is a",
         f"an importance of at least {promotion.USER_MIN_IMPORTANCE:g}",
         f"was used in at least {promotion.USER_MIN_SESSIONS} sessions",
         f"(cosine above {promotion.MERGE_COSINE:g})",
@@ -255,7 +255,7 @@ def test_the_tables_of_the_memory_model_are_those_in_force() -> None:
     table = rows("Recall over three scopes")
     weights = {name: tuple(map(float, cells[:3])) for name, cells in table.items() if name != "profile"}
     assert weights == {name: tuple(each.values()) for name, each in PROFILES.items()}
-    (cell, *_) = rows("Promotion: how a memory comes to a broader scope")["kind"]
+    (cell, *_) = rows("Promotion: how a memory moves to a broader scope")["kind"]
     added = {
         kind: float(number)
         for number, kinds in re.findall(r"([\d.]+) for ([^;]*)", cell)

@@ -171,8 +171,7 @@ class Supervision:
         return False
 
     def _are_beginning(self, *roles: Role) -> bool:
-        """True until all processes of these roles are ready or have failed, which does not take longer than a start
-        may."""
+        """True until all processes of these roles are ready or have failed, bounded by the start timeout."""
         return any(process.role in roles and process.state in ("starting", "restarting") for process in self.processes)
 
     def _arrange_embedders(self, now: float) -> None:
