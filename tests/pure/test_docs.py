@@ -220,7 +220,8 @@ PROJECT_RULE, USER_RULE = (
         f"more than {decay.STALE_AFTER_S / decay.DAY_S:g} days ago, and fewer than {decay.STALE_BELOW_ACCESSES}",
         f"half-life of {decay.RECENCY_HALF_LIFE_S / decay.DAY_S:g} days.",
         f"0.56 × 0.5^(10 / 9.1) = {decay.strength_of(USED_TWICE, 10 * decay.DAY_S):g}.",
-        f"at the session's end, at {promotion.SESSION_END_SCORE:g} or above (the {promotion.SESSION_END_LIMIT} strongest)",
+        f"at the session's end, at {promotion.SESSION_END_SCORE:g} or above "
+        f"(the {promotion.SESSION_END_LIMIT} strongest)",
         f"at once, while the session runs, at {promotion.AT_ONCE_SCORE:g} or above",
         f"at {promotion.USER_SCORE:g} or above, if it is a",
         f"an importance of at least {promotion.USER_MIN_IMPORTANCE:g}",

@@ -30,8 +30,8 @@ RECORDS: Final = "records"
 @dataclass(frozen=True, slots=True)
 class WaitingWork:
     """The consolidator's work in one space. `sessions` are active, or have ended and await processing; `promotable` are
-    memories of running sessions, newest first, that could still reach the required score, judging by importance and
-    confidence; the consolidator decides on these. `maintained_at` is the time of the last maintenance (None: never), and
+    memories of running sessions, newest first, which, by importance and confidence, could still be promoted; the
+    consolidator decides on these. `maintained_at` is the time of the last maintenance (None: never), and
     `sessions_since` the number of sessions closed since. `oldest_at` is the time of the first memory, None if there is
     none."""
 
