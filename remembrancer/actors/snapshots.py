@@ -57,7 +57,7 @@ def snapshot_of(path: Path, schema: Schema, *, leaves_no_log: bool = False) -> I
     """A snapshot of a database as of now; None if there is no database yet, or an empty one.
 
     A database that no process has open gets an empty log beside it, or (`leaves_no_log`) is read on the assumption
-    that no process opens it meanwhile. On a read-only disk SQLite cannot create the log, and the file is complete.
+    that none will. On a read-only disk SQLite cannot create the log, and the file is complete.
 
     Raises:
         SchemaTooNew, SchemaTooOld: another release wrote it.

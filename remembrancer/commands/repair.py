@@ -56,7 +56,7 @@ def repair_home(paths: RuntimePaths) -> dict[str, Any] | None:
 
 
 def repair(path: Path, now: float) -> dict[str, Any]:
-    """Replace a damaged or missing file with a sound one, while no process has it open. A kill leaves one of the two in
+    """Replace a damaged or missing file with a sound one, while no process has it open. A kill leaves one of them in
     place. Returns the outcome as `doctor --json` prints it: `lost` and `as_of_copy` (from `copy`) are ids of memories,
     `other_rows` counts those of other tables, and `incomplete` names the tables that may lack more."""
     copy = next((copy for copy in daily_copies(path) if damage_of(copy) is None), None)

@@ -244,7 +244,7 @@ def shell_message(failure: Answer) -> str:
 
 
 def memory_id(text: str) -> str:
-    """A memory's id, or the end of one as lists show it."""
+    """A memory's id, or the end of an id as shown in lists."""
     try:
         return id_or_part(text)
     except InvalidInput:

@@ -492,7 +492,7 @@ def _ended(pair: TextPair) -> float:
 
 
 def _same_day(pair: TextPair) -> float:
-    """1 if both texts are of one day, and the later one does not say that it corrects the earlier one."""
+    """1 if both texts are from the same day, and the later one does not say that it corrects the earlier one."""
     says_so = _corrects(pair) or (pair.later.changes and pair.later.former & pair.earlier.keys)
     return float(pair.apart_s < SAME_DAY_S and not says_so)
 

@@ -75,7 +75,7 @@ def from_best_sentence(text: str, score: Callable[[str], int]) -> str:
 
 
 def without_preface(text: str) -> str:
-    """The text without the words that say when, by whom and as what it was noted."""
+    """The text without the words that say when, by whom and as what kind of note it was written."""
     return _PREFACE.sub("", text)
 
 

@@ -323,7 +323,7 @@ class WriteNote(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_
     """Write into a note: a file below `root`, the session's working tree. See `memory/notes.py`.
 
     `places` are the files and directories of the workspace's notes: the note's real path must be in one of them, and
-    git will ignore the directories from the first note on.
+    git ignores the directories once the first note is written.
     """
 
     root: str

@@ -409,8 +409,8 @@ def load_tools() -> list[Tool[Any]]:
 
 
 def choose_tools(tools: Iterable[Tool[Any]], wanted: str | None) -> tuple[dict[str, Tool[Any]], list[Notice]]:
-    """The tools of a comma-separated list of toolsets (None: the default), and a notice for each unknown name. Of two
-    tools with one name, that of the toolset named first is taken, unless it is a short form of the other."""
+    """The tools of a comma-separated list of toolsets (None: the default), and a notice for each unknown name. If two
+    tools have the same name, the toolset named first wins, unless its tool is a short form of the other."""
     families: dict[str, dict[str, Tool[Any]]] = {}
     for each in tools:
         families.setdefault(each.toolset, {})[each.name] = each

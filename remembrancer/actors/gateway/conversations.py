@@ -246,7 +246,7 @@ _decode_plain_call: Final = msgspec.json.Decoder(PlainCall).decode
 
 
 def plain_call_in(text: bytes) -> PlainCall | None:
-    """The tool call in a message; None for any other message, which is left to the SDK, as it reports the errors."""
+    """The tool call in a message; None for any other message, which the SDK handles, reporting any errors."""
     with suppress(ValueError, RecursionError):
         return _decode_plain_call(text)
     return None
@@ -301,7 +301,7 @@ class Session(ClientConversation):
         return self._caller
 
     async def _settle(self) -> None:
-        """Determine the session's project from its directory, as far as it is known so far."""
+        """Determine the session's project from its directory, as far as that is known yet."""
         roots = self._roots
         directory = directory_of(self.hello, roots)
         project = await anyio.to_thread.run_sync(project_of, directory, limiter=self._directory_thread)

@@ -134,7 +134,7 @@ _decode_head: Final = msgspec.json.Decoder(MessageHead).decode
 
 
 def head_of(body: bytes) -> MessageHead:
-    """The head of a message; an empty one for anything else, which is left to the SDK, as it reports the errors. Raises
+    """The head of a message; an empty one for anything else, which the SDK handles, reporting any errors. Raises
     `HttpRefusal` for a request with another kind of id, which the SDK would take for a notification."""
     with contextlib.suppress(ValueError, RecursionError):
         head = _decode_head(body)

@@ -2,7 +2,7 @@
 
 A session begins with its first bridge, once its project is known, and ends when its last bridge reports that the client
 has gone. A lost bridge (killed, crashed) ends nothing: it, or another bridge of the session, may reconnect. The store
-detects sessions that stay away, since it gets the list of connected sessions every few seconds and at each change.
+detects sessions that do not return, since it gets the list of connected sessions every few seconds and at each change.
 """
 
 import abc

@@ -107,7 +107,7 @@ class ShownLog:
 
     def erase(self, memory_ids: Sequence[str], quotes: Sequence[str], project: str) -> None:
         """Delete all entries of these memories, and all questions of a project that contain the beginning of one of the
-        quotes. Raises an error unless that is complete."""
+        quotes. Raises an error unless all are deleted."""
         with self._writing:
             if self._pending:
                 self.flush()

@@ -131,7 +131,7 @@ def _read(directory: int, name: str) -> _Version:
 
 def _replace(note: RealNote, edit: Callable[[str, float], Edited]) -> Edited:
     """Atomically replace a file with the result of `edit(text, saved_at)`, which is called again if the file has
-    changed meanwhile. Its directory is created if needed. Returns the result."""
+    changed in the meantime. Its directory is created if needed. Returns the result."""
     directory, name = open_directory(note, make=True), note.name
     temporary = f".note-{name}.tmp"  # hidden and not Markdown, so that nothing takes it for a note
     try:

@@ -1,7 +1,7 @@
 """Returns memories, on request, to projects whose directory was moved.
 
 A project's id comes from its path and is the name of its space. Moving a project renames its space; memories stored at
-the new place meanwhile are merged into it, in one transaction. After a crash, either nothing or everything has moved,
+the new place since then are merged into it, in one transaction. After a crash, either nothing or everything has moved,
 and the request can be repeated. The notes are indexed at the new place; code has to be indexed again.
 """
 

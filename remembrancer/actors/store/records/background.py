@@ -146,7 +146,7 @@ class SqliteBackground:
         return dict(rows)
 
     def surroundings(self, memory_id: str, content: str, session_id: str | None) -> Surroundings:
-        """Return a memory's surroundings, as far as the session (None: anybody) may see them. For a memory in another
+        """Return the part of a memory's surroundings that the session (None: anybody) may see. For a memory in another
         space, only its copies here are returned."""
         with self._file.reading() as query:
             incoming = query(

@@ -1,4 +1,4 @@
-"""Answers the memory browser's requests as far as the session may see: timeline, sessions, possible contradictions.
+"""Answers the memory browser's requests with what the session may see: timeline, sessions, possible contradictions.
 Every query follows an index, or reads a bounded number of rows."""
 
 import sqlite3

@@ -45,7 +45,7 @@ class RememberedProject(NamedTuple):
 
 def may_be_moved(former: RememberedProject, new: Path, created_at: float | None, oldest: float, now: float) -> bool:
     """True if the project at `new` may be `former`, moved, provided that `former` is gone: it is that directory
-    after `git init`, or has the same name, or lies beside it and contains something (`oldest`, a time) older than the
+    after `git init`, or has the same name, or is next to it and contains something (`oldest`, a time) older than the
     newest memory. A project that has memories (`created_at` is not None) must have the same name and be new, and
     `former` must not have been used since it was created. Pure."""
     old = former.directory

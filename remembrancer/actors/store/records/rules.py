@@ -311,8 +311,8 @@ def _hold_again(writer: Writer, memory: Memory) -> RestoredResult | None:
 
 
 def _replacing(writer: Writer, memory: Memory) -> list[tuple[Link, Memory]]:
-    """The memories that replace this one (`supersedes`), or probably do (`contradicts`), as far as the session may see
-    them."""
+    """The memories that replace this one (`supersedes`), or probably do (`contradicts`), limited to those that the
+    session may see."""
     return [
         (link, other)
         for link in writer.space.links(memory.id)
@@ -389,8 +389,8 @@ def _undo_of(memory: Memory, history: Sequence[HistoryEntry]) -> Undo:
 
 def _undo_change(writer: Writer, change: UndoChange) -> RestoredResult:
     """Undo the last change that concerns a memory, its own or one in `next_undos`. The new version names the version it
-    returns to, even if nothing differs. A move between lanes is undone by another move; one found here came from
-    elsewhere meanwhile."""
+    returns to, even if nothing differs. A move between lanes is undone by another move; a memory found here has come
+    from elsewhere in the meantime."""
     asked = writer.memory(change.memory_id)
     if change.version not in (None, asked.version):
         raise InvalidInput(f"{asked.id} {CHANGED_SINCE}", field="version")

@@ -51,7 +51,7 @@ _RUN: Final = "SELECT undone_at, began_at FROM runs WHERE space = @SPACE AND run
 
 
 def apply_run(writer: Writer, change: ApplyRun) -> RunResult:
-    """Apply the edits of a run in order. The result lists the skipped edits. If the run was undone meanwhile, only the
+    """Apply the edits of a run in order. The result lists the skipped edits. If the run has since been undone, only the
     edit that closes its session is applied, since its job is done."""
     begin_run(writer, change.run_id, change.kind, change.session_id)
     ((undone_at, _),) = writer.space.query(_RUN, (change.run_id,))

@@ -40,8 +40,8 @@ logger = logging.getLogger(__name__)
 
 
 class Reader(SqliteSearch, SqliteBackground):
-    """The memories of several spaces of a database that one viewer may see. It has all reads that work on several
-    spaces at once, that is, all but full-text search. A number identifies a memory within the database."""
+    """The memories of several spaces of a database that one viewer may see. It has all reads that cover several
+    spaces at once: everything except full-text search. A number identifies a memory within the database."""
 
     def __init__(self, spaces: Spaces, users: frozenset[int]) -> None:
         self._file = spaces

@@ -1,8 +1,8 @@
 """The memory that one session sees: the project's space with the session's own memories, its shared lane, the user's
 memories, and notes.
 
-A memory is identified by its number in any space, and a chunk of notes by one from `FIRST_CHUNK` on. Rows of all spaces
-are queried together; words and vectors, which each space keeps separately, one space after the other.
+A memory is identified by its number in any space, and a chunk of notes by a number of at least `FIRST_CHUNK`. Rows of
+all spaces are queried together; words and vectors, which each space keeps separately, one space after the other.
 """
 
 from __future__ import annotations

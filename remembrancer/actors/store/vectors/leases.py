@@ -87,7 +87,7 @@ class Leases(Generic[Worker]):
         return sum(max(0, state.room) for state in self._workers.values() if state.model == model)
 
     def hand_out(self, model: str, name: str, texts: Iterable[TextToEmbed]) -> list[tuple[Worker, TextToEmbed]]:
-        """Lease texts of a file that are not leased to workers of a model, in order, as far as they can take them, each
+        """Lease texts of a file that are not leased to workers of a model, in order, up to the workers' capacity, each
         getting its share."""
         handed: list[tuple[Worker, TextToEmbed]] = []
         for text in texts:

@@ -105,7 +105,7 @@ class VectorSpaces:
         self._scales.setdefault(model, scale)
 
     def use_models(self, models: Sequence[ModelIdentity], active: ModelIdentity | None) -> None:
-        """Keep the vectors of these models searchable. Near-duplicates are found with those of the active one."""
+        """Keep the vectors of these models searchable. Near-duplicates are found with the active model's."""
         self._models = {model.key: model for model in models}
         self._active = active.key if active else None
         self._spaces = {place: vectors for place, vectors in self._spaces.items() if vectors.model in self._models}
