@@ -2,6 +2,7 @@
 Every query follows an index, or reads a bounded number of rows."""
 
 import sqlite3
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -13,7 +14,7 @@ import msgspec
 from remembrancer.actors.sqlite_file import decode_names
 from remembrancer.actors.store.records.memory_rows import OF_RUN, of_import
 from remembrancer.actors.store.records.rules import next_undos
-from remembrancer.actors.store.records.space import APART, shown_to
+from remembrancer.actors.store.records.space import APART, is_newer, shown_to
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
 from remembrancer.actors.store.records.sqlite_records import Reader
 from remembrancer.memory.changes import MOVE_UNDONE, RESTORED, undoing
@@ -240,16 +241,21 @@ memory needs no decision."""
 
 
 def find_undecided(records: Reader, request: FindUndecided) -> Undecided:
+    # What holds until a coming day may be replaced before it, but replaces nothing.
+    def holds_or_ends(one: str, other: str) -> str:
+        ends = f"l.relation = 'contradicts' AND {one}.valid_until > ?4 AND {is_newer(other, one)}"
+        return f"({one}.valid_until IS NULL OR ({ends}))"
+
     rows = records.spaces.read(
         f"""SELECT min(a.number, b.number), max(a.number, b.number), min(l.relation) AS relation, l.strength
            FROM memory_links AS l
            JOIN memories AS a ON a.number = l.source JOIN memories AS b ON b.number = l.target
            WHERE a.space = @SPACE AND {WAITING} AND (?3 OR l.relation = 'contradicts')
            AND a.forgotten_at IS NULL AND b.forgotten_at IS NULL AND a.status != 'archived' AND b.status != 'archived'
-           AND a.valid_until IS NULL AND b.valid_until IS NULL AND NOT a.done AND NOT b.done
+           AND {holds_or_ends("a", "b")} AND {holds_or_ends("b", "a")} AND NOT a.done AND NOT b.done
            AND {shown_to("a", "?1")} AND {shown_to("b", "?1")}
            GROUP BY 1, 2 ORDER BY relation, l.strength DESC, 2 DESC LIMIT ?2""",  # noqa: S608 - fixed
-        (request.session_id, MOST_PAIRS, request.alike),
+        (request.session_id, MOST_PAIRS, request.alike, time.time()),
     )
     found = records.load(list({number for row in rows for number in row[:2]}), Filters(request.session_id))
     waiting = [
