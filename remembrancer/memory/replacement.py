@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from remembrancer.memory.lexicon import word_lists
-from remembrancer.memory.open_ends import DATE
+from remembrancer.memory.open_ends import DATE, day_named
 from remembrancer.memory.sentences import without_preface
 from remembrancer.memory.wording import ARTICLES, DENIALS, FILLERS, FUNCTION_WORDS, NUMBERS, PREPOSITIONS, stem
 from remembrancer.protocol.kinds import RULES_OF_WORK
@@ -102,6 +102,8 @@ _FIGURE: Final = re.compile(
     r" (?:(?:about|almost|around|nearly|only|over) )?\d",
     re.IGNORECASE,
 )
+_ON_DAY: Final = re.compile(r"\W*(?:on )?(?:\w+day,? )?(?:the )?", re.IGNORECASE)
+_COUNTED_ON: Final = re.compile(_FIGURE.pattern + r"[^.,;]* on (?:\w+day,? )?(?:the )?$", re.IGNORECASE)
 _HOLDS: Final = re.compile(r"\b(?:is|are|has|have|now|since)\b", re.IGNORECASE)
 _LISTS: Final = word_lists("replacement")
 _ASKING: Final = frozenset(map(stem, _LISTS["asking"]))
@@ -112,6 +114,7 @@ _THIN: Final = ARTICLES | _LISTS["thin"]
 """Words that do not separate the words on both sides of them."""
 
 _VERBS: Final = frozenset(map(stem, ("is", "are", "was", "were", "has", "have", "had", "now")))
+_VERSION: Final = re.compile(r"v?\d+(?:\.\w+)*")
 RANGE: Final = (("to",), ("until",), ("and",), ("or",))
 """The words between the ends of a range, or the items of a list: one value."""
 LONGEST_OF_FORM: Final = 300
@@ -244,13 +247,15 @@ def tells_what_passed(content: str) -> bool:
     return tells_what_happened(content) and bool(_FOR_A_TIME.search(content))
 
 
-def day_of_figure(content: str) -> str:
-    """The day for which a text gives a figure ("On 3 November we had 84 orders"): it neither changes a state nor is
-    changed by one, or by a figure for another day; empty if there is none ("We raised it to 84 on 3 November")."""
+def day_of_figure(content: str, at: float) -> float | None:
+    """The day for which a text of the time `at` gives a figure ("On 3 November we had 84 orders"): it neither changes a
+    state nor is changed by one, or by a figure for another day; None if there is none ("We raised it to 84 on 3
+    November", "The lease, signed on 3 November, cost 84 euros")."""
     day = DATE.search(content)
     if day is None or not _FIGURE.search(DATE.sub("", content)) or _HOLDS.search(content) or _CHANGE.search(content):
-        return ""
-    return day[0].casefold()
+        return None
+    begins_with_it = _ON_DAY.fullmatch(content[: day.start()])
+    return day_named(day[0], at) if begins_with_it or _COUNTED_ON.search(content[: day.start()]) else None
 
 
 def forms_of(content: str) -> list[tuple[str, str]]:
@@ -425,9 +430,10 @@ def _rivals(pair: TextPair) -> float:
 def _two_things(pair: TextPair) -> float:
     """1 if two texts with a common frame of words are about two things of a kind: they differ in two or more places, by
     names or numbers in the first unless they begin with it ("web-1 with 4 cores", "web-2 with 8 cores"); or only the
-    number at the beginning differs, and a value after it is the same ("sample 1: 200 nm", "sample 3: 200 nm"). 2 if
-    that number is before the verb ("sample 1 has 200 nm"), if only an identifier before a common value differs, or if
-    both say that something came to the same state ("moved web-1 to Debian 13", "moved web-2 to Debian 13")."""
+    number at the beginning differs, and a value after it is the same ("sample 1: 200 nm", "sample 3: 200 nm"). 1.5 if
+    that number is before the verb ("sample 1 has 200 nm"), but it may be a version ("Node 18 is on 3 hosts"). 2 if an
+    identifier is there instead, if only an identifier before a common value differs, or if both say that something came
+    to the same state ("moved web-1 to Debian 13", "moved web-2 to Debian 13")."""
     if pair.earlier.becomes and pair.earlier.becomes == pair.later.becomes:
         return 2.0
     one, other = pair.earlier.sequence, pair.later.sequence
@@ -452,11 +458,15 @@ def _two_things(pair: TextPair) -> float:
     is_before_verb = not _VERBS.isdisjoint(one[ends:])
     if len(slots) > 1:
         is_numbered = one[begins] in pair.earlier.literals and other[later_begins] in pair.later.literals
-        return 2.0 if is_numbered and is_before_verb else 1.0
+        if not (is_numbered and is_before_verb):
+            return 1.0
+        return 1.5 if _VERSION.fullmatch(one[begins]) else 2.0
     if values.isdisjoint(one[ends:]):
         return 0.0
-    is_identifier = one[begins][0].isalpha() and not one[begins].isalpha()
-    return 2.0 if is_identifier or is_before_verb else float(begins <= NUMBERED)
+    is_identifier = one[begins][0].isalpha() and not (one[begins].isalpha() or _VERSION.fullmatch(one[begins]))
+    if is_identifier or (is_before_verb and not _VERSION.fullmatch(one[begins])):
+        return 2.0
+    return 1.5 if is_before_verb else float(begins <= NUMBERED)
 
 
 class TwoThings(NamedTuple):
@@ -532,7 +542,12 @@ FEATURES: Final = (
     ),
     Feature("change", 1.21, lambda pair: float(pair.later.changes), "the later one says that something changed"),
     Feature("adding", -2.18, lambda pair: float(pair.earlier.adds and pair.later.adds), "two additions are both true"),
-    Feature("slots", -4.0, _two_things, "if two values differ in the same sentence, the texts are about two things"),
+    Feature(
+        "slots",
+        -4.0,
+        lambda pair: math.floor(_two_things(pair)),
+        "if two values differ in the same sentence, the texts are about two things",
+    ),
     Feature("corrects", 1.6, _corrects, "it says the same of another value, and denies the first"),
     Feature("ended", 1.2, _ended, "it says that a name or a value of the earlier one is over, or in other hands"),
     Feature("same_day", -1.85, _same_day, "texts of one day are both true, unless one names what it changes"),

@@ -326,7 +326,12 @@ def chance(earlier: str, later: str, cosine: float = 0.9, apart_s: float = LATER
     return probability(TextPair(read(earlier), read(later), cosine, apart_s, having, 100))
 
 
-BOUNDS = {"replaces": (PROBABLE, 1.0), "may": (0.0, PROBABLE), "does not": (0.0, POSSIBLE)}
+BOUNDS = {
+    "replaces": (PROBABLE, 1.0),
+    "asked": (POSSIBLE, PROBABLE),
+    "may": (0.0, PROBABLE),
+    "does not": (0.0, POSSIBLE),
+}
 
 
 @pytest.mark.parametrize(("earlier", "later", "cosine", "apart_s", "replaces"), cases("replacement", "pairs"))
