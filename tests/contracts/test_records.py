@@ -1,8 +1,9 @@
 """What is applied to records and changes them: as it was said, once, within limits, with its links and times."""
 
 import itertools
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from remembrancer.actors.store.records.memory_rows import read_copies
 from remembrancer.actors.store.records.sqlite_records import Limits
 from remembrancer.actors.store.records.types import Filters, NearDuplicate
-from remembrancer.actors.store.replaced_memories import ReplacedMemories
+from remembrancer.actors.store.replaced_memories import MAX_REMEMBERED, ReplacedMemories, _keep
 from remembrancer.actors.store.retrieval.question import phrases_of
 from remembrancer.actors.store.write_handlers import MAX_COPIES
 from remembrancer.memory.changes import changed_line, standing
@@ -405,6 +406,28 @@ def test_what_is_probably_replaced_is_marked_until_it_is_settled(rig: RecordsRig
     rig.contradict(two, one)
     assert rig.loaded(one).possibly_superseded_by == ()
     assert links_of(rig, two) == [(one, "related_to")]
+
+
+def test_what_another_thread_takes_while_room_is_made_is_no_failure() -> None:
+    class TakenMeanwhile(dict[str, int]):
+        def __iter__(self) -> Iterator[str]:
+            return iter(["taken"])
+
+    kept = TakenMeanwhile({str(number): number for number in range(MAX_REMEMBERED)})
+    _keep(kept, "new", 1)
+    assert kept["new"] == 1
+
+
+def test_review_asks_about_what_holds_until_a_coming_day_but_not_whether_it_replaces_anything(rig: RecordsRig) -> None:
+    older, newer = rig.say("The rate is 4 percent"), rig.say("The rate is 5 percent")
+    rig.contradict(newer, older)
+    coming = time.time() + 9e6
+    for ending, expected in ((None, True), (coming, True), (1.0, False)):
+        rig.do(UpdateMemory(older, valid_until=ending))
+        assert bool(rig.undecided()) is expected, ending
+    rig.do(UpdateMemory(older, valid_until=coming))
+    rig.do(UpdateMemory(newer, valid_until=coming))
+    assert not rig.undecided()
 
 
 def test_what_is_done_or_replaced_by_what_no_longer_holds_itself_is_in_no_doubt(rig: RecordsRig) -> None:

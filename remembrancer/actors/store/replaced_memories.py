@@ -151,7 +151,7 @@ def _asker_of(asking: Operation | Recall | SessionRequest[Any]) -> _Asker:
 def _keep(kept: dict[str, Any], key: str, value: Any) -> None:
     kept[key] = value
     if len(kept) > MAX_REMEMBERED:
-        del kept[next(iter(kept))]
+        kept.pop(next(iter(list(kept)), key), None)  # other threads take from it, too
 
 
 def can_replace(later: MemoryRecord, earlier: MemoryRecord, derived: Container[int]) -> bool:
@@ -167,7 +167,7 @@ def can_replace(later: MemoryRecord, earlier: MemoryRecord, derived: Container[i
     rules = (earlier, tells_what_happened), (later, tells_what_passed)
     dated = (each for each in rules if each[0].type == "episodic" or each[0].occurred_at is not None)
     is_past = any(applies(memory.content) for memory, applies in dated)
-    is_past |= day_of_figure(earlier.content) != day_of_figure(later.content)
+    is_past |= len({day_of_figure(each.content, each.happened_at) for each in (earlier, later)}) > 1
     if is_past and earlier.kind not in (OPEN_END, "error_fix") and not read(later.content).takes_back:
         return False
     is_task = later.kind == OPEN_END and earlier.kind != OPEN_END
