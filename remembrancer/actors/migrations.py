@@ -258,7 +258,7 @@ def _delete(paths: Iterable[Path]) -> None:
         except OSError as error:
             why = error.strerror or error
             raise FileUnusable(
-                f"{each} may still have what was erased, and cannot be deleted ({why}): delete it"
+                f"{each} may still contain erased content, and cannot be deleted ({why}): delete it"
             ) from error
 
 

@@ -217,7 +217,7 @@ async def edit(view: View) -> Response:
 
 async def remember(view: View) -> Response:
     """Store a passage of a note, or typed text, which stays in its form if it is refused. Text that was already known
-    gets no undo, since that would forget it."""
+    gets no undo, since an undo would forget it."""
     path, text = view.field("path"), view.exactly("passage")
     fields: dict[str, Any] = {
         name: view.field(name) for name in ("kind", "due", "scope", "occurred_at") if view.field(name)

@@ -315,7 +315,7 @@ def edited(text: str) -> str:
     """The text as edited by the person. Raises `InvalidInput` if there is no terminal, or the editor fails."""
     if not sys.stdin.isatty():
         raise InvalidInput(
-            "there is no terminal for an editor: give the text (add TEXT, edit ID TEXT), or - for the input"
+            "there is no terminal for an editor: give the text (add TEXT, edit ID TEXT), or - for standard input"
         )
     try:
         return click.edit(text, extension=".md", require_save=False) or ""

@@ -192,7 +192,7 @@ def merge(
 ) -> str:
     """The text of a client's file with the entry, hooks or instructions that make it start `command` (the command line
     of `mcp`) with these variables. With None, our part is removed, and a text without anything else becomes empty.
-    Raises `FileRefused` if the file cannot be changed safely, or an entry of our name starts something else."""
+    Raises `FileRefused` if the file cannot be changed safely, or an entry with our name starts something else."""
     if place.part == "rules":
         return _with_block(place, text, remove=command is None)
     content = _parsed(place, text)

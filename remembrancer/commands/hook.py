@@ -133,7 +133,7 @@ class Hook:
         about = {"format": HOOK_FORMAT, "event": event, "at": now_ns / 1e9, "session": self.session}
         about |= {"directory": self.directory, "client": self.client, "given": given}
         if len(self._listed(self._spool)) > MAX_WAITING_EVENTS:
-            raise OSError(f"{MAX_WAITING_EVENTS} events wait already: 'remembrancer doctor' says why nobody reads them")
+            raise OSError(f"{MAX_WAITING_EVENTS} events are waiting: 'remembrancer doctor' says why nobody reads them")
         name = f"{now_ns:020d}-{os.urandom(4).hex()}{HOOK_SUFFIX}"
         _write_whole(self._spool, name, json.dumps(about, separators=(",", ":")).encode())
 
@@ -284,8 +284,8 @@ class Hook:
         return answer
 
     def _give(self, kind: str, had: list[str], answer: Message, asked: str) -> None:
-        """Print an answer in the client's form, note its memories beside those that the session `had`, and tell the
-        gateway about them: it counts none as shown until then."""
+        """Print an answer in the client's form, record its memories along with those that the session `had`, and
+        tell the gateway, which counts none as shown before that."""
         new = answer["memory_ids"]
         block = "\n\n".join(filter(None, (answer["context_block"], answer.get("in_doubt"))))
         fields = {"additionalContext": block}
@@ -399,7 +399,7 @@ def main(argv: list[str]) -> int:
 
 
 def _read_input(until: float) -> dict[str, Any]:
-    """The JSON object on standard input, read to its end, or as far as it has arrived at `until`, since someone may
+    """The JSON object on standard input, read to its end, or up to what has arrived by `until`, since someone may
     keep the pipe open. Raises `ValueError` if there is none."""
     data = bytearray()
     poll = select.poll()

@@ -120,7 +120,7 @@ def read_export(
     if end is None:
         contents.cut_after = number
     elif total != end.memories:
-        raise FileUnusable(f"nothing was imported: {end.memories} memories are announced, but {total} are in the file")
+        raise FileUnusable(f"nothing was imported: the last line counts {end.memories} memories, the file has {total}")
     return contents
 
 

@@ -60,7 +60,7 @@ def is_up(paths: RuntimePaths) -> bool:
         return FileLock(paths.runtime_lock).is_held_elsewhere()
     except OSError as error:
         raise HomeUnusable(
-            f"the home {paths.home} cannot be used: {error.strerror}: 'remembrancer doctor' looks into it"
+            f"the home {paths.home} cannot be used: {error.strerror}: run 'remembrancer doctor'"
         ) from error
 
 

@@ -309,7 +309,7 @@ def read_invitation(text: str) -> Membership:
         raw = zlib.decompressobj().decompress(base64.urlsafe_b64decode(packed + "=" * (-len(packed) % 4)), MAX_LINE)
         membership = _decode_invitation(raw)
     except (binascii.Error, ValueError, zlib.error, msgspec.DecodeError) as error:
-        raise InvalidInput("the invitation is damaged, or of a newer release: copy all of it again") from error
+        raise InvalidInput("the invitation is damaged, or from a newer release: copy all of it again") from error
     check_name(membership.lane)
     check_name(membership.member)
     return _with_shown_title(membership)

@@ -79,7 +79,7 @@ def finder_of(patterns: Iterable[str]) -> Callable[[str], list[int]]:
 
 
 def shown(value: object) -> str:
-    """A value as an error message quotes it: short, with escapes for unprintable characters, and in JSON if it is not a
+    """A value as quoted in an error message: short, with unprintable characters escaped, and in JSON if it is not a
     text."""
     text = repr(value) if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

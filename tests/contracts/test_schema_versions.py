@@ -106,7 +106,7 @@ def test_the_copies_of_other_files_go_with_an_erased_memory(tmp_path: Path, monk
 def test_a_copy_that_cannot_be_deleted_is_named(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     copy_of(path, "0.2.0").mkdir()
-    with pytest.raises(FileUnusable, match=r"memory.db.release-0.2.0 may still have what was erased"):
+    with pytest.raises(FileUnusable, match=r"memory.db.release-0.2.0 may still contain erased content"):
         drop_copies(path)
 
 

@@ -183,8 +183,8 @@ def _step(memory: Material, verdict: Verdict, now: float) -> ChainLink:
 def _merge(
     memory: Material, verdict: Verdict, now: float, into: Material, cosine: float, project: str | None = None
 ) -> tuple[ReviseMemory, ReviseMemory]:
-    """The changes that merge a memory into another: first of that other one, then of the memory. `project`: the project
-    from which it is merged into one of the user's memories."""
+    """The changes that merge a memory into another: first the change to the other memory, then to this one.
+    `project`: the project from which it is merged into one of the user's memories."""
     is_repeated = normalised(memory.content) == normalised(into.content)
     origin, whose = ("", "") if project is None else (f" of the project {project}", "the user's ")
     merging = ReviseMemory(

@@ -245,7 +245,7 @@ class StoreAccess(MemoryService):
         with anyio.move_on_after(_left_s(until)):
             await self._queue.wait_empty(operation.project.id, USER_LANE)
         if self._queue.waits(operation.project.id, USER_LANE) > 0:
-            raise MemoryUnavailable("writes are queued that may concern this memory: erase it once they are applied")
+            raise MemoryUnavailable("queued writes may concern this memory: erase it once they are applied")
         # The memory itself is deleted last, so that erasing it again after an error leaves nothing behind.
         quotes = await self._quotes_of(operation)
         if quotes is not None:

@@ -230,7 +230,7 @@ class CodeHandlers(Handlers):
                     text = f"The code in {shown(tree.root)} was searched as it was last read: {about.get('error')}."
                     notices.append(Notice("partial_results", text))
                 elif "completed_at" not in about:
-                    text = f"The code in {shown(tree.root)} is still being indexed: ask again in a moment."
+                    text = f"The code in {shown(tree.root)} is still being indexed: try again in a moment."
                     notices.append(Notice("partial_results", text))
             except RemembrancerError as error:
                 text = f"The code in {shown(tree.root)} could not be searched: {error}."

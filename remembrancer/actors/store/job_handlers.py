@@ -237,8 +237,8 @@ class JobHandlers(Handlers):
             if not asked.waiting:  # a job that has started continues
                 self._asked.pop(request, None)
         if self._attempts.made(asked.job):
-            raise DeadlineExceeded("the consolidator is still working on this: ask again in a moment")
-        raise ConsolidatorUnavailable("the consolidator is busy or starting: ask again in a moment")
+            raise DeadlineExceeded("the consolidator is still working on this: try again in a moment")
+        raise ConsolidatorUnavailable("the consolidator is busy or starting: try again in a moment")
 
     async def _await_job(self, request: AwaitJob, context: RequestContext) -> tuple[Job, ...]:
         if self._settings.consolidator:

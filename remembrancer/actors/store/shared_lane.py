@@ -573,7 +573,7 @@ def _load(source: sqlite3.Connection, content: bytes, mark: LaneMark) -> None:
         raise EntryDamaged(f"a snapshot of the shared lane is damaged ({error})") from error
     if found != "ok" or LaneMark(*its) != mark:
         raise EntryDamaged(
-            f"a snapshot of the shared lane at {mark.position} is damaged, or of another position ({found})"
+            f"a snapshot of the shared lane at {mark.position} is damaged, or from another position ({found})"
         )
 
 

@@ -189,7 +189,7 @@ class HomeSpaces:
         return () if damage is None else (damage,)
 
     def note_unusable(self, error: RemembrancerError) -> None:
-        """Record that the database is damaged or of a newer release."""
+        """Record that the database is damaged or from a newer release."""
         self._unusable = error.message
 
     @property

@@ -25,7 +25,7 @@ class Model(msgspec.Struct, frozen=True):
 
 
 class ModelState(msgspec.Struct, frozen=True):
-    """The decisions about models. `configured` is the choice in the settings at that time, by which a changed setting
+    """The decisions about models. `configured` is the choice in the settings at that time, so that a changed setting
     is noticed. `chosen` makes the vectors from now on, and `active` answers until those are complete (None: there
     is no such model yet). `known` are the models that workers have identified."""
 
