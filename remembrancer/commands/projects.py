@@ -1,4 +1,4 @@
-"""`remembrancer admin projects`: the projects in this home; `move` gives one a new place."""
+"""`remembrancer admin projects`: the projects in this home; `move` assigns a project a new directory."""
 
 import os
 import shlex

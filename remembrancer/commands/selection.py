@@ -294,7 +294,7 @@ def warnings_of(answer: Answer) -> dict[str, str]:
 
 
 def as_notes(warnings: dict[str, str]) -> Sequence[str]:
-    """The warnings as lines, without their codes, and without those that a change's report says or that soon pass."""
+    """The warnings as lines, without their codes, and without those that a change's report states or that soon pass."""
     unsaid = ("queued", "embedding_pending")
     return [re.sub(r" \(\w+\)$", "", message) for message, code in warnings.items() if code not in unsaid]
 

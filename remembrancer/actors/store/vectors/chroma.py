@@ -259,7 +259,7 @@ def _connected(server: Server) -> list[Any]:
 
 
 def _sessions(client: Any) -> list[Any]:
-    """Return the connections of Chroma's client of a server: its own, and the one for databases."""
+    """Return the connections of Chroma's client for a server: its own, and the one for databases."""
     return [client._server._session, client._admin_client._server._session]
 
 

@@ -370,7 +370,7 @@ class EmbeddingScheduler:
         self.lose(worker)
 
     def lose(self, worker: Peer) -> None:
-        """Handle a worker that is lost, cannot be trusted or is not needed. Its texts go to another."""
+        """Handle a worker that is lost, cannot be trusted or is not needed. Its texts go to another worker."""
         self._router_of(worker).lose(worker)
         self._leases.worker_gone(worker)
         self._failures.pop(worker.incarnation, None)
