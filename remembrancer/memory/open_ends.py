@@ -47,11 +47,14 @@ _ENGLISH: Final = {"heute": "today", "morgen": "tomorrow"} | dict(
 _NUMERIC: Final = re.compile(r"(?<![\w./-])(\d{1,2})([./])(\d{1,2})\2 ?(\d{4})(?![\w/-])")
 _MIDDLE: Final = re.compile(rf"\b(?:mid[ -]|(?:the )?middle of )(?=(?:{'|'.join(MONTHS)})\b)", re.IGNORECASE)
 _GERMAN_DUE: Final = re.compile(
-    r"\b(?:bis|vor|spätestens|fällig|(?:by|before|due)(?= (?:1[3-9]|2\d|3[01])\.\d))"
+    r"\b(?:bis|vor|spätestens|fällig|(?:by|before|due)(?= 31\.12\."
+    r"| (?:1[3-9]|2\d|3[01])\.(?:0?[1-9]|1[0-2])\.(?:,| (?-i:[a-z]))))"
     r" (?:spätestens )?(?:(?:am|zum|den|dem) )?(?P<day>\d{1,2}(?=\.))?\.? ?"
     rf"(?:(?P<named>\d{{4}}-\d\d-\d\d|{'|'.join(_ENGLISH)})\b|(?P<month>0?[1-9]|1[0-2])\.)(?P<year> ?\d{{4}}\b)?(?!\d)",
     re.IGNORECASE,
 )
+"""A date after a German word for "by". After an English one without a year it is 31.12., or the sentence goes on after
+it: "by 24.04." at the end may be a version."""
 _TASK: Final = re.compile(
     r"(?:[-*•–] (?:\[ \] )?)?(?:please |bitte )?"
     r"(?P<announced>(?:remember|do(?:n['’]t| not) forget)(?: to|(?=:))|to[- ]?do"
@@ -72,8 +75,8 @@ _NO_IMPERATIVE: Final = re.compile(
 )
 _REMINDER: Final = re.compile(r"(?:please )?remind (?:me|us)\b(?! that\b)", re.IGNORECASE)
 _HOUR: Final = r"(?:\d{1,2}(?:[:.]\d\d)? ?(?:[ap]\.?m\b\.?)?|noon|midnight)"
-_WEEKDAY: Final = rf"(?:{'|'.join(WEEKDAYS)})"
-_WEEKDAY_OF_DATE: Final = rf"(?:{_WEEKDAY},? (?:the )?(?=\w* ?\d))?"
+WEEKDAY: Final = rf"(?:{'|'.join(WEEKDAYS)})"
+_WEEKDAY_OF_DATE: Final = rf"(?:{WEEKDAY},? (?:the )?(?=\w* ?\d))?"
 _MONTH: Final = rf"(?:{'|'.join(f'{name[:3]}(?:{name[3:]}|t?[.]?)' for name in MONTHS)})(?![a-z])"
 _OF_MONTH: Final = r"(?:0?[1-9]|[12]\d|3[01])(?:st|nd|rd|th)?"
 CALENDAR_DAY: Final = rf"(?:{_OF_MONTH} (?:of )?{_MONTH}|{_MONTH} {_OF_MONTH})"
@@ -83,7 +86,7 @@ _WHEN: Final = re.compile(
 )
 """The beginning of the last day in a reminder, which is due then: "next Monday", "tomorrow"."""
 _LAST: Final = re.compile(
-    rf" (?:at {_HOUR} )?(?=(?:(?:{_HOUR} )?(?:today|tonight|tomorrow)|next (?:week|month|{_WEEKDAY})|this {_WEEKDAY})"
+    rf" (?:at {_HOUR} )?(?=(?:(?:{_HOUR} )?(?:today|tonight|tomorrow)|next (?:week|month|{WEEKDAY})|this {WEEKDAY})"
     rf"(?: morning| afternoon| evening)?(?: at {_HOUR})?[ .!]*$)",
     re.IGNORECASE,
 )
@@ -94,22 +97,26 @@ _DUE: Final = re.compile(
     rf"(?:the )?(?P<end>end of (?:the )?)?(?:this |coming |next (?!week|month))*{_WEEKDAY_OF_DATE}"
     rf"(?P<day>(?P<iso>\d{{4}}-\d\d-\d\d)|(?P<near>today|tonight|tomorrow|next week|next month)|{_LATER}"
     rf"|(?P<date>{CALENDAR_DAY})(?P<year>,? \d{{4}})?"
-    rf"|{_WEEKDAY}|(?(end)(?P<period>week|month|year|{'|'.join(MONTHS)})|(?!)))\b",
+    rf"|{WEEKDAY}|(?(end)(?P<period>week|month|year|{'|'.join(MONTHS)})|(?!)))\b",
     re.IGNORECASE,
 )
 _ANY_DATE: Final = rf"\d{{4}}-\d\d-\d\d|{CALENDAR_DAY}(?:,? \d{{4}})?"
 DATE: Final = re.compile(rf"\b(?:{_ANY_DATE})(?!\w)", re.IGNORECASE)
 _VERBS: Final = "|".join(_LISTS["tasks"])
-_DONE_BY: Final = (
-    r"(?P<person>(?:(?:my|our|his|her|their) \w+(?: \w+)?|s?he|they|we|i"
+_PERSON: Final = (
+    r"(?:(?:my|our|his|her|their) \w+(?: \w+)?|s?he|they|we|i"
     r"|(?-i:[A-Z][\w.'’-]*)(?: (?:and )?(?-i:[A-Z][\w'’-]*))*)"
-    rf"(?: (?:{_VERBS})e?s|(?: will| must| has to|['’]ll|(?: is| am| are|['’]s|['’]m|['’]re) going to) (?:{_VERBS})"
+)
+_DONE_BY: Final = (
+    rf"(?P<person>(?P<present>{_PERSON} (?:{_VERBS})e?s"
+    rf"|(?-i:[A-Z][\w'’-]* and [A-Z][\w'’-]*) (?:{_VERBS})|(?:the|an?) (?:\w+ ){{1,3}}?(?:come|arrive)s?)"
+    rf"|{_PERSON}(?:(?: will| must| has to|['’]ll|(?: is| am| are|['’]s|['’]m|['’]re) going to) (?:{_VERBS})"
     rf"|(?: is| am| are|['’]s|['’]m|['’]re) (?:{'|'.join(verb.rstrip('e') for verb in _LISTS['tasks'])})[pt]?ing)"
-    rf"|(?-i:[A-Z][\w'’-]* and [A-Z][\w'’-]*) (?:{_VERBS})"
-    r"|(?:the|an?) (?:\w+ ){1,3}?(?:(?:will )?(?:come|arrive)s?|is (?:com|arriv)ing))\b"
+    r"|(?:the|an?) (?:\w+ ){1,3}?(?:will (?:come|arrive)|is (?:com|arriv)ing))\b"
     r"(?:(?!\b(?:each|every|always|usually|never|not|that|whether|if|because|until)\b)[^,;:.?!\n]){0,120}?"
 )
-"""A person and what they do or will do, or somebody who is coming: "Ana sends", "my brother will collect"."""
+"""A person and what they do or will do, or somebody who is coming: "Ana sends", "my brother will collect". What
+somebody does "on Friday" in the simple present may be a habit, and is no task."""
 _APPOINTMENT: Final = re.compile(
     rf"(?:{_DONE_BY}|"
     r"(?:(?:(?:we|i) have|there(?:['’]s| is)) )?(?:(?!(?:no|each|every|had|was|were)\b)[\w.'’-]+ ){0,4}?"
@@ -117,7 +124,8 @@ _APPOINTMENT: Final = re.compile(
     r"(?: (?:with|at|in|for|about|of|by|to|between)\b(?:[^,;:.?!\n]|\.(?! )){1,80}?)?"
     r"(?: (?:(?:is|was|has been|will be) )?(?:(?:set|scheduled|planned|booked|moved|postponed|rescheduled)(?: back)?"
     r" (?:for|to)|takes place|starts|is|will be))?)[,:]? (?:on |by |next |this |the ){0,3}(?<!of )(?<!from )(?<!since )"
-    rf"{_WEEKDAY_OF_DATE}(?P<day>{_ANY_DATE}|{_WEEKDAY}|today|tonight|tomorrow|next week)"
+    rf"{_WEEKDAY_OF_DATE}(?P<day>{_ANY_DATE}|(?(present)(?:(?<=by )|(?<=next )|(?<=this ))){WEEKDAY}"
+    r"|today|tonight|tomorrow|next week)"
     r"(?:,? (?:at|from|in|with|for|about|via|on|because|morning|afternoon|evening|\(|\d)[^;?!\n]*)?[.!]?",
     re.IGNORECASE,
 )
