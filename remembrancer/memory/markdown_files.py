@@ -15,7 +15,7 @@ import msgspec
 
 from remembrancer.memory.chunks import headings_of
 from remembrancer.memory.export_format import MemoryLine
-from remembrancer.memory.open_ends import CALENDAR_DAY, due_of_open_end, is_list_of_open_ends, open_ends_in
+from remembrancer.memory.open_ends import CALENDAR_DAY, WEEKDAY, due_of_open_end, is_list_of_open_ends, open_ends_in
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.kinds import OPEN_END, RULES_OF_WORK, STANDING, Kind, kind_of_type, type_of_kind
@@ -37,10 +37,23 @@ _TICKED: Final = re.compile(r"^[ \t]*[-*] \[[xX]\] .*\n?", re.MULTILINE)
 _DAY: Final = rf"(\d{{4}}-\d\d-\d\d|{CALENDAR_DAY},? \d{{4}})"
 _DATED: Final = re.compile(rf"\W*{_DAY}(?!\d)|.*\({_DAY}\)\W*$", re.IGNORECASE)
 """A date at the start of a text, or in brackets at the end of a line."""
-_TITLE_DATED: Final = re.compile(
-    rf"\W*{_DAY}(?!\d)|.*\b(?!(?:since|until|till|to|by|before|after|due)\b)[^\W_]+[\W_]+{_DAY}\W*$", re.IGNORECASE
+_AT_END: Final = (
+    r".*\b(?!(?:since|until|till|to|by|before|after|due|from|starts?|starting|ends?|ending|expires|deadline|version|api"
+    rf"|born)\b)[^\W_]+[\W_]+{_DAY}\W*$"
 )
-"""A date at the start or end of a title: "Minutes, Tuesday 1 December 2026"."""
+_NAME_DATED: Final = re.compile(rf"{_DATED.pattern}|{_AT_END}", re.IGNORECASE)
+"""A date at the start or end of a file's name: "board-2026-12-01"."""
+_OF_DAY: Final = (
+    r"(?:minutes|meetings?|notes|protocol|log|journal|diary|day|daily|week|weekly|stand-?up|retro(?:spective)?|review|sync"
+    r"|call with|session|workshop|interview|visit|report|status|incident|outage|post-?mortem|board|assembly|protokoll"
+    r"|notizen|sitzung|besprechung|treffen|compte rendu|réunion|acta|reunión)"
+)
+"""Words for what happened on a day."""
+_TITLE_DATED: Final = re.compile(
+    rf"{_DATED.pattern}|\W*{WEEKDAY}[, ]+{_DAY}\W*$|(?=.*\b{_OF_DAY}\b){_AT_END}", re.IGNORECASE
+)
+"""A date at the start of a title, in brackets at its end, or at the end of one that names what happened on that day:
+"Minutes, Tuesday 1 December 2026"."""
 _FRONT_DATE: Final = re.compile(r"^date:(.+)", re.MULTILINE | re.IGNORECASE)
 _KIND_OF_TITLE: Final[dict[str, Kind]] = {
     **{f"{kind}{end}": kind for kind in RULES_OF_WORK for end in ("", "s")},
@@ -123,7 +136,7 @@ def sections_of(
     lines = body.split("\n")
     headings = headings_of(body)
     of_file = _FRONT_DATE.search(front[1]) if front else None
-    day_of_file = (of_file and _day_of(of_file[1], at)) or _day_of(PurePath(path).stem, at, _TITLE_DATED)
+    day_of_file = (of_file and _day_of(of_file[1], at)) or _day_of(PurePath(path).stem, at, _NAME_DATED)
     names = [heading.path for heading in headings if " > " not in heading.path]
     title_of_all = f"{names[0]} > " if len(names) == 1 else ""
     starts = [(0, 0, ""), *((heading.first, heading.end, heading.path) for heading in headings)]
@@ -182,6 +195,6 @@ def _day_of(text: str, at: float, pattern: re.Pattern[str] = _DATED) -> float | 
         if dated := pattern.match(text):
             from dateutil.parser import parse  # few texts are dated
 
-            day = parse(dated[1] or dated[2]).replace(tzinfo=UTC).timestamp()
+            day = parse(dated[dated.lastindex or 0]).replace(tzinfo=UTC).timestamp()
             return day if day <= at else None
     return None
