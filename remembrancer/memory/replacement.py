@@ -33,7 +33,7 @@ often."""
 POSSIBLE: Final = 0.08
 """At this probability and above a pair is put into Review for a person, and recalls mark the earlier memory."""
 POSSIBLE_ON_ONE_DAY: Final = 0.022
-"""The same for two texts of the same day: usually both hold, but not reliably enough to do without asking."""
+"""The same for two texts of the same day: usually both hold, but not reliably enough to skip the question."""
 RIVAL: Final = 1 / 3
 """A pair stays out of Review while another with the same earlier or later memory is more than three times as likely."""
 LEAST_COSINE: Final = 0.4
@@ -79,7 +79,7 @@ _ENDED: Final = re.compile(
     r"|\w+n['’]t\s[^.;]{0,80}\bany ?(?:more|longer)\b|(?:gave|handed|passed)\s+(?:\S+\s+){0,3}to\b)",
     re.IGNORECASE,
 )
-"""The words for what a text says is over, or in other hands: "the Redis account is closed", "Ana handed it to Ben"."""
+"""The words for what a text says has ended or changed hands: "the Redis account is closed", "Ana handed it to Ben"."""
 _NEW_STATE: Final = re.compile(
     r"\b(?:(?:moved|switched|changed|migrated|converted|ported|raised|reduced|limited|renamed|up(?:graded|dated)|set"
     r"|downgraded|postponed|extended)\b[^.;:]*?\bto|(?:replaced|equipped)\b[^.;:]*?\bwith|rewritten in)\s+([^.;:]*\w)",
@@ -155,7 +155,7 @@ class Read(NamedTuple):
     former: frozenset[str]
     """The words for the former state, if the text is about a change or denies something."""
     ended: frozenset[str]
-    """The words for what it says is over, or in other hands."""
+    """The words for what it says has ended or changed hands."""
     becomes: frozenset[str]
     """The words for the new state, if it says that something was changed to it."""
     takes_back: bool
@@ -549,7 +549,7 @@ FEATURES: Final = (
         "if two values differ in the same sentence, the texts are about two things",
     ),
     Feature("corrects", 1.6, _corrects, "it says the same of another value, and denies the first"),
-    Feature("ended", 1.2, _ended, "it says that a name or a value of the earlier one is over, or in other hands"),
+    Feature("ended", 1.2, _ended, "it says that a name or a value of the earlier one has ended or changed hands"),
     Feature("same_day", -1.85, _same_day, "texts of one day are both true, unless one names what it changes"),
 )
 INTERCEPT: Final = -10.06

@@ -23,7 +23,7 @@ _PREFACE: Final = re.compile(
     r"(?P<label>(?:correction|decision|decided|convention|preference|rule|note|fact|update|reminder)\b[^:.\n]{0,60}:\s+)?",
     re.IGNORECASE,
 )
-"""The words that say when, by whom and as what a text was noted: "2026-02-18 Correction from Marta: "."""
+"""The words that say when, by whom and as what kind of note it was written: "2026-02-18 Correction from Marta: "."""
 
 _MARKS: Final = re.compile(r"^\s*(?:#{1,6}|[-*])\s+|(?<=:)\s+[-*](?=\s)|^[\s|:-]+$|^\s*```\w*\s*$")
 """The marks at the beginning of a Markdown line or after a colon, and lines that are marks as a whole. Numbers stay:

@@ -178,7 +178,7 @@ class Material(ListedMemory, frozen=True, kw_only=True, omit_defaults=True):
     kind: Kind
     session_id: str
     sessions_used: int = 0
-    """The number of sessions that have used it: asked for it by id, changed it, linked it, or got it as a likely
+    """The number of sessions that have used it: requested it by id, changed it, linked it, or got it as a likely
     answer."""
     entities: tuple[EntityRef, ...] = ()
     archived_at: float | None = None

@@ -42,8 +42,8 @@ OPEN_END: Final = "open_end"
 STANDING: Final[tuple[Kind, ...]] = ("convention", "preference", "decision")
 """The kinds that apply to every task until something replaces them: they do not fade."""
 RULES_OF_WORK: Final[frozenset[Kind]] = frozenset({*STANDING, "procedure"})
-"""The kinds that say how to work: a prompt may need them without resembling them, and of these, a fact replaces
-only decisions."""
+"""The kinds that say how to work: a prompt may need them without resembling them; a fact replaces only the
+decisions among them."""
 SESSION_KINDS: Final[frozenset[Kind]] = frozenset({"scratchpad", "tool_outcome"})
 """The kinds that belong only to their session."""
 

@@ -176,7 +176,7 @@ class Recall(Filters, Request[Recalled], frozen=True, kw_only=True):
     is_task: bool = False
     """True if the query is a task: memories related to it are wanted, not only those that answer it."""
     replaced_from: float = 0.0
-    """The probability from which a memory in Review is marked as possibly replaced."""
+    """The minimum probability at which a memory in Review is marked as possibly replaced."""
     sources: tuple[Origin, ...] = ()
     """The sources to search; empty: memories, and notes if the project has any."""
     root: str = ""

@@ -33,7 +33,7 @@ BACKGROUND_COUNT: Final = 50
 """The number of memories whose mean cosine has the same weight as the assumed one."""
 MOST_BACKGROUND: Final = 0.8
 LANGUAGE_CHARACTERS: Final = 300
-"""The number of characters from which a memory's language is detected. With the default model, any two texts in a
+"""The number of characters used to detect a memory's language. With the default model, any two texts in a
 language other than English are similar, so they also need a word in common."""
 BLOCK: Final = 1_500
 """The number of memories compared with one another at once: the tables take 100 MB."""

@@ -92,7 +92,7 @@ def line_of(memory: RecalledMemory, terms: frozenset[str]) -> Answer:
 
 
 def standing_line(memory: ListedMemory) -> Answer:
-    """A memory that holds for every task."""
+    """A memory that applies to every task."""
     return {**fields_of(memory, "id", "content"), **standing_of(memory), **set_fields(memory, *ENDED)}
 
 

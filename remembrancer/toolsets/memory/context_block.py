@@ -44,7 +44,7 @@ Away = Literal["starting", "unavailable"]
 """The reason why the store contributed nothing to a block."""
 STARTING: Final = "The memory is still starting: ask again in a moment."
 LONG: Final = 1000
-"""The number of characters from which a text is represented by its summary, if it has one."""
+"""The length in characters at which a text is represented by its summary, if it has one."""
 SUMMARY: Final = "(summary: get_memory has the whole text)"
 NO_ROOM: Final = "No memory fits into this budget."
 INDENT: Final = "  "

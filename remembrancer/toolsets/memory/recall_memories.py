@@ -58,12 +58,12 @@ TO_SETTLE: Final = (
 NEAREST: Final = "Perhaps nothing answers the query; these are the nearest memories."
 STANDING_NOTE: Final = "Memories without the field “answers” apply to every task."
 LEAST_ROOM: Final = 10
-"""A smaller `limit` leaves no room for memories that hold for every task."""
+"""A smaller `limit` leaves no room for memories that apply to every task."""
 STANDING_TOKENS: Final = 800
-"""The maximum tokens in one answer for memories that hold for every task."""
+"""The maximum tokens in one answer for memories that apply to every task."""
 MOST_STANDING: Final = 100
 MOST_NEAR: Final = 5
-"""If more than `MOST_STANDING` memories hold for every task, an answer has at most this number of them."""
+"""If more than `MOST_STANDING` memories apply to every task, an answer has at most this number of them."""
 CODE: Final = "code"
 """The source that is searched and shown alongside the others: places in the project's code."""
 CODE_SHARE: Final = 3
@@ -191,7 +191,7 @@ def given_whole(memories: Sequence[RecalledMemory], *, with_nearest: bool) -> se
 
 
 async def _standing(nearest: Sequence[RecalledMemory], call: Call) -> list[ListedMemory]:
-    """The memories that hold for every task and that the session has not seen, the nearest first (of many, only the
+    """The memories that apply to every task and that the session has not seen, the nearest first (of many, only the
     nearest): unless it is a question, a query without a likely answer may be a task, and conventions do not resemble
     the tasks they govern."""
     session_id, project = call.caller.session_id, call.caller.project

@@ -23,7 +23,7 @@ from remembrancer.toolsets.tools import Answer, Call, derived_tool, tool
 
 MOST: Final = 100
 MOST_CHARACTERS: Final = 60_000
-"""The most nodes and characters in one answer, about 25,000 tokens altogether."""
+"""The maximum number of nodes and of characters in one answer, about 25,000 tokens altogether."""
 UNKNOWN_LINK: Final = "Not linked, since there is no such node: {}."
 
 

@@ -424,7 +424,7 @@ ROWS: Final = 4_000
 WIDE_ROWS: Final = 10_000
 """The number of rows worth scoring for a second word besides the rarest."""
 ENOUGH: Final = 20
-"""The number of hits from which a narrowed search is not repeated in full."""
+"""The number of hits at which a narrowed search is not repeated in full."""
 TIMES: Final = 2
 """The factor by which a narrowed expression's scores exceed the full expression's."""
 
