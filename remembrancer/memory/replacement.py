@@ -279,7 +279,7 @@ def frame_of(text: str) -> str:
     return _NUMBER.sub("0", text)
 
 
-def _until_number(text: str) -> str:
+def until_number(text: str) -> str:
     return _NUMBER.split(text, maxsplit=1)[0]
 
 
@@ -310,8 +310,8 @@ def replaced_among(memories: Iterable[ListedMemory]) -> frozenset[str]:
     if not in_doubt:
         return frozenset()
     # The texts of a series begin alike, which is cheaper to compare than their frames.
-    beginnings = {_until_number(each.content) for each in in_doubt}
-    counted = counted_among(each.content for each in present.values() if _until_number(each.content) in beginnings)
+    beginnings = {until_number(each.content) for each in in_doubt}
+    counted = counted_among(each.content for each in present.values() if until_number(each.content) in beginnings)
 
     def is_replaced(memory: ListedMemory) -> bool:
         later = [present[key] for key in memory.possibly_superseded_by if key in present]

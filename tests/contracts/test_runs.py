@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remembrancer.actors.store.records import browsing
 from remembrancer.actors.store.records.background import KEPT_VERSIONS
 from remembrancer.actors.store.records.types import USER, Filters, Phrase
 from remembrancer.actors.store.retrieval.graph import Graph
 from remembrancer.protocol.browsing import FindUndecided, ReadActivity
 from remembrancer.protocol.consolidation import Material, ReadMemories
 from remembrancer.protocol.errors import NotFound
+from remembrancer.protocol.reads import ListMemories
 from remembrancer.protocol.runs import (
     AddLink,
     AddMemory,
@@ -235,7 +237,9 @@ def test_no_pair_of_one_summary_waits_for_a_decision_and_no_summary_replaces_ano
     assert set(rig.undecided()) == {(ONE, TWO), (ONE, THREE)}
 
 
-def test_review_shows_pairs_that_a_person_can_decide_once_each_and_counts_the_rest(rig: RunsRig) -> None:
+def test_review_shows_pairs_that_a_person_can_decide_once_each_and_counts_the_rest(
+    rig: RunsRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     texts = {
         "one": "sample 1 was dry",
         "two": "sample 2 was dry",
@@ -251,6 +255,8 @@ def test_review_shows_pairs_that_a_person_can_decide_once_each_and_counts_the_re
         "crane 1": "crane 41 lifts 5 tonnes",
         "crane 2": "crane 42 lifts 10 tonnes",
         "crane 3": "crane 43 lifts 15 tonnes",
+        "gull": "a gull nests on the shed",
+        "tern": "a tern nests on the shed",
     } | {f"item {n}": f"Item {n} of the list concerns pump {13 * n} on pier {n}" for n in range(1, 5)}
     texts |= {f"sprint {n}": f"Sprint {n} was finished late" for n in range(3, 7)}
     texts |= {f"limit {n}": f"The limit is {n} requests a second" for n in (30, 60, 90, 120)}
@@ -264,6 +270,16 @@ def test_review_shows_pairs_that_a_person_can_decide_once_each_and_counts_the_re
         answer = rig.browse(FindUndecided(PROJECT, SESSION, **options))
         return [(each.newer.id, each.older.id, each.relation) for each in answer.pairs], answer.more
 
+    def marks_of(name: str) -> set[tuple[str, str]]:
+        loaded = rig.records.load([rig.number(name)], Filters(SESSION), 0.0)
+        asked = ListMemories(SESSION, project=PROJECT)
+        (memory,) = browsing.doubted_in_review(rig.records, asked, list(loaded.values()))
+        return {(newer, name) for newer in memory.possibly_superseded_by}
+
+    def check_marks() -> None:
+        marked = {pair for name in texts for pair in marks_of(name)}
+        assert marked == {pair[:2] for pair in found(alike=False, limit=500)[0]}
+
     same = [("new", "old", "similar_to"), ("high", "low", "similar_to")]
     assert found() == (same, 0), "not samples, nor what the machine made"
     rig.contradict("two", "one", 0.04)
@@ -275,6 +291,7 @@ def test_review_shows_pairs_that_a_person_can_decide_once_each_and_counts_the_re
     rig.contradict("new", "old", 0.4)
     assert found() == ([("new", "old", "contradicts"), same[1]], 0)
     rig.contradict("old", "one", 0.3)
+    check_marks()
     assert found(limit=1) == ([("new", "old", "contradicts")], 2)
     rig.contradict("last", "two", 0.2)
     changed, following = ("last", "two", "contradicts"), ("last", "new", "contradicts")
@@ -302,6 +319,10 @@ def test_review_shows_pairs_that_a_person_can_decide_once_each_and_counts_the_re
     rig.contradict("limit 120", "limit 60", 0.7)
     assert {(*pair, "contradicts") for pair in limits} <= set(found()[0]), "values"
     assert ("limit 120", "limit 60", "contradicts") not in found()[0], "each replaced the last one"
+    check_marks()
+    monkeypatch.setattr(browsing, "MOST_PAIRS", 1)
+    rig.contradict("tern", "gull", 0.1)
+    assert marks_of("gull") == {("tern", "gull")}, "though many others are more probable"
 
 
 # Undoing

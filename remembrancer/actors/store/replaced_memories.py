@@ -122,7 +122,8 @@ class ReplacedMemories:
         if not self.near_waits(asking):
             return ()
         question = FindUndecided(asking.project, asking.session_id, MOST_PAIRS, alike=False)
-        pairs = {pair.newer.id: pair for pair in reversed(find_undecided(reader, question).pairs)}
+        own = [each for each, (asker, _) in list(self._in_doubt.items()) if asker == _asker_of(asking)]
+        pairs = {pair.newer.id: pair for pair in reversed(find_undecided(reader, question, own).pairs)}
         stored_before, found = time.monotonic() - LINKED_S, list[Pair]()
         for memory_id, (asker, judged_at) in list(self._in_doubt.items()):
             if asker != _asker_of(asking):

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from remembrancer.actors.sqlite_file import decode_names
+from remembrancer.actors.sqlite_file import decode_names, json_list
 from remembrancer.actors.store.records.memory_rows import OF_RUN, of_import
 from remembrancer.actors.store.records.rules import next_undos
 from remembrancer.actors.store.records.space import APART, is_newer, shown_to
@@ -19,7 +19,7 @@ from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
 from remembrancer.actors.store.records.sqlite_records import Reader
 from remembrancer.memory.changes import MOVE_UNDONE, RESTORED, undoing
 from remembrancer.memory.decay import DAY_S
-from remembrancer.memory.replacement import PROBABLE, RIVAL, counted_among, frame_of, two_things
+from remembrancer.memory.replacement import PROBABLE, RIVAL, counted_among, frame_of, two_things, until_number
 from remembrancer.protocol.browsing import (
     MOST_PAIRS,
     ActivityRead,
@@ -54,6 +54,8 @@ from remembrancer.protocol.writes import MENTIONED_WITH
 Listed = TypeVar("Listed", bound=ListedMemory)
 LAST: Final = 1e12
 LINKS_PER_ENTITY: Final = 2
+MOST_SEARCHED: Final = 10 * MOST_PAIRS
+"""The number of pairs among which those of the memories in an answer are looked for."""
 UNSEEN: Final = f"""SELECT a.number FROM {APART}
    WHERE a.space = @SPACE AND (a.forgotten_at IS NOT NULL OR a.scope = 'session')
     AND (a.forgotten_at IS NOT NULL OR NOT {shown_to("a", "?1")})"""  # noqa: S608 - fixed
@@ -240,7 +242,10 @@ WAITING: Final = """l.relation IN ('contradicts', 'similar_to')
 memory needs no decision."""
 
 
-def find_undecided(records: Reader, request: FindUndecided) -> Undecided:
+def find_undecided(records: Reader, request: FindUndecided, about: Sequence[str] | None = None) -> Undecided:
+    """Find what Review asks about. With `about`, the ids of memories, only the pairs that decide about theirs are read,
+    out of more."""
+
     # What holds until a coming day may be replaced before it, but replaces nothing.
     def holds_or_ends(one: str, other: str) -> str:
         ends = f"l.relation = 'contradicts' AND {one}.valid_until > ?4 AND {is_newer(other, one)}"
@@ -255,8 +260,10 @@ def find_undecided(records: Reader, request: FindUndecided) -> Undecided:
            AND {holds_or_ends("a", "b")} AND {holds_or_ends("b", "a")} AND NOT a.done AND NOT b.done
            AND {shown_to("a", "?1")} AND {shown_to("b", "?1")}
            GROUP BY 1, 2 ORDER BY relation, l.strength DESC, 2 DESC LIMIT ?2""",  # noqa: S608 - fixed
-        (request.session_id, MOST_PAIRS, request.alike, time.time()),
+        (request.session_id, MOST_PAIRS if about is None else MOST_SEARCHED, request.alike, time.time()),
     )
+    if about is not None:
+        rows = _deciding(records, rows, about)
     found = records.load(list({number for row in rows for number in row[:2]}), Filters(request.session_id))
     waiting = [
         Pair(older, newer, relation, strength)
@@ -323,6 +330,38 @@ def find_undecided(records: Reader, request: FindUndecided) -> Undecided:
     return Undecided(records.proposals(), tuple(pairs[: request.limit]), len(pairs[request.limit :]))
 
 
+def _deciding(
+    records: Reader, rows: Sequence[tuple[int, int, str, float]], about: Sequence[str]
+) -> list[tuple[int, int, str, float]]:
+    """The pairs that share memories with those of the memories `about`, directly or through others, and those of texts
+    that begin like theirs, which may be of one series."""
+    read = """SELECT number, id, content FROM memories AS m WHERE m.space = @SPACE
+        AND number IN (SELECT value FROM json_each(?1))"""
+    numbers = {number for row in rows for number in row[:2]}
+    rows_of_texts = records.spaces.read(read, (json_list(numbers),))
+    texts = {number: (name, until_number(content)) for number, name, content in rows_of_texts}
+    near = defaultdict[int, list[int]](list)
+    for one, other, *_ in rows:
+        near[one].append(other)
+        near[other].append(one)
+
+    def joined(waiting: list[int]) -> set[int]:
+        found = set(waiting)
+        while waiting:
+            new = set(near[waiting.pop()]) - found
+            found |= new
+            waiting += new
+        return found
+
+    asked = set(about)
+    first = joined([number for number, (name, _) in texts.items() if name in asked])
+    beginnings = {texts[number][1] for number in first if number in texts}
+    every = joined([*first, *(number for number, (_, begins) in texts.items() if begins in beginnings)])
+    nearest_first = sorted((row for row in rows if row[0] in every), key=lambda row: row[0] not in first)
+    kept = set(nearest_first[:MOST_PAIRS])
+    return [row for row in rows if row in kept]
+
+
 def doubted_in_review(
     records: Reader, request: FollowLinks | ListMemories | Recall, memories: Sequence[Listed]
 ) -> tuple[Listed, ...]:
@@ -330,7 +369,8 @@ def doubted_in_review(
     pairs = set[tuple[str, str]]()
     if any(each.possibly_superseded_by for each in memories):
         asked = FindUndecided(request.project, request.session_id, MOST_PAIRS, alike=False)
-        pairs = {(pair.older.id, pair.newer.id) for pair in find_undecided(records, asked).pairs}
+        about = [each.id for each in memories if each.possibly_superseded_by]
+        pairs = {(pair.older.id, pair.newer.id) for pair in find_undecided(records, asked, about).pairs}
 
     def waiting(memory: Listed) -> tuple[str, ...]:
         return tuple(newer for newer in memory.possibly_superseded_by if (memory.id, newer) in pairs)
