@@ -127,7 +127,7 @@ class Hook:
                 _complain(f"{self.event} is not recorded: {error}")
 
     def leave(self, event: str, given: Given) -> None:
-        """Leave an event for the gateway. Raises `OSError` if it cannot be written, too many wait already, other users
+        """Leave an event for the gateway. Raises `OSError` if it cannot be written, too many are waiting, other users
         may write there, or there is no home."""
         now_ns = time.time_ns()
         about = {"format": HOOK_FORMAT, "event": event, "at": now_ns / 1e9, "session": self.session}
