@@ -103,7 +103,9 @@ _FIGURE: Final = re.compile(
     re.IGNORECASE,
 )
 _ON_DAY: Final = re.compile(r"\W*(?:on )?(?:\w+day,? )?(?:the )?", re.IGNORECASE)
-_COUNTED_ON: Final = re.compile(_FIGURE.pattern + r"[^.,;]* on (?:\w+day,? )?(?:the )?$", re.IGNORECASE)
+_COUNTED_ON: Final = re.compile(
+    _FIGURE.pattern + r"(?:[^.,;]|[.,]\d){0,100} on (?:\w+day,? )?(?:the )?$", re.IGNORECASE
+)
 _HOLDS: Final = re.compile(r"\b(?:is|are|has|have|now|since)\b", re.IGNORECASE)
 _LISTS: Final = word_lists("replacement")
 _ASKING: Final = frozenset(map(stem, _LISTS["asking"]))
@@ -247,15 +249,17 @@ def tells_what_passed(content: str) -> bool:
     return tells_what_happened(content) and bool(_FOR_A_TIME.search(content))
 
 
-def day_of_figure(content: str, at: float) -> float | None:
+def day_of_figure(content: str, at: float, *, anywhere: bool = False) -> float | None:
     """The day for which a text of the time `at` gives a figure ("On 3 November we had 84 orders"): it neither changes a
     state nor is changed by one, or by a figure for another day; None if there is none ("We raised it to 84 on 3
-    November", "The lease, signed on 3 November, cost 84 euros")."""
+    November"), or if the day is elsewhere in the text ("The lease, signed on 3 November, cost 84 euros"), unless it may
+    be `anywhere`."""
     day = DATE.search(content)
     if day is None or not _FIGURE.search(DATE.sub("", content)) or _HOLDS.search(content) or _CHANGE.search(content):
         return None
-    begins_with_it = _ON_DAY.fullmatch(content[: day.start()])
-    return day_named(day[0], at) if begins_with_it or _COUNTED_ON.search(content[: day.start()]) else None
+    before = content[: day.start()]
+    is_counted = anywhere or _ON_DAY.fullmatch(before) or _COUNTED_ON.search(before)
+    return day_named(day[0].rstrip("."), at) if is_counted else None
 
 
 def forms_of(content: str) -> list[tuple[str, str]]:

@@ -539,10 +539,25 @@ async def test_a_disk_without_room_for_the_new_file_loses_no_queued_write(
             full.setattr(write_queue, "_opened", Mock(side_effect=StorageFull("no room")))
             with pytest.raises(StorageFull):
                 await queue.append(operation(2))
+        with monkeypatch.context() as failing:
+            failing.setattr(Path, "rename", Mock(side_effect=OSError("no room")))
+            with pytest.raises(MemoryUnavailable):
+                await queue.append(operation(2))
         with suppress(MemoryUnavailable):  # the next call has the new file
             await queue.append(operation(3))
         await queue.append(operation(3))
         assert await queue.head("p_0", 10, 10_000) == [operation(1), operation(3)]
+
+
+async def test_a_file_that_lacks_a_column_is_made_anew_with_its_writes(tmp_path: Path) -> None:
+    path = tmp_path / "queue.db"
+    async with opened(path) as queue:
+        await queue.append(operation(1))
+    write_rows(path, "ALTER TABLE rejected RENAME COLUMN code TO error")
+    async with opened(path) as queue:
+        assert await queue.head("p_0", 10, 10_000) == [operation(1)]
+        await queue.settle([], {operation(1).operation_id: Failure("invalid_input", "it was erased")})
+        assert (queue.depth, queue.rejected) == (0, 1)
 
 
 @pytest.mark.parametrize(("writes", "damaged"), [(1, slice(-4096, None)), (300, slice(-4096, None)), (1, slice(None))])

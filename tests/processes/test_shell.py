@@ -310,24 +310,27 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
 
 
 def test_a_memory_that_several_may_replace_is_replaced_by_the_first_of_review_or_holds_beside_all(shell: Shell) -> None:
-    versions = ("Postgres 14", "Postgres 15 now, no longer Postgres 14", "Postgres 16 now, no longer Postgres 15")
-    old, middle, new = (shell.json("add", f"The database is {each}")["memory_id"] for each in versions)
+    texts = (
+        "The shop is open on Mondays, with Ana at the till",
+        "The shop is open on Fridays now, not on Mondays",
+        "The shop has Ben at the till now, not Ana",
+    )
+    old, day, person = (shell.json("add", text)["memory_id"] for text in texts)
 
     def newer_of_old() -> list[str]:
         return [newer for older, newer in shell.pairs() if older == old]
 
-    asyncio.run(until(lambda: sorted(newer_of_old()) == sorted((middle, new))))
+    asyncio.run(until(lambda: sorted(newer_of_old()) == sorted((day, person))))
     likeliest = newer_of_old()[0]
-    assert f"({likeliest})?" in shell("search", versions[0])
-    place = (middle, new).index(likeliest) + 1
-    assert f"{versions[0]}” is replaced by: “The database is {versions[place]}”" in shell("edit", old, "--replaced")
+    assert f"({likeliest})?" in shell("search", texts[0])
+    place = (day, person).index(likeliest) + 1
+    assert f"“{texts[0]}” is replaced by: “{texts[place]}”" in shell("edit", old, "--replaced")
     assert newer_of_old() == []
     shell("undo", old)
     held = shell("edit", old, "--both").splitlines()
     assert sorted(held) == sorted(
-        f"Both hold: “The database is {versions[0]}” and “The database is {versions[place]}”; "
-        f"'remembrancer undo {each}' takes that back"
-        for place, each in enumerate((middle, new), start=1)
+        f"Both hold: “{texts[0]}” and “{texts[place]}”; 'remembrancer undo {each}' takes that back"
+        for place, each in enumerate((day, person), start=1)
     )
     assert newer_of_old() == []
 

@@ -133,7 +133,6 @@ class QueueFile:
             with target.transaction() as connection:
                 _copy_readable(source, connection)
             ((kept,),) = target.read("SELECT count(*) FROM queued")
-        source.close()  # before the next is opened: on closing, SQLite deletes the log by its name
         aside = self._path.with_suffix(f".damaged-{int(time.time())}")
         for old, new in zip(database_files(self._path), database_files(aside), strict=True):
             if old.exists():
@@ -142,6 +141,7 @@ class QueueFile:
         if aside.exists():
             self.damage += f". It is kept as {aside.name}"
         fresh.rename(self._path)
+        source.close()  # before the next is opened: on closing, SQLite deletes the log by its name
         logger.error("the write queue was recreated", extra={"reason": self.damage})
         return _opened(self._path)
 
@@ -218,9 +218,10 @@ def _opened(path: Path) -> SqliteFile:
         raise RecordsUnusable("it is empty")
     file = SqliteFile(path, SCHEMA, wait_s=LOCKED_S)
     try:
-        tables = {name for (name,) in file.read("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        if not tables.issuperset(_COLUMNS):
-            raise RecordsUnusable("it lacks a table")
+        for table, columns in _COLUMNS.items():
+            there = {name for (name,) in file.read("SELECT name FROM pragma_table_info(?)", (table,))}
+            if not there.issuperset(columns.split(", ")):
+                raise RecordsUnusable(f"it lacks columns of the table {table}")
         if (found := damage_in(file.writer)) is not None:
             raise RecordsUnusable(found)
     except BaseException:

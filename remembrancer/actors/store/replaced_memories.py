@@ -169,6 +169,8 @@ def can_replace(later: MemoryRecord, earlier: MemoryRecord, derived: Container[i
     dated = (each for each in rules if each[0].type == "episodic" or each[0].occurred_at is not None)
     is_past = any(applies(memory.content) for memory, applies in dated)
     is_past |= len({day_of_figure(each.content, each.happened_at) for each in (earlier, later)}) > 1
+    days = (day_of_figure(each.content, each.happened_at, anywhere=True) for each in (earlier, later))
+    is_past |= len({day for day in days if day is not None}) > 1
     if is_past and earlier.kind not in (OPEN_END, "error_fix") and not read(later.content).takes_back:
         return False
     is_task = later.kind == OPEN_END and earlier.kind != OPEN_END

@@ -41,13 +41,13 @@ DEFAULT_IMPORTANCE: Final[dict[Kind, float]] = dict.fromkeys(
 _KIND_WORDS: Final[dict[Kind, str]] = {
     "fact": r"\b(not (yet |been )*decided|undecided)\b",
     "decision": r"\b(decided|chose|we (switched|moved|migrated) (to|from)|instead of|decision)\b",
-    "error_fix": r"\b(fixed (it|this|that|the|an?)|(we|I|['’]ve|have|has) fixed|fixed\b[^.;]* by \w+ing"
+    "error_fix": r"\b(fixed (it|this|that|the)|(we|I|['’]ve) fixed|(have|has) fixed an?|fixed\b[^.;]* by \w+ing"
     r"|the fix (is|was)|root cause|was caused by|workaround|solved by)\b|(^|[.;*-]\s*)fixed:",
     "preference": r"\b(prefers?|likes|wants|(I|we|you|they|users) (\w+ly |don['’]t )?(like|want)"
     r"|dislikes?|hates?|favou?rite)\b",
     "procedure": r"^(to|how to) \w+.*[,:]|\b(steps?:|first .* then|run `)",
-    "convention": r"((^|[.:;,*-]\s*)((in|on|for|at|with) \w+ )?(always|never)"
-    r"|\b(we|you|i|please|should|do|to|and|but) (always|never)|\bare (always|never) \w+(ed|en)"
+    "convention": r"((^|[.:;,*-]\s*)((in|on|for|at|with) [a-z]+ )?(always|never)"
+    r"|\b(we|you|please|should|do) (always|never)|\bare (always|never) \w+(ed|tten)"
     r"|\b(must(n't)?|by convention|are named|naming))\b",
 }
 """The first pattern that matches decides."""
