@@ -460,17 +460,15 @@ def _two_things(pair: TextPair) -> float:
     if values.isdisjoint(one[begins:ends]) or values.isdisjoint(other[later_begins:later_ends]):
         return 0.0
     is_before_verb = not _VERBS.isdisjoint(one[ends:])
+    is_version = _VERSION.fullmatch(one[begins]) is not None
+    surely = 1.5 if is_version else 2.0
     if len(slots) > 1:
         is_numbered = one[begins] in pair.earlier.literals and other[later_begins] in pair.later.literals
-        if not (is_numbered and is_before_verb):
-            return 1.0
-        return 1.5 if _VERSION.fullmatch(one[begins]) else 2.0
+        return surely if is_numbered and is_before_verb else 1.0
     if values.isdisjoint(one[ends:]):
         return 0.0
-    is_identifier = one[begins][0].isalpha() and not (one[begins].isalpha() or _VERSION.fullmatch(one[begins]))
-    if is_identifier or (is_before_verb and not _VERSION.fullmatch(one[begins])):
-        return 2.0
-    return 1.5 if is_before_verb else float(begins <= NUMBERED)
+    is_identifier = one[begins][0].isalpha() and not (one[begins].isalpha() or is_version)
+    return surely if is_identifier or is_before_verb else float(begins <= NUMBERED)
 
 
 class TwoThings(NamedTuple):
