@@ -29,7 +29,7 @@ from remembrancer.memory.replacement import (
     tells_what_passed,
 )
 from remembrancer.memory.wording import same_in_words
-from remembrancer.protocol.browsing import MOST_PAIRS, FindUndecided, Pair
+from remembrancer.protocol.browsing import MOST_PAIRS, FindUndecided
 from remembrancer.protocol.kinds import OPEN_END, SESSION_KINDS, SESSION_RECORD
 from remembrancer.protocol.reads import Recall, SessionRequest
 from remembrancer.protocol.writes import Applied, NearMemory, Operation, StoredResult
@@ -119,19 +119,17 @@ class ReplacedMemories:
     ) -> tuple[NearMemory, ...]:
         """Return the most probable pairs in Review whose later memory was stored by this session, each once. Memories
         in no pair are dropped once their links must have been stored."""
-        if not self.near_waits(asking):
+        asker = _asker_of(asking)
+        own = {each: judged_at for each, (by, judged_at) in list(self._in_doubt.items()) if by == asker}
+        if not own:
             return ()
         question = FindUndecided(asking.project, asking.session_id, MOST_PAIRS, alike=False)
-        own = [each for each, (asker, _) in list(self._in_doubt.items()) if asker == _asker_of(asking)]
-        pairs = {pair.newer.id: pair for pair in reversed(find_undecided(reader, question, own).pairs)}
-        stored_before, found = time.monotonic() - LINKED_S, list[Pair]()
-        for memory_id, (asker, judged_at) in list(self._in_doubt.items()):
-            if asker != _asker_of(asking):
-                continue
-            if memory_id in pairs:
-                found.append(pairs[memory_id])
-            elif judged_at < stored_before:
+        pairs = {pair.newer.id: pair for pair in reversed(find_undecided(reader, question, list(own)).pairs)}
+        stored_before = time.monotonic() - LINKED_S
+        for memory_id, judged_at in own.items():
+            if memory_id not in pairs and judged_at < stored_before:
                 self._in_doubt.pop(memory_id, None)
+        found = (pairs[each] for each in own if each in pairs)
         best = sorted((each for each in found if each.strength >= least), key=lambda each: -each.strength)[:most]
         for each in best:
             self._in_doubt.pop(each.newer.id, None)
