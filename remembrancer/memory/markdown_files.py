@@ -15,6 +15,7 @@ import msgspec
 
 from remembrancer.memory.chunks import headings_of
 from remembrancer.memory.export_format import MemoryLine
+from remembrancer.memory.lexicon import word_lists
 from remembrancer.memory.open_ends import CALENDAR_DAY, WEEKDAY, due_of_open_end, is_list_of_open_ends, open_ends_in
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import derive_memory_id
@@ -43,14 +44,11 @@ _AT_END: Final = (
 )
 _NAME_DATED: Final = re.compile(rf"{_DATED.pattern}|{_AT_END}", re.IGNORECASE)
 """A date at the start or end of a file's name: "board-2026-12-01"."""
-_OF_DAY: Final = (
-    r"(?:minutes|meetings?|notes|protocol|log|journal|diary|day|daily|week|weekly|stand-?up|retro(?:spective)?|review|sync"
-    r"|call with|session|workshop|interview|visit|report|status|incident|outage|post-?mortem|board|assembly|protokoll"
-    r"|notizen|sitzung|besprechung|treffen|compte rendu|réunion|acta|reunión)"
-)
+_APPOINTMENTS: Final = word_lists("open_ends")["appointments"] - {"deadline"}
+_OF_DAY: Final = "|".join(_APPOINTMENTS | word_lists("markdown_files")["of_day"]).replace("-", "[- ]?")
 """Words for what happened on a day."""
 _TITLE_DATED: Final = re.compile(
-    rf"{_DATED.pattern}|\W*{WEEKDAY}[, ]+{_DAY}\W*$|(?=.*\b{_OF_DAY}\b){_AT_END}", re.IGNORECASE
+    rf"{_DATED.pattern}|\W*{WEEKDAY}[, ]+{_DAY}\W*$|(?=.*\b(?:{_OF_DAY})s?\b){_AT_END}", re.IGNORECASE
 )
 """A date at the start of a title, in brackets at its end, or at the end of one that names what happened on that day:
 "Minutes, Tuesday 1 December 2026"."""
