@@ -4,6 +4,7 @@ tasks with a due date and questions about all open ends. Pure."""
 import re
 from contextlib import suppress
 from datetime import UTC, datetime, tzinfo
+from functools import partial
 from typing import Final
 
 from dateutil.relativedelta import FR, SU, relativedelta
@@ -47,14 +48,14 @@ _ENGLISH: Final = {"heute": "today", "morgen": "tomorrow"} | dict(
 _NUMERIC: Final = re.compile(r"(?<![\w./-])(\d{1,2})([./])(\d{1,2})\2 ?(\d{4})(?![\w/-])")
 _MIDDLE: Final = re.compile(rf"\b(?:mid[ -]|(?:the )?middle of )(?=(?:{'|'.join(MONTHS)})\b)", re.IGNORECASE)
 _GERMAN_DUE: Final = re.compile(
-    r"\b(?:bis|vor|spätestens|fällig|(?:by|before|due)(?= 31\.12\."
-    r"| (?:1[3-9]|2\d|3[01])\.(?:0?[1-9]|1[0-2])\.(?:,| (?-i:[a-z]))))"
+    r"\b(?:bis|vor|spätestens|fällig|(?:by|before|due)"
+    r"(?= 31\.12\.| (?!\d\d\.(?:04|10)\.$)(?:1[3-9]|2\d|3[01])\.(?:0?[1-9]|1[0-2])\.(?:,| (?-i:[a-z])|$)))"
     r" (?:spätestens )?(?:(?:am|zum|den|dem) )?(?P<day>\d{1,2}(?=\.))?\.? ?"
     rf"(?:(?P<named>\d{{4}}-\d\d-\d\d|{'|'.join(_ENGLISH)})\b|(?P<month>0?[1-9]|1[0-2])\.)(?P<year> ?\d{{4}}\b)?(?!\d)",
     re.IGNORECASE,
 )
-"""A date after a German word for "by". After an English one without a year it is 31.12., or the sentence goes on after
-it: "by 24.04." at the end may be a version."""
+"""A date after a German word for "by". After an English one without a year, the sentence ends or goes on after it:
+"by 24.04." at the end may be a version."""
 _TASK: Final = re.compile(
     r"(?:[-*•–] (?:\[ \] )?)?(?:please |bitte )?"
     r"(?P<announced>(?:remember|do(?:n['’]t| not) forget)(?: to|(?=:))|to[- ]?do"
@@ -73,7 +74,6 @@ _NO_IMPERATIVE: Final = re.compile(
     r"|sent|sold|told|took|used|went|won|wrote",
     re.IGNORECASE,
 )
-_REMINDER: Final = re.compile(r"(?:please )?remind (?:me|us)\b(?! that\b)", re.IGNORECASE)
 _HOUR: Final = r"(?:\d{1,2}(?:[:.]\d\d)? ?(?:[ap]\.?m\b\.?)?|noon|midnight)"
 WEEKDAY: Final = rf"(?:{'|'.join(WEEKDAYS)})"
 _WEEKDAY_OF_DATE: Final = rf"(?:{WEEKDAY},? (?:the )?(?=\w* ?\d))?"
@@ -82,9 +82,11 @@ _OF_MONTH: Final = r"(?:0?[1-9]|[12]\d|3[01])(?:st|nd|rd|th)?"
 CALENDAR_DAY: Final = rf"(?:{_OF_MONTH} (?:of )?{_MONTH}|{_MONTH} {_OF_MONTH})"
 _LATER: Final = rf"in (?P<count>\d{{1,2}}|{'|'.join(COUNTS)}) (?P<unit>day|week|fortnight|month)s?"
 _WHEN: Final = re.compile(
-    rf"\b(?:on |next (?!week|month)|this |(?=(?:tomorrow|today|next (?:week|month)|{_LATER})\b))", re.IGNORECASE
+    r"(?:please )?remind (?:me|us)\b(?! that\b)(?s:.*)"
+    rf"\b(?:on |next (?!week|month)|this |(?=(?:tomorrow|today|next (?:week|month)|{_LATER})\b))",
+    re.IGNORECASE,
 )
-"""The beginning of the last day in a reminder, which is due then: "next Monday", "tomorrow"."""
+"""A reminder up to its last day, which it is due on: "next Monday", "tomorrow"."""
 _LAST: Final = re.compile(
     rf" (?:at {_HOUR} )?(?=(?:(?:{_HOUR} )?(?:today|tonight|tomorrow)|next (?:week|month|{WEEKDAY})|this {WEEKDAY})"
     rf"(?: morning| afternoon| evening)?(?: at {_HOUR})?[ .!]*$)",
@@ -116,7 +118,7 @@ _DONE_BY: Final = (
     r"(?:(?!\b(?:each|every|always|usually|never|not|that|whether|if|because|until)\b)[^,;:.?!\n]){0,120}?"
 )
 """A person and what they do or will do, or somebody who is coming: "Ana sends", "my brother will collect". What
-somebody does "on Friday" in the simple present may be a habit, and is no task."""
+somebody does "on Friday" in the simple present may be a habit, and is no task, unlike what they do "Friday"."""
 _APPOINTMENT: Final = re.compile(
     rf"(?:{_DONE_BY}|"
     r"(?:(?:(?:we|i) have|there(?:['’]s| is)) )?(?:(?!(?:no|each|every|had|was|were)\b)[\w.'’-]+ ){0,4}?"
@@ -124,7 +126,7 @@ _APPOINTMENT: Final = re.compile(
     r"(?: (?:with|at|in|for|about|of|by|to|between)\b(?:[^,;:.?!\n]|\.(?! )){1,80}?)?"
     r"(?: (?:(?:is|was|has been|will be) )?(?:(?:set|scheduled|planned|booked|moved|postponed|rescheduled)(?: back)?"
     r" (?:for|to)|takes place|starts|is|will be))?)[,:]? (?:on |by |next |this |the ){0,3}(?<!of )(?<!from )(?<!since )"
-    rf"{_WEEKDAY_OF_DATE}(?P<day>{_ANY_DATE}|(?(present)(?:(?<=by )|(?<=next )|(?<=this ))){WEEKDAY}"
+    rf"{_WEEKDAY_OF_DATE}(?P<day>{_ANY_DATE}|(?(present)(?<!on )){WEEKDAY}"
     r"|today|tonight|tomorrow|next week)"
     r"(?:,? (?:at|from|in|with|for|about|via|on|because|morning|afternoon|evening|\(|\d)[^;?!\n]*)?[.!]?",
     re.IGNORECASE,
@@ -226,12 +228,10 @@ def due_in(text: str, at: float, zone: tzinfo | None = None) -> float | None:
     "tomorrow" in the last words, or of an appointment, in seconds since the epoch, else None. `at` is the time of the
     text, in the local time zone unless another is given: a weekday is the next one from then, and a day without a year
     is the nearest."""
-    if appointment := _APPOINTMENT.fullmatch(text := _with_iso_dates(text.strip())):
+    if appointment := _APPOINTMENT.fullmatch(text := _with_iso_dates(text.strip(), at)):
         text = f"by {appointment['day']}"
-    elif not _DUE.search(text):
-        days = list((_WHEN if _REMINDER.match(text) else _LAST).finditer(text))
-        if days:
-            text = f"{text[: days[-1].start()]} by {text[days[-1].end() :]}"
+    elif not _DUE.search(text) and (before := _WHEN.match(text) or _LAST.search(text)):
+        text = f"by {text[before.end() :]}"
     for named in _DUE.finditer(_with_by(text)):
         now = datetime.fromtimestamp(at, zone).replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
         with suppress(ValueError):  # no such day
@@ -241,7 +241,7 @@ def due_in(text: str, at: float, zone: tzinfo | None = None) -> float | None:
 
 def due_of_open_end(text: str, at: float, zone: tzinfo | None = None) -> float | None:
     """The result of `due_in`, or else the only date that the text of an open end names, unless it has passed."""
-    due, dates = due_in(text, at, zone), DATE.findall(_with_iso_dates(text))
+    due, dates = due_in(text, at, zone), DATE.findall(_with_iso_dates(text, at))
     if due is not None or len(dates) != 1:
         return due
     only = due_in(f"by {dates[0]}", at, zone)
@@ -288,6 +288,7 @@ def last_day_asked_for(query: str, at: float) -> str:
 
 def day_named(text: str, at: float) -> float | None:
     """The day that a whole text names, as `due_in` reads it after "by": "4 December", "Friday", "5.12.2026"."""
+    text = _with_iso_dates(text, at)
     due = next((due for word in ("by", "bis") if _DUE.fullmatch(due := _with_by(f"{word} {text}"))), "")
     return due_in(due, at)
 
@@ -295,21 +296,24 @@ def day_named(text: str, at: float) -> float | None:
 def _with_by(text: str) -> str:
     """A text with "by" in place of other English and German words for it, and the 15th for the middle of a month."""
     text = _MIDDLE.sub("15 ", text)
-    text = _GERMAN_DUE.sub(_due_in_english, _with_iso_dates(text))
+    text = _GERMAN_DUE.sub(_due_in_english, text)
     return _AS_BY.sub(lambda due: f"{due['must']} by" if due["must"] else "by in " if due["within"] else "by", text)
 
 
-def _with_iso_dates(text: str) -> str:
-    """A text with "31.12.2026" and "12/31/2026" as ISO dates, but not "5/12/2026", which may be either day."""
-    return _NUMERIC.sub(_iso_date, text)
+def _with_iso_dates(text: str, at: float = 0.0) -> str:
+    """A text with "31.12.2026", "12/31/2026" and "5/12/2026" as ISO dates. The last may be either of two days: it is
+    the earlier one that has not passed at `at`, since a date that is too early does less harm."""
+    return _NUMERIC.sub(partial(_iso_date, at=at), text)
 
 
-def _iso_date(written: re.Match[str]) -> str:
-    day, month = int(written[1]), int(written[3])
-    if written[2] == "/" and month > 12:
-        day, month = month, day
-    is_clear = written[2] == "." or day > 12 or day == month
-    return f"{written[4]}-{month:02}-{day:02}" if is_clear and month <= 12 else written[0]
+def _iso_date(written: re.Match[str], at: float) -> str:
+    first, second, year = (int(written[place]) for place in (1, 3, 4))
+    days = []
+    for day, month in ((first, second), (second, first))[: 1 + (written[2] == "/")]:
+        with suppress(ValueError):  # no such day
+            days.append(datetime(year, month, day, tzinfo=UTC))
+    coming = [day for day in days if day.timestamp() > at - DAY_S]
+    return f"{min(coming or days).date()}" if days else written[0]
 
 
 def _due_in_english(due: re.Match[str]) -> str:
@@ -332,7 +336,7 @@ def names_appointment(text: str) -> bool:
 
 def is_task_with_date(text: str) -> bool:
     """True for a short sentence such as "Renew it by 5 December", but not "It expires by 5 December"."""
-    text = _with_by(text.strip())  # "zum 5. Dezember" looks like two sentences
+    text = _with_by(_with_iso_dates(text.strip()))  # "zum 5. Dezember" looks like two sentences
     if (first := _DUE.match(text)) and first["how"].casefold() in ("by", "before"):
         text = f"{text[first.end() :].lstrip(' ,').rstrip('.!')} {first[0]}"
     begins, is_short = _TASK.match(text), len(text) <= 300 and len(split_sentences(text)) == 1
