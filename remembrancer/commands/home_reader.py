@@ -59,14 +59,12 @@ SPACES: Final = """
         LEFT JOIN spaces AS lane ON lane.name = shares.lane
     WHERE own.name NOT GLOB 'l_*' ORDER BY own.name"""
 """The spaces of the projects and the user, and of the lanes that they share."""
-OF_PROJECTS: Final = """
+FIND: Final = """
+    SELECT own.name, id, content, iif(forgotten_at IS NULL, NULL, coalesce(forgotten_reason, ''))
     FROM spaces AS own
         JOIN spaces AS part ON part.name = own.name OR part.name = (SELECT lane FROM shares WHERE name = own.name)
         JOIN memories ON space = part.number
-    WHERE own.name IN (SELECT value FROM json_each(?))"""
-FIND: Final = f"""
-    SELECT own.name, id, content, iif(forgotten_at IS NULL, NULL, coalesce(forgotten_reason, '')),
-        CASE WHEN json_valid(source) THEN json_extract(source, '$.file') END AS file {OF_PROJECTS}"""
+    WHERE own.name IN (SELECT value FROM json_each(?)) AND id IN (SELECT value FROM json_each(?))"""
 RESTORE: Final = "'remembrancer down', then 'remembrancer doctor --repair'; or restore a backup"
 
 
@@ -106,14 +104,13 @@ class KnownProject(msgspec.Struct, frozen=True):
 
 
 class FoundMemory(NamedTuple):
-    """A memory of the project with the id `place`, or of the user; its text, the reason if it is forgotten ("" if none
-    was given, None if it is not forgotten), and the file of its source."""
+    """A memory of the project with the id `place`, or of the user; its text, and the reason if it is forgotten ("" if
+    none was given, None if it is not forgotten)."""
 
     place: str
     id: str
     content: str
     forgotten: str | None
-    file: str | None = None
 
 
 class ExaminedFile(msgspec.Struct, frozen=True):
@@ -159,17 +156,11 @@ def moved_project(paths: RuntimePaths, directory: Path) -> RememberedProject | N
     return former_project(rows, project_of(directory), directory, time.time())
 
 
-def find_memories(
-    paths: RuntimePaths, projects: Iterable[str], values: Iterable[str], by: Literal["id", "file"] = "id"
-) -> list[FoundMemory]:
-    """Find memories by their ids, or by the files of their sources, among those of the projects, of the lanes that they
-    share, and of the user."""
-    wanted = list(values)
-    if not wanted:
-        return []
-    query = f"{FIND} AND {by} IN (SELECT value FROM json_each(?))"  # noqa: S608 - fixed
+def find_memories(paths: RuntimePaths, projects: Iterable[str], memory_ids: Iterable[str]) -> list[FoundMemory]:
+    """Find memories by their ids, among those of the projects, of the lanes that they share, and of the user."""
+    values = json.dumps([USER, *projects]), json.dumps(list(memory_ids))
     with _records(paths) as file:
-        rows = [] if file is None else file.rows(query, (json.dumps([USER, *projects]), json.dumps(wanted)))
+        rows = [] if file is None else file.rows(FIND, values)
     return [FoundMemory(*row) for row in rows]
 
 

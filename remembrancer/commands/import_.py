@@ -21,7 +21,6 @@ from remembrancer.commands.home_reader import find_memories
 from remembrancer.commands.output_files import PRIVATE_UMASK
 from remembrancer.commands.report import Report, argument, command, flag, option
 from remembrancer.commands.runtime_client import ask_store, paths_here
-from remembrancer.commands.selection import short
 from remembrancer.commands.terminal import notice_when_slow
 from remembrancer.config.project import directory_here, project_of, working_tree_of
 from remembrancer.config.reading import load_settings
@@ -29,7 +28,7 @@ from remembrancer.config.settings import Settings
 from remembrancer.memory.credentials import masked, refuse_credentials
 from remembrancer.memory.export_format import EndLine, MemoryLine, ProjectLine, decode_header, decode_line
 from remembrancer.memory.fields import check_memory
-from remembrancer.memory.markdown_files import DETAILS, read_file, section_id, sections_of
+from remembrancer.memory.markdown_files import DETAILS, read_file, sections_of
 from remembrancer.memory.markdown_index import without_block
 from remembrancer.memory.sentences import excerpt
 from remembrancer.memory.text import client_title, count
@@ -69,8 +68,6 @@ class Contents(msgspec.Struct):
     imported: int = 0
     ticked: int = 0
     """The number of ticked Markdown list items, which are left out."""
-    notes: set[str] = set()
-    """The paths of the Markdown files whose sections became memories."""
     cut_after: int | None = None
     """The number of the last whole line, if the line with the totals does not follow it."""
 
@@ -127,7 +124,7 @@ def read_export(
 BATCH_OPERATIONS: Final = 100
 BATCH_BYTES: Final = 4 * 1024 * 1024
 MOST_NAMED: Final = 10
-"""The maximum number of memories to import, and of forgotten ones, that are printed."""
+"""The maximum number of memories to import that are printed."""
 NO_PROJECT: Final = ProjectRef("p_000000000000", "")
 """A placeholder in operations on the user's memories, which belong to no project."""
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -163,16 +160,14 @@ def _batches(operations: Iterable[Operation]) -> Iterator[dict[str, Operation]]:
     yield batch
 
 
-def _operations(memories: Sequence[PlacedMemory], run_id: str) -> tuple[list[Operation], list[str], list[str]]:
-    """The operations that import memories, the ids of those that are forgotten here, but not in the file, and the ids
-    of those that have a different text here. There is no operation for a memory that exists already, in its project or,
-    after a promotion, among the user's, unless undoing an import has forgotten it and the file has not. The second of
-    two with the same id counts as existing."""
+def _operations(memories: Sequence[PlacedMemory], run_id: str) -> tuple[list[Operation], list[str]]:
+    """The operations that import memories, and the ids of those that are forgotten here, but not in the file. There is
+    no operation for a memory that exists already, in its project or, after a promotion, among the user's, unless
+    undoing an import has forgotten it and the file has not. The second of two with the same id counts as existing."""
     projects, now = {project.id for project, _ in memories if project is not None}, time.time()
     known = find_memories(paths_here(), projects, [memory.id for _, memory in memories])
     why_forgotten = {(memory.place, memory.id): memory.forgotten for memory in known}
-    texts = {(memory.place, memory.id): memory.content.strip() for memory in known if memory.forgotten is None}
-    operations, forgotten, differing = [], [], []
+    operations, forgotten = [], []
     for project, memory in memories:
         places = ((USER if project is None else project.id, memory.id), (USER, memory.id))
         reasons = {why_forgotten[place] for place in places if place in why_forgotten}
@@ -182,17 +177,7 @@ def _operations(memories: Sequence[PlacedMemory], run_id: str) -> tuple[list[Ope
             operations.append(Operation(new_ulid(), project or NO_PROJECT, memory.session_id, now, change))
         elif reasons - {None, IMPORT_UNDONE} and memory.forgotten_at is None:
             forgotten.append(memory.id)
-        elif memory.content.strip() not in (here := [texts[place] for place in places if place in texts]) and here:
-            differing.append(memory.id)
-    return operations, forgotten, differing
-
-
-def _gone(contents: Contents) -> list[str]:
-    """The ids of memories that an earlier import made from sections that the files no longer contain."""
-    present = {memory.id for _, memory in contents.memories}
-    earlier = find_memories(paths_here(), contents.projects, contents.notes, by="file")
-    left = [each for each in earlier if each.forgotten is None and each.id not in present]
-    return [each.id for each in left if each.file and section_id(each.file, each.content) == each.id]
+    return operations, forgotten
 
 
 @command(
@@ -224,8 +209,7 @@ def import_(file: str | None, client: str | None, dry_run: bool, allow_secrets: 
     run_id = IMPORTS + new_ulid()
     with notice_when_slow("Reading and checking the memories"):
         contents = _read(file, client, project_here, limit_bytes, allow_secrets=allow_secrets)
-        operations, forgotten, differing = _operations(contents.memories, run_id)
-        gone = _gone(contents)
+        operations, forgotten = _operations(contents.memories, run_id)
     if dry_run:
         contents.imported = len(operations)
     elif operations:
@@ -233,7 +217,7 @@ def import_(file: str | None, client: str | None, dry_run: bool, allow_secrets: 
             _import(operations, contents)
     facts = {"run_id": run_id, "dry_run": dry_run, "present": len(contents.memories) - len(operations)}
     facts |= {name: getattr(contents, name) for name in ("imported", "skipped", "ticked")}
-    facts |= {"forgotten": forgotten, "differing": differing, "gone": gone}
+    facts["forgotten"] = forgotten
     if dry_run:
         changes = [operation.change for operation in operations]
         memories = [change.memory for change in changes if isinstance(change, ImportMemory)]
@@ -285,7 +269,6 @@ def _read_notes(places: Sequence[Path], project: ProjectRef, scope: Scope, conte
             raise FileUnusable(f"{path}: {error.message}") from error
         made, ticked = sections_of(str(path), without_block(notes), path.stat().st_mtime, scope, kind_of)
         contents.ticked += ticked
-        contents.notes.add(str(path))
         for line in (*written, *(MemoryLine(memory, None if scope == "user" else project.id) for memory in made)):
             where = f"{path}, “{excerpt(masked(line.memory.content))}”"
             try:
@@ -313,27 +296,18 @@ def _read_details(file: Path, projects: dict[str, ProjectRef], details: dict[str
             raise FileUnusable(f"nothing was imported, because of line {number} of {file}: {error}") from error
 
 
-def _named(memory_ids: Sequence[str]) -> str:
-    return " ".join(map(short, memory_ids[:MOST_NAMED])) + (" …" if len(memory_ids) > MOST_NAMED else "")
-
-
 def _summary_lines(facts: Mapping[str, Any], *, is_elsewhere: bool) -> list[str]:
     imported, present = facts["imported"], facts["present"]
+    everywhere = " --all-projects" if is_elsewhere else ""
     verb = "would be imported" if facts["dry_run"] else "imported"
     line = f"{count(imported, 'memory')} {verb}, {present:,} already there"
+    if facts["forgotten"]:
+        line += f" ({len(facts['forgotten']):,} forgotten: 'remembrancer list --forgotten{everywhere}')"
     if facts["skipped"]:
         line += f"; {len(facts['skipped']):,} skipped (the messages above say why)"
     if facts["ticked"]:
         line += f"; {count(facts['ticked'], 'ticked item')} left out, as done"
-    everywhere = " --all-projects" if is_elsewhere else ""
     lines = [f"{line}."]
-    for what, name, verb in (
-        ("Of these, forgotten here", "forgotten", "restore"),
-        ("Of these, with a different text here, which stays", "differing", "edit"),
-        ("Imported earlier, but no longer in the file", "gone", "forget"),
-    ):
-        if ids := facts[name]:
-            lines.append(f"{what}: {count(len(ids), 'memory')} ('remembrancer {verb} {_named(ids)}{everywhere}').")
     if coming := facts.get("memories"):
         lines += [f"  {excerpt(memory['content'])}" for memory in coming[:MOST_NAMED]]
         lines += [f"  … and {len(coming) - MOST_NAMED:,} more"] if len(coming) > MOST_NAMED else []

@@ -110,11 +110,6 @@ def _kind_named(title: str) -> Kind | None:
     return _KIND_OF_TITLE.get(subject.rpartition(" ")[2])
 
 
-def section_id(path: str, content: str) -> str:
-    """The id of the memory that a section of a file becomes."""
-    return derive_memory_id(f"section of {path}\n{content}")
-
-
 def sections_of(
     path: str, text: str, at: float, scope: Scope, kind_of: Callable[[str], Kind]
 ) -> tuple[list[PortableMemory], int]:
@@ -169,7 +164,7 @@ def sections_of(
         for part in parts:
             content = f"{prefix}: {part}" if prefix else part
             own = named or kind_of(part) if is_list else kind
-            memory_id = section_id(path, content)
+            memory_id = derive_memory_id(f"section of {path}\n{content}")
             made[memory_id] = PortableMemory(
                 id=memory_id,
                 content=content,

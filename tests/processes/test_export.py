@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import re
 import shutil
 import sqlite3
 import tempfile
@@ -203,8 +202,8 @@ def test_an_undo_without_an_id_takes_an_import_as_one_run_and_no_change_from_its
     done("undo", "--yes", home=second)
     done("forget", memory("one").id, home=second)
     repeated = done("backup", "import", str(old), home=second)
-    assert "0 memories imported, 3 already there.\nOf these, forgotten here: 1 memory ('remembrancer re" in repeated
-    done(*re.findall(r"'remembrancer (restore) (\w+)'", repeated)[0], home=second)
+    assert "0 memories imported, 3 already there (1 forgotten: 'remembrancer list --forgotten').\n" in repeated
+    done("restore", memory("one").id, home=second)
     assert "” was restored" in done("undo", "--yes", home=second)
     assert "” was forgotten" in done("undo", "--yes", home=second)
     undone = done("undo", "--yes", home=second)
@@ -280,13 +279,6 @@ def test_a_directory_of_markdown_brings_everything_back(home: Path, second: Path
     assert (report["imported"], report["present"], report["skipped"]) == (9, 0, [])
     before, after = exported(home), [without_import(line, report["run_id"]) for line in exported(second)]
     assert sorted(map(str, after)) == sorted(map(str, before))
-    edited = files[0].read_text() + "A line of mine.\n"
-    assert "Of these" not in done("backup", "import", str(directory), home=second)
-    files[0].write_text(edited)
-    (differing,) = json.loads(done("backup", "import", str(directory), "--json", home=second))["differing"]
-    assert edited.rindex("<!-- memory") < edited.rindex(differing), "the last one of the file"
-    said = done("backup", "import", str(directory), home=second)
-    assert f"with a different text here, which stays: 1 memory ('remembrancer edit {differing[-4:]}" in said
 
 
 def test_the_details_beside_markdown_are_ours_and_others_are_left_alone(home: Path, tmp_path: Path) -> None:
@@ -308,15 +300,7 @@ def test_a_directory_is_the_same_by_every_path_to_it(home: Path, tmp_path: Path)
     assert "1 memory imported" in done("backup", "import", str(notes), home=home)
     for path in (f"{notes}/../notes", str(tmp_path / "link"), f"{notes}/deploy.md"):
         assert "0 memories imported, 1 already there" in done("backup", "import", path, home=home)
-    (former,) = exported_memories(home)
-    done("backup", "export", str(tmp_path / "backup"), home=home)
-    (notes / "deploy.md").write_text("# Deploy\n\nNever on Mondays.\n")
-    said = done("backup", "import", str(notes), home=home)
-    forgets = f"remembrancer forget {former[-4:]}"
-    assert f"Imported earlier, but no longer in the file: 1 memory ('{forgets}')." in said
-    assert "Imported earlier" not in done("backup", "import", str(tmp_path / "backup"), home=home), "it is no note"
-    done("forget", former, home=home)
-    assert "Imported earlier" not in done("backup", "import", str(notes), home=home)
+    assert len(exported_memories(home)) == 1
 
 
 def test_what_an_assistant_remembers_itself_is_taken_over_once(home: Path, tmp_path: Path) -> None:
