@@ -113,6 +113,9 @@ const walks = {
     await latency(0);
     await undo(page);
     await decide.waitFor(WAIT);
+    // What has changed only in part is edited at once.
+    await page.getByText("Only a part has changed").first().click();
+    await page.locator("textarea[name=content]").waitFor(WAIT);
     // A run of the consolidator is undone by one click.
     await page.goto(base + "/today");
     await page.getByText("Consolidation of 2 memories").waitFor(WAIT);

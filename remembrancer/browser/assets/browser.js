@@ -22,7 +22,7 @@ document.addEventListener("keydown", (event) => {
     "/": toSearch,
     "?": () => document.getElementById("help").showModal(),
     x: () => document.activeElement.closest(".card")?.querySelector("input")?.click(),
-    e: () => { const edit = document.getElementById("edit"); if (edit) { edit.open = true; edit.querySelector("textarea").focus(); } },
+    e: toEdit,
     u: () => document.getElementById("undo")?.click(),
   };
   if (keys[event.key]) { event.preventDefault(); keys[event.key](); }
@@ -35,6 +35,12 @@ document.addEventListener("submit", (event) => {
   if (event.timeStamp - sentAt < 1000) event.preventDefault();
   else sentAt = event.timeStamp;
 });
+
+function toEdit() {
+  const edit = document.getElementById("edit");
+  if (edit) { edit.open = true; edit.querySelector("textarea").focus(); }
+}
+if (location.hash === "#edit") toEdit(); // a link of Review
 
 function toSearch() {
   const field = document.getElementById("q");
