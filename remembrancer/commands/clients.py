@@ -15,9 +15,10 @@ import stat
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path, PurePath
 from typing import Any, Final, Literal, NamedTuple
 
@@ -335,12 +336,16 @@ def read_text(path: Path) -> str:
 
 
 def write_text(place: ClientFile, text: str) -> None:
-    """Replace the content of a file, as a whole or not at all; an empty text deletes it. The target of a symbolic link
-    is replaced, the file keeps its mode, and a new file for the user's scope is private. Raises `FileRefused`."""
+    """Replace the content of a file, as a whole or not at all; an empty text deletes it, and directories that had
+    nothing else. The target of a symbolic link is replaced, the file keeps its mode, and a new file for the user's
+    scope is private. Raises `FileRefused`."""
     real = Path(os.path.realpath(place.path))
     try:
         if not text:
             place.path.unlink(missing_ok=True)
+            with suppress(OSError):  # at the first that is not empty
+                for directory in takewhile(lambda each: each not in (Path.home(), Path.cwd()), place.path.parents):
+                    directory.rmdir()
             return
         real.parent.mkdir(parents=True, exist_ok=True)
         new = 0o600 if place.scope == "user" else 0o644

@@ -95,6 +95,17 @@ def test_everything_else_in_a_file_is_kept_with_its_mode(machine: Path) -> None:
     assert names(machine) == [".claude.json", ".claude.json.bak", "app"]
 
 
+def test_directories_made_for_a_file_are_removed_with_it(machine: Path) -> None:
+    (machine / ".codex").mkdir()
+    (machine / ".codex" / "auth.json").write_text("{}")
+    connected = [client.name for client in clients() if "user" in client.files]
+    for name in connected:
+        setup(name)
+    for name in connected:
+        assert setup(name, "--remove").returncode == exit_codes.OK
+    assert (names(machine), names(machine / ".codex")) == ([".codex", "app"], ["auth.json"])
+
+
 @pytest.mark.parametrize("text", ['{ // mine\n  "servers": {}\n}\n', "\xff"])
 def test_a_file_that_cannot_be_read_safely_is_left_as_it_is_with_what_to_paste(machine: Path, text: str) -> None:
     file = machine / "app/.vscode/mcp.json"
