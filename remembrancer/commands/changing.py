@@ -220,6 +220,8 @@ def edit(
     **given: Any,
 ) -> Report:
     """Change a memory: edit ID "new text"; with neither text nor option, in $EDITOR. Earlier versions are kept."""
+    from remembrancer.toolsets.memory.day_log import with_fields, word_of
+
     if done and reopen:
         raise click.UsageError("--done and --reopen exclude each other")
     if text is not None and content is not None:
@@ -263,15 +265,9 @@ def edit(
     state = _state_of(_as_stored(where, memory, answer) or without_none(given))
     # The text as given: another edit may have followed by now.
     name = f"“{excerpt(content, QUOTED)}”" if content and "content" in changed else _name_of(where, memory, answer)
-    outcome = "Reopened" if reopen and changed == ["done"] else f"Changed ({_listed(changed)})"
-    line = f"{outcome}: {name}{state}; {where.undo(memory)} undoes it"
+    outcome = with_fields(word_of("updated", changed, done=done), changed)
+    line = f"{outcome.capitalize()}: {name}{'' if outcome == 'closed' else state}; {where.undo(memory)} undoes it"
     return _done(answer, line if changed else UNCHANGED)
-
-
-def _listed(fields: Iterable[str]) -> str:
-    """The names of a memory's changed fields. The type follows from the kind."""
-    names = {"occurred_at": "day", "type": "", "invalid_reason": "", "status": "", "valid_until": "its end"}
-    return ", ".join(filter(None, (names.get(name, name.replace("_", " ")) for name in fields)))
 
 
 def _settle(where: Where, memory: str, relation: str, reason: str | None) -> Report:
@@ -494,14 +490,15 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
     answer = where.ask("restore_memory", memory_id=change, version=version, undo=True)
     if "undone" not in answer:
         return _done(answer, "")  # it is queued
-    from remembrancer.toolsets.memory.day_log import CHANGE_WORDS
+    from remembrancer.toolsets.memory.day_log import with_fields, word_of
 
     after = where.ask("get_memory", memory_id=answer["memory_id"], detail=True)
     valid_again = [f"{_name_of(where, old, {})} is valid again" for old in answer.get("valid_again", ())]
-    undone = CHANGE_WORDS.get(answer["undone"], answer["undone"])
     fields = answer["restored_fields"]
-    undone = f"changed ({_listed(fields)})" if undone == "updated" else undone
+    undone = with_fields(word_of(answer["undone"], fields, done=not after.get("done")), fields)
     undone = "restored to an earlier version" if undone == "restored" and "content" in fields else undone
+    if "occurred_at" not in fields:
+        after["occurred_at"] = ""  # it would read like the day of the change
     state = "" if answer["undone"] == "moved" else _state_of(after).replace(",", ":", 1)
     line = f"Undone: “{excerpt(after['content'])}” was {undone}{state}"
     line += f"; it is {after['status']} now" if after["status"] != "active" else ""
@@ -564,9 +561,8 @@ def _last_change(where: Where, yes: bool) -> tuple[str, int | None]:
     memory = where.ask("get_memory", memory_id=last["id"], detail=True)
     owner = "all your projects" if memory["scope"] == "user" else f"the project {last['project']}"
     where.close()
-    confirm(
-        f"Undo the last change ({last['did']}) of “{excerpt(last['text'])}” ({owner}, {minute(last['at'])})?", yes=yes
-    )
+    did = last["did"].removeprefix("changed ").strip("()")
+    confirm(f"Undo the last change ({did}) of “{excerpt(last['text'])}” ({owner}, {minute(last['at'])})?", yes=yes)
     return last["id"], last["undo_at"]
 
 

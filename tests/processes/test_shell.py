@@ -567,6 +567,19 @@ def test_a_terminal_shows_the_beginning_of_a_long_memory_and_a_pipe_all_of_it(sh
     assert re.fullmatch(r"Undone: “The quay.* was changed \(summary\).*", shell("undo", wall).strip())
 
 
+def test_an_undo_names_the_change_but_no_day_of_the_memory(shell: Shell) -> None:
+    for given, changed, named in (
+        (("The sail takes an hour", "--on", "2024-02-03"), ("The sail takes two hours",), "content"),
+        (("Mend the sail", "--kind", "open_end", "--on", "2024-02-03"), ("--done",), "closed"),
+    ):
+        memory = shell.json("add", *given)["memory_id"]
+        shell("edit", memory, *changed)
+        _, asked = shell.at_a_terminal("undo", says="n\n")
+        assert f"Undo the last change ({named}) of" in asked
+        undone = shell("undo", memory)
+        assert (named in undone, "2024" in undone) == (True, False), undone
+
+
 def test_a_search_at_a_terminal_shows_the_best_five_and_how_many_are_weaker(shell: Shell) -> None:
     for number in range(8):
         shell("add", f"The ferry number {number} leaves the harbour at {number} o'clock")

@@ -13,7 +13,7 @@ from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.reads import ListedMemory, ListMemories, Order
 from remembrancer.protocol.writes import EraseMemory
 from remembrancer.toolsets.memory.answers import fields_of, iso, set_fields, standing_of
-from remembrancer.toolsets.memory.day_log import WHOLE, dates_in_utc, day_of, read_day, verb_of
+from remembrancer.toolsets.memory.day_log import WHOLE, dates_in_utc, day_of, read_day, verb_of, with_fields
 from remembrancer.toolsets.memory.fields import GivenFilters, Offset, given, seconds_of
 from remembrancer.toolsets.tools import Answer, Call, cut_notice, non_empty, tool
 
@@ -124,5 +124,4 @@ def _text(begins: str) -> str:
 
 
 def _did(change: MemoryChanged) -> str:
-    verb = verb_of(change)
-    return f"{verb} ({', '.join(change.fields)})" if verb.endswith("changed") else verb
+    return with_fields(verb_of(change), change.fields)

@@ -1,6 +1,6 @@
 """The log of a day: what happened, and what was stored, changed, decided and closed, in order."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -33,6 +33,10 @@ CHANGE_WORDS: Final = {
     **{"both hold": "kept beside another", "superseding": "replaced another"},
 }
 """The words for changes that are stored under another name."""
+FIELD_NAMES: Final = {
+    **{"occurred_at": "day", "valid_until": "its end"},
+    **dict.fromkeys(("type", "status", "invalid_reason"), ""),  # they follow from others
+}
 
 
 def day_of(text: str, now: float) -> TimeWindow:
@@ -99,11 +103,21 @@ def verb_of(change: MemoryChanged) -> str:
     if change.change in ("stored", "happened"):
         is_event = change.kind == "fact" or type_of_kind(change.kind) == "episodic"
         return _FIRST.get(change.kind, change.change if change.change == "stored" or is_event else "noted")
-    if "done" in change.fields and "kind" not in change.fields:
-        return "closed" if change.done else "reopened"
-    if change.change in ("updated", "tagged", "stored again"):
-        return "changed"
-    return CHANGE_WORDS.get(change.change, change.change)
+    word = word_of(change.change, change.fields, done=change.done)
+    return "changed" if word in ("tagged", "stored again") else word
+
+
+def word_of(change: str, fields: Sequence[str], *, done: bool) -> str:
+    """The word for a stored change of these fields, after which the memory was done or not."""
+    if "done" in fields and "kind" not in fields:
+        return "closed" if done else "reopened"
+    return "changed" if change == "updated" else CHANGE_WORDS.get(change, change)
+
+
+def with_fields(word: str, fields: Iterable[str]) -> str:
+    """The word for a change, with the names of the fields if it says only that something has changed."""
+    names = ", ".join(filter(None, (FIELD_NAMES.get(name, name.replace("_", " ")) for name in dict.fromkeys(fields))))
+    return f"{word} ({names})" if names and word.endswith("changed") else word
 
 
 def dates_of(begins: float, ends: float) -> str:
@@ -161,9 +175,9 @@ async def day_block(call: Call, text: str, max_tokens: int) -> Answer:
 
 def _entry(changes: Sequence[MemoryChanged], name: str, longest: int) -> str:
     """The line for the changes of one memory on a day."""
-    fields = dict.fromkeys(name for each in changes for name in each.fields)
-    others = "" if "content" in fields else f" ({', '.join(fields)})"
-    verbs = ", ".join(f"{verb}{others if verb == 'changed' else ''}" for verb in dict.fromkeys(map(verb_of, changes)))
+    fields = [name for each in changes if verb_of(each) == "changed" for name in each.fields]
+    fields = [] if "content" in fields else fields
+    verbs = ", ".join(with_fields(verb, fields) for verb in dict.fromkeys(map(verb_of, changes)))
     text = " ".join(changes[-1].begins.split())[:longest]
     later = " | changed later" if changes[-1].changed_later else ""
     return f"- {verbs} {name}{': ' if text else ''}{text}{later}"
