@@ -34,8 +34,13 @@ NOTHING: Final = 6.0
 """The score of "the answer is not stored", so that a candidate without competition does not win automatically."""
 
 
-def competing(scores: Column) -> float:
-    """The logarithm of the sum of the exponentials of a query's scores and `NOTHING`."""
+def competing(scores: Column, likeness: Column | None = None) -> float:
+    """The logarithm of the sum of the exponentials of a query's scores and `NOTHING`. Of near-duplicates, by the
+    cosines between the candidates, if given, only the best competes."""
+    if likeness is not None:
+        best_first = np.argsort(-scores)
+        alike = likeness[np.ix_(best_first, best_first)] >= NEAR_DUPLICATE_COSINE
+        scores = scores[best_first][~np.tril(alike, -1).any(axis=1)]
     return float(np.logaddexp.reduce(np.append(scores, NOTHING)))
 
 
@@ -52,11 +57,11 @@ class Fitted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     intercept: float
     least_probability: float = 0.0
 
-    def probabilities(self, scores: Column) -> Column:
-        """The probability that each candidate answers the query, given the scores."""
+    def probabilities(self, scores: Column, likeness: Column | None = None) -> Column:
+        """The probability that each candidate answers the query, given the scores (for `likeness`: `competing`)."""
         if not len(scores):
             return np.zeros(0)
-        together = competing(scores)
+        together = competing(scores, likeness)
         logits = self.slope * scores + self.competition * together + self.intercept
         return np.asarray(1.0 / (1.0 + np.exp(-np.clip(logits, -60.0, 60.0))))
 
@@ -136,13 +141,14 @@ def weigh(
     fitted: Fitted,
     formula: Mapping[str, float] | None = None,
     shift: Column | None = None,
+    likeness: Column | None = None,
 ) -> Weighed:
     """The scores and probabilities of candidates. With a `formula`, the scores are those of a ranking by name; `shift`
-    is added to each score. For candidates without PageRank, the other weights of the formula are scaled up, so that
-    they add up to 1."""
+    is added to each score; `likeness` are the cosines between them (n, n), if known. For candidates without PageRank,
+    the other weights of the formula are scaled up, so that they add up to 1."""
     rows, added = table(of, asked), 0.0 if shift is None else shift
     shares, scores = scored(rows, column_of(fitted.weights))
-    probabilities = fitted.probabilities(scores + added)
+    probabilities = fitted.probabilities(scores + added, likeness)
     if formula is None:
         return Weighed(shares, scores + added, probabilities, fitted.least_probability)
     reached = of.graph[:, None] > 0.0

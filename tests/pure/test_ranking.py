@@ -227,8 +227,11 @@ def test_pagerank_lifts_no_answer_a_shift_is_added_to_each_and_no_candidates_hav
         weighed = weigh(candidates(0), QueryProperties(NOW), fitted_for(None), formula)
         assert (len(weighed.scores), len(weighed.probabilities)) == (0, 0)
     alone = weigh(candidates(1, cosine=[0.6]), QueryProperties(NOW), fitted_for(DEFAULT_MODEL)).probabilities[0]
-    crowded = weigh(candidates(9, cosine=[0.6] * 9), QueryProperties(NOW), fitted_for(DEFAULT_MODEL)).probabilities[0]
+    rivals = candidates(9, cosine=[0.6] * 9), QueryProperties(NOW), fitted_for(DEFAULT_MODEL)
+    crowded = weigh(*rivals).probabilities[0]
     assert alone > crowded > 0.0
+    copies, others = (weigh(*rivals, likeness=np.full((9, 9), cosine)).probabilities[0] for cosine in (0.96, 0.9))
+    assert (copies, others) == pytest.approx((alone, crowded)), "a copy does not compete"
 
 
 # --- The weights that ship.

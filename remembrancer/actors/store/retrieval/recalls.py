@@ -161,7 +161,8 @@ def weigh_rows(search: Search, rows: Rows, strategy: Strategy) -> Weighed:
     if request.profile is not None:
         shares = scope_shares(PROFILES[request.profile], {each.scope for each in rows.facts})
         factors = np.array([shares[each.scope] for each in rows.facts])
-    return weigh(of, search.question.asked, fitted, formula, factors)
+    likeness = (rows.vectors @ rows.vectors.T).astype(np.float64)
+    return weigh(of, search.question.asked, fitted, formula, factors, likeness)
 
 
 def columns(search: Search, rows: Rows) -> Rows:
