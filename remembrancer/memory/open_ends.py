@@ -7,14 +7,13 @@ from datetime import UTC, datetime, tzinfo
 from functools import partial
 from typing import Final
 
-from dateutil.relativedelta import FR, SU, relativedelta
+from dateutil.relativedelta import FR, relativedelta
 
 from remembrancer.memory.decay import DAY_S
 from remembrancer.memory.lexicon import toml_file, word_lists
 from remembrancer.memory.sentences import split_sentences
-from remembrancer.memory.times.phrases import COUNTS, MONTHS, WEEKDAYS, counted
+from remembrancer.memory.times.phrases import COUNTS, DAY, MONTHS, WEEKDAYS, counted, period_of
 from remembrancer.memory.times.windows import EMPTY, read_query, without_times
-from remembrancer.memory.wording import FUNCTION_WORDS, PREPOSITIONS
 
 _HEADING: Final = re.compile(
     r"\s*(?P<announced>next(?: steps?| up)?|open(?: ends?| points?| questions?| tasks?)?|still (?:open|to do)"
@@ -35,6 +34,7 @@ _NUMBER: Final = re.compile(r"(?:^|\s)\(\d{1,2}\)\s")
 _LISTS: Final = word_lists("open_ends")
 _OPEN: Final = _LISTS["open"]
 _AROUND: Final = _LISTS["around"] | _OPEN | EMPTY
+_TASKS: Final = _LISTS["tasks"] | _LISTS["errands"]
 _TO_BE_DONE: Final = re.compile(
     r"\b(?:must|needs? to|should|has to|have to|still) (?:still )?be done\b|\b(?:still|need|have) to do\b|\bdo next\b"
     r"|\breste à faire\b|\bnoch (?:zu )?tun\b|\bqueda por hacer\b",
@@ -61,19 +61,24 @@ _TASK: Final = re.compile(
     r"(?P<announced>(?:remember|do(?:n['’]t| not) forget)(?: to|(?=:))|to[- ]?do"
     r"|remind (?:me|us)(?! that\b)(?: [^,;:?!\n]{1,30}?)? to"
     r"|(?:(?:we|i) )?(?:must|need to|have to)|denke? daran,?|nicht vergessen:?|(?:wir müssen|ich muss))?\b *"
-    r"(?P<verb>[^\W\d_]*+)(?!(?: (?!(?:that|whether|if|wh\w+|how|because|so|and)\b)[^\s,;:()]+){1,5}? (?:is|are|was"
+    r"(?P<verb>[^\W\d_]*+)(?!(?: (?!(?:that|whether|if|wh\w+|how|because|so|and)\b)[^\s,;:()]+){0,5}? (?:is|are|was"
     r"|were|has|have|had|will|would|can|could|came|went|begins|ends|starts|moved|(?<!to )come|comes"
     r"|(?:arrive|expire)[ds])\b)",
     re.IGNORECASE,
 )
 """The beginning of a task, but not of a statement such as "Order 4711 was delivered"."""
-_WITH_OBJECT: Final = re.compile(r" (?:the|an?|my|our|this|that|these|those|his|her|their)\b", re.IGNORECASE)
-_NO_VERBS: Final = PREPOSITIONS | FUNCTION_WORDS
-_NO_IMPERATIVE: Final = re.compile(
-    r"[a-z]{3,}ed|[a-z]*(?:ing|[^s]s)|bought|brought|built|did|gave|got|had|half|held|kept|left|lost|made|met|paid|ran|said|saw"
-    r"|sent|sold|told|took|used|went|won|wrote",
+_ONE: Final = re.compile(
+    r"(?: (?:up|out|in|on|back|off|with|to|at)){0,2} (?:(?:the|an?|this|that|these|those|my|our|his|her|their)\b"
+    r"|(?-i:[A-Z][a-z]))",
     re.IGNORECASE,
 )
+"""The object of a task that is done once: "Renew the domain", "Talk to Ana", but not "Review pull requests"."""
+_GENERAL: Final = re.compile(
+    r"[,;:?`]|\b(?:all|any|each|every|always|never|not?|if|when\w*|unless|instead|first|only|than"
+    r"|(?:before|after) [\w-]+ing)\b",
+    re.IGNORECASE,
+)
+"""Words and marks of a rule, or of a text that says more than a task."""
 _HOUR: Final = r"(?:\d{1,2}(?:[:.]\d\d)? ?(?:[ap]\.?m\b\.?)?|noon|midnight)"
 WEEKDAY: Final = rf"(?:{'|'.join(WEEKDAYS)})"
 _WEEKDAY_OF_DATE: Final = rf"(?:{WEEKDAY},? (?:the )?(?=\w* ?\d))?"
@@ -104,7 +109,7 @@ _DUE: Final = re.compile(
 )
 _ANY_DATE: Final = rf"\d{{4}}-\d\d-\d\d|{CALENDAR_DAY}(?:,? \d{{4}})?"
 DATE: Final = re.compile(rf"\b(?:{_ANY_DATE})(?!\w)", re.IGNORECASE)
-_VERBS: Final = "|".join(_LISTS["tasks"])
+_VERBS: Final = "|".join(_TASKS)
 _PERSON: Final = (
     r"(?:(?:my|our|his|her|their) \w+(?: \w+)?|s?he|they|we|i"
     r"|(?-i:[A-Z][\w.'’-]*)(?: (?:and )?(?-i:[A-Z][\w'’-]*))*)"
@@ -113,7 +118,7 @@ _DONE_BY: Final = (
     rf"(?P<person>(?P<present>{_PERSON} (?:{_VERBS})e?s"
     rf"|(?-i:[A-Z][\w'’-]* and [A-Z][\w'’-]*) (?:{_VERBS})|(?:the|an?) (?:\w+ ){{1,3}}?(?:come|arrive)s?)"
     rf"|{_PERSON}(?:(?: will| must| has to|['’]ll|(?: is| am| are|['’]s|['’]m|['’]re) going to) (?:{_VERBS})"
-    rf"|(?: is| am| are|['’]s|['’]m|['’]re) (?:{'|'.join(verb.rstrip('e') for verb in _LISTS['tasks'])})[pt]?ing)"
+    rf"|(?: is| am| are|['’]s|['’]m|['’]re) (?:{'|'.join(verb.rstrip('e') for verb in _TASKS)})[pt]?ing)"
     r"|(?:the|an?) (?:\w+ ){1,3}?(?:will (?:come|arrive)|is (?:com|arriv)ing))\b"
     r"(?:(?!\b(?:each|every|always|usually|never|not|that|whether|if|because|until)\b)[^,;:.?!\n]){0,120}?"
 )
@@ -143,12 +148,11 @@ _END: Final = {
 _AS_BY: Final = re.compile(
     r"\bn(?:o|ot) later than\b|\b(?P<within>within) (?:the next )?"
     rf"(?=(?:\d{{1,2}}|{'|'.join(COUNTS)}) (?:day|week|fortnight|month)s?\b)"
-    rf"|\b(?P<must>(?:must|has to|have to|needs? to) be (?:{'|'.join(_LISTS['tasks'])})t?e?d\b"
+    rf"|\b(?P<must>(?:must|has to|have to|needs? to) be (?:{'|'.join(_TASKS)})t?e?d\b"
     r"[^,;:?!\n]{0,200}) until\b",
     re.IGNORECASE,
 )
 """Words that mean "by": "no later than", "within two weeks", and "until" where the verb is that of a task."""
-_SINGLE: Final = re.compile(r"\b(?:the|this|my|our|his|her|their|an?) ", re.IGNORECASE)
 _OBLIGATION: Final = re.compile(
     r"(?!(?:if|when|once|unless|who|no|none|nobody|nothing)\b)(?:"
     r"(?:(?!\b(?:that|which|what|why|whether|not|each|every|always)\b)[^,;:?!\n])+ (?:"
@@ -198,10 +202,10 @@ def open_ends_in(text: str) -> tuple[str, ...]:
     """
     heading = _HEADING.match(text)
     rest = text[heading.end() :] if heading else text
-    parts = _marked(rest)
-    if heading and not parts:
-        parts = rest.split(";")
-        is_often_one = len(parts) < 3 and heading["announced"].casefold() in _OFTEN_ONE
+    before, *parts = (_NUMBER if _NUMBER.match(rest) else _ITEM).split(rest)
+    if before or len(parts) < 2:
+        parts = rest.split(";") if heading else [rest]
+        is_often_one = heading and len(parts) < 3 and heading["announced"].casefold() in _OFTEN_ONE
         if is_often_one or any(len(split_sentences(part)) > 1 for part in parts):
             parts = [rest]
     items = [stripped for part in parts if (stripped := " ".join(part.split()).rstrip(" ;."))]
@@ -212,15 +216,6 @@ def open_ends_in(text: str) -> tuple[str, ...]:
         items = [rest[mark.end() if mark else 0 :].strip(" ;\n") or text]
     about = heading["about"] if heading else None
     return tuple(f"{item} ({about})" if about else item for item in items)
-
-
-def _marked(text: str) -> list[str]:
-    """The items of a text that begins with an item marker and has several; empty for any other text."""
-    for mark in (_ITEM, _NUMBER):
-        before, *items = mark.split(text)
-        if len(items) > 1 and not before:
-            return items
-    return []
 
 
 def due_in(text: str, at: float, zone: tzinfo | None = None) -> float | None:
@@ -277,13 +272,8 @@ def last_day_asked_for(query: str, at: float) -> str:
     if period is None:
         due = due_in(query, at) or due_in(_IN_MONTH.sub(r"by the end of \g<month>", query), at)
         return "" if due is None else f"{datetime.fromtimestamp(due, UTC):%Y-%m-%d}"
-    count = period["which"].lower() == "next"
-    end = {
-        "week": relativedelta(weeks=count, weekday=SU),
-        "month": relativedelta(months=count, day=31),
-        "year": relativedelta(years=count, month=12, day=31),
-    }
-    return f"{datetime.fromtimestamp(at) + end[period['unit'].lower()]:%Y-%m-%d}"
+    back = -1 if period["which"].lower() == "next" else 0
+    return f"{period_of(datetime.fromtimestamp(at), period['unit'].lower(), back).end - DAY:%Y-%m-%d}"
 
 
 def day_named(text: str, at: float) -> float | None:
@@ -334,6 +324,14 @@ def names_appointment(text: str) -> bool:
     return appointment is not None and not appointment["person"]
 
 
+def is_errand(text: str) -> bool:
+    """True for a short sentence such as "Call Ana about the offer", but not "Order imports by name"."""
+    begins, is_short = _TASK.match(text := text.strip()), len(text) <= 100 and len(split_sentences(text)) == 1
+    if begins is None or not is_short or begins["verb"].casefold() not in _LISTS["errands"]:
+        return False
+    return bool(_ONE.match(text, begins.end())) and not _GENERAL.search(text)
+
+
 def is_task_with_date(text: str) -> bool:
     """True for a short sentence such as "Renew it by 5 December", but not "It expires by 5 December"."""
     text = _with_by(_with_iso_dates(text.strip()))  # "zum 5. Dezember" looks like two sentences
@@ -345,11 +343,8 @@ def is_task_with_date(text: str) -> bool:
     dates = (each for each in _DUE.finditer(text) if each["iso"] or each["date"] or _OF_ONE.match(text))
     if any(_OBLIGATION.fullmatch(text, 0, each.end("how")) for each in dates) and not _NO_OBLIGATION.search(text):
         return True
-    if begins is None or (" by in " in text and not _SINGLE.search(text)):  # "Answer mails within two days" is a rule
+    if begins is None or (" by in " in text and not _ONE.search(text)):  # "Answer mails within two days" is a rule
         return False
     words = [word.casefold() for word in _WORD.findall(text.partition(" (")[0])]
     is_infinitive = not _LISTS["infinitives"].isdisjoint(words[-1:]) and _LISTS["finite"].isdisjoint(words)
-    verb = begins["verb"].casefold()
-    has_object = _WITH_OBJECT.match(text, begins.end()) and verb not in _NO_VERBS
-    is_imperative = verb in _LISTS["tasks"] or (has_object and not _NO_IMPERATIVE.fullmatch(verb))
-    return is_infinitive or bool(begins["announced"]) or bool(is_imperative)
+    return is_infinitive or bool(begins["announced"]) or begins["verb"].casefold() in _TASKS

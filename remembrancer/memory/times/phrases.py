@@ -98,7 +98,7 @@ def _months(start: datetime, count: int = 1) -> Span:
     return Span(start, start + relativedelta(months=count))
 
 
-def _period(of: datetime, unit: str, back: int = 0) -> Span:
+def period_of(of: datetime, unit: str, back: int = 0) -> Span:
     """The week, month, quarter or year that contains that day, or `back` of them earlier."""
     start = _midnight(of)
     if unit == "week":
@@ -208,7 +208,7 @@ _RESOLVERS: Final[Mapping[str, Callable[[Match, datetime], Span]]] = {
     "rolling": _rolling,
     "near_day": _near_day,
     "month_of_last_year": lambda match, now: _months(datetime(now.year - 1, _month_number(match), 1)),
-    "period": lambda match, now: _period(now, match["period"].lower(), match["which"].lower() == "last"),
+    "period": lambda match, now: period_of(now, match["period"].lower(), match["which"].lower() == "last"),
     "weekend": _named_weekend,
     "weekday": _weekday,
     "days": _days,
