@@ -68,8 +68,6 @@ class Contents(msgspec.Struct):
     imported: int = 0
     ticked: int = 0
     """The number of ticked Markdown list items, which are left out."""
-    cut_after: int | None = None
-    """The number of the last whole line, if the line with the totals does not follow it."""
 
     def add(self, where: str, line: Content) -> None:
         """Add a line. Raises `InvalidInput` if no tool would have stored its content, or its project is unknown."""
@@ -92,11 +90,10 @@ class Contents(msgspec.Struct):
 def read_export(
     lines: Iterable[bytes], content_limit_bytes: int = CONTENT_LIMIT_BYTES, *, allow_secrets: bool = False
 ) -> Contents:
-    """Read and check every line of an export. A last line that was cut off is left out. Raises `FileUnusable` if it is
-    not an export, or a line of it is invalid (the message has its number), and `SchemaTooNew`."""
+    """Read and check every line of an export. Raises `FileUnusable` if it is not an export, was cut off, or has an
+    invalid line (whose number is in the message), and `SchemaTooNew`."""
     numbered = enumerate(lines, 1)
-    number, raw = next(numbered, (1, b""))
-    decode_header(raw)
+    decode_header(next(numbered, (1, b""))[1])
     contents = Contents(content_limit_bytes, allow_secrets)
     end: EndLine | None = None
     for number, raw in numbered:
@@ -109,14 +106,11 @@ def read_export(
             elif line is not None:
                 contents.add(f"line {number}", line)
         except InvalidInput as error:
-            if end is None and not raw.endswith(b"\n"):  # the file was cut off within it
-                number -= 1
-                break
             raise FileUnusable(f"nothing was imported, because of line {number}: {error.message}") from error
     total = len(contents.memories) + len(contents.skipped)
     if end is None:
-        contents.cut_after = number
-    elif total != end.memories:
+        raise FileUnusable("nothing was imported: the file was cut off, as the last line, with the totals, is missing")
+    if total != end.memories:
         raise FileUnusable(f"nothing was imported: the last line counts {end.memories} memories, the file has {total}")
     return contents
 
@@ -199,8 +193,8 @@ def _operations(memories: Sequence[PlacedMemory], run_id: str) -> tuple[list[Ope
 )
 def import_(file: str | None, client: str | None, dry_run: bool, allow_secrets: bool) -> Report:
     """Import the memories of an export, with their ids and history; 'remembrancer undo' with the printed id undoes it.
-    Existing memories are not changed. A file with an invalid line is refused. Exit status 1: memories were skipped,
-    because they look like credentials or were erased for good, or the file was cut off."""
+    Existing memories are not changed. A file with an invalid line, or that was cut off, is refused. Exit status 1:
+    memories were skipped, because they look like credentials or were erased for good."""
     if (file is None) is (client is None):
         raise click.UsageError("name a FILE, or an assistant with --from")
     os.umask(PRIVATE_UMASK)
@@ -222,14 +216,9 @@ def import_(file: str | None, client: str | None, dry_run: bool, allow_secrets: 
         changes = [operation.change for operation in operations]
         memories = [change.memory for change in changes if isinstance(change, ImportMemory)]
         facts["memories"] = [{"id": memory.id, "content": memory.content} for memory in memories]
-    notices = list(contents.skipped)
-    if contents.cut_after is not None:
-        notices.append(
-            f"the file was cut off after line {contents.cut_after}: the last line, with the totals, is missing"
-        )
     is_elsewhere = not contents.projects.keys() <= {project_here.id}
-    status = exit_codes.FAILED if notices else exit_codes.OK
-    return Report(facts, _summary_lines(facts, is_elsewhere=is_elsewhere), status, notices)
+    status = exit_codes.FAILED if contents.skipped else exit_codes.OK
+    return Report(facts, _summary_lines(facts, is_elsewhere=is_elsewhere), status, contents.skipped)
 
 
 def _read(
