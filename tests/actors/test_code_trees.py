@@ -155,7 +155,7 @@ async def test_of_a_tree_that_is_gone_one_line_is_logged(
     assert loggers == [watching.__name__]
 
 
-async def test_neither_system_nor_home_are_indexed(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_home_is_indexed(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     person, link = tmp_path / "person", tmp_path / "link"
     (person / "shop").mkdir(parents=True)
     link.symlink_to(home)
@@ -163,8 +163,8 @@ async def test_neither_system_nor_home_are_indexed(home: Path, tmp_path: Path, m
     async with store_rig(home) as rig:
         rig.paths.keys.mkdir(exist_ok=True)
         own = (home, home / "keys", home.parent, link)
-        for place in ("/", "/boot", "/etc", "/etc/ssl", "/proc/self", "/root", "/sys", "~", *map(str, own)):
-            with pytest.raises(InvalidInput, match=r"not part of a repository|more than a repository|not a directory"):
+        for place in ("/", "~", *map(str, own)):
+            with pytest.raises(InvalidInput, match=r"not part of a repository|more than a repository"):
                 await rig.gateway.ask(IndexCode(PROJECT, place, watch=False))
         await rig.gateway.ask(IndexCode(PROJECT, "~/shop", watch=False))
 

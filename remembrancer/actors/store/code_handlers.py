@@ -58,8 +58,6 @@ from remembrancer.protocol.writes import ProjectRef
 IN_USE_S: Final = 120.0
 """A tree is kept indexed for this time after a request, even without a session in its project."""
 READ_BATCH: Final = 200
-SYSTEM_DIRECTORIES: Final = tuple(map(Path, ("/boot", "/etc", "/private/etc", "/proc", "/root", "/sys")))
-"""Directories in which nothing is indexed, except the user's own home."""
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -358,10 +356,8 @@ def _checked_root(request: IndexCode, paths: RuntimePaths) -> str:
     user, home = (Path(real_path(each)) for each in (Path.home(), paths.home))
     if user.is_relative_to(root) or home.is_relative_to(root):
         raise InvalidInput(f"{shown(path)} is more than a repository: give a directory in it", field="path")
-    for each in (home, *SYSTEM_DIRECTORIES):
-        is_users = user.is_relative_to(each) and Path(root).is_relative_to(user)
-        if Path(root).is_relative_to(each) and not is_users:
-            raise InvalidInput(f"{shown(path)} is in {each}, which is not part of a repository", field="path")
+    if Path(root).is_relative_to(home):
+        raise InvalidInput(f"{shown(path)} is in {home}, which is not part of a repository", field="path")
     return root
 
 
