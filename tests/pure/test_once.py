@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from remembrancer.actors.index_file import FIRST_CHUNK
 from remembrancer.actors.store.records.types import MemoryRecord, Vectors
 from remembrancer.actors.store.replaced_memories import can_replace
 from remembrancer.actors.store.retrieval.deduplication import (
@@ -19,7 +18,6 @@ from remembrancer.actors.store.retrieval.deduplication import (
     Entry,
     each_once,
     replaced_last,
-    without_imported,
 )
 from remembrancer.memory.decay import DAY_S
 from remembrancer.protocol.kinds import SCOPES, Scope
@@ -239,27 +237,6 @@ def test_no_two_that_are_left_say_the_same_and_all_is_accounted_for(given_list: 
     for each in kept:
         assert each.record.id not in each.stands_for
         assert not each.found_in or each.record.scope in each.found_in
-
-
-@pytest.mark.parametrize(
-    ("file", "changed_at", "text", "left"),
-    [
-        ("/src/notes.md", NOW, "Quay: The ferry leaves at nine.", ["memory"]),
-        ("/src/notes.md", NOW, "The ferry leaves at nine.", ["memory"]),
-        ("/src/notes.md", NOW, "Quay: The ferry leaves at ten.", ["memory", "chunk"]),
-        ("/src/notes.md", NOW + 60, "Quay: The ferry leaves at nine.", ["memory", "chunk"]),
-        ("/src/other.md", NOW, "Quay: The ferry leaves at nine.", ["memory", "chunk"]),
-    ],
-)
-def test_a_chunk_of_a_note_adds_nothing_to_a_memory_imported_from_it(
-    file: str, changed_at: float, text: str, left: list[str]
-) -> None:
-    memory = entry("memory", 0.9, content=text, source=SourceRef(file=file))
-    lines = "# Quay\n\nThe ferry leaves at nine.\n\n# Mole\n\nThe lantern hangs there."
-    chunk = entry("chunk", 0.8, content=lines, source=SourceRef(file="notes.md"), created_at=changed_at)
-    chunk = dataclasses.replace(chunk, ref=FIRST_CHUNK)
-    assert ids(without_imported([memory, chunk], "/src")) == left
-    assert ids(without_imported([chunk], "/src")) == ["chunk"], "if it is found alone"
 
 
 @pytest.mark.parametrize(("earlier", "later", "fields", "is_replaced"), cases("replacement", "happened"))

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -27,8 +26,6 @@ NEAR_COSINE: Final = 0.95
 """The cosine above which memories of one scope are compared word by word."""
 STRONGER: Final = 2.0
 """The factor by which a narrower scope's memory must be stronger to represent both."""
-SAME_TIME_S: Final = 0.001
-"""The precision of a file's modification time."""
 UNRANKED: Final = Scores(0.0, 0.0)
 """The scores of a memory that is shown because it probably replaces a result, and not because it was found."""
 COMPARED_CHARACTERS: Final = 2000
@@ -83,7 +80,7 @@ def show(search: Search, ranking: Ranking) -> Recalled:
         loaded += _loaded(search, ranking, page)
         if not of_a_time:
             loaded += _loaded(search, ranking, _replacing(search.view, loaded, ranked))
-        kept = without_imported(each_once(loaded), request.root)
+        kept = each_once(loaded)
     left_out = len({ref for ref, _ in ranked[:taken]} | {entry.ref for entry in loaded}) - len(kept)
     entries = (kept if of_a_time else replaced_last(kept))[:limit]
     memories = tuple(
@@ -233,23 +230,6 @@ def each_once(entries: Sequence[Entry]) -> list[Entry]:
             represented.update((entry.record.id, *entry.stands_for))
             kept.append(entry)
     return kept
-
-
-def without_imported(entries: Sequence[Entry], root: str) -> list[Entry]:
-    """Leave out chunks of notes below `root` with the text of one of the memories, if it was imported from that file,
-    which has not changed since: an import takes over all of its sections. Pure."""
-    imported = [each.record for each in entries if is_memory(each.ref) and each.record.source.file]
-
-    def is_imported(chunk: MemoryRecord) -> bool:
-        file = str(Path(root, chunk.source.file or ""))
-        return any(
-            memory.source.file == file
-            and abs(memory.created_at - chunk.created_at) < SAME_TIME_S
-            and (memory.content.partition(": ")[2] or memory.content) in chunk.content  # without its headings
-            for memory in imported
-        )
-
-    return [each for each in entries if is_memory(each.ref) or not is_imported(each.record)]
 
 
 def _summed_up(ordered: Sequence[Entry]) -> list[Entry]:
