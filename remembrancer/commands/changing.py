@@ -502,6 +502,7 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
     state = "" if answer["undone"] == "moved" else _state_of(after).replace(",", ":", 1)
     line = f"Undone: “{excerpt(after['content'])}” was {undone}{state}"
     line += f"; it is {after['status']} now" if after["status"] != "active" else ""
+    line += "; it is expired again" if "valid_until" in fields and "valid_until" in after else ""
     return _done(answer, "; ".join([f"{line}  {short(after['id'])}", *valid_again]))
 
 

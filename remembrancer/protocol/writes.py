@@ -427,7 +427,7 @@ class PromotedResult(ResultOfMemory, frozen=True):
 class RestoredResult(ResultOfMemory, frozen=True):
     """The outcome of a `RestoreMemory` or an `UndoChange`: the version, and the changed fields. `proposed_again`: only
     a refused proposal of a promotion was renewed. `undone`: the name of the change that was undone. `valid_again`: the
-    memories that the undone change had replaced."""
+    other memories that it had replaced."""
 
     version: int
     restored_fields: tuple[str, ...]

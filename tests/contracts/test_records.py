@@ -738,6 +738,46 @@ def test_to_undo_a_memory_that_replaced_another_first_makes_that_valid_again(rig
     assert "nothing more to undo" in rig.refused(UndoChange(newer)).message
 
 
+def offered(rig: RecordsRig) -> Any:
+    """The last change that the log offers to undo, and the memories and names of all its lines of the last moment."""
+    read = rig.browse(ReadActivity(PROJECT, SESSION, with_undo=True)).changes
+    last = next(each for each in read if each.undo_at)
+    return last, [(each.memory_id, each.undid or each.change) for each in read if each.at == read[0].at]
+
+
+@pytest.mark.parametrize("by_edit", [False, True])
+def test_to_undo_a_memory_that_no_longer_replaces_another_first_lets_it_replace_that_again(
+    rig: RecordsRig, four: list[str], *, by_edit: bool
+) -> None:
+    old, *_ = four
+    new = rig.at(REQUESTED_AT + 5).say("the new light", supersedes=None if by_edit else old)
+    if by_edit:
+        rig.at(REQUESTED_AT + 6).replace(new, old)
+    rig.at(REQUESTED_AT + 7).do(RestoreMemory(old))
+    undone = rig.at(REQUESTED_AT + 8).do(UndoChange(new))
+    assert (undone.memory_id, undone.undone, undone.valid_again) == (old, "superseding_undone", ())
+    assert offered(rig)[1] == [(old, "superseding_undone")], "the log has a line for what was undone"
+    assert (links_of(rig, new), rig.shown(old).valid_until is None) == ([(old, "supersedes")], False)
+    undone = rig.at(REQUESTED_AT + 9).do(UndoChange(new))
+    assert undone.undone == ("superseded" if by_edit else "stored")
+    assert (links_of(rig, new), rig.shown(old).valid_until) == ([], None)
+
+
+def test_a_deed_of_several_memories_is_undone_at_once(rig: RecordsRig) -> None:
+    redis = rig.say("the cache is Redis")
+    valkey = rig.at(REQUESTED_AT + 1).say("the cache is Valkey", supersedes=redis)
+    back = UpdateMemory(redis, content="the cache is Redis 8", add_links=(LinkRef("supersedes", valkey),))
+    before = undoable(rig)
+    rig.at(REQUESTED_AT + 2).do(back)
+    last, _ = offered(rig)
+    rig.at(REQUESTED_AT + 3).do(UndoChange(last.memory_id, last.undo_at))
+    assert undoable(rig) == before
+    three = rig.at(REQUESTED_AT + 9).say("the cache is Dragonfly")
+    rig.at(REQUESTED_AT + 10).replace(three, redis, valkey)
+    undone = rig.do(UndoChange(three))
+    assert {undone.memory_id, *undone.valid_again} == {redis, valkey}
+
+
 def test_an_undo_leaves_alone_what_its_session_cannot_see(rig: RecordsRig) -> None:
     own = rig.say("a private light", scope="session")
     new = rig.at(REQUESTED_AT + 5).say("the light of all", scope="project", supersedes=own)
@@ -848,8 +888,8 @@ def test_changes_that_are_undone_from_the_last_on_leave_all_as_it_was(steps: lis
         for step, before, counts in reversed(made):
             if isinstance(step, ImportMemory):
                 rig.do(UNDO_IMPORT, session=SHELL_SESSION)
-            asked = [step.memory_id] if isinstance(step, RestoreMemory) or getattr(step, "add_links", None) else []
-            while (now := in_effect(rig)) != counts:  # a change may make several versions
+            asked = [step.memory_id] if isinstance(step, (RestoreMemory, UpdateMemory)) else []
+            while (now := in_effect(rig)) != counts:  # a change may concern several memories
                 rig.do(UndoChange((asked or [each for each in LIGHTS if now[each] > counts[each]])[0]))
                 asked = []
             memories, links = undoable(rig)

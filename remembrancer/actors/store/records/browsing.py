@@ -17,7 +17,7 @@ from remembrancer.actors.store.records.rules import next_undos
 from remembrancer.actors.store.records.space import APART, is_newer, shown_to
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
 from remembrancer.actors.store.records.sqlite_records import Reader
-from remembrancer.memory.changes import MOVE_UNDONE, RESTORED, undoing
+from remembrancer.memory.changes import MOVE_UNDONE, RESTORED, UNDONE, undoing
 from remembrancer.memory.decay import DAY_S
 from remembrancer.memory.replacement import PROBABLE, RIVAL, counted_among, frame_of, two_things, until_number
 from remembrancer.protocol.browsing import (
@@ -63,7 +63,8 @@ _decode_json: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def _activity(records: Reader, request: ReadActivity) -> ActivityRead:
-    # The versions are those for which `is_version_visible` is true.
+    # The versions are those for which `is_version_visible` is true. The undo of a change to another memory is that
+    # memory's. Of one operation, the change of its own memory comes last: an undo of that takes back the others, too.
     spaces, before, limit = records.spaces, LAST if request.before is None else request.before, request.limit
     changed = f"""
         SELECT * FROM (SELECT @SPACE, h.memory_id,
@@ -85,7 +86,9 @@ def _activity(records: Reader, request: ReadActivity) -> ActivityRead:
            AND h.changed_at < ?1 AND h.changed_at >= ?4
            AND {shown_to("m", "?2")} AND (h.owner IS NULL OR h.owner = ?2)
            AND (m.scope != 'user' OR json_extract(h.record, '$.scope') = 'user' OR m.source_project = ?6)
-           ORDER BY h.changed_at DESC, m.number DESC, h.version DESC LIMIT ?3)"""  # noqa: S608 - fixed
+           AND NOT (h.change = '{UNDONE}' AND json_extract(h.details, '$.other') IS NOT NULL)
+           ORDER BY h.changed_at DESC, json_extract(h.details, '$.by') IS NULL DESC, m.number DESC, h.version DESC
+           LIMIT ?3)"""  # noqa: S608 - fixed
     rows = spaces.read(
         spaces.for_each(changed),
         (
@@ -182,7 +185,7 @@ def undo_forgets(space: SqliteEdits, memory_id: str, session_id: str) -> bool:
     with suppress(InvalidInput):  # it would be refused
         if memory is not None and not memory.now.forgotten:
             first, *_ = next_undos(space, memory, space.history(memory_id), session_id)
-            return first.after.forgotten and "previous_scope" not in first.last.details
+            return first.after.forgotten and "previous_scope" not in first.changes[-1].details
     return False
 
 

@@ -6,6 +6,7 @@ writes anything.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
 from typing import Any, Final, NamedTuple, get_type_hints
 
 import msgspec
@@ -334,19 +335,19 @@ def _doubts_about(writer: Writer, memory: Memory) -> list[tuple[float, Memory]]:
 
 
 class Undo(NamedTuple):
-    """A change to undo: `last`, the memory's last change that is still in effect. The memory becomes `after`."""
+    """Changes to undo: those of the last operation on a memory that is in effect, latest first. It becomes `after`."""
 
     memory: Memory
-    last: HistoryEntry
+    changes: Sequence[HistoryEntry]
     after: MemoryVersion
 
 
 def next_undos(
     space: SqliteEdits, memory: Memory, history: Sequence[HistoryEntry], session_id: str | None
 ) -> list[Undo]:
-    """The changes that an undo of a memory with this history reverts: a later change to another memory, which the
-    memory replaces or holds beside, or else its last change, and the replacements by the same operation. Memories that
-    the session cannot see stay as they are.
+    """The changes that an undo of a memory with this history reverts: those of the last operation that concerns it, by
+    which it changed, replaced or was kept beside another memory, or no longer replaces it. Memories that the session
+    cannot see stay as they are.
 
     Raises `InvalidInput` if there is no change, the other memory has been changed since, or the previous version is no
     longer kept.
@@ -354,37 +355,42 @@ def next_undos(
     changes = standing(history)
     if not changes:
         raise InvalidInput(f"there is nothing more to undo: {memory.id} is forgotten", remedy="restore_memory")
-    linked = {
-        link.target if link.source == memory.id else link.source: None  # once, in order
-        for link in space.links(memory.id)
-        if (memory.id, link.relation) in ((link.source, SUPERSEDES), (link.target, RELATED))
-    }
+    since = changes[-1].changed_at
     of_others = []
-    for other in map(space.memory, linked):
+    for other in map(space.memory, space.named_with(memory.id, since)):
         if other is None or not is_visible(other.now, session_id):
             continue
         others = space.history(other.id)
-        naming = [each for each in standing(others) if memory.id in (each.details.get("by"), each.details.get("other"))]
-        if naming and naming[-1].changed_at >= changes[-1].changed_at:
+        naming = [each for each in standing(others) if memory.id in _named_in(each)]
+        if naming and naming[-1].changed_at >= since:
             of_others.append((naming[-1], _undo_of(other, others)))
     last = max((each for each, _ in of_others), key=lambda each: each.changed_at, default=changes[-1])
     undos = []
     for change, undo in of_others:
         if change.operation_id == last.operation_id:
-            if undo.last is not change:
+            if change not in undo.changes:
                 done = "was kept beside" if change.change == BOTH_HOLD else "replaced"
                 raise InvalidInput(f"it {done} {undo.memory.id}, which {CHANGED_SINCE}: undo that first")
             undos.append(undo)
-    return undos[:1] if last.operation_id != changes[-1].operation_id else [_undo_of(memory, history), *undos]
+    return undos if last.operation_id != changes[-1].operation_id else [_undo_of(memory, history), *undos]
+
+
+def _named_in(entry: HistoryEntry) -> tuple[str, ...]:
+    """The other memories that a change concerns: those that replace its memory, or did so until then, or hold beside
+    it."""
+    return (entry.details.get("by"), entry.details.get("other"), *entry.details.get("superseded_by", ()))
 
 
 def _undo_of(memory: Memory, history: Sequence[HistoryEntry]) -> Undo:
-    """Undo the last change in a history that is still in effect. A memory without an earlier version is forgotten."""
-    last = standing(history)[-1]
-    before = {entry.version: entry.record for entry in history if entry.version < last.version}
-    if before and last.version - 1 not in before:
-        raise InvalidInput(f"version {last.version - 1} of {memory.id} is no longer kept", remedy="restore_memory")
-    return Undo(memory, last, taken_back(memory.now, before.get(last.version - 1), STORING_UNDONE))
+    """Undo the last operation in a history that is in effect. A memory without an earlier version is forgotten."""
+    latest_first = reversed(standing(history))
+    of_last = next(groupby(latest_first, lambda each: (each.operation_id, each.changed_at, each.version > 1)))
+    changes = tuple(of_last[1])
+    version = changes[-1].version - 1
+    before = {entry.version: entry.record for entry in history if entry.version <= version}
+    if before and version not in before:
+        raise InvalidInput(f"version {version} of {memory.id} is no longer kept", remedy="restore_memory")
+    return Undo(memory, changes, taken_back(memory.now, before.get(version), STORING_UNDONE))
 
 
 def _undo_change(writer: Writer, change: UndoChange) -> RestoredResult:
@@ -398,17 +404,22 @@ def _undo_change(writer: Writer, change: UndoChange) -> RestoredResult:
     undos = next_undos(writer.space, asked, history, writer.operation.session_id)
     if undos[0].memory.id != asked.id:
         # A new version, so that a second click is refused.
-        undid = BOTH_HOLD if undos[0].last.change == BOTH_HOLD else SUPERSEDING
+        named = undos[0].changes[-1].change
+        undid = SUPERSEDING if named in (SUPERSEDED, INVALIDATED) else named
         undone: dict[str, Any] = {"undid": undid, "other": undos[0].memory.id}
         writer.revise(asked, asked.now, UNDONE, chain=asked.promotion_chain, as_of=asked.version, **undone)
-    result, *others = [_take_back(writer, undo) for undo in undos]
-    return msgspec.structs.replace(result, valid_again=tuple(each.memory_id for each in others))
+    result, *_ = [_take_back(writer, undo) for undo in undos]
+    valid_again = tuple(
+        each.memory.id for each in undos[1:] if not each.after.valid_until and each.memory.now.valid_until
+    )
+    return msgspec.structs.replace(result, valid_again=valid_again)
 
 
 def _take_back(writer: Writer, undo: Undo) -> RestoredResult:
-    """Undo one change. Raises `InvalidInput` if it is a move that cannot be undone here."""
-    memory, last, after = undo
-    scope = last.details.get("previous_scope", after.scope)
+    """Undo changes. Raises `InvalidInput` if one is a move that cannot be undone here."""
+    memory, changes, after = undo
+    first = changes[-1]
+    scope = first.details.get("previous_scope", after.scope)
     if scope != memory.now.scope:
         raise InvalidInput(f"{memory.id} was moved from a {scope}, which cannot be undone here", remedy="forget_memory")
     made = writer.revise(
@@ -416,21 +427,20 @@ def _take_back(writer: Writer, undo: Undo) -> RestoredResult:
         after,
         "forgotten" if after.forgotten and not memory.now.forgotten else UNDONE,
         chain=memory.promotion_chain,
-        undid=last.change,
-        as_of=last.version - 1,
+        undid=first.change,
+        as_of=first.version - 1,
     )
-    newer = last.details.get("by")
-    if newer is not None and last.change in (SUPERSEDED, INVALIDATED) and "had_link" not in last.details:
-        writer.space.unlink(newer, memory.id, SUPERSEDES)
-    _valid_again(writer, memory, after)
-    replaced_by = [last.details["by"]] if last.change == SUPERSEDING_UNDONE else last.details.get("superseded_by", ())
-    for newer in replaced_by:
-        writer.space.put_link(newer, memory.id, SUPERSEDES, 1.0, writer.at)
-    if last.change == BOTH_HOLD:
-        writer.space.unlink(memory.id, last.details["other"], RELATED)
-    for source, target, strength in last.details.get("doubts", ()):
-        writer.space.put_link(source, target, CONTRADICTS, strength, writer.at)
-    return RestoredResult(memory.id, made.version, made.fields, undone=last.change)
+    for each in changes:
+        details = each.details
+        if each.change in (SUPERSEDED, INVALIDATED) and "by" in details and "had_link" not in details:
+            writer.space.unlink(details["by"], memory.id, SUPERSEDES)
+        for newer in [details["by"]] if each.change == SUPERSEDING_UNDONE else details.get("superseded_by", ()):
+            writer.space.put_link(newer, memory.id, SUPERSEDES, 1.0, writer.at)
+        if each.change == BOTH_HOLD:
+            writer.space.unlink(memory.id, details["other"], RELATED)
+        for source, target, strength in details.get("doubts", ()):
+            writer.space.put_link(source, target, CONTRADICTS, strength, writer.at)
+    return RestoredResult(memory.id, made.version, made.fields, undone=first.change)
 
 
 def _valid_until_before(writer: Writer, memory_id: str) -> float | None:

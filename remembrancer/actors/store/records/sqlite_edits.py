@@ -142,6 +142,15 @@ class SqliteEdits(SpaceConnection):
         """All versions of a memory, the first one first."""
         return read_history(self.query, memory_id)
 
+    def named_with(self, memory_id: str, since: float) -> list[str]:
+        """The other memories that have changed since a time, with details that name this one."""
+        rows = self.query(
+            """SELECT DISTINCT memory_id FROM history WHERE space = @SPACE AND changed_at >= ? AND change != 'stored'
+               AND memory_id != ? AND instr(details, ?) ORDER BY 1""",
+            (since, memory_id, as_json(memory_id)),
+        )
+        return [name for (name,) in rows]
+
     def portable(self, memory_id: str) -> PortableMemory | None:
         """A memory with all of its versions and links."""
         return read_portable(self.query, memory_id, None)
