@@ -41,7 +41,7 @@ MAX_SESSIONS: Final = 200
 """The number of latest sessions that pages name by their clients: counting each one's records takes time."""
 ONE_TIME_FIELDS: Final = frozenset({"done", "undo", "failed", "session", "typed"})
 """Query fields that are dropped when a form leads back to its page."""
-PEOPLE: Final = {BROWSER_SESSION: "You, here", SHELL_SESSION: "You, in the shell", "": "In the background"}
+PEOPLE: Final = {BROWSER_SESSION: "You", SHELL_SESSION: "You, in the shell", "": "In the background"}
 ELSEWHERE: Final = "A session elsewhere"
 
 T = TypeVar("T")

@@ -70,8 +70,9 @@ def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
     facts = {"id": target.id, "former_id": source.id, "from": source.path, "to": target.path}
     joined = f", which had {moved.joined:,} already" if moved.joined else ""
     would = "would move" if dry_run else "moved"
-    places = f"from {directory_of(source.path)} to {directory_of(target.path)}"
-    line = f"{count(moved.memories, 'memory')} {would} {places}{joined}."
+    places = [directory_of(source.path), directory_of(target.path)]
+    places = places if len(set(places)) > 1 else [source.path, target.path]  # it has become a repository
+    line = f"{count(moved.memories, 'memory')} {would} from {' to '.join(places)}{joined}."
     return Report({"dry_run": dry_run, **facts, **msgspec.structs.asdict(moved)}, line, notes=notes)
 
 

@@ -136,7 +136,7 @@ async def test_a_directory_that_becomes_a_repository_can_keep_its_memories(home:
             await client.store("The mast is painted")
             context = (await client.call("get_memory_context"))["context_block"]
             assert f"If this project was in {place} before: " in context, "until they are moved"
-            await moved(place, place, "--yes", home=home)
+            assert f"{place} to {place}/.git" in await moved(place, place, "--yes", home=home)
             assert await found(client, "lantern") >= {"The lantern is lit at dusk"}
             assert "before: " not in (await client.call("get_memory_context"))["context_block"]
         place.rename(tmp_path / "shop of old")
