@@ -1,7 +1,8 @@
 """Extracts names from a text by their form alone: identifiers, paths, tickets, and capitalized names. Pure.
 
 A name is certain by its form (`pool_size`, `src/app.py`, `INC-311`, `AuthService`, "Night Owl"), or only possible: a
-capitalized word within a sentence, which counts as a name once several memories have it.
+capitalized word within a sentence, which counts as a name once several memories have it. One that begins a sentence
+counts only if it is a name for other reasons.
 """
 
 import re
@@ -22,11 +23,13 @@ SHORTEST_CAMEL: Final = 5
 
 
 class FoundName(NamedTuple):
-    """A name as written, the type of its entity, and whether its form alone makes it certain."""
+    """A name as written, the type of its entity, whether its form alone makes it certain, and whether it is only the
+    beginning of a sentence."""
 
     name: str
     type: str
     is_certain: bool
+    is_first: bool = False
 
 
 _EXTENSIONS: Final = f"{FILE_ENDINGS}|bat|bib|conf|env|ex|fish|glsl|less|lock|log|ml|parquet|r|service|wgsl"
@@ -55,6 +58,7 @@ _ENDLESS: Final = re.compile(r"(?<![\w/.@-])[\w/.@-]{400,}")
 _QUOTED: Final = re.compile(r"[\"“«]\s?((?:[A-Z][\w'’-]+)(?: [A-Z][\w'’-]+){1,3})\s?[\"”»]")
 _SENTENCE: Final = re.compile(r"(?<=[.!?:;|…])\s+|\n+|(?<=[\"“«])|\s[-–—]\s")
 _CAPITALISED: Final = re.compile(r"(?<![\w'’/.@-])[A-Z][a-zà-öø-ÿ]{2,}(?:[ -][A-Z][a-zà-öø-ÿ]{2,}){0,2}(?![\w/@])")
+_FIRST: Final = re.compile(rf"[\s\W\d]*({_CAPITALISED.pattern})")
 _HEADINGS: Final = re.compile(r"\A[^\n:]{1,200} > [^\n:]{1,200}:\s")
 """The headings before the text of an imported section: subjects, not names."""
 _LEADING: Final = re.compile(r"^[\s\W\d]*[\w'’-]+")
@@ -87,10 +91,10 @@ def found_names(text: str, *, is_entity: bool = False) -> tuple[FoundName, ...]:
     described = _DESCRIBED.match(read) if is_entity else None
     own_name = [] if described is None else [FoundName(described[1], "custom", is_certain=True)]
     names: dict[str, FoundName] = {}
-    for name, kind, is_certain in (*own_name, *_by_form(read), *_by_capitals(read)):
-        key = name_key(name)
-        if len(key) >= SHORTEST and len(name) <= LONGEST_NAME and not key.isdigit() and key not in NO_NAMES:
-            names.setdefault(key, FoundName(name, kind, is_certain))
+    for each in (*own_name, *_by_form(read), *_by_capitals(read)):
+        key = name_key(each.name)
+        if len(key) >= SHORTEST and len(each.name) <= LONGEST_NAME and not key.isdigit() and key not in NO_NAMES:
+            names.setdefault(key, each)
         if len(names) == MOST_NAMES:
             break
     return tuple(names.values())
@@ -119,17 +123,21 @@ def _type_of(name: str) -> str:
 
 
 def _by_capitals(text: str) -> Iterator[FoundName]:
-    """Capitalized words, except those that the text also contains in lower case, and the first word of a sentence
-    unless it is a first name."""
+    """Capitalized words, except those that the text also contains in lower case; last those that begin a sentence,
+    unless they are a person's by their form."""
     if language_of(text[:300]) == "de":  # German capitalizes all nouns
         return
     prose, ignored = re.sub(_TITLE, r"\1 ", _CODE.sub(" ", text)), stop_words_of(text)  # "Mrs." ends no sentence
-    for sentence in _SENTENCE.split(prose):
-        person = _PERSON.match(sentence or "")
-        rest = sentence[person.end() :] if sentence and person else _LEADING.sub("", sentence or "", count=1)
-        for match in _CAPITALISED.finditer(rest):
-            words = match[0].split()
-            plain = {form for word in words for form in (word.lower(), word.lower().removesuffix("s"))}  # Mondays
-            is_name = plain.isdisjoint(ignored | NO_NAMES)
-            if is_name and not re.search(rf"\b{re.escape(match[0].lower())}\b", prose):
-                yield FoundName(match[0], "custom", is_certain=False)
+    sentences = [each for each in _SENTENCE.split(prose) if each]
+    people = [_PERSON.match(each) for each in sentences]
+    within = [
+        each[person.end() :] if person else _LEADING.sub("", each, count=1)
+        for each, person in zip(sentences, people, strict=True)
+    ]
+    found = [(match[0], False) for each in within for match in _CAPITALISED.finditer(each)]
+    found += [(match[1], True) for each in sentences if (match := _FIRST.match(each))]
+    for name, is_first in found:
+        plain = {form for word in name.split() for form in (word.lower(), word.lower().removesuffix("s"))}  # Mondays
+        is_name = plain.isdisjoint(ignored | NO_NAMES)
+        if is_name and not re.search(rf"\b{re.escape(name.lower())}\b", prose):
+            yield FoundName(name, "custom", is_certain=False, is_first=is_first)

@@ -154,7 +154,12 @@ def test_names_are_certain_by_their_form(text: str, names: list[str]) -> None:
 
 @pytest.mark.parametrize(("text", "names"), cases("found_names", "possible"))
 def test_a_capital_letter_makes_a_possible_name_within_a_sentence(text: str, names: list[str]) -> None:
-    assert [each.name for each in found_names(text) if not each.is_certain] == names
+    assert [each.name for each in found_names(text) if not (each.is_certain or each.is_first)] == names
+
+
+@pytest.mark.parametrize(("text", "names"), cases("found_names", "first"))
+def test_what_begins_a_sentence_may_be_a_name_that_is_known(text: str, names: list[str]) -> None:
+    assert [each.name for each in found_names(text) if each.is_first] == names
 
 
 def test_an_entity_begins_its_memory_and_names_are_not_without_number() -> None:

@@ -47,7 +47,7 @@ def find_names(database: SqliteFile, now: float) -> bool:
             for name in names:
                 key = name_key(name.name)
                 touched[space, key] = None
-                row = (key, memory, name.name, name.type, name.is_certain)
+                row = (key, memory, name.name, name.type, -1 if name.is_first else name.is_certain)
                 connection.execute("INSERT OR REPLACE INTO found_names VALUES (?, ?, ?, ?, ?)", row)
         for space, key in touched:
             _link(SqliteEdits(connection, space, now), key)
@@ -86,12 +86,14 @@ def _link(edits: SqliteEdits, key: str) -> None:
 
 
 def _is_entity(edits: SqliteEdits, key: str) -> bool:
-    """True if a name is certain or in enough memories, not counting session memories, and not in too many."""
+    """True if a name is certain or in enough memories, not counting session memories, and not in too many; where it
+    only begins a sentence it does not count."""
     (having, is_certain, known) = edits.execute(
         """SELECT count(*), max(f.is_certain), sum(m.scope != 'session') FROM found_names AS f
-           CROSS JOIN memories AS m ON m.number = f.memory WHERE f.key = ? AND m.space = @SPACE""",
+           CROSS JOIN memories AS m ON m.number = f.memory WHERE f.key = ? AND m.space = @SPACE
+               AND f.is_certain >= 0""",
         (key,),
     ).fetchone()
     (total,) = edits.execute("SELECT coalesce(sum(count), 0) FROM tallies WHERE space = @SPACE").fetchone()
-    is_name = is_certain or known >= min(ENOUGH, 1 + total // SMALL)
-    return bool(having and is_name and having <= max(FEW, COMMON * total))
+    is_name = having and (is_certain or known >= min(ENOUGH, 1 + total // SMALL))
+    return bool(is_name and having <= max(FEW, COMMON * total))
