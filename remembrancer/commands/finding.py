@@ -131,6 +131,11 @@ FILTERS: Final = (
     flag("--forgotten", "include_forgotten", help="Include forgotten memories."),
 )
 
+NAMED_FILTERS: Final = {
+    **{"kind": "of the kind {}", "type": "of the type {}", "tags": "with the tag {}", "scope": "of the scope {}"},
+    **{"after": "dated since {}", "before": "dated until {}"},
+}
+
 
 def _filters(where: Where, given: Answer) -> Answer:
     """The options of `FILTERS` as arguments of a tool. Raises `InvalidInput` for --user with another --scope."""
@@ -248,11 +253,8 @@ def _in_order(
         arguments["limit"] = most + 1
     memories, warnings, _ = _gather(where, "list_memories", arguments)
     is_cut = len(memories) > most or "answer_cut" in warnings.values() or len(memories) == MOST_LISTED
-    more = (
-        f"There are more. Use -n N to show up to N (at most {MOST_LISTED}), or --until DAY to show older ones."
-        if is_cut
-        else ""
-    )
+    older = "" if order else ", or --until DAY to show older ones"
+    more = f"There are more. Use -n N to show up to N (at most {MOST_LISTED}){older}." if is_cut else ""
     if order == "due":
         memories.sort(key=lambda memory: memory.get("due", NEVER))
         if due_by and memories:
@@ -264,13 +266,14 @@ def _in_order(
         memories.sort(key=itemgetter("importance") if order else latest, reverse=True)
     is_restricted = order == "due" or given["only_forgotten"]
     filters = [
-        f" {each.opts[0]}" + (f" {','.join(value)}" if isinstance(value, tuple) else "")
-        for each in FILTERS
-        if each.name and (value := given[each.name]) and not (each.is_flag or each is NUMBER)
+        " "
+        + phrase.format(" or ".join(value) if isinstance(value, tuple) else local_time(value).removesuffix(" 23:59"))
+        for name, phrase in NAMED_FILTERS.items()
+        if (value := given[name])
     ]
     noun = "open end" if order == "due" else "forgotten memory" if given["only_forgotten"] else "memory"
-    none_fits = f"There is no {noun} here{' with' if filters else ''}{''.join(filters)}."
-    none_fits += "" if is_restricted else " --only-forgotten lists the forgotten ones."
+    none_fits = f"There is no {noun} here{''.join(filters)}."
+    none_fits += "" if is_restricted else " 'remembrancer list --only-forgotten' lists forgotten ones."
     note = heading if memories else _nothing(where, none_fits)
     return _listing(
         memories[:most], warnings, note=note, more=more, status=exit_codes.OK if memories else status_of_none
