@@ -384,8 +384,6 @@ def test_what_is_probably_replaced_is_marked_until_it_is_settled(rig: RecordsRig
     for chance, marked in ((REPLACED - 0.01, ()), (REPLACED, (two,))):
         rig.contradict(two, one, chance)
         assert rig.loaded(one).possibly_superseded_by == marked
-        assert rig.records.in_doubt(four) == (() if marked else (two, one)), "so that a context gives both their days"
-        assert rig.records.in_doubt([one]) == ()
         in_a_recall = rig.records.load([rig.number(one)], Filters(SESSION), PROBABLE)[rig.number(one)]
         assert in_a_recall.possibly_superseded_by == (two,)
         assert links_of(rig, two) == [(one, "contradicts")]

@@ -117,7 +117,6 @@ READS: dict[str, Callable[[Records], Any]] = {
     "postings": lambda it: it.postings([WORD]),
     "frequencies": lambda it: it.frequencies([WORD]),
     "merged_into": lambda it: it.merged_into(IDS),
-    "in_doubt": lambda it: it.in_doubt(IDS),
     "summaries_of": lambda it: it.summaries_of(NUMBERS),
     "outcome_of": lambda it: it.outcome_of(STORED),
     "shareable": lambda it: it.shareable(),
@@ -382,7 +381,7 @@ VIEWED: dict[str, Callable[[Viewer], object]] = {
 }
 """Every question of a view that a session asks."""
 BY_SHOWN = {"records_of", "spaces_of"}
-BY_SHOWN |= {"number_of", "numbers_of", "summaries_of", "ids_with", "short_forms", "merged_into", "in_doubt"}
+BY_SHOWN |= {"number_of", "numbers_of", "summaries_of", "ids_with", "short_forms", "merged_into"}
 """Questions of a view about what it has shown, or in which ids alone are named."""
 PARTS = {"of"}
 """Parts of the reader of a view."""

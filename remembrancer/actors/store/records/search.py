@@ -290,17 +290,6 @@ class SqliteSearch(SqliteWords):
         )
         return dict(rows)
 
-    def in_doubt(self, memory_ids: Sequence[str]) -> tuple[str, ...]:
-        """Return those memories that possibly, but not probably, replace another of them or are replaced by it."""
-        rows = self._file.read(
-            f"""SELECT a.id, b.id FROM memories AS a JOIN memory_links AS l ON l.source = a.number
-                JOIN memories AS b ON b.number = l.target
-                WHERE a.space = @SPACE AND a.id IN {AMONG} AND l.relation = 'contradicts' AND l.strength < ?""",  # noqa: S608
-            (json_list(memory_ids), REPLACED),
-        )
-        known = {*memory_ids}
-        return tuple({name: None for pair in rows if known.issuperset(pair) for name in pair})
-
     def number_of(self, memory_id: str) -> int | None:
         """Return the memory with this id or former id; if several spaces have it, the one in the broadest."""
         found = self.numbers_of([memory_id])
