@@ -21,7 +21,6 @@ from remembrancer.config.named_home import CONFIG_FILE
 from remembrancer.config.other_formats import read_other_format
 from remembrancer.config.reading import (
     DB_PATH,
-    IMPORT,
     Configuration,
     SettingOrigin,
     check_configuration,
@@ -74,8 +73,6 @@ def write_setting(home: Home, assignment: str) -> str:
     if name not in SETTABLE:
         raise ValueError(unknown_name(name, sorted(SETTABLE)))
     file = home.file or home.on_disk / CONFIG_FILE
-    if file.suffix != ".toml":
-        raise ValueError(f"{file} cannot be changed here: {IMPORT.format(file)}")
     if file.exists():
         read_settings_file(file)
     document = tomlkit.parse(file.read_text()) if file.exists() else tomlkit.document()
@@ -105,7 +102,7 @@ def import_settings(file: Path, other: Path) -> Report:
         raise ValueError("; ".join(problems))
     _write(file, tomlkit.item(imported.settings))
     number = count(len(imported.settings), "setting")
-    lines = [f"{number} from {other} written to {file}, which is read instead from now on."]
+    lines = [f"{number} from {other} written to {file}, which is read unless a variable names another file."]
     lines += [f"without effect here: {', '.join(imported.unused)}"] if imported.unused else []
     return Report({"file": str(file), "settings": sorted(imported.settings), "without_effect": imported.unused}, lines)
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from remembrancer.config.named_home import IN_MEMORY, MODE_VARIABLES, config_file, first_of, named_home
+from remembrancer.config.named_home import CONFIG_FILE, IN_MEMORY, MODE_VARIABLES, config_file, first_of, named_home
 from remembrancer.protocol.paths import read_file
 from remembrancer.protocol.system import memory_storage
 
@@ -74,11 +74,9 @@ def beside(file: Path, named: str) -> Path:
 
 
 def read_settings_file(path: Path) -> dict[str, object]:
-    """The names and values in a file, whatever its format. Raises `ValueError` if it cannot be read."""
+    """The names and values in a file. Raises `ValueError` if it cannot be read, or has to be imported first."""
     if path.suffix.lower() != ".toml":
-        from remembrancer.config.other_formats import read_other_format  # has imports that the bridge avoids
-
-        return read_other_format(path, read_settings_text(path)).settings
+        raise ValueError(f"{path}: only TOML is read: 'remembrancer config --import {path}' makes {CONFIG_FILE} of it")
     import tomllib
 
     text = read_settings_text(path)

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 CONFIG_FILE = "config.toml"
 CONFIG_FILES = (CONFIG_FILE, "config.md", "config.json", "memory.config.json")
-"""The files to look for in the home if no variable names one; the first that exists is used."""
+"""The files to look for in the home if no variable names one; the first that exists is used, unless it has to be
+imported first."""
 CONFIG_VARIABLES = ("REMEMBRANCER_CONFIG", "MEMORY_CONFIG_PATH")
 HOME_VARIABLES = ("REMEMBRANCER_HOME", "MEMORY_DB_PATH", "FLOOD_MEMORY_DIR", "MEMORY_MCP_DATA_DIR")
 MODE_VARIABLES = ("REMEMBRANCER_DEPLOYMENT_MODE", "MEMORY_DEPLOYMENT_MODE")

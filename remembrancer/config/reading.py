@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 import msgspec
 
 from remembrancer.config.home import locate, read_settings_file
-from remembrancer.config.named_home import CONFIG_FILE
 from remembrancer.config.settings import (
     CONSTANTS,
     IN_FILE,
@@ -27,7 +26,6 @@ from remembrancer.memory.text import types_in_words
 from remembrancer.protocol.environment import TOOLSETS_VARIABLE, unknown_toolsets
 from remembrancer.protocol.errors import ConfigurationError
 
-IMPORT: Final = f"'remembrancer config --import {{}}' makes {CONFIG_FILE} of it"
 WITHOUT_EFFECT: Final = "accepted for compatibility, without effect in this release"
 NONE: Final = "none"
 """The word that means no value, in upper or lower case."""
@@ -90,16 +88,13 @@ def read_configuration(environ: Mapping[str, str], file: Path | None = None) -> 
     """The settings of an environment over those of a file over the defaults. Never fails: see `problems`."""
     content: Mapping[str, object] = {}
     problems: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
     if file is not None:
         try:
             content = read_settings_file(file)
         except ValueError as error:
             problems = (str(error),)
-        if file.suffix.lower() != ".toml":
-            warnings = (f"{file} is read, and cannot be changed here: {IMPORT.format(file)}",)
     read = check_configuration(environ, content, file)
-    return read._replace(problems=problems + read.problems, warnings=read.warnings + warnings)
+    return read._replace(problems=problems + read.problems)
 
 
 def check_configuration(environ: Mapping[str, str], content: Mapping[str, object], file: Path | None) -> Configuration:

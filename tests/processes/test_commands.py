@@ -202,7 +202,7 @@ def test_a_configuration_of_another_server_is_imported_once(home: Path) -> None:
     other.write_text(
         '{"embedders": 3, "sources": {"memory": {"enabled": false}}, "namespace": "theirs", "db_path": "."}'
     )
-    assert f"{other} is read" in config()
+    assert f"config --import {other}'" in config(status=exit_codes.CONFIGURATION)
     assert str(other) in config("--set", "embedders=2", status=exit_codes.CONFIGURATION)
     assert "without effect here: namespace" in config("--import", str(other))
     assert f'db_path = "{home.resolve()}"' in (home / "config.toml").read_text()

@@ -168,19 +168,13 @@ def test_a_file_that_is_no_file_is_refused(tmp_path: Path) -> None:
     assert find_places(environ).home == str(locate(environ).directory), "nobody waits for the pipe"
 
 
-def test_the_file_in_the_home_is_found_whatever_its_format_and_toml_counts_more(tmp_path: Path) -> None:
+def test_a_file_of_another_format_in_the_home_has_to_be_imported_and_toml_counts_more(tmp_path: Path) -> None:
     environ = {"REMEMBRANCER_HOME": str(tmp_path)}
     assert load_settings(environ) == Settings()
-    for name, text, model in (
-        ("memory.config.json", '{"embedding": {"model": "a"}}', "a"),
-        ("config.json", '{"model": "b"}', "b"),
-        ("config.md", "---\nmodel: c\n---\n", "c"),
-    ):
-        (tmp_path / name).write_text(text)
-        read_in = load_configuration(environ)
-        assert read_in.settings.model == model
-        (warning,) = read_in.warnings
-        assert f"config --import {tmp_path / name}' makes config.toml" in warning
+    for name in ("memory.config.json", "config.json", "config.md"):
+        (tmp_path / name).write_text("{}")
+        with pytest.raises(ConfigurationError, match=f"config --import {tmp_path / name}' makes config.toml"):
+            load_configuration(environ)
     (tmp_path / "config.toml").write_text("embedders = 3\n")
     assert load_configuration(environ).settings == Settings(embedders=3)
 
