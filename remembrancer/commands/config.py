@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 import os
-import re
 from collections.abc import Mapping
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -135,16 +131,16 @@ def as_lines(home: Home, configuration: Configuration, *, shows_all: bool) -> li
     if home.in_memory:
         lines.append(f"        in RAM, instead of {home.on_disk}: it is deleted when the runtime ends")
     lines.append(f"file    {home.file or f'none (looked for {CONFIG_FILE} in {home.on_disk})'}")
-    meanings, origins = _meanings(), configuration.origins
-    listed = _listed(configuration)
+    origins, listed = configuration.origins, _listed(configuration)
     rows = [
-        (name, written(value), str(origins.get(name, "default")), meanings.get(name, ""))
+        (name, written(value), str(origins.get(name, "default")))
         for name, value in listed
         if shows_all or name in origins
     ]
-    lines += ["", Rows(("setting", "value", "from", "meaning"), rows)] if rows else []
+    lines += ["", Rows(("setting", "value", "from"), rows)] if rows else []
     if len(rows) < len(listed):
         lines += ["", f"{count(len(listed) - len(rows), 'setting')} with the default value: --all shows them"]
+    lines += ["", "docs/settings.md says what each setting means."]
     if configuration.warnings:
         lines += ["", *(f"! {warning}" for warning in configuration.warnings)]
     return lines
@@ -170,14 +166,3 @@ def _source(origin: SettingOrigin | None) -> dict[str, str | None]:
         return {"from": "default", "name": None, "file": None}
     file = str(origin.file) if origin.file else None
     return {"from": "file" if file else "environment", "name": origin.name, "file": file}
-
-
-def _meanings() -> dict[str, str]:
-    """The first words of each setting's docstring."""
-    (definition,) = ast.parse(inspect.getsource(Settings)).body
-    meanings = {}
-    for field, text in pairwise(getattr(definition, "body", ())):
-        match field, text:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(words))):
-                meanings[name] = re.split(r"[.;] ", " ".join(words.split()).removesuffix("."))[0]
-    return meanings

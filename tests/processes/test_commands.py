@@ -166,9 +166,9 @@ def test_the_settings_that_count_are_told_with_where_each_comes_from(home: Path)
     assert "engine" not in config(MEMORY_LOG_LEVEL="warn")
     printed = config("--all")
     told = {line.split()[0]: line.split()[1:] for line in printed.splitlines() if line}
-    assert " ".join(told["embedders"]) == f"2 embedders in {file} The number of embedding workers at the start"
+    assert " ".join(told["embedders"]) == f"2 embedders in {file}"
     assert told["engine"][:2] == ["onnx", "default"]
-    assert all(told[name][2:] for name in SETTABLE)
+    assert told.keys() >= set(SETTABLE)
     assert "queue_limit" in printed
 
 
