@@ -7,7 +7,6 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Callable
-from contextlib import closing
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from typing import Any
 import psutil
 import pytest
 
-from remembrancer.actors.gateway.write_queue import QueueFile, queued_row
 from remembrancer.command_line import main
 from remembrancer.commands import exit_codes, runtime_client
 from remembrancer.commands.clients import ClientEnvironment
@@ -25,7 +23,6 @@ from remembrancer.config.project import project_of
 from remembrancer.config.settings import Settings
 from remembrancer.memory.export_format import EndLine, Line, MemoryLine, ProjectLine, encode_header, encode_line
 from remembrancer.memory.markdown_index import with_block
-from remembrancer.protocol.errors import Failure
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import NoteAccess, Recall, Recalled
 from remembrancer.protocol.wire import Request
@@ -347,11 +344,6 @@ def answers(home: Path, said: Callable[[], bytes]) -> dict[str, Any]:
 def test_a_store_answers_as_its_files_and_one_that_hangs_is_not_waited_for(
     home: Path, said: Callable[[], bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refused = [store_operation(f"refused {number}", "Refused") for number in range(2)]
-    with closing(QueueFile(home / "queue.db")) as file:
-        for each in refused:
-            file.append(queued_row(each, PROJECT.id, 1.0))
-        file.settle([], {each.operation_id: Failure("not_found", "gone") for each in refused}, now=2.0)
     fill(home)
 
     def connect(database: Any, *arguments: Any, **options: Any) -> sqlite3.Connection:
@@ -364,7 +356,6 @@ def test_a_store_answers_as_its_files_and_one_that_hangs_is_not_waited_for(
         patch.setattr(sqlite3, "connect", connect)
         patch.setattr(runtime_client, "ANSWER_S", PATIENCE_S)
         asked = answers(home, said)
-        assert main(["admin", "queue", "drop", "--all"]) == 5  # the file is the gateway's
     said()
     with Runtime(home).suspended("store") as store:
         assert main(["admin", "projects", "--json"]) == 0
@@ -374,8 +365,6 @@ def test_a_store_answers_as_its_files_and_one_that_hangs_is_not_waited_for(
     assert answers(home, said) == asked
     assert asked["records"] == "ok"
     assert len([line for line in asked["lines"] if json.loads(line)["line"] == "memory"]) == 9
-    assert main(["admin", "queue", "drop", "--all"]) == 0
-    assert said().startswith(b"Deleted for good: 2 writes")
 
 
 def test_an_export_without_room_says_where_and_leaves_nothing_as_one_to_stdout_always_does(

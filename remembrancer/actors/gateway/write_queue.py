@@ -39,6 +39,7 @@ from remembrancer.protocol.writes import BatchApplied, Operation, StoreMemory, S
 
 LOCKED_S: Final = 0.5
 """The time limit for another program's lock. It is short because a client waits for the queued write."""
+REJECTED_KEPT_S: Final = 90 * 86_400.0
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -94,6 +95,8 @@ class QueueFile:
                     raise
                 with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as source:
                     self._file = self._renewed(source, f"was damaged ({error.__cause__ or error})")
+        with suppress(RemembrancerError), self._action() as database:
+            database.execute("DELETE FROM rejected WHERE rejected_at < ?", (time.time() - REJECTED_KEPT_S,))
 
     @contextmanager
     def _action(self, *, reads: bool = False) -> Iterator[sqlite3.Connection]:
@@ -162,10 +165,6 @@ class QueueFile:
             rows = database.execute("SELECT lane, operation_id, memory_id FROM queued ORDER BY sequence").fetchall()
             (rejected,) = database.execute("SELECT count(*) FROM rejected").fetchone()
         return rows, rejected
-
-    def drop(self, operation_ids: Sequence[str]) -> None:
-        with self._action() as database:
-            database.executemany("DELETE FROM rejected WHERE operation_id = ?", [(each,) for each in operation_ids])
 
     def append(self, row: QueuedRow) -> None:
         """Append a row durably. A row that is already queued stays as it is."""
