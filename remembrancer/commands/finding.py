@@ -188,8 +188,7 @@ def search(
     if "sessions" in sources and not load_settings(os.environ).transcripts:
         print("Transcripts are not searched: the setting transcripts is off.", file=sys.stderr)
     # Results count as shown, so no more are requested than printed; some open ends may turn out to be closed.
-    as_json = click.get_current_context().params["as_json"]
-    is_whole = shows_all or is_open or as_json
+    is_whole = shows_all or is_open or click.get_current_context().params["as_json"]
     arguments = _filters(where, given | {"kind": (OPEN_END,) if is_open else given["kind"]})
     arguments |= {"query": " ".join(query), "detail": True, "strategy": strategy, "sources": list(sources) or None}
     arguments |= {} if is_whole else {"limit": min(BEST, number)}
@@ -202,9 +201,9 @@ def search(
     if not memories:
         nothing = "Nothing was found." if has_notes else _nothing(where, "Nothing was found.")
         return _listing(memories, warnings, note=nothing, status=exit_codes.FAILED)
-    most = len(memories) if shows_all else min(BEST, len(memories))
-    others = (len(memories) if is_whole else min(total, number)) - most
-    weaker = f"{count(others, 'weaker result')}: --all shows them" if others > 0 and not as_json else ""
+    most = len(memories) if is_whole else min(BEST, len(memories))
+    others = 0 if is_whole else min(total, number) - most
+    weaker = f"{count(others, 'weaker result')}: --all shows them" if others > 0 else ""
     may_answer = any(memory.get("answers") != "hardly" for memory in memories)  # always after a search by words
     is_partial = bool(set(warnings.values()) - {"project_moved"})
     nearest = "" if is_partial or may_answer else "Perhaps nothing here answers this; the nearest:"

@@ -594,6 +594,9 @@ def test_a_search_at_a_terminal_shows_the_best_five_and_how_many_are_weaker(shel
     assert len(shell("search", "ferry", "harbour", "--all").splitlines()) == 8
     _, shown = shell.at_a_terminal("search", "purple elephants in a bathtub")
     assert "Perhaps nothing here answers this; the nearest:" in shown
+    for thing in ("the pager", "a mooring", "the tide table", "her opinion", "a rope", "the invoice", "two lanterns"):
+        shell("add", f"Ask Lucia for {thing}", "--kind", "open_end")
+    assert len(shell("search", "--open", "Lucia").splitlines()) == 7, "of what is open, all is shown"
 
 
 def test_a_due_date_may_be_a_word_and_so_may_the_day_of_an_event(shell: Shell) -> None:
