@@ -125,6 +125,7 @@ class Host:
 
     async def aclose(self) -> None:
         await self.lanes.aclose()
+        assert all(follower._following.done() for follower in self.lanes._open.values())
         await asyncio.to_thread(self.committer.close)
         self.files.close()
 

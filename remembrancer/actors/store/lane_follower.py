@@ -43,7 +43,7 @@ class LaneFollower:
         self._clock = clock
         self._on_snapshot_loaded = on_snapshot_loaded
         self._scrub = scrub
-        self._following: asyncio.Task[None] | None = None
+        self._following: asyncio.Task[None]
         self._one_at_a_time = asyncio.Lock()
         self._purged = -1
         """The newest erasure known to be complete in the journal; -1 before the journal was checked."""
@@ -57,9 +57,8 @@ class LaneFollower:
 
     async def stop(self) -> None:
         """Stop following. Can be called twice."""
-        if self._following is not None:
-            self._following.cancel()
-            await asyncio.gather(self._following, return_exceptions=True)
+        self._following.cancel()
+        await asyncio.gather(self._following, return_exceptions=True)
 
     async def _follow(self) -> None:
         """Apply entries of others as they come, until the lane stops."""
