@@ -224,7 +224,7 @@ def each_once(entries: Sequence[Entry]) -> list[Entry]:
     kept: list[Entry] = []
     represented: set[str] = set()
     for place, members in sorted(groups.items(), key=lambda item: min(item[1])):
-        entry = _standing_for(ordered, place, members) if len(members) > 1 else ordered[place]
+        entry = _standing_for(ordered, place, members)
         sources = entry.record.derived_from
         if represented.isdisjoint(sources) or not set(sources).issuperset(entry.stands_for):
             represented.update((entry.record.id, *entry.stands_for))
