@@ -97,6 +97,7 @@ async def test_what_two_scopes_say_alike_is_said_once_and_both_are_named(files: 
     assert (kept.stands_for, kept.found_in, kept.tags) == ((narrow,), ("project", "user"), ("taste", "light"))
     again = await files.recall(text, scopes=("project",))
     assert narrow in {memory.id for memory in again.memories}
+    assert not again.short_ids, "the ids of other scopes may end alike"
 
 
 async def test_a_question_that_names_a_time_alone_gets_what_happened_then(files: Spaces) -> None:

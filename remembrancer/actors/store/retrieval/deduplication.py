@@ -100,7 +100,7 @@ def show(search: Search, ranking: Ranking) -> Recalled:
         below_threshold=ranking.below,
         strategy_used=ranking.strategy,
         left_out=_left_out(search, ranking, {entry.ref for entry in entries}),
-        short_ids={} if request.scopes or request.sources else search.view.reader.short_forms(_ids_in(entries)),
+        short_ids={} if request.scopes else search.view.reader.short_forms(_ids_in(entries)),
     )
 
 
