@@ -155,7 +155,7 @@ async def read_body(receive: Receive) -> bytes:
         body += message.get("body", b"")
         if len(body) > MAX_BODY_BYTES:
             raise HttpRefusal(413, f"a request may have at most {MAX_BODY_BYTES} bytes", {"Connection": "close"})
-        is_whole = not message.get("more_body", False)
+        is_whole = not message.get("more_body")
     return bytes(body)
 
 

@@ -125,8 +125,8 @@ class SessionRegistry:
     def _report(self, session: ClientConversation, caller: Caller, change: StartSession | EndSession) -> None:
         """Queue the operation for a start or an end. Its id contains the connection's unique key: a reconnecting bridge
         starts its session again, which changes nothing unless it has ended."""
-        which = "start" if isinstance(change, StartSession) else "end"
-        operation_id = derive_id(caller.bridge, session.key, which, [caller.project.id, caller.session_id])
+        kind = type(change).__name__
+        operation_id = derive_id(caller.bridge, session.key, kind, [caller.project.id, caller.session_id])
         self._waiting.put_nowait(Operation(operation_id, caller.project, caller.session_id, time.time(), change))
 
     async def _submit(self, operation: Operation) -> None:
