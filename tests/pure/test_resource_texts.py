@@ -175,9 +175,13 @@ async def test_many_writes_are_told_of_once_until_the_last_holder_has_gone(monke
     assert sorted(heard) == sorted(FIXED)
     async with watching() as watcher:
         for _ in range(2):
+            watcher.subscribe(STATUS, tell)
             watcher.hold(STATUS)
         watcher.release((STATUS,))
         assert watcher._marked == {STATUS}
+        for _ in range(2):
+            watcher.unsubscribe(STATUS)
+        assert watcher._held == {STATUS: 1}
         watcher.release((STATUS, STATUS))
         assert not watcher._held
     async with watching() as watcher:

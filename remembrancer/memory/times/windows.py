@@ -141,10 +141,7 @@ def nearness(happened_at: float, windows: Iterable[TimeWindow]) -> float:
 
 def read_query(query: str) -> str:
     """The part of a query that is read, with time phrases of other languages in English."""
-    text = query[:MAX_CHARACTERS]
-    if not text.isascii():
-        text = unicodedata.normalize("NFC", text).translate(_PLAIN)
-    return in_english(text)
+    return in_english(unicodedata.normalize("NFC", query[:MAX_CHARACTERS]).translate(_PLAIN))
 
 
 def _spans(text: str, named: Sequence[Phrase], now: datetime) -> Iterable[Span]:
