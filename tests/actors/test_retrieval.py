@@ -629,7 +629,8 @@ async def test_without_a_task_each_section_has_its_own_in_its_own_order(files: S
     ports = files.store("The service listens on port 7000", importance=0.8)
     deploy = files.store("Deploy with make ship", type="procedural", importance=0.3)
     first = files.store("Talked about auth", "session", type="episodic", requested_at=NOW - 50)
-    second = files.store("Talked about tokens", "session", type="episodic", requested_at=NOW - 40)
+    second = files.store("Talked about AUTH", "session", type="episodic", requested_at=NOW - 40)
+    files.store("The branch is called WIP")
     noted = files.store("The branch is called wip", "session", requested_at=NOW)
     gathered = await files.context()
     assert ids(gathered) == {
