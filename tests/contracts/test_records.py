@@ -499,7 +499,9 @@ def stored_and_judged(rig: RecordsRig, cosine: float, *stores: Operation) -> Rep
         replaced.note_stored(operation, msgspec.structs.replace(outcome, replayed=False))
         if operation is stores[1]:
             pair = rig.pair(memory_id_of(operation), memory_id_of(stores[0]), cosine)
-            rig.records.link_similar(replaced.judge(rig.records, [pair]))
+            links = replaced.judge(rig.records, [pair])
+            assert rig.undecided() or not replaced.take(rig.records, operation), "it is told once it is linked"
+            rig.records.link_similar(links)
     return replaced
 
 
