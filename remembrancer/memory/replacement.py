@@ -249,17 +249,16 @@ def tells_what_passed(content: str) -> bool:
     return tells_what_happened(content) and bool(_FOR_A_TIME.search(content))
 
 
-def day_of_figure(content: str, at: float, *, anywhere: bool = False) -> float | None:
-    """The day for which a text of the time `at` gives a figure ("On 3 November we had 84 orders"): it neither changes a
-    state nor is changed by one, or by a figure for another day; None if there is none ("We raised it to 84 on 3
-    November"), or if the day is elsewhere in the text ("The lease, signed on 3 November, cost 84 euros"), unless it may
-    be `anywhere`."""
+def day_of_figure(content: str, at: float) -> tuple[float | None, bool]:
+    """The day in a text of the time `at` that gives a figure, None if there is none ("We raised it to 84 on 3
+    November"); and whether it was counted on that day ("On 3 November we had 84 orders", but not "The lease, signed on
+    3 November, cost 84 euros"), so that it neither changes a state nor is changed by one."""
     day = DATE.search(content)
     if day is None or not _FIGURE.search(DATE.sub("", content)) or _HOLDS.search(content) or _CHANGE.search(content):
-        return None
+        return None, False
     before = content[: day.start()]
-    is_counted = anywhere or _ON_DAY.fullmatch(before) or _COUNTED_ON.search(before)
-    return day_named(day[0].rstrip("."), at) if is_counted else None
+    named = day_named(day[0].rstrip("."), at)
+    return named, named is not None and bool(_ON_DAY.fullmatch(before) or _COUNTED_ON.search(before))
 
 
 def forms_of(content: str) -> list[tuple[str, str]]:

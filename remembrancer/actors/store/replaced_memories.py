@@ -166,9 +166,10 @@ def can_replace(later: MemoryRecord, earlier: MemoryRecord, derived: Container[i
     rules = (earlier, tells_what_happened), (later, tells_what_passed)
     dated = (each for each in rules if each[0].type == "episodic" or each[0].occurred_at is not None)
     is_past = any(applies(memory.content) for memory, applies in dated)
-    is_past |= len({day_of_figure(each.content, each.happened_at) for each in (earlier, later)}) > 1
-    days = (day_of_figure(each.content, each.happened_at, anywhere=True) for each in (earlier, later))
-    is_past |= len({day for day in days if day is not None}) > 1
+    (day, is_counted), (later_day, is_later_counted) = (
+        day_of_figure(each.content, each.happened_at) for each in (earlier, later)
+    )
+    is_past |= is_counted != is_later_counted or (None not in (day, later_day) and day != later_day)
     if is_past and earlier.kind not in (OPEN_END, "error_fix") and not read(later.content).takes_back:
         return False
     is_task = later.kind == OPEN_END and earlier.kind != OPEN_END
