@@ -38,7 +38,6 @@ from remembrancer.memory.replacement import (
     TextPair,
     read,
     share_of,
-    table_of,
 )
 from remembrancer.memory.wording import same_in_words
 
@@ -189,7 +188,7 @@ def judged(haystack: Haystack, engine: Engine) -> Judged | None:
                 missed += is_replaced
                 continue
             compared = TextPair(texts[other], texts[place], cosine, item.at - earlier.at, frequencies, place + 1)
-            rows.append(table_of(compared))
+            rows.append([each.of(compared) for each in FEATURES])
             replaced.append(is_replaced)
             later.append(place)
             shares.append(share_of(texts[other], texts[place]))
@@ -212,7 +211,8 @@ def alone(path: Path, engine: Engine) -> Judged:
     for (old, new, _), cosine in zip(pairs, (older * newer).sum(axis=1).tolist(), strict=True):
         one, other = read(old), read(new)
         having = Counter([*one.keys, *other.keys])
-        rows.append(table_of(TextPair(one, other, cosine, apart_s, having, 2)))
+        compared = TextPair(one, other, cosine, apart_s, having, 2)
+        rows.append([each.of(compared) for each in FEATURES])
         shares.append(share_of(one, other))
     return Judged(path.name, np.array(rows), np.array([each[2] for each in pairs]), range(len(pairs)), shares)
 

@@ -253,15 +253,12 @@ def joined(known: MemoryVersion, again: StoreMemory) -> MemoryVersion:
     return changed(known, values)
 
 
-DEFAULT_REASON: Final = "invalidated"
-
-
 def invalidated(before: MemoryVersion, reason: str | None, at: float) -> MemoryVersion:
     """A memory whose validity ends at `at`. A validity that has already ended, or has yet to begin, is not extended."""
     ends = at if before.valid_from is None else max(at, before.valid_from)
     if before.valid_until is not None:
         ends = min(ends, before.valid_until)
-    reason = reason or before.invalid_reason or DEFAULT_REASON
+    reason = reason or before.invalid_reason or "invalidated"
     return msgspec.structs.replace(before, valid_until=ends, invalid_reason=reason)
 
 

@@ -116,7 +116,11 @@ _THIN: Final = ARTICLES | _LISTS["thin"]
 """Words that do not separate the words on both sides of them."""
 
 _VERBS: Final = frozenset(map(stem, ("is", "are", "was", "were", "has", "have", "had", "now")))
-_VERSION: Final = re.compile(r"v?\d+(?:\.\w+)*")
+_FINITE: Final = re.compile(r"\w{2,}(?:[^\Wsu]s|ed)")
+"""Words that are probably verbs if they follow a name: "flat 12 ends", "sample C showed"."""
+_PAST: Final = re.compile(r"was|were|had|been|\w{2,}ed")
+_OF: Final = (("of",), ("for",), ("in",), ("on",), ("from",))
+_VERSION: Final = re.compile(r"v?(?:\d{1,3}|20\d\d)(?:\.\w+)*")
 RANGE: Final = (("to",), ("until",), ("and",), ("or",))
 """The words between the ends of a range, or the items of a list: one value."""
 LONGEST_OF_FORM: Final = 300
@@ -194,7 +198,9 @@ def read(text: str) -> Read:
         written = match[0]
         word = written.casefold().removesuffix("'s").removesuffix("’s")
         stemmed = stem(word)
-        if word not in _THIN:
+        is_inside = match.start() > 0 and not _SENTENCE_END.search(text, max(0, match.start() - 3), match.start())
+        is_letter = is_inside and len(written) == 1 and written.isupper() and written != "I"
+        if is_letter or word not in _THIN:
             sequence.append(stemmed)
         adds |= stemmed in _ADDING
         if word in DENIALS or word.endswith(("n't", "n’t")):
@@ -203,13 +209,12 @@ def read(text: str) -> Read:
         if word in NUMBERS or (not written.isalpha() and any(each.isdigit() for each in written)):
             order.append(NUMBERS.get(word, word))
             literals.add(order[-1])
-        elif "_" in written or written[0] in "@#" or word in quoted or "/" in written or "." in written:
+        elif is_letter or "_" in written or written[0] in "@#" or word in quoted or "/" in written or "." in written:
             order.append(word)
             literals.add(word)
         elif word not in _IGNORED and stemmed not in _ASKING:
             order.append(stemmed)
-            start = match.start()
-            if written[0].isupper() and start and not _SENTENCE_END.search(text, max(0, start - 3), start):
+            if written[0].isupper() and is_inside:
                 names.add(stemmed)
         else:
             continue
@@ -295,10 +300,9 @@ def counted_among(texts: Iterable[str]) -> frozenset[str]:
         frames.setdefault(frame_of(text), {})[numbers] = text
 
     def are_counted(members: Collection[tuple[int, ...]]) -> bool:
-        columns = [set(column) for column in zip(*members, strict=True)]
-        several = len(members) >= LEAST_COUNTED
-        return several and any(
-            len(each) == len(members) and max(each) - min(each) < 2 * len(members) for each in columns
+        count, columns = len(members), map(set, zip(*members, strict=True))
+        return count >= LEAST_COUNTED and any(
+            len(each) == count and max(each) - min(each) < 2 * count for each in columns
         )
 
     return frozenset(text for several in frames.values() if are_counted(several) for text in several.values())
@@ -430,62 +434,70 @@ def _rivals(pair: TextPair) -> float:
     return ways * len(one.plain & other.plain) / max(1, len(one.plain | other.plain))
 
 
-def _two_things(pair: TextPair) -> float:
-    """1 if two texts with a common frame of words are about two things of a kind: they differ in two or more places, by
-    names or numbers in the first unless they begin with it ("web-1 with 4 cores", "web-2 with 8 cores"); or only the
-    number at the beginning differs, and a value after it is the same ("sample 1: 200 nm", "sample 3: 200 nm"). 1.5 if
-    that number is before the verb ("sample 1 has 200 nm"), but it may be a version ("Node 18 is on 3 hosts"). 2 if an
-    identifier is there instead, if only an identifier before a common value differs, or if both say that something came
-    to the same state ("moved web-1 to Debian 13", "moved web-2 to Debian 13")."""
-    if pair.earlier.becomes and pair.earlier.becomes == pair.later.becomes:
-        return 2.0
-    one, other = pair.earlier.sequence, pair.later.sequence
+def _places(one: Sequence[str], other: Sequence[str]) -> list[tuple[int, int, int, int]]:
+    """The places in which two sequences of words differ (the begin and the end of each in both); none without a common
+    frame."""
     matcher = SequenceMatcher(None, one, other, autojunk=False)
     if min(matcher.real_quick_ratio(), matcher.quick_ratio()) < LEAST_FRAME or matcher.ratio() < LEAST_FRAME:
-        return 0.0
-    values = pair.earlier.values | pair.later.values
-    values |= frozenset(map(stem, values))  # in the form that they have in a sequence
-    slots: list[tuple[int, int, int, int]] = []
+        return []
+    places: list[tuple[int, int, int, int]] = []
     for change, begins, ends, later_begins, later_ends in matcher.get_opcodes():
-        if change == "replace" and slots and one[slots[-1][1] : begins] in RANGE:
-            slots[-1] = (slots[-1][0], ends, slots[-1][2], later_ends)
+        if change == "replace" and places and one[places[-1][1] : begins] in RANGE:
+            places[-1] = (places[-1][0], ends, places[-1][2], later_ends)
         elif change == "replace":
-            slots.append((begins, ends, later_begins, later_ends))
-    if not slots:
-        return 0.0
-    begins, ends, later_begins, later_ends = slots[0]
-    if len(slots) > 1 and begins == later_begins == 0:
-        return 1.0
-    if values.isdisjoint(one[begins:ends]) or values.isdisjoint(other[later_begins:later_ends]):
-        return 0.0
-    is_before_verb = not _VERBS.isdisjoint(one[ends:])
-    is_version = _VERSION.fullmatch(one[begins]) is not None
-    surely = 1.5 if is_version else 2.0
-    if len(slots) > 1:
-        is_numbered = one[begins] in pair.earlier.literals and other[later_begins] in pair.later.literals
-        return surely if is_numbered and is_before_verb else 1.0
-    if values.isdisjoint(one[ends:]):
-        return 0.0
-    is_identifier = one[begins][0].isalpha() and not (one[begins].isalpha() or is_version)
-    return surely if is_identifier or is_before_verb else float(begins <= NUMBERED)
+            places.append((begins, ends, later_begins, later_ends))
+    return places
 
 
-class TwoThings(NamedTuple):
-    may_be: bool
-    """Each text has its own number, piece of code or quoted word ("sample 1 was dry", "sample 2 was dry")."""
-    are: bool
-    """They also differ in a second place ("crane 1 lifts 5 t", "crane 2 lifts 10 t"): no change of one thing."""
-    are_surely: bool
-    """The number that names the thing is before the verb ("crane 1 is red", "crane 2 is blue")."""
+def _two_things(pair: TextPair) -> int:
+    """2 if two texts with a common frame of words are surely about two things of a kind, 1 if probably, otherwise 0.
+
+    Probably: they differ in several places, by names or numbers in the first unless they begin with it ("web-1 with 4
+    cores", "web-2 with 8 cores"); or only the name differs, and a value or a verb
+    follows ("sample 1: 200 nm", "sample 3: 200 nm"). Surely: it is an identifier, or before the verb ("crane A is red",
+    "crane B is blue"), and no version ("Node 18 is on 3 hosts"); or something happened to each ("crane 1 was sold"), or
+    both came to the same state ("moved web-1 to Debian 13", "moved web-2 to Debian 13")."""
+    earlier, later = pair.earlier, pair.later
+    if earlier.becomes and earlier.becomes == later.becomes:
+        return 2
+    one, other = earlier.sequence, later.sequence
+    places = _places(one, other)
+    if not places:
+        return 0
+    begins, ends, later_begins, later_ends = places[0]
+    are_several = len(places) > 1
+    if are_several and begins == later_begins == 0:
+        return 1
+    values = earlier.values | later.values
+    values |= frozenset(map(stem, values))  # in the form that they have in a sequence
+    before, name, after = one[:begins], one[begins:ends], one[ends:]
+    if values.isdisjoint(name) or values.isdisjoint(other[later_begins:later_ends]):
+        return 0
+    is_numbered = name[0] in earlier.literals and other[later_begins] in later.literals
+    follows_noun = bool(before) and before[-1] in earlier.plain
+    is_of_noun = follows_noun and before[-2:-1] in _OF
+    verb = earlier.written.get(after[0], after[0]) if after else ""
+    is_subject = is_numbered and (is_of_noun or (follows_noun and begins <= NUMBERED))
+    is_subject &= verb in _VERBS or _FINITE.fullmatch(verb) is not None
+    is_past = is_subject and (_PAST.fullmatch(verb) is not None or "been" in after[:2])
+    may_be_version = _VERSION.fullmatch(name[0]) is not None and not (is_past or is_of_noun)
+    is_before_verb = is_subject or not _VERBS.isdisjoint(after)
+    if are_several:
+        return 1 + (is_numbered and is_before_verb and not may_be_version)
+    if values.isdisjoint(after):
+        return 2 * is_past or int(is_subject and not may_be_version)
+    is_identifier = name[0][0].isalpha() and not name[0].isalpha()
+    if (is_identifier or is_before_verb) and not may_be_version:
+        return 2
+    return int(is_before_verb or begins <= NUMBERED)
 
 
 @lru_cache(maxsize=1024)
-def two_things(earlier: str, later: str) -> TwoThings:
-    """Compare the things that two similar texts are about. Cached, because Review asks for up to 500 pairs each time it
-    is opened."""
+def two_things(earlier: str, later: str) -> int | None:
+    """How surely similar texts are about two things (0 to 2); None if neither that nor a number, piece of code or
+    quoted word of their own speaks for it. Cached, because Review asks for up to 500 pairs each time it is opened."""
     pair = TextPair(read(earlier), read(later), cosine=1.0, apart_s=0.0)
-    are = _two_things(pair)
-    return TwoThings(bool(are or pair.both_have(lambda text: text.literals)), are > 0.0, are > 1.0)
+    return _two_things(pair) or (0 if pair.both_have(lambda text: text.literals) else None)
 
 
 def _corrects(pair: TextPair) -> float:
@@ -513,15 +525,9 @@ FEATURES: Final = (
     Feature("rarest", 0.77, _rarest, "a rare word or name in both tells which thing they are about"),
     Feature("value", 0.51, lambda pair: pair.both_have(lambda text: text.values), "each has its own name or number"),
     Feature("affix", 2.27, _affixes, "names have one prefix or ending at a time"),
-    Feature(
-        "form", 3.0, _form, "rules about one aspect of names or code replace each other, those about two both hold"
-    ),
-    Feature(
-        "rivals", -2.15, _rivals, "in the same frame, another word means another thing: variable names, function names"
-    ),
-    Feature(
-        "subject", -1.70, lambda pair: pair.both_have(_subject), "each begins with a word of its own: two subjects"
-    ),
+    Feature("form", 3.0, _form, "rules about one aspect of names or code replace each other, those of two both hold"),
+    Feature("rivals", -2.15, _rivals, "in one frame, another word means another thing: variable or function names"),
+    Feature("subject", -1.70, lambda pair: pair.both_have(_subject), "each begins with its own word: two subjects"),
     Feature(
         "known",
         -0.17,
@@ -529,12 +535,7 @@ FEATURES: Final = (
         "a word that other memories have, too, is a thing (staging, production), not a value",
     ),
     Feature("others", -0.09, lambda pair: max(sum(pair.elsewhere(own)) for own in pair.own), "one says much more"),
-    Feature(
-        "news",
-        0.92,
-        lambda pair: math.log1p(len(pair.own[1] - pair.later.literals)),
-        "long texts are less similar to each other",
-    ),
+    Feature("news", 0.92, lambda pair: math.log1p(len(pair.own[1] - pair.later.literals)), "long texts differ more"),
     Feature(
         "denial",
         -0.82,
@@ -543,22 +544,12 @@ FEATURES: Final = (
     ),
     Feature("change", 1.21, lambda pair: float(pair.later.changes), "the later one says that something changed"),
     Feature("adding", -2.18, lambda pair: float(pair.earlier.adds and pair.later.adds), "two additions are both true"),
-    Feature(
-        "slots",
-        -4.0,
-        lambda pair: math.floor(_two_things(pair)),
-        "if two values differ in the same sentence, the texts are about two things",
-    ),
+    Feature("slots", -4.0, _two_things, "if two values differ in the same sentence, the texts are about two things"),
     Feature("corrects", 1.6, _corrects, "it says the same of another value, and denies the first"),
     Feature("ended", 1.2, _ended, "it says that a name or a value of the earlier one has ended or changed hands"),
     Feature("same_day", -1.85, _same_day, "texts of one day are both true, unless one names what it changes"),
 )
 INTERCEPT: Final = -10.06
-
-
-def table_of(pair: TextPair) -> list[float]:
-    """All features of a pair."""
-    return [each.of(pair) for each in FEATURES]
 
 
 def probability(pair: TextPair) -> float:

@@ -378,9 +378,9 @@ def test_what_is_over_is_named_by_words_and_not_by_data_of_any_length() -> None:
 
 def test_a_pair_is_not_read_again_when_review_is_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
     pair = "Sample 41 was dry in the morning", "Sample 42 was dry in the morning"
-    assert two_things(*pair).may_be
+    assert two_things(*pair) == 2
     monkeypatch.delattr(replacement, "read")
-    assert two_things(*pair).may_be
+    assert two_things(*pair) == 2
 
 
 @given(st.text(max_size=60), st.text(max_size=60), st.floats(-1.0, 1.0), st.floats(0.0, 1e9))

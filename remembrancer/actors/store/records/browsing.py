@@ -248,6 +248,13 @@ memory needs no decision."""
 def find_undecided(records: Reader, request: FindUndecided, about: Sequence[str] | None = None) -> Undecided:
     """Find what Review asks about. With `about`, the ids of memories, only the pairs that decide about theirs are read,
     out of more."""
+    waiting = _waiting(records, request, about)
+    pairs = waiting if request.with_hidden else _without_rivals(_without_series(waiting))
+    return Undecided(records.proposals(), tuple(pairs[: request.limit]), len(pairs[request.limit :]))
+
+
+def _waiting(records: Reader, request: FindUndecided, about: Sequence[str] | None) -> list[Pair]:
+    """The pairs that await a decision, the most probable contradictions first."""
 
     # What holds until a coming day may be replaced before it, but replaces nothing.
     def holds_or_ends(one: str, other: str) -> str:
@@ -268,69 +275,70 @@ def find_undecided(records: Reader, request: FindUndecided, about: Sequence[str]
     if about is not None:
         rows = _deciding(records, rows, about)
     found = records.load(list({number for row in rows for number in row[:2]}), Filters(request.session_id))
-    waiting = [
+    return [
         Pair(older, newer, relation, strength)
         for *pair, relation, strength in rows
         if found.keys() >= {*pair}
         for older, newer in [sorted((found[each] for each in pair), key=lambda each: each.age_key)]
     ]
-    # "Sample 1 was dry", "sample 2 was dry" and so on do not repeat or replace each other if there are many, since
-    # texts with their own numbers or names are about different things. A single pair of this kind may be a change.
-    numbered = {
-        (each.older.id, each.newer.id): (
-            frame_of(each.older.content),
-            things.are or each.relation != "contradicts",
-            things.are_surely and each.relation != "contradicts",
-        )
-        for each in waiting
-        if (each.relation != "contradicts" or each.strength < PROBABLE)
-        and (things := two_things(each.older.content, each.newer.content)).may_be
-    }
+
+
+def _without_series(waiting: Sequence[Pair]) -> list[Pair]:
+    """The pairs without those of a series: "Sample 1 was dry", "sample 2 was dry" and so on do not repeat or replace
+    each other if there are many, since texts with their own numbers or names are about different things. A single pair
+    of this kind may be a change, and one change may follow another, so a chain of three is not a series, unless the
+    texts are certainly about different things."""
     likeliest = {each.newer.id: each.older.id for each in reversed(waiting) if each.relation == "contradicts"}
+    numbered = [
+        ((pair.older.id, pair.newer.id, frame_of(pair.older.content)), things, pair.relation == "contradicts")
+        for pair in waiting
+        if (pair.relation != "contradicts" or pair.strength < PROBABLE)
+        and (things := two_things(pair.older.content, pair.newer.content)) is not None
+    ]
     in_series = Counter(
         name
-        for (older, newer), (frame, is_certain, _) in numbered.items()
-        if is_certain or likeliest[newer] == older
-        for name in (older, newer, frame)
+        for names, things, is_doubt in numbered
+        if things or not is_doubt or likeliest[names[1]] == names[0]
+        for name in names
     )
-
+    hidden = {
+        names[:2]
+        for names, things, is_doubt in numbered
+        for older, newer, frame in [[in_series[name] for name in names]]
+        if (max(older, newer, frame) if things or not is_doubt else min(older, newer)) > 1
+        or (things > 1 and not is_doubt)
+    }
     counted = counted_among(each.content for pair in waiting for each in (pair.older, pair.newer))
+    return [
+        each
+        for each in waiting
+        if (each.older.id, each.newer.id) not in hidden and not counted >= {each.older.content, each.newer.content}
+    ]
 
-    def is_of_series(pair: Pair) -> bool:
-        if counted.issuperset((pair.older.content, pair.newer.content)):
-            return True
-        if (ids := (pair.older.id, pair.newer.id)) not in numbered:
-            return False
-        frame, is_certain, is_alone = numbered[ids]
-        members = in_series[pair.older.id], in_series[pair.newer.id]
-        # One change may follow another, so a chain of three is not a series, unless the texts are certainly about
-        # different things.
-        return is_alone or (max(*members, in_series[frame]) if is_certain else min(members)) > 1
 
+def _without_rivals(waiting: Sequence[Pair]) -> list[Pair]:
+    """The pairs that can be decided now. If a memory may replace several, Review asks about the next one once the most
+    probable one is settled; if values follow each other, it asks about the first and the third once the steps between
+    them are settled."""
     strongest: dict[tuple[str, str], float] = {}
-    doubts: defaultdict[str, dict[str, float]] = defaultdict(dict)
+    doubts = defaultdict[str, dict[str, float]](dict)
     for each in waiting:
         if each.relation == "contradicts":
             doubts[each.older.id][each.newer.id] = each.strength
 
-    # If a memory may replace several, Review asks about the next one once the most probable one is settled; if values
-    # follow each other, it asks about the first and the third once the steps between them are settled.
-    def has_rival(pair: Pair) -> bool:
+    pairs = list[Pair]()
+    for pair in waiting:
         least = min(pair.strength, PROBABLE)
         steps = [step for step, strength in doubts[pair.older.id].items() if strength >= least]
-        if any(doubts[step].get(pair.newer.id, 0.0) >= least for step in steps):
-            return True
+        has_steps = any(doubts[step].get(pair.newer.id, 0.0) >= least for step in steps)
         places = ("older", pair.older.id), ("newer", pair.newer.id)
         older, newer = (strongest.get(place, 0.0) for place in places)
         is_next = pair.relation == "contradicts" and pair.strength < min(newer, PROBABLE)
-        if is_next or pair.strength < RIVAL * max(older, newer):
-            return True
-        for place in places:  # only a pair that is shown hides others
-            strongest.setdefault(place, pair.strength)
-        return False
-
-    pairs = [each for each in waiting if request.with_hidden or not (is_of_series(each) or has_rival(each))]
-    return Undecided(records.proposals(), tuple(pairs[: request.limit]), len(pairs[request.limit :]))
+        if not (has_steps or is_next or pair.strength < RIVAL * max(older, newer)):
+            pairs.append(pair)
+            for place in places:  # only a pair that is shown hides others
+                strongest.setdefault(place, pair.strength)
+    return pairs
 
 
 def _deciding(
@@ -375,13 +383,11 @@ def doubted_in_review(
         about = [each.id for each in memories if each.possibly_superseded_by]
         pairs = {(pair.older.id, pair.newer.id) for pair in find_undecided(records, asked, about).pairs}
 
-    def waiting(memory: Listed) -> tuple[str, ...]:
-        return tuple(newer for newer in memory.possibly_superseded_by if (memory.id, newer) in pairs)
+    def in_review(memory: Listed) -> Listed:
+        newer = tuple(each for each in memory.possibly_superseded_by if (memory.id, each) in pairs)
+        return msgspec.structs.replace(memory, possibly_superseded_by=newer)
 
-    return tuple(
-        msgspec.structs.replace(each, possibly_superseded_by=waiting(each)) if each.possibly_superseded_by else each
-        for each in memories
-    )
+    return tuple(in_review(each) if each.possibly_superseded_by else each for each in memories)
 
 
 def _graph(records: Reader, request: ReadGraph) -> GraphFound:
