@@ -13,6 +13,7 @@ from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from remembrancer.memory.found_names import NO_NAMES
 from remembrancer.memory.lexicon import word_lists
 from remembrancer.memory.open_ends import DATE, day_named
 from remembrancer.memory.sentences import without_preface
@@ -121,6 +122,8 @@ _FINITE: Final = re.compile(r"\w{2,}(?:[^\Wsu]s|ed)")
 _PAST: Final = re.compile(r"was|were|had|been|\w{2,}ed")
 _OF: Final = (("of",), ("for",), ("in",), ("on",), ("from",))
 _VERSION: Final = re.compile(r"v?(?:\d{1,3}|20\d\d)(?:\.\w+)*")
+_DAYS: Final = frozenset(map(stem, NO_NAMES))
+_VALUE: Final = re.compile(rf"\d|\w$|(?:{'|'.join((*_DAYS, *NUMBERS))})$")
 RANGE: Final = (("to",), ("until",), ("and",), ("or",))
 """The words between the ends of a range, or the items of a list: one value."""
 LONGEST_OF_FORM: Final = 300
@@ -453,7 +456,7 @@ def _two_things(pair: TextPair) -> int:
     """2 if two texts with a common frame of words are surely about two things of a kind, 1 if probably, otherwise 0.
 
     Probably: they differ in several places, by names or numbers in the first unless they begin with it ("web-1 with 4
-    cores", "web-2 with 8 cores"); or only the name differs, and a value or a verb
+    cores", "web-2 with 8 cores"), but not only by days and times; or only the name differs, and a value or a verb
     follows ("sample 1: 200 nm", "sample 3: 200 nm"). Surely: it is an identifier, or before the verb ("crane A is red",
     "crane B is blue"), and no version ("Node 18 is on 3 hosts"); or something happened to each ("crane 1 was sold"), or
     both came to the same state ("moved web-1 to Debian 13", "moved web-2 to Debian 13")."""
@@ -483,7 +486,9 @@ def _two_things(pair: TextPair) -> int:
     may_be_version = _VERSION.fullmatch(name[0]) is not None and not (is_past or is_of_noun)
     is_before_verb = is_subject or not _VERBS.isdisjoint(after)
     if are_several:
-        return 1 + (is_numbered and is_before_verb and not may_be_version)
+        is_when = begins > 1 and not is_before_verb and any(word in _DAYS or ":" in word for word in name)
+        is_change = is_when and all(any(map(_VALUE.match, one[at[0] : at[1]])) for at in places)
+        return 0 if is_change else 1 + (is_numbered and is_before_verb and not may_be_version)
     if values.isdisjoint(after):
         return 2 * is_past or int(is_subject and not may_be_version)
     is_identifier = name[0][0].isalpha() and not name[0].isalpha()
