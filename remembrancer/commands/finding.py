@@ -263,7 +263,6 @@ def _in_order(
     else:
         latest = itemgetter("forgotten_at") if given["only_forgotten"] else _happened
         memories.sort(key=itemgetter("importance") if order else latest, reverse=True)
-    is_restricted = order == "due" or given["only_forgotten"]
     filters = [
         " "
         + phrase.format(" or ".join(value) if isinstance(value, tuple) else local_time(value).removesuffix(" 23:59"))
@@ -272,7 +271,7 @@ def _in_order(
     ]
     noun = "open end" if order == "due" else "forgotten memory" if given["only_forgotten"] else "memory"
     none_fits = f"There is no {noun} here{''.join(filters)}."
-    none_fits += "" if is_restricted else " 'remembrancer list --only-forgotten' lists forgotten ones."
+    none_fits += "" if noun != "memory" else " 'remembrancer list --only-forgotten' lists forgotten ones."
     note = heading if memories else _nothing(where, none_fits)
     return _listing(
         memories[:most], warnings, note=note, more=more, status=exit_codes.OK if memories else status_of_none

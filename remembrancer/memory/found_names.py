@@ -129,10 +129,9 @@ def _by_capitals(text: str) -> Iterator[FoundName]:
         return
     prose, ignored = re.sub(_TITLE, r"\1 ", _CODE.sub(" ", text)), stop_words_of(text)  # "Mrs." ends no sentence
     sentences = [each for each in _SENTENCE.split(prose) if each]
-    people = [_PERSON.match(each) for each in sentences]
     within = [
-        each[person.end() :] if person else _LEADING.sub("", each, count=1)
-        for each, person in zip(sentences, people, strict=True)
+        each[person.end() :] if (person := _PERSON.match(each)) else _LEADING.sub("", each, count=1)
+        for each in sentences
     ]
     found = [(match[0], False) for each in within for match in _CAPITALISED.finditer(each)]
     found += [(match[1], True) for each in sentences if (match := _FIRST.match(each))]

@@ -471,8 +471,6 @@ class ContextGathered(msgspec.Struct, frozen=True, tag=True):
     """The directory from which a project that is new, or has no memories, was probably moved."""
     short_ids: dict[str, str] = {}
     """The short forms of the memories' ids."""
-    in_doubt: tuple[str, ...] = ()
-    """The ids of the memories in Review that may replace another one in this answer, or be replaced by it."""
     near_waits: bool = False
     """As in `Recalled`."""
 

@@ -191,7 +191,7 @@ async def test_a_recall_doubts_what_review_asks_about_and_nothing_else(files: Sp
 
 
 @pytest.mark.parametrize("task", ["", "light the lantern"])
-async def test_a_context_marks_what_review_asks_about_and_has_the_times_of_both_sides(files: Spaces, task: str) -> None:
+async def test_a_context_marks_what_review_asks_about_and_nothing_else(files: Spaces, task: str) -> None:
     old, new = files.store("The lantern is green"), files.store("The lantern is blue now")
     sprints = [files.store(f"Sprint {number} by the lantern was late") for number in range(3, 7)]
     for earlier, later in (*itertools.pairwise(sprints), (old, new)):
@@ -199,7 +199,6 @@ async def test_a_context_marks_what_review_asks_about_and_has_the_times_of_both_
     gathered = await files.context(task=task)
     doubts = {each.id: each.possibly_superseded_by for each in gathered.memories}
     assert doubts == {old: (new,), new: ()} | dict.fromkeys(sprints, ())
-    assert set(gathered.in_doubt) == {old, new}
 
 
 async def test_words_are_searched_while_a_worker_makes_vectors(files: Spaces, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -459,13 +459,3 @@ def test_a_query_is_a_question_by_its_mark_or_first_words_unless_it_may_be_a_tas
     is_asking: bool, queries: list[str]
 ) -> None:
     assert {each: is_question(each) for each in queries} == dict.fromkeys(queries, is_asking)
-
-
-def test_two_texts_of_which_one_may_replace_the_other_have_the_times_at_which_they_were_stored() -> None:
-    texts = [memory(text, number, created_at=number * 86400.0) for number, text in enumerate(("JSON", "CBOR", "YAML"))]
-    lines = block(texts, 500, in_doubt=("memory:0", "memory:1")).text.splitlines()
-    assert [line for line in lines if line.startswith("- ")] == [
-        "- 0 JSON (stored 1970-01-01 00:00)",
-        "- 1 CBOR (stored 1970-01-02 00:00)",
-        "- 2 YAML",
-    ]

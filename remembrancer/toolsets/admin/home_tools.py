@@ -100,8 +100,8 @@ async def read_log(
     of_events = dates_in_utc(period.start, period.end) if begins is None else tuple(days or ())
     changes, imports = await read_day(call, period, of_events, for_people=True)
     entries = [
-        {"at": _at(each), "time": each.at, "did": _did(each), "id": each.memory_id, "text": _text(each.begins)}
-        | {"version": each.version}
+        {"at": _at(each), "time": each.at, "did": with_fields(verb_of(each), each.fields), "version": each.version}
+        | {"id": each.memory_id, "text": _text(each.begins)}
         | non_empty(forgotten=each.is_forgotten, member=each.member, undone=each.is_undone)
         | ({"undo_at": each.undo_at} if each.undo_at else {})
         for each in changes
@@ -121,7 +121,3 @@ def _at(change: MemoryChanged) -> str:
 
 def _text(begins: str) -> str:
     return begins if len(begins) < WHOLE else f"{cut_at_word(begins, WHOLE - 1)} …"
-
-
-def _did(change: MemoryChanged) -> str:
-    return with_fields(verb_of(change), change.fields)

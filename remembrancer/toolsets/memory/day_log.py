@@ -33,10 +33,8 @@ CHANGE_WORDS: Final = {
     **{"both hold": "kept beside another", "superseding": "replaced another"},
 }
 """The words for changes that are stored under another name."""
-FIELD_NAMES: Final = {
-    **{"occurred_at": "day", "valid_until": "its end"},
-    **dict.fromkeys(("type", "status", "invalid_reason"), ""),  # they follow from others
-}
+# Those without a name follow from others.
+FIELD_NAMES: Final = {"occurred_at": "day", "valid_until": "its end", "type": "", "status": "", "invalid_reason": ""}
 
 
 def day_of(text: str, now: float) -> TimeWindow:

@@ -88,31 +88,24 @@ class Gathering:
             choice = choose(self.request.part_tokens, rest, standing, ends, answering, is_part=True)
         closed = () if choice.left_out else tuple(each for each in listed if each.done)
         ids = [each.id for each in (*choice.given, *choice.replaced, *closed)]
-        given, in_doubt = await self._in_thread(lambda: self._with_doubts(choice.given))
         return ContextGathered(
-            in_sections(given, self.request.sections),
+            in_sections(await self._in_thread(lambda: self._with_doubts(choice.given)), self.request.sections),
             not choice.left_out,
             subjects,
             choice.replaced,
             closed,
             short_ids=await self._in_thread(lambda: self.view.reader.short_forms(ids)),
-            in_doubt=in_doubt,
         )
 
-    def _with_doubts(self, memories: Sequence[RecalledMemory]) -> tuple[list[RecalledMemory], tuple[str, ...]]:
-        """Return the memories, those marked that another of them may replace according to Review, and the ids of both
-        sides of such pairs."""
-        ids = [each.id for each in memories]
+    def _with_doubts(self, memories: Sequence[RecalledMemory]) -> list[RecalledMemory]:
+        """Return the memories, also marking those that another of them may replace according to Review."""
+        known = {each.id: each for each in memories}
         asked = FindUndecided(self.request.project, self.request.session_id, MOST_PAIRS, alike=False)
-        pairs = reversed(find_undecided(self.view.reader, asked, ids).pairs)  # the most probable one is the first
-        later = {each.older.id: each.newer.id for each in pairs if {each.older.id, each.newer.id}.issubset(ids)}
-        probable = {each.id for each in memories if each.possibly_superseded_by}
-        later = {older: newer for older, newer in later.items() if older not in probable}
-        marked = [
-            msgspec.structs.replace(each, possibly_superseded_by=(later[each.id],)) if each.id in later else each
-            for each in memories
-        ]
-        return marked, (*later, *later.values())
+        for pair in find_undecided(self.view.reader, asked, [*known]).pairs:  # the most probable first
+            older = known.get(pair.older.id)
+            if older and pair.newer.id in known and not older.possibly_superseded_by:
+                known[older.id] = msgspec.structs.replace(older, possibly_superseded_by=(pair.newer.id,))
+        return [*known.values()]
 
     def _first(
         self, order: Order, kinds: tuple[Kind, ...] = (), *, or_none: bool = False
