@@ -388,14 +388,16 @@ def _place(memory: Answer) -> str:
 
 
 def _marks(memory: Answer, words: Mapping[str, str]) -> list[str]:
-    """The marks of a memory in a list: forgotten, no longer valid, done, or changed since; the memory that probably
-    replaces it, with its first `words` if they are known; its due date, and whether it probably answers."""
+    """The marks of a memory in a list: forgotten, no longer valid, done, derived from others, or changed since; the
+    memory that probably replaces it, with its first `words` if they are known; its due date, and whether it probably
+    answers."""
 
     def named(newer: str) -> str:
         text, bare = words.get(short(newer), ""), short(newer)
         return f"“{excerpt(text, QUOTED_CHARACTERS)}” ({bare})" if text else bare
 
     marks = [name for name in ("expired", "done") if memory.get(name) or (name == "expired" and _has_ended(memory))]
+    marks += [f"made of {count(len(sources), 'memory')}"] if (sources := memory.get("derived_from")) else []
     if at := memory.get("forgotten_at"):
         marks.insert(0, f"forgotten {local_time(at)[:10]}")
     elif (changed := local_time(memory.get("updated", ""))[:10]) > _day(memory):

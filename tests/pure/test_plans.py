@@ -184,10 +184,7 @@ def test_what_was_summed_up_is_promoted_beside_its_summary_and_merges_follow_eac
     (_, (_, merging, *_)) = plan([weaker, first])
     assert isinstance(merging, ReviseMemory)
     assert (merging.memory_id, merging.expected_version, merging.only_with) == (first.id, 2, weaker.id)
-    notes = [
-        strong(number, f"The queue was full at {number} o'clock", kind="observation", importance=1.0, confidence=1.0)
-        for number in range(1, 5)
-    ]
+    notes = observations(importance=1.0, confidence=1.0)
     (summary,) = summed_up(notes)
     reflected = carried_out(notes, [summary])
     after = {memory.id: memory for memory in carried_out(reflected, end_of(reflected))}
@@ -236,11 +233,16 @@ def end_of(memories: list[Material]) -> list[Group]:
 
 
 # --- The plans of summaries and themes, without a store.
-def observations(count: int = 4, **fields: Any) -> list[Material]:
-    return [
-        material(number, f"The queue was full at {number} o'clock", kind="observation", **fields)
-        for number in range(1, count + 1)
-    ]
+FULL = (
+    "The queue was full at noon",
+    "Mails were late since the queue was full",
+    "A worker died of the full queue",
+    "After the deployment the queue filled up again",
+)
+
+
+def observations(count: int = 4, texts: Sequence[str] = FULL, **fields: Any) -> list[Material]:
+    return [material(number, texts[number - 1], kind="observation", **fields) for number in range(1, count + 1)]
 
 
 def dated(source: Material) -> str:
@@ -262,6 +264,8 @@ def test_a_cluster_becomes_a_fact_that_points_at_its_sources() -> None:
     assert made.tags == ("queue",)
     assert made.entities == (("queue", "service", "about"),)
     assert made.occurred_at == sources[-1].happened_at
+    assert made.content == "\n".join(map(dated, sources))
+    assert made.summary is None, "one source's line would stand for all"
     marks = [edit for edit in edits if isinstance(edit, ReviseMemory)]
     assert [(edit.memory_id, edit.status, edit.expected_version) for edit in marks] == [
         (source.id, "consolidated", 1) for source in sources
@@ -287,7 +291,7 @@ def test_a_summary_leaves_alone_what_is_superseded_derived_too_long_or_of_severa
     long = material(9, "The queue was full. " + "It took long. " * 20, kind="observation")
     (made,) = summed_up([*observations(), long])
     assert long.id not in dict(made[0].made_of)
-    several = [material(number, f"The queue was full {number} times, " + "x" * 150) for number in range(8)]
+    several = [material(number, "The queue was full of mails, " + "abcdefgh"[number] * 150) for number in range(8)]
     many = summed_up([msgspec.structs.replace(each, kind="observation", type="episodic") for each in several])
     assert [len(made[0].made_of) for made in many] == [3, 3]
     assert all(len(made[0].memory.content) <= SUMMARY_CHARACTERS + LONGEST_SOURCE for made in many)
@@ -360,3 +364,13 @@ def test_archiving_hides_nothing_and_leaves_nothing_to_archive(memories: list[Ma
     # Archiving makes a version, so that the time until it is forgotten begins then.
     again = [memory for memory in after if memory.status != "archived"]
     assert plan_archiving(again, NOW) == plan_forgetting(again, NOW) == {}
+
+
+def test_a_series_of_figures_is_not_summed_up_and_left_out_of_a_summary_of_others() -> None:
+    frames = [f"Dark frame {number}: 3.{number} electrons at -{90 - 5 * number} C" for number in range(4)]
+    builds = [f"The {name} build took {number} minutes" for number, name in enumerate(("api", "web", "docs", "app"))]
+    versions = [f"Deployed version 1.{number} to staging" for number in range(4)]
+    for series in (frames, builds, versions):
+        assert summed_up(observations(texts=series)) == []
+    ((adding, *_),) = summed_up(observations(6, texts=[*FULL, *frames[:2]]))
+    assert adding.memory.content.count("\n") == 3

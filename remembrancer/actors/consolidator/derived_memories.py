@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from itertools import accumulate, groupby
+from itertools import accumulate, combinations, groupby
 from operator import itemgetter
 from pathlib import PurePath
 from typing import Final
@@ -14,7 +14,7 @@ import msgspec
 from remembrancer.actors.consolidator.clusters import central_memory, cluster_memories
 from remembrancer.memory.decay import has_ended, is_event
 from remembrancer.memory.project_specifics import is_project_specific
-from remembrancer.memory.sentences import first_words
+from remembrancer.memory.replacement import frame_of, two_things
 from remembrancer.memory.text import count
 from remembrancer.protocol.consolidation import SMALLEST_CLUSTER, Material, Pattern
 from remembrancer.protocol.ids import derive_id, derive_memory_id
@@ -36,8 +36,6 @@ CONFIDENCE_GAIN: Final = 0.05
 DIGITS: Final = 9
 SUMMARY_CHARACTERS: Final = 600
 """The approximate length of a summary."""
-SUMMARY_WORDS: Final = 20
-"""The length, in words, of a derived memory's own summary if its representative source has none."""
 LONGEST_SOURCE: Final = SUMMARY_CHARACTERS // SMALLEST_CLUSTER
 """The longest memory that is summarised: a summary that repeats a longer one saves nothing."""
 
@@ -99,9 +97,10 @@ def _is_usable(memory: Material, now: float) -> bool:
 
 
 def _portions(cluster: Sequence[Material]) -> Iterator[list[Material]]:
-    """The memories of a cluster in order, in parts that each fit into a summary verbatim. Long memories are left
-    out."""
-    short = [each for each in cluster if len(each.content) <= LONGEST_SOURCE]
+    """The memories of a cluster in order, in parts that each fit into a summary verbatim. Long memories are left out,
+    and so are those of a series, in which nothing is repeated but the words around the figures."""
+    series = {each.id for pair in combinations(cluster, 2) if _are_of_series(*pair) for each in pair}
+    short = [each for each in cluster if len(each.content) <= LONGEST_SOURCE and each.id not in series]
     *begins, length = accumulate((len(each.content) for each in short), initial=0)
     count_of_parts = math.ceil(length / SUMMARY_CHARACTERS)
     numbered = zip((begin * count_of_parts // length for begin in begins), short, strict=True)
@@ -109,6 +108,12 @@ def _portions(cluster: Sequence[Material]) -> Iterator[list[Material]]:
         portion = [memory for _, memory in part]
         if len(portion) >= SMALLEST_CLUSTER:
             yield portion
+
+
+def _are_of_series(one: Material, other: Material) -> bool:
+    """True if two texts have one form, and differ in their numbers or names only."""
+    is_numbered = one.content != other.content and frame_of(one.content) == frame_of(other.content)
+    return is_numbered or two_things(one.content, other.content).are
 
 
 def _sum_up(sources: Sequence[Material]) -> Derived:
@@ -176,7 +181,7 @@ def _derive(what: str, kind: Kind, sources: Sequence[Material], content: str) ->
         kind=kind,
         scope="session" if any(source.scope == "session" for source in sources) else latest.scope,
         session_id=next((source.session_id for source in sources if source.scope == "session"), latest.session_id),
-        summary=picked.summary or first_words(picked.content, SUMMARY_WORDS),
+        summary=picked.summary if content == picked.content else None,
         importance=max(source.importance for source in sources),
         confidence=min(1.0, round(confidence + CONFIDENCE_GAIN, DIGITS)),
         domain=domains.pop() if len(domains) == 1 else None,
