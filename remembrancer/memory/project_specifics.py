@@ -10,6 +10,8 @@ from typing import Final
 
 from remembrancer.memory.lexicon import word_lists
 from remembrancer.memory.names import FILE_ENDINGS, TICKET
+from remembrancer.memory.open_ends import DATE
+from remembrancer.memory.replacement import tells_what_happened
 
 LEAST_NAME: Final = 3
 """A shorter project name would match by chance."""
@@ -57,7 +59,8 @@ def is_project_specific(content: str, entities: Iterable[tuple[str, str]], proje
     """The reason, in words, why a memory is about its project only; None if there is no sign.
 
     `entities` are names with their types. The signs: an entity that is a file, a function, a class or a module; the
-    name of the project; an address, a port, the id of a ticket, the path or name of a file.
+    name of the project; an address, a port, the id of a ticket, the path or name of a file; a day with a figure for it,
+    an event.
     """
     for name, given_type in entities:
         kind = CODE_ENTITIES.get(" ".join(re.findall(r"[^\s_-]+", given_type.casefold())))
@@ -75,6 +78,10 @@ def is_project_specific(content: str, entities: Iterable[tuple[str, str]], proje
         return f"it names a port, {_short(port[0])}"
     if ticket := _TICKET.search(content) or _NUMBERED.search(content):
         return f"it names a ticket, {ticket[0]}"
+    if (day := DATE.search(content)) and re.search(r"\d", DATE.sub("", content)):
+        return f"it gives a figure for a day, {day[0]}"
+    if tells_what_happened(content):
+        return "it tells what happened once"
     return None
 
 

@@ -32,6 +32,7 @@ from remembrancer.memory.replacement import (
 from remembrancer.memory.sentences import cut_at_word, split_sentences
 from remembrancer.memory.wording import normalised, same_in_words, stem
 from remembrancer.protocol.consolidation import Material
+from remembrancer.protocol.kinds import Kind, type_of_kind
 from remembrancer.protocol.runs import Topic
 from tests.cases import cases
 from tests.pure.memories import memory, rows, with_vectors
@@ -245,12 +246,16 @@ def test_a_theme_keeps_its_procedure_when_one_of_its_memories_is_replaced() -> N
 
 def test_what_holds_anywhere_belongs_to_the_user_and_how_something_is_done_becomes_a_procedure() -> None:
     specific = " in src/client.py"
-    for kind, ending, scope in (
+    themes: tuple[tuple[Kind, str, str], ...] = (
         ("preference", specific, "user"),
-        ("observation", "", "user"),
-        ("observation", specific, "project"),
-    ):
-        ((theme, _),) = plans(in_sessions([text + ending for text in ERRORS], kind=kind), [0] * 4)
+        ("fact", "", "user"),
+        ("fact", specific, "project"),
+        ("observation", "", "project"),
+    )
+    for kind, ending, scope in themes:
+        ((theme, _),) = plans(
+            in_sessions([text + ending for text in ERRORS], kind=kind, type=type_of_kind(kind)), [0] * 4
+        )
         assert theme.suggested_scope == scope
     for second, is_procedure in (("error_fix", True), ("observation", False)):
         kinds = ("procedure", second, "observation")

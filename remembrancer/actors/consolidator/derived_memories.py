@@ -113,7 +113,7 @@ def _portions(cluster: Sequence[Material]) -> Iterator[list[Material]]:
 def _are_of_series(one: Material, other: Material) -> bool:
     """True if two texts have one form, and differ in their numbers or names only."""
     is_numbered = one.content != other.content and frame_of(one.content) == frame_of(other.content)
-    return is_numbered or two_things(one.content, other.content).are
+    return is_numbered or bool(two_things(one.content, other.content))
 
 
 def _sum_up(sources: Sequence[Material]) -> Derived:
@@ -154,9 +154,10 @@ def _plan(members: Sequence[Material], frequency: int, project_name: str) -> Pat
 
 
 def _is_personal(memory: Material, project_name: str) -> bool:
-    """True for a preference, and for a memory that is not specific to the project."""
+    """True for a preference, and for a memory that is neither about an event nor specific to the project."""
     entities = [(entity.name, entity.type) for entity in memory.entities]
-    return memory.kind == "preference" or is_project_specific(memory.content, entities, project_name) is None
+    is_specific = is_event(memory) or is_project_specific(memory.content, entities, project_name) is not None
+    return memory.kind == "preference" or not is_specific
 
 
 def _mostly(answers: Iterable[bool]) -> bool:
