@@ -290,7 +290,7 @@ def frame_of(text: str) -> str:
     return _NUMBER.sub("0", text)
 
 
-def until_number(text: str) -> str:
+def _until_number(text: str) -> str:
     return _NUMBER.split(text, maxsplit=1)[0]
 
 
@@ -320,8 +320,8 @@ def replaced_among(memories: Iterable[ListedMemory]) -> frozenset[str]:
     if not in_doubt:
         return frozenset()
     # The texts of a series begin alike, which is cheaper to compare than their frames.
-    beginnings = {until_number(each.content) for each in in_doubt}
-    counted = counted_among(each.content for each in present.values() if until_number(each.content) in beginnings)
+    beginnings = {_until_number(each.content) for each in in_doubt}
+    counted = counted_among(each.content for each in present.values() if _until_number(each.content) in beginnings)
 
     def is_replaced(memory: ListedMemory) -> bool:
         later = [present[key] for key in memory.possibly_superseded_by if key in present]
@@ -500,7 +500,7 @@ def _two_things(pair: TextPair) -> int:
 @lru_cache(maxsize=1024)
 def two_things(earlier: str, later: str) -> int | None:
     """How surely similar texts are about two things (0 to 2); None if neither that nor a number, piece of code or
-    quoted word of their own speaks for it. Cached, because Review asks for up to 500 pairs each time it is opened."""
+    quoted word of their own speaks for it. Cached, because Review asks for them after each change."""
     pair = TextPair(read(earlier), read(later), cosine=1.0, apart_s=0.0)
     return _two_things(pair) or (0 if pair.both_have(lambda text: text.literals) else None)
 

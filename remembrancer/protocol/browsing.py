@@ -101,7 +101,7 @@ class ReadTurns(SessionRequest[TurnsRead], frozen=True):
 
 
 MOST_PAIRS: Final = 500
-"""The maximum number of pairs examined."""
+"""The maximum number of pairs in an answer."""
 
 
 class Pair(msgspec.Struct, frozen=True):

@@ -3,6 +3,7 @@
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -13,10 +14,10 @@ from remembrancer.actors.store.records import browsing
 from remembrancer.actors.store.records.background import KEPT_VERSIONS
 from remembrancer.actors.store.records.types import USER, Filters, Phrase
 from remembrancer.actors.store.retrieval.graph import Graph
+from remembrancer.memory.replacement import counted_among
 from remembrancer.protocol.browsing import FindUndecided, ReadActivity
 from remembrancer.protocol.consolidation import Material, ReadMemories
 from remembrancer.protocol.errors import NotFound
-from remembrancer.protocol.reads import ListMemories
 from remembrancer.protocol.runs import (
     AddLink,
     AddMemory,
@@ -275,8 +276,7 @@ def test_review_shows_pairs_that_a_person_can_decide_once_each_and_counts_the_re
 
     def marks_of(name: str) -> set[tuple[str, str]]:
         loaded = rig.records.load([rig.number(name)], Filters(SESSION), 0.0)
-        asked = ListMemories(SESSION, project=PROJECT)
-        (memory,) = browsing.doubted_in_review(rig.records, asked, list(loaded.values()))
+        (memory,) = browsing.doubted_in_review(rig.records, SESSION, list(loaded.values()))
         return {(newer, name) for newer in memory.possibly_superseded_by}
 
     def check_marks() -> None:
@@ -327,9 +327,12 @@ def test_review_shows_pairs_that_a_person_can_decide_once_each_and_counts_the_re
     for step in steps:
         rig.contradict(*step)
     assert [pair[:2] for pair in found()[0] if "days 3" in pair] == [("days 3", "days 2")], "a step is less probable"
-    monkeypatch.setattr(browsing, "MOST_PAIRS", 1)
+    counting = Mock(wraps=counted_among)
+    monkeypatch.setattr(browsing, "counted_among", counting)
     rig.contradict("tern", "gull", 0.1)
-    assert marks_of("gull") == {("tern", "gull")}, "though many others are more probable"
+    for _ in range(2):
+        assert marks_of("gull") == {("tern", "gull")}, "though many others are more probable"
+    assert counting.call_count == 1, "the pairs are found once, until something changes"
 
 
 # Undoing

@@ -283,7 +283,7 @@ def follow_links(request: FollowLinks, view: View) -> Memories[LinkedMemory]:
     lengths = itertools.accumulate(len(each.content) for each in found)
     fits = [request.characters is None or length <= request.characters for length in lengths]
     shown = found[: max(1, min(request.limit, sum(fits)))]
-    return Memories(doubted_in_review(view.reader, request, shown), more=len(found) > len(shown))
+    return Memories(doubted_in_review(view.reader, request.session_id, shown), more=len(found) > len(shown))
 
 
 def list_memories(request: ListMemories, view: View) -> Memories[ListedMemory]:
@@ -292,7 +292,7 @@ def list_memories(request: ListMemories, view: View) -> Memories[ListedMemory]:
     pages = (refs[begin : begin + LOAD_BATCH] for begin in range(0, len(refs), LOAD_BATCH))
     loaded = ((page, view.load(page, request.filters)) for page in pages)
     memories, cut = first_that_fit(found[ref] for page, found in loaded for ref in page if ref in found)
-    return Memories(doubted_in_review(view.reader, request, memories), more=cut)
+    return Memories(doubted_in_review(view.reader, request.session_id, memories), more=cut)
 
 
 def find_ids(request: FindIds, view: View) -> IdsFound:

@@ -4,24 +4,24 @@ Every query follows an index, or reads a bounded number of rows."""
 import sqlite3
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Final, TypeVar
 
 import msgspec
 
-from remembrancer.actors.sqlite_file import decode_names, json_list
+from remembrancer.actors.sqlite_file import SqliteFile, decode_names
 from remembrancer.actors.store.records.memory_rows import OF_RUN, of_import
 from remembrancer.actors.store.records.rules import next_undos
-from remembrancer.actors.store.records.space import APART, is_newer, shown_to
+from remembrancer.actors.store.records.space import APART, Spaces, is_newer, shown_to
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
 from remembrancer.actors.store.records.sqlite_records import Reader
 from remembrancer.memory.changes import MOVE_UNDONE, RESTORED, UNDONE, undoing
 from remembrancer.memory.decay import DAY_S
-from remembrancer.memory.replacement import PROBABLE, RIVAL, counted_among, frame_of, two_things, until_number
+from remembrancer.memory.replacement import PROBABLE, RIVAL, counted_among, frame_of, two_things
 from remembrancer.protocol.browsing import (
-    MOST_PAIRS,
     ActivityRead,
     FindUndecided,
     ListSessions,
@@ -38,14 +38,11 @@ from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.reads import (
     Filters,
-    FollowLinks,
     GraphEntity,
     GraphFound,
     GraphRelationship,
     ListedMemory,
     ListedSession,
-    ListMemories,
-    Recall,
 )
 from remembrancer.protocol.runs import IMPORT, IMPORT_UNDONE
 from remembrancer.protocol.session_life import ToolCall, Turn
@@ -54,8 +51,8 @@ from remembrancer.protocol.writes import MENTIONED_WITH
 Listed = TypeVar("Listed", bound=ListedMemory)
 LAST: Final = 1e12
 LINKS_PER_ENTITY: Final = 2
-MOST_SEARCHED: Final = 10 * MOST_PAIRS
-"""The number of pairs among which those of the memories in an answer are looked for."""
+MOST_WAITING: Final = 1000
+"""The maximum number of pairs examined."""
 UNSEEN: Final = f"""SELECT a.number FROM {APART}
    WHERE a.space = @SPACE AND (a.forgotten_at IS NOT NULL OR a.scope = 'session')
     AND (a.forgotten_at IS NOT NULL OR NOT {shown_to("a", "?1")})"""  # noqa: S608 - fixed
@@ -245,15 +242,30 @@ WAITING: Final = """l.relation IN ('contradicts', 'similar_to')
 memory needs no decision."""
 
 
-def find_undecided(records: Reader, request: FindUndecided, about: Sequence[str] | None = None) -> Undecided:
-    """Find what Review asks about. With `about`, the ids of memories, only the pairs that decide about theirs are read,
-    out of more."""
-    waiting = _waiting(records, request, about)
-    pairs = waiting if request.with_hidden else _without_rivals(_without_series(waiting))
+def find_undecided(records: Reader, request: FindUndecided, about: Collection[str] | None = None) -> Undecided:
+    """Find what Review asks about. With `about`, the ids of memories, only the pairs whose newer memory is one of
+    them."""
+    pairs = _pairs(records, request.session_id, alike=request.alike, with_hidden=request.with_hidden)
+    if about is not None:
+        pairs = [each for each in pairs if each.newer.id in about]
     return Undecided(records.proposals(), tuple(pairs[: request.limit]), len(pairs[request.limit :]))
 
 
-def _waiting(records: Reader, request: FindUndecided, about: Sequence[str] | None) -> list[Pair]:
+def _pairs(records: Reader, session_id: str, *, alike: bool = False, with_hidden: bool = False) -> Sequence[Pair]:
+    file, numbers = records.spaces.file, records.spaces.numbers
+    return _pairs_at(file, numbers, session_id, alike, with_hidden, file.commits)
+
+
+@lru_cache(maxsize=4)
+def _pairs_at(
+    file: SqliteFile, numbers: Sequence[int], session_id: str, alike: bool, with_hidden: bool, _commits: int
+) -> Sequence[Pair]:
+    """The pairs of Review, found once for each state of the database, since every recall asks for them."""
+    waiting = _waiting(Reader(Spaces(file, numbers), frozenset()), session_id, alike=alike)
+    return waiting if with_hidden else _without_rivals(_without_series(waiting))
+
+
+def _waiting(records: Reader, session_id: str, *, alike: bool) -> list[Pair]:
     """The pairs that await a decision, the most probable contradictions first."""
 
     # What holds until a coming day may be replaced before it, but replaces nothing.
@@ -270,11 +282,9 @@ def _waiting(records: Reader, request: FindUndecided, about: Sequence[str] | Non
            AND {holds_or_ends("a", "b")} AND {holds_or_ends("b", "a")} AND NOT a.done AND NOT b.done
            AND {shown_to("a", "?1")} AND {shown_to("b", "?1")}
            GROUP BY 1, 2 ORDER BY relation, l.strength DESC, 2 DESC LIMIT ?2""",  # noqa: S608 - fixed
-        (request.session_id, MOST_PAIRS if about is None else MOST_SEARCHED, request.alike, time.time()),
+        (session_id, MOST_WAITING, alike, time.time()),
     )
-    if about is not None:
-        rows = _deciding(records, rows, about)
-    found = records.load(list({number for row in rows for number in row[:2]}), Filters(request.session_id))
+    found = records.load(list({number for row in rows for number in row[:2]}), Filters(session_id))
     return [
         Pair(older, newer, relation, strength)
         for *pair, relation, strength in rows
@@ -341,47 +351,11 @@ def _without_rivals(waiting: Sequence[Pair]) -> list[Pair]:
     return pairs
 
 
-def _deciding(
-    records: Reader, rows: Sequence[tuple[int, int, str, float]], about: Sequence[str]
-) -> list[tuple[int, int, str, float]]:
-    """The pairs that share memories with those of the memories `about`, directly or through others, and those of texts
-    that begin like theirs, which may be of one series."""
-    read = """SELECT number, id, content FROM memories AS m WHERE m.space = @SPACE
-        AND number IN (SELECT value FROM json_each(?1))"""
-    numbers = {number for row in rows for number in row[:2]}
-    rows_of_texts = records.spaces.read(read, (json_list(numbers),))
-    texts = {number: (name, until_number(content)) for number, name, content in rows_of_texts}
-    near = defaultdict[int, list[int]](list)
-    for one, other, *_ in rows:
-        near[one].append(other)
-        near[other].append(one)
-
-    def joined(waiting: list[int]) -> set[int]:
-        found = set(waiting)
-        while waiting:
-            new = set(near[waiting.pop()]) - found
-            found |= new
-            waiting += new
-        return found
-
-    asked = set(about)
-    first = joined([number for number, (name, _) in texts.items() if name in asked])
-    beginnings = {texts[number][1] for number in first if number in texts}
-    every = joined([*first, *(number for number, (_, begins) in texts.items() if begins in beginnings)])
-    nearest_first = sorted((row for row in rows if row[0] in every), key=lambda row: row[0] not in first)
-    kept = set(nearest_first[:MOST_PAIRS])
-    return [row for row in rows if row in kept]
-
-
-def doubted_in_review(
-    records: Reader, request: FollowLinks | ListMemories | Recall, memories: Sequence[Listed]
-) -> tuple[Listed, ...]:
+def doubted_in_review(records: Reader, session_id: str, memories: Sequence[Listed]) -> tuple[Listed, ...]:
     """The memories, with only those doubts that Review asks about."""
-    pairs = set[tuple[str, str]]()
-    if any(each.possibly_superseded_by for each in memories):
-        asked = FindUndecided(request.project, request.session_id, MOST_PAIRS, alike=False)
-        about = [each.id for each in memories if each.possibly_superseded_by]
-        pairs = {(pair.older.id, pair.newer.id) for pair in find_undecided(records, asked, about).pairs}
+    if not any(each.possibly_superseded_by for each in memories):
+        return tuple(memories)
+    pairs = {(pair.older.id, pair.newer.id) for pair in _pairs(records, session_id)}
 
     def in_review(memory: Listed) -> Listed:
         newer = tuple(each for each in memory.possibly_superseded_by if (memory.id, each) in pairs)

@@ -95,7 +95,9 @@ def show(search: Search, ranking: Ranking) -> Recalled:
         for entry in entries
     )
     return Recalled(
-        memories=memories if request.replaced_from else doubted_in_review(search.view.reader, request, memories),
+        memories=memories
+        if request.replaced_from
+        else doubted_in_review(search.view.reader, request.session_id, memories),
         total_matched=len(ranked) - left_out,
         below_threshold=ranking.below,
         strategy_used=ranking.strategy,
