@@ -1,6 +1,7 @@
 """The shell commands that change memories and undo changes."""
 
 import re
+import shlex
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -182,7 +183,7 @@ def _state_of(memory: Answer) -> str:
 
 @memory_command(
     ID,
-    argument("text", required=False, metavar="[TEXT]", help="The new text, in quotes; - reads the input."),
+    argument("words", nargs=-1, metavar="[TEXT]", help="The new text, in quotes; - reads the input."),
     option("--content", metavar="TEXT", help="The new text, even if it is one word."),
     flag("--done", help="Mark an open end as done."),
     flag("--reopen", help="Reopen an open end."),
@@ -208,7 +209,7 @@ def _state_of(memory: Answer) -> str:
 def edit(
     where: Where,
     memory: str,
-    text: str | None,
+    words: Sequence[str],
     content: str | None,
     done: bool,
     reopen: bool,
@@ -224,6 +225,9 @@ def edit(
 
     if done and reopen:
         raise click.UsageError("--done and --reopen exclude each other")
+    if len(words) > 1:
+        raise click.UsageError(f"put the new text in quotes: edit ID {shlex.quote(' '.join(words))}")
+    text = words[0] if words else None
     if text is not None and content is not None:
         raise click.UsageError("the new text is given twice: give it with --content or without")
     has_option = bool(tags or reason or to or pair or without_none(given))

@@ -43,7 +43,7 @@ AGAIN_S: Final = 0.5
 """The pause before a question is repeated."""
 ARGUMENTS: Final = {
     **{"content": "the text", "add": "a tag", "remove": "a tag", "tags": "a tag", "limit": "-n", "add_links": "it"},
-    **{name: f"--{name}" for name in ("due", "importance", "kind", "reason", "summary", "supersedes", "version")},
+    **{name: f"--{name}" for name in ("due", "importance", "kind", "reason", "summary", "supersedes")},
 }
 """The shell's words for the arguments of tools."""
 REMEDIES: Final = {

@@ -127,8 +127,6 @@ def _clean_links(links: Sequence[LinkArgument], memory_id: str, field: str) -> t
         at = f"{field}[{place}]"
         target = parse_memory_id(link.target, field=f"{at}.target")
         if target == memory_id:
-            raise InvalidInput(
-                f"{at}.target must be the id of another memory, not of the one that is changed", field=f"{at}.target"
-            )
+            raise InvalidInput(f"{at}.target is the changed memory itself: name another one", field=f"{at}.target")
         cleaned_links[LinkRef(link.relation, target, link.strength)] = None
     return tuple(cleaned_links)
