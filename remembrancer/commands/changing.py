@@ -171,14 +171,14 @@ def _remark_about(near: Answer, newer: str, options: str) -> str:
     )
 
 
-def _state_of(memory: Answer) -> str:
-    """A memory's kind, unless it is a fact, its due date and the day of its event: ", an open end due 2026-12-05"; or
-    that it is done."""
-    due, day = local_time(memory.get("due", "")), local_time(memory.get("occurred_at", ""))
+def _state_of(memory: Answer, changed: Iterable[str] = ("occurred_at",)) -> str:
+    """A memory's kind, unless it is a fact, and its due date: ", an open end due 2026-12-05"; or that it is done. The
+    day of its event is named if that is `changed`: it would read like the day of another change."""
+    due, day = local_time(memory.get("due", "")), memory.get("occurred_at", "") if "occurred_at" in changed else ""
     state = "" if memory.get("kind", "fact") == "fact" else f", {named_kind(memory['kind'])}"
     state += f" due {due}" if due else ""
     state += ", which has passed" if due and due[:10] < f"{datetime.now():%Y-%m-%d}" else ""
-    return (", done" if memory.get("done") else state) + (f", on {day}" if day else "")
+    return (", done" if memory.get("done") else state) + (f", on {local_time(day)}" if day else "")
 
 
 @memory_command(
@@ -266,7 +266,7 @@ def edit(
         if changed == []:
             return _done(answer, f"It replaces {name} already")
         return _done(answer, f"It replaces {name} now; {where.undo(memory)} takes that back")
-    state = _state_of(_as_stored(where, memory, answer) or without_none(given))
+    state = _state_of(_as_stored(where, memory, answer) or without_none(given), changed)
     # The text as given: another edit may have followed by now.
     name = f"“{excerpt(content, QUOTED)}”" if content and "content" in changed else _name_of(where, memory, answer)
     outcome = with_fields(word_of("updated", changed, done=done), changed)
@@ -501,9 +501,7 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
     fields = answer["restored_fields"]
     undone = with_fields(word_of(answer["undone"], fields, done=not after.get("done")), fields)
     undone = "restored to an earlier version" if undone == "restored" and "content" in fields else undone
-    if "occurred_at" not in fields:
-        after["occurred_at"] = ""  # it would read like the day of the change
-    state = "" if answer["undone"] == "moved" else _state_of(after).replace(",", ":", 1)
+    state = "" if answer["undone"] == "moved" else _state_of(after, fields).replace(",", ":", 1)
     line = f"Undone: “{excerpt(after['content'])}” was {undone}{state}"
     line += f"; it is {after['status']} now" if after["status"] != "active" else ""
     line += "; it is expired again" if "valid_until" in fields and "valid_until" in after else ""

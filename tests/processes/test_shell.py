@@ -573,7 +573,7 @@ def test_an_undo_names_the_change_but_no_day_of_the_memory(shell: Shell) -> None
         (("Mend the sail", "--kind", "open_end", "--on", "2024-02-03"), ("--done",), "closed"),
     ):
         memory = shell.json("add", *given)["memory_id"]
-        shell("edit", memory, *changed)
+        assert "2024" not in shell("edit", memory, *changed)
         _, asked = shell.at_a_terminal("undo", says="n\n")
         assert f"Undo the last change ({named}) of" in asked
         undone = shell("undo", memory)
