@@ -98,7 +98,7 @@ def _without_ending(word: str) -> str:
     for ending in _BY_LAST.get(word[-1], ()):
         root = word[: -len(ending)]
         if word.endswith(ending) and len(root) >= _SHORTEST_ROOT:
-            return root[:-1] if len(root) > _SHORTEST_ROOT and root[-1] == root[-2] and root[-1] not in "ls" else root
+            return root[:-1] if root[-1] == root[-2] and root[-1] not in "ls" else root
     return word
 
 

@@ -322,7 +322,7 @@ def test_what_quotes_it_goes_along_and_the_record_of_its_session_stays(rig: Reco
     rig.do(ApplyRun("run", "project", "consolidation", edits), session="")
     assert rig.do(EraseMemory(secret)) == ErasedResult(secret, also_erased=(made.id,))
     assert rig.do(EraseMemory(secret)) == ErasedResult(secret, already=True, also_erased=(made.id,))
-    scrub(rig.records, secret, quotes=quotable([f"Next: {SECRET}"]))
+    scrub(rig.records, secret, quotes=(*quotable([f"Next: {SECRET}"]), "cellars", "-cellar"))
     told = rig.records.describe_session(SESSION)
     assert "worked on cellar" in (told.summary or "")
     assert (told.turns, told.tool_calls) == (1, 1), "what does not quote it stays"

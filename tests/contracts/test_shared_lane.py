@@ -669,10 +669,15 @@ def test_who_wrote_last_removes_what_was_erased_or_another(world: Hosts, monkeyp
     second.catch_up()
     second.keep_soon()
     assert world.kept == [], "the first one wrote last"
-    monkeypatch.setattr("remembrancer.actors.store.lane_follower.LATE_S", 0.0)
-    second = world.join("another")
-    second.catch_up()
-    second.keep_soon()
+    with monkeypatch.context() as patch:
+        patch.setattr("remembrancer.actors.store.lane_follower.LATE_S", 0.0)
+        second = world.join("another")
+        second.catch_up()
+        second.keep_soon()
     assert [snapshot.mark.position for snapshot, _ in world.kept] == [2]
     first.keep_soon()
-    assert [snapshot.mark.position for snapshot, _ in world.kept] == [2]
+    second.keep_soon()
+    first.erase(name="other")
+    second.catch_up()
+    second.keep_soon()
+    assert [snapshot.mark.position for snapshot, _ in world.kept] == [2], "again the first one wrote last"
