@@ -29,7 +29,7 @@ from remembrancer.protocol.files import AwaitIndexerWork, DescribeFiles, Indexed
 from remembrancer.protocol.paths import delete_database
 from remembrancer.protocol.sharing import MoveProject
 from tests.actors.store_process import StoreRig, store_rig
-from tests.operations import PROJECT, SESSION, change_of, store_operation
+from tests.operations import PROJECT, REQUESTED_AT, SESSION, change_of, store_operation
 from tests.patience import until
 from tests.spaces import has_space
 
@@ -244,10 +244,13 @@ async def damaged_notes(rig: StoreRig, root: Path) -> Path:
     """An index of notes that the store has open, and that cannot be read."""
     path = rig.paths.project_database(PROJECT.id).with_name(rig.settings.index_file)
     path.parent.mkdir(parents=True, exist_ok=True)
+    described = await rig.gateway.ask(DescribeFiles(PROJECT, str(root)))
+    assert (described.pending, described.bytes, described.synced_at) == (0, 0, None)
     with closing(NotesWriter(path)) as index:
-        index.note(str(root), status="ready")
+        index.note(str(root), status="ready", completed_at=REQUESTED_AT)
     CodeIndex(path).close()
-    await rig.gateway.ask(DescribeFiles(PROJECT, str(root)))  # opens it
+    described = await rig.gateway.ask(DescribeFiles(PROJECT, str(root)))  # opens it
+    assert described.synced_at == REQUESTED_AT
     damage_inside(path)
     return path
 
