@@ -122,7 +122,7 @@ class HomeSpaces:
     @property
     def is_opening(self) -> bool:
         """True while the database of an older release is being upgraded. Answers do not wait for this."""
-        return self._database is None and self._reopening is not None and self._unusable is None
+        return self._reopening is not None and self._unusable is None
 
     async def wait_for_opening(self) -> SqliteFile:
         """Return the database, waiting a moment if it is being opened: a home of release 0.2.0 is migrated first.
