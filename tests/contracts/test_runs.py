@@ -465,7 +465,7 @@ def test_what_a_run_did_to_the_users_memories_is_undone_by_its_project_alone(rig
     rig.carry_out(ReviseMemory(ONE, "merged", importance=0.75, chain=step), place="user")
     for project, is_of_another in ((PROJECT, False), (OTHER_PROJECT, True)):
         runs = rig.browse(ReadActivity(project, SESSION)).runs
-        assert [each.of_another for each in runs] == [is_of_another]
+        assert [(each.of_user, each.of_another) for each in runs] == [(False, is_of_another)]
     undoing = UndoRun("run", "user", if_there=True)
     for name, project, change in (
         ("theirs", OTHER_PROJECT, undoing),
