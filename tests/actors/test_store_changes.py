@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from remembrancer.actors.actor_process import EXIT_STOPPED
 from remembrancer.actors.sqlite_file import SqliteFile
+from remembrancer.actors.store import actor
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.sqlite_records import Records
@@ -35,7 +36,7 @@ from remembrancer.protocol.writes import (
     TagMemory,
     UpdateMemory,
 )
-from tests.actors.store_process import Gateway, StoreRig
+from tests.actors.store_process import Gateway, StoreRig, store_rig
 from tests.contracts.records_rig import apply
 from tests.operations import (
     OTHER_PROJECT,
@@ -146,9 +147,12 @@ async def test_a_full_disk_is_told_apart_survived_and_forgotten(rig: StoreRig) -
     assert first in await rig.gateway.found("first lantern", strategy="vector")
 
 
-async def test_the_store_reports_what_clients_and_commands_ask_but_for_its_state(rig: StoreRig) -> None:
-    command = Gateway(rig.home, "command")
-    async with command.dealer:
+@pytest.mark.parametrize(("constant", "value"), [("HOUSEKEEPING_S", 3600.0), ("COUNTED_AT_ONCE_BYTES", 0)])
+async def test_the_store_reports_what_it_has_and_what_clients_and_commands_ask_but_for_its_state(
+    home: Path, constant: str, value: float
+) -> None:
+    command = Gateway(home, "command")
+    async with store_rig(home, constants={f"{actor.__name__}.{constant}": value}) as rig, command.dealer:
         for asking in (rig.gateway, command):
             before = (await rig.health()).asked
             await asking.describe()
@@ -157,6 +161,7 @@ async def test_the_store_reports_what_clients_and_commands_ask_but_for_its_state
             await asking.recall("lantern")
             await asking.store("a lantern")
             assert (await rig.health()).asked >= before + 2, "which wakes what rests"
+        await until(lambda: rig.health(), lambda health: health.counts is not None and health.counts.total == 1)
 
 
 async def test_no_content_is_in_the_log(rig: StoreRig) -> None:
