@@ -145,8 +145,7 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
     known = "Already remembered" if answer.get("already_known") else "Remembered"
     owner = "all your projects" if where.user else f"the project {where.places[0].label}"
     if answer.get("scope") == "session":
-        here = "the shell in this project only, until you forget it"
-        owner = f"{where.session} only, until 30 days after its end" if where.session else here
+        owner = "the shell in this project only, until you forget it"
     ids = answer["ids"] if "ids" in answer else [answer["memory_id"]]
     stored = [(_as_stored(where, each, answer) or {"content": content}, short(each)) for each in ids]
     line = "\n".join(f"{known} for {owner}{_state_of(it)}: {excerpt(it['content'])}  {name}" for it, name in stored)
@@ -280,7 +279,7 @@ def _settle(where: Where, memory: str, relation: str, reason: str | None) -> Rep
     from remembrancer.protocol.browsing import MOST_PAIRS, FindUndecided, Pair
 
     for place, conversation in where.conversations():
-        viewer = place.project, where.session or SHELL_SESSION
+        viewer = place.project, SHELL_SESSION
         pairs: list[Pair] = []
         for hidden in (False, True) if relation == "supersedes" else (True,):  # a search also marks hidden ones
             review = ask_store(FindUndecided(*viewer, MOST_PAIRS, with_hidden=hidden))
@@ -537,7 +536,7 @@ def undo_run(where: Where, run_id: str) -> Report:
         return Report({"run_id": run_id, "places": places}, lines)
     raise InvalidInput(
         f"there is no run with the id {run_id} here, or it is too old to be undone; --project, --user or "
-        "--all-projects says where, and --session is needed if it changed a session's private memories"
+        "--all-projects says where; a session's private memories are changed in the browser"
     )
 
 

@@ -464,7 +464,7 @@ def _waiting(where: Where) -> Report:
         own = {"project": place.name} if place.name else {}
         status = conversation.call("get_memory_status")
         pending = max(pending, status.get("embedding", {}).get("pending", 0))
-        review = ask_store(FindUndecided(place.project, where.session or SHELL_SESSION, MOST_PAIRS))
+        review = ask_store(FindUndecided(place.project, SHELL_SESSION, MOST_PAIRS))
         more += review.more
         proposals = {each["memory_id"]: each | own for each in status.get("proposals", ())} | proposals
         for pair in review.pairs:
@@ -612,7 +612,7 @@ def _changes(where: Where, answer: Answer, clients: Mapping[str, str]) -> tuple[
     states: dict[int, Answer] = {}
     for place in where.places:
         with suppress(NotFound):
-            reply = ask_store(GetMemory(place.project, where.session or SHELL_SESSION, answer["id"]))
+            reply = ask_store(GetMemory(place.project, SHELL_SESSION, answer["id"]))
             states = {each.version: neutralised_value(shown(reply, each.version)) for each in reply.memory.history}
             break
     facts = {"memory_id": answer["id"], "history": answer["history"], "omitted": answer.get("history_omitted", 0)}
@@ -645,8 +645,7 @@ def _showings(where: Where, ids: Sequence[str], number: int) -> Report:
 
     log = ShownLog(paths_here().home, kept_s=0.0)
     project = "" if ids or where.user or where.all_projects else where.places[0].project.id
-    filters: Answer = {"project": project, "session_id": where.session or "", "limit": number}
-    entries = [row for name in ids or ("",) for row in log.read(memory_id=name, **filters)]
+    entries = [row for name in ids or ("",) for row in log.read(memory_id=name, project=project, limit=number)]
     clients = clients_of(where) if entries else {}
     ids_shown = {entry.memory_id for entry in entries if entry.memory_id}
     words = first_words(paths_here(), {entry.project for entry in entries}, ids_shown) if entries else {}
@@ -781,9 +780,10 @@ def _pairs_waiting(where: Where) -> Iterator[str]:
     from remembrancer.commands.runtime_client import ask_store
     from remembrancer.protocol.browsing import MOST_PAIRS, FindUndecided
 
-    session = where.session or SHELL_SESSION
     with suppress(RemembrancerError):
-        reviews = [ask_store(FindUndecided(place.project, session, MOST_PAIRS, alike=False)) for place in where.places]
+        reviews = [
+            ask_store(FindUndecided(place.project, SHELL_SESSION, MOST_PAIRS, alike=False)) for place in where.places
+        ]
         if pairs := {(pair.older.id, pair.newer.id) for review in reviews for pair in review.pairs}:
             them = f"{count(len(pairs), 'pair')} {'waits' if len(pairs) == 1 else 'wait'}"
             yield f"{them} for a decision whether the newer one replaces the older: 'remembrancer list --review'"

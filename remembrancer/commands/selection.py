@@ -83,12 +83,11 @@ def known_places() -> list[Place]:
 
 @dataclass
 class Where:
-    """The memories that the command line selects, and the session that reads them."""
+    """The memories that the command line selects."""
 
     project: str | None = None
     user: bool = False
     all_projects: bool = False
-    session: str | None = None
     _open: dict[Place, GatewayConnection] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -117,7 +116,7 @@ class Where:
         """Each place with a connection for it, which stays open until `close`."""
         for place in self.places:
             if place not in self._open:
-                self._open[place] = GatewayConnection(place, self.session or SHELL_SESSION)
+                self._open[place] = GatewayConnection(place)
             yield place, self._open[place]
 
     def first(self) -> GatewayConnection:
@@ -149,23 +148,11 @@ class Where:
     def repeated(self) -> str:
         """The options with which another command finds the same memories."""
         named = "" if self.project is None else f" --project {shlex.quote(self.project)}"
-        named += "" if self.session is None else f" --session {shlex.quote(self.session)}"
-        return f" --all-projects{named}" if self.all_projects else named
+        return " --all-projects" if self.all_projects else named
 
     def undo(self, memory: str) -> str:
         """The command that undoes a memory's last change."""
         return f"'remembrancer undo {short(memory)}{self.repeated}'"
-
-    def check_session(self) -> None:
-        """Raises `InvalidInput` if the named session is unknown in the selected places."""
-        if (session := self.session) is None:
-            return
-        from remembrancer.commands.runtime_client import ask_store
-        from remembrancer.protocol.reads import DescribeSession
-
-        descriptions = (ask_store(DescribeSession(place.project, session)) for place in self.places)
-        if not any(about.started_at or about.stored_by_type for about in descriptions):
-            raise InvalidInput(f"no session here has the id {session}: 'show ID --json' and the Sessions page show it")
 
     def refuse_user(self, subject: str) -> None:
         """Raises `InvalidInput` if only the user's memories are selected."""
@@ -176,7 +163,7 @@ class Where:
 class GatewayConnection:
     """A connection to the gateway on behalf of a place. Starts a runtime if none is up."""
 
-    def __init__(self, place: Place, session: str = SHELL_SESSION) -> None:
+    def __init__(self, place: Place) -> None:
         places = find_places(os.environ)
         starter, give_up_at = Starter(places, os.environ), time.monotonic() + WAIT_S
         with notice_when_slow("Starting the memory"):
@@ -187,7 +174,9 @@ class GatewayConnection:
                 raise not_started(starter, places)
             environ = {**os.environ, **TOOLSETS}
             named = {"id": place.name, "path": place.directory} if place.name else None
-            self._gateway = GatewayClient(link, places, session, place.directory, environ, "remembrancer shell", named)
+            self._gateway = GatewayClient(
+                link, places, SHELL_SESSION, place.directory, environ, "remembrancer shell", named
+            )
             self.close = self._gateway.close
             self.embeds_soon = False
             """True if a worker is free to embed what is stored now."""
@@ -255,11 +244,6 @@ WHERE: Final = (
     option("--project", metavar="DIR", help="The directory, id or name of a project (default: the working directory)."),
     flag("--user", help="Only the user's own memories, which belong to all projects."),
     flag("--all-projects", help="The memories of all projects and of the user."),
-    option(
-        "--session",
-        metavar="ID",
-        help="Include this session's private memories ('show ID --json' and the Sessions page show the ids).",
-    ),
 )
 
 
@@ -268,10 +252,9 @@ def memory_command(*params: click.Parameter) -> Callable[[Callable[..., Report]]
 
     def declare(function: Callable[..., Report]) -> click.Command:
         @wraps(function)
-        def placed(*, project: str | None, user: bool, all_projects: bool, session: str | None, **given: Any) -> Report:
-            where = Where(project, user, all_projects, session)
+        def placed(*, project: str | None, user: bool, all_projects: bool, **given: Any) -> Report:
+            where = Where(project, user, all_projects)
             try:
-                where.check_session()
                 return function(where, **given)
             finally:
                 where.close()

@@ -265,7 +265,6 @@ def test_a_run_is_undone_by_its_name_and_an_unknown_one_is_refused(home: Path, p
     assert again == f"{project.name}: it was undone before\n"
     refused = done("undo", "run:unknown", "--all-projects", home=home, status=exit_codes.USAGE)
     assert "no run with the id run:unknown" in refused
-    assert "--session is needed if it changed a session's private memories" in refused
 
 
 @pytest.mark.usefixtures("runtime")

@@ -28,7 +28,7 @@ from tests.conftest import empty_home
 from tests.forked import run_at_terminal
 from tests.git import git
 from tests.patience import until
-from tests.runtime import Runtime, Session, command, embedded, files_with, stop_runtime
+from tests.runtime import Runtime, command, embedded, files_with, stop_runtime
 from tests.spaces import connect_space, write_rows
 
 
@@ -403,11 +403,6 @@ def test_the_history_of_a_memory_names_what_it_replaces_also_once_that_is_undone
 
 
 def test_a_note_of_a_session_is_said_to_be_kept_for_it_alone(shell: Shell) -> None:
-    async def session_memory() -> str:
-        named = {"REMEMBRANCER_SESSION_ID": "session:one"}
-        async with Session(shell.home, cwd=shell.directory, environ=named) as client:
-            return str((await client.call("store_memory", content="The quay is icy", scope="session"))["memory_id"])
-
     added = shell.run("add", "Remember to buy milk", "--kind", "scratchpad")
     assert (
         "Remembered for the shell in this project only, until you forget it, a scratchpad: Remember to buy"
@@ -415,17 +410,6 @@ def test_a_note_of_a_session_is_said_to_be_kept_for_it_alone(shell: Shell) -> No
     )
     assert added.stderr == ""
     assert "Remember to buy milk" in shell("list")
-    own = asyncio.run(session_memory())
-    of_session = ("--session", "session:one")
-    kept = shell("add", "Remember to buy tea", "--kind", "scratchpad", *of_session)
-    assert "Remembered for session:one only, until 30 days after its end, a scratchpad: " in kept
-    shell("edit", own, "The quay is dry", *of_session)
-    assert "The quay is icy → The quay is dry" in shell("show", own, "--history", *of_session)
-    shell("undo", own, *of_session)
-    moved = shell("edit", own, "--to", "project", *of_session)
-    assert moved == "Moved to the project: “The quay is icy”\n", "an undo would be refused"
-    for looks in (("list",), ("search", "milk")):
-        assert "no session here has the id one: " in shell(*looks, "--session", "one", status=exit_codes.USAGE)
 
 
 @alone

@@ -29,8 +29,8 @@ HOSTILE = "a\x1b]0;title\x07b\x9b31mc\rd\u202ee\x00"
 STEERS = set("\x1b\x07\x9b\r\u202e\x00")
 
 
-def test_a_command_that_a_message_repeats_finds_the_memories_of_the_same_session() -> None:
-    assert Where(project="a b", session="s:1").repeated == " --project 'a b' --session s:1"
+def test_a_command_that_a_message_repeats_finds_the_same_memories() -> None:
+    assert Where(project="a b").repeated == " --project 'a b'"
     assert Where(all_projects=True).repeated == " --all-projects"
 
 
