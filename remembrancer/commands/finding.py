@@ -215,7 +215,6 @@ def search(
 
 @memory_command(
     *FILTERS,
-    flag("--only-forgotten", help="Only forgotten memories."),
     flag("--important", "order", flag_value="important", help="The most important first."),
     flag("--open", "is_open", help="Open ends that are not done or replaced, by their due dates."),
     flag("--stale", "about", flag_value="stale", help="Memories that name a file that is gone from the indexed code."),
@@ -223,8 +222,6 @@ def search(
 )
 def list_(where: Where, order: str | None, is_open: bool, about: str | None, **given: Any) -> Report:
     """List memories, newest first; records of sessions only with --kind session_record."""
-    if given["only_forgotten"] and given["include_forgotten"]:
-        raise InvalidInput("give one of --forgotten, which lists all, and --only-forgotten")
     if is_open and order:
         raise InvalidInput("--open lists by due date, and --important by importance: give one of them")
     order = "due" if is_open else order
@@ -261,17 +258,17 @@ def _in_order(
             heading = f"Due by {due_by} ('list --open' lists all):" if due else f"Nothing is due by {due_by}. {heading}"
             memories = due or memories
     else:
-        latest = itemgetter("forgotten_at") if given["only_forgotten"] else _happened
-        memories.sort(key=itemgetter("importance") if order else latest, reverse=True)
+        memories.sort(key=itemgetter("importance") if order else _happened, reverse=True)
     filters = [
         " "
         + phrase.format(" or ".join(value) if isinstance(value, tuple) else local_time(value).removesuffix(" 23:59"))
         for name, phrase in NAMED_FILTERS.items()
         if (value := given[name])
     ]
-    noun = "open end" if order == "due" else "forgotten memory" if given["only_forgotten"] else "memory"
+    noun = "open end" if order == "due" else "memory"
     none_fits = f"There is no {noun} here{''.join(filters)}."
-    none_fits += "" if noun != "memory" else " 'remembrancer list --only-forgotten' lists forgotten ones."
+    is_whole = order == "due" or given["include_forgotten"]
+    none_fits += "" if is_whole else " 'remembrancer list --forgotten' lists forgotten ones, too."
     note = heading if memories else _nothing(where, none_fits)
     return _listing(
         memories[:most], warnings, note=note, more=more, status=exit_codes.OK if memories else status_of_none

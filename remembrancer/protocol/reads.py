@@ -55,7 +55,6 @@ class Filters(msgspec.Struct, frozen=True):
     valid_at: float | None = None
     """Only memories valid at this time: from `valid_from` (default: the time of the event or of storing) to
     `valid_until`."""
-    only_forgotten: bool = False
 
     @property
     def filters(self) -> Filters:

@@ -51,7 +51,6 @@ FILTERED: tuple[tuple[Filters, tuple[str, ...]], ...] = (
     (Filters(OTHER_SESSION), ("plain", "theirs", "user's", "event", "procedure", "small")),
     (Filters(""), ("plain", "user's", "event", "procedure", "small")),
     (Filters(SESSION, include_forgotten=True), (*SEEN, "gone")),
-    (Filters(SESSION, only_forgotten=True), ("gone",)),
     (
         Filters(OTHER_SESSION, kinds=("convention", "decision"), include_forgotten=True),
         ("gone", "theirs, gone", "small"),
@@ -95,8 +94,7 @@ def test_every_search_lets_through_exactly_what_the_filters_allow(rig: RecordsRi
         assert records.ranking_facts([*number.values()], filters).keys() == expected
         assert records.load([*number.values()], filters).keys() == expected
         assert records.top(filters, "important", 4) == [number[name] for name in important if name in names][:4]
-        if not filters.only_forgotten:  # whose latest are those that were forgotten last
-            assert records.top(filters, "latest", 4) == [number[name] for name in latest if name in names][:4]
+        assert records.top(filters, "latest", 4) == [number[name] for name in latest if name in names][:4]
     assert not records.ranking_facts([], ALL)
     assert not records.load([], ALL)
 

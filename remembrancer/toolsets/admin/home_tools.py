@@ -39,10 +39,9 @@ class ListMemoriesArguments(GivenFilters, frozen=True, forbid_unknown_fields=Tru
     offset: Offset = 0
     after: str | None = None
     before: str | None = None
-    only_forgotten: bool = False
 
 
-@tool("List memories.", read_only=True, unlisted=("only_forgotten",))
+@tool("List memories.", read_only=True)
 async def list_memories(call: Call, arguments: ListMemoriesArguments) -> Answer:
     """List memories without a question. Does not count as an access."""
     request = ListMemories(
@@ -53,7 +52,6 @@ async def list_memories(call: Call, arguments: ListMemoriesArguments) -> Answer:
         offset=arguments.offset,
         after=seconds_of(arguments.after, "after"),
         before=seconds_of(arguments.before, "before"),
-        only_forgotten=arguments.only_forgotten,
         **arguments.for_request(),
     )
     return await listed(call, request, _listed)

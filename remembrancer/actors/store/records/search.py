@@ -163,10 +163,9 @@ class SqliteSearch(SqliteWords):
             condition += " AND m.kind = 'open_end' AND m.done = 0 AND m.forgotten_at IS NULL"
             condition += f" AND (m.valid_until IS NULL OR m.valid_until > ?) AND NOT {_IS_REPLACED}"
             arguments.append(time.time())
-        by = "m.forgotten_at DESC" if filters.only_forgotten and order == "latest" else _ORDERS[order]
         rows = self._file.read(
             f"""SELECT m.number FROM {_scanned(filters, order)} AND {condition}
-                ORDER BY {by}, m.number DESC LIMIT ?""",  # noqa: S608 - fixed clauses
+                ORDER BY {_ORDERS[order]}, m.number DESC LIMIT ?""",  # noqa: S608 - fixed clauses
             (*arguments, limit),
         )
         return [number for (number,) in rows]
@@ -395,7 +394,7 @@ def condition_of(filters: Filters) -> tuple[str, list[object]]:
     edge = "CASE WHEN m.occurred_at % 86400 = 0 THEN ? ELSE ? END"
     return where(
         (visible(), filters.session_id),
-        ("" if filters.include_forgotten else f"m.forgotten_at IS {'NOT NULL' if filters.only_forgotten else 'NULL'}",),
+        ("" if filters.include_forgotten else "m.forgotten_at IS NULL",),
         *((f"m.{column} IN {places_for(allowed)}", *allowed) for column, allowed in lists if allowed),
         ("m.importance >= ?", filters.min_importance or None),
         *(
