@@ -37,7 +37,7 @@ from remembrancer.commands.terminal import notice_when_slow, styled
 from remembrancer.memory.open_ends import asks_for_open_ends, last_day_asked_for
 from remembrancer.memory.sentences import excerpt, one_line, without_marks
 from remembrancer.memory.text import NAMELESS, count, tags_in
-from remembrancer.memory.times.windows import TimeWindow, nearness, time_windows
+from remembrancer.memory.times.windows import TimeWindow, time_windows
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES, OPEN_END, SCOPES, SESSION_RECORD
 from remembrancer.protocol.session_life import SHELL_SESSION, author_of
@@ -176,7 +176,7 @@ def search(
     **given: Any,
 ) -> Report:
     """Find memories by meaning and words, best first. Exit status 1: nothing was found. A note on standard error says
-    so if no result seems to answer the question, or none is from the time that it names."""
+    so if no result seems to answer the question."""
     if not query and not is_open:
         raise click.UsageError("give a question, or words")
     if (not query or asks_for_open_ends(" ".join(query))) and not (given["kind"] or sources):
@@ -207,9 +207,6 @@ def search(
     may_answer = any(memory.get("answers") != "hardly" for memory in memories)  # always after a search by words
     is_partial = bool(set(warnings.values()) - {"project_moved"})
     nearest = "" if is_partial or may_answer else "Perhaps nothing here answers this; the nearest:"
-    windows = time_windows(" ".join(query), time.time(), None)
-    if windows and not nearest and not any(_may_be_from(windows, memory) for memory in memories):
-        nearest = "Nothing was found from that time; from other times:"
     return _listing(memories, warnings, note=nearest, most=most, more=weaker)
 
 
@@ -420,15 +417,6 @@ def _has_ended(memory: Answer) -> bool:
 
 def _happened(memory: Answer) -> str:
     return str(memory.get("occurred_at") or memory.get("created_at", ""))
-
-
-def _may_be_from(windows: Sequence[TimeWindow], memory: Answer) -> bool:
-    """True if a search result is from a time that the question names, names that itself, or probably answers it; or has
-    no time."""
-    if memory.get("answers") == "likely" or not (day := _happened(memory)):
-        return True
-    at = datetime.fromisoformat(day).timestamp()
-    return nearness(at, windows) == 1 or not set(windows).isdisjoint(time_windows(memory["content"], at, None))
 
 
 def _day(memory: Answer) -> str:
