@@ -721,23 +721,16 @@ def _plain(value: Any) -> str:
 def log(where: Where, day: Sequence[str]) -> Report:
     """Show a day in order: what happened, and memories stored, changed, decided, closed, imported, and archived by
     maintenance."""
-    from remembrancer.toolsets.memory.day_log import IMPORT_UNDONE, dates_in_utc, dates_of, day_of
+    from remembrancer.toolsets.memory.day_log import dates_in_utc, dates_of, day_of
 
     period = day_of(" ".join(day) or "today", time.time())  # in the local time zone
     days = dates_in_utc(period.start, period.end)
     answer, warnings = log_of(where, begins=period.start, ends=period.end, days=days)
     dates = dates_of(period.start, period.end)
-    undone: dict[str, list[float]] = {}
-    for entry in answer["changes"]:
-        if entry["did"] == IMPORT_UNDONE:
-            undone.setdefault(entry["at"], []).append(entry["time"])
     entries = [
         (entry["at"], entry["did"], entry["text"], short(entry["id"]), entry)
         for entry in answer["changes"]
-        if (entry["did"] != "imported" or not answer["imports"]) and entry["did"] != IMPORT_UNDONE  # one line each
-    ]
-    entries += [
-        (at, IMPORT_UNDONE, count(len(times), "memory"), "", {"time": max(times)}) for at, times in undone.items()
+        if entry["did"] != "imported" or not answer["imports"]  # one line each
     ]
     entries += [
         (run["at"], "imported", count(run["memories"], "memory"), run["run_id"], run) for run in answer["imports"]

@@ -27,7 +27,6 @@ WHOLE: Final = 2000
 _FIRST: Final = {"decision": "decided", OPEN_END: "opened", SESSION_RECORD: "worked"}
 """The verbs for new memories and events by kind; for other kinds "stored", or with a day "happened" and "noted"."""
 FORGOTTEN, PROMOTED, ARCHIVED = "forgotten", "promoted", "archived"
-IMPORT_UNDONE: Final = "undid: imported"
 CHANGE_WORDS: Final = {
     **{"superseded": "replaced", "invalidated": "ended", "superseding_undone": "restored"},
     **{"both hold": "kept beside another", "superseding": "replaced another"},
