@@ -373,19 +373,10 @@ def forget(
         also = ", ".join(short(copy["id"]) for copy in answer.get("copies", ()))
         line = f"Forgotten: {name}; {where.undo(memory)} brings it back, 'forget --for-good' deletes it"
         line += f". The same text is in other scopes, too: {also} (--copies forgets these as well)" if also else ""
-        line += _replaced_by_it(where, map(short, answer.get("supersedes", ())))
         if answer.get("already_forgotten"):
             line = f"{name} was forgotten before: 'remembrancer restore {memory}' brings it back"
         lines.append(_if_applied(answer, line))
     return _all_done("forgotten", answers, lines)
-
-
-def _replaced_by_it(where: Where, older: Iterable[str]) -> str:
-    """The sentences about the memories that were replaced by a memory that is now gone."""
-    return "".join(
-        f". It replaced {_name_of(where, each, {})}, which stays expired: {where.undo(each)} makes it valid again"
-        for each in older
-    )
 
 
 def _before(where: Where, memories: Sequence[str]) -> dict[str, Mapping[str, Any]]:
@@ -411,17 +402,14 @@ def _erase(where: Where, memories: Sequence[str], *, yes: bool) -> Report:
             where.close()  # the runtime may stop while the person thinks
             confirm(f"{excerpt(before[memory]['content'])}\nErase it for good, with its history?", yes=yes)
         erased.append(where.ask("erase_memory", memory_id=memory))
-    lines, named = [], set(map(short, memories))
+    lines = []
     for memory, answer in zip(memories, erased, strict=True):
         known = before.get(memory, {})
         verb = "was erased before" if answer.get("already_erased") else "is erased for good"
         made = f", with {len(answer['also_erased'])} derived from it" if "also_erased" in answer else ""
         also = f"; memories that may repeat it: {', '.join(answer['also_said_by'])}" if "also_said_by" in answer else ""
         name = f"“{excerpt(known['content'])}”" if known else short(memory)
-        older = [short(link["target"]) for link in known.get("links", ()) if link["relation"] == "supersedes"]
-        lines.append(
-            f"{name} {verb}{made}{also}{_replaced_by_it(where, (each for each in older if each not in named))}"
-        )
+        lines.append(f"{name} {verb}{made}{also}")
     kept = " and ".join(map(str, sorted(paths_here().home.glob(f"{REPLACED}*"))))
     also = f", perhaps also {kept}" if kept else ""
     return Report({"erased": erased}, [*lines, f"Earlier backups and exports still contain it{also}."])
@@ -438,17 +426,8 @@ def restore(where: Where, memories: Sequence[str], version: int | None, reason: 
     lines = []
     for memory, answer in zip(memories, answers, strict=True):
         is_so_already = version is not None and answer.get("restored_fields") == []
-        if line := _if_applied(answer, ""):
-            lines.append(line)
-            continue
-        after = where.ask("get_memory", memory_id=memory, detail=True)
-        line = UNCHANGED if is_so_already else f"Restored: {excerpt(after['content'])}  {short(memory)}"
-        if any(link["relation"] == "supersedes" for link in after.get("incoming_links", ())):
-            again = f"'remembrancer restore {short(memory)}{where.repeated}'"
-            line += f". It is still replaced: {again} makes it valid again"
-        elif "valid_until" in answer.get("restored_fields", ()) and (version is None or "valid_until" not in after):
-            line += ". It is valid again"
-        lines.append(line)
+        line = UNCHANGED if is_so_already else f"Restored: {_name_of(where, memory, answer)}  {short(memory)}"
+        lines.append(_if_applied(answer, line))
     return _all_done("restored", answers, lines)
 
 
