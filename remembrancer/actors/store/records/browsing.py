@@ -338,7 +338,7 @@ def _without_rivals(waiting: Sequence[Pair]) -> list[Pair]:
 
     pairs = list[Pair]()
     for pair in waiting:
-        least = min(RIVAL * pair.strength, PROBABLE)
+        least = min(pair.strength, PROBABLE)
         steps = [step for step, strength in doubts[pair.older.id].items() if strength >= least]
         has_steps = any(doubts[step].get(pair.newer.id, 0.0) >= least for step in steps)
         places = ("older", pair.older.id), ("newer", pair.newer.id)
