@@ -1,6 +1,5 @@
 """The shell commands that change memories and undo changes."""
 
-import re
 import shlex
 import sys
 import time
@@ -46,11 +45,11 @@ UNCHANGED: Final = "Nothing was changed: the memory has these values already."
 
 
 def due_date(text: str) -> str:
-    """Parse a due date for the tools: a day (2026-02-20, 4 December, `today`, `tomorrow`, a weekday (the next one, or
-    today; `next Friday` is the one next week)), optionally with a local time (14:00), or an interval from today (`3d`,
-    `in 2 weeks`, `next month`). An empty text or `none` clears it."""
+    """Parse a due date for the tools: a day (2026-02-20, which may have a local time, 4 December, `today`, `tomorrow`,
+    `next month`, a weekday (the next one, or today; `next Friday` is the one next week)). An empty text or `none`
+    clears it."""
     from remembrancer.memory.open_ends import day_named
-    from remembrancer.memory.times.phrases import WEEKDAYS, back, counted, pattern_of
+    from remembrancer.memory.times.phrases import WEEKDAYS
     from remembrancer.toolsets.memory.answers import iso
 
     today, word = datetime.now().astimezone(), text.strip().lower()
@@ -61,20 +60,12 @@ def due_date(text: str) -> str:
         return f"{today + timedelta(days=near[word]):%Y-%m-%d}"
     if (day := day_named(word, today.timestamp())) is not None:
         return f"{datetime.fromtimestamp(day, UTC):%Y-%m-%d}"
-    with suppress(ValueError, click.BadParameter):
-        if timed := re.fullmatch(r"(.+?),?(?: at)? (\d\d?:\d\d)", word):
-            return iso(datetime.fromisoformat(f"{due_date(timed[1])}T{timed[2]:0>5}").timestamp())
-    spoken = re.sub(r"(?<=\d)[dw]$", lambda unit: {"d": " day", "w": " week"}[unit[0]], word).replace("next ", "a ")
     with suppress(ValueError, OverflowError):
-        if distance := pattern_of("(?:in )?<count> <unit>").fullmatch(spoken):
-            number, _, unit = counted(distance)
-            at = back(today, -number, unit)
-            return iso(at.timestamp()) if unit in ("hour", "minute") else f"{at:%Y-%m-%d}"
         at = datetime.fromisoformat(text)
         return iso(at.timestamp()) if len(text) > len("2026-02-20") else text
     raise click.BadParameter(
-        f"{text!r} is not a day: use a date such as 2026-02-20 or '4 December', also with a time (14:00), yesterday, "
-        "today, tomorrow, Friday, 3d, 'in 2 weeks', 'next month' or none"
+        f"{text!r} is not a day: use a date such as '2026-02-20 14:00', 2026-02-20 or '4 December', yesterday, today, "
+        "tomorrow, Friday, 'next month' or none"
     )
 
 
@@ -97,7 +88,7 @@ FIELDS: Final = (
         "--due",
         type=due_date,
         metavar="DATE",
-        help="The due date of an open end: '2026-02-20 14:30', '4 December', tomorrow, Friday, 3d, 'in 2 weeks'; "
+        help="The due date of an open end: '2026-02-20 14:30', '4 December', tomorrow, Friday, 'next month'; "
         "none removes it.",
     ),
     option(

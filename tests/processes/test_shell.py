@@ -575,16 +575,16 @@ def test_a_search_at_a_terminal_shows_the_best_five_and_how_many_are_weaker(shel
 
 def test_a_due_date_may_be_a_word_and_so_may_the_day_of_an_event(shell: Shell) -> None:
     today = datetime.now().astimezone()
-    words = {"today": 0, "tomorrow": 1, "3d": 3, "2w": 14, "in two weeks": 14, "next week": 7}
+    words = {"today": 0, "tomorrow": 1, "next week": 7}
     later = today + timedelta(days=20)
     words |= {f"{today + timedelta(days=6):%A}": 6, f"{later.day} {later:%B}": 20, "next friday": 11 - today.weekday()}
     for word, days in words.items():
         memory_id = shell.json("add", f"paint the boat {word}", "--due", word)["memory_id"]
         assert shell.json("show", memory_id)["due"].startswith(f"{today + timedelta(days=days):%Y-%m-%d}")
     at = datetime(2030, 12, 10, 14, 30).astimezone().astimezone(UTC)
-    timed = shell.json("add", "paint the mast", "--due", "10.12.2030 14:30")["memory_id"]
+    timed = shell.json("add", "paint the mast", "--due", "2030-12-10 14:30")["memory_id"]
     assert shell.json("show", timed)["due"].startswith(f"{at:%Y-%m-%dT%H:%M}")
-    assert "such as 2026-02-20 or '4 December'" in shell("edit", memory_id, "--due", "soon", status=exit_codes.USAGE)
+    assert "2026-02-20 or '4 December'" in shell("edit", memory_id, "--due", "soon", status=exit_codes.USAGE)
     assert ", which has passed; " in shell("edit", memory_id, "--due", "yesterday")
     memory_id = shell.json("add", "sand the boat", "--kind", "open_end", "--due", "none")["memory_id"]
     assert "due" not in shell.json("show", memory_id)
