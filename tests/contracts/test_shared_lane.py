@@ -272,8 +272,12 @@ def test_an_entry_of_a_newer_release_stops_the_lane_which_has_everything_once_it
     assert hosts.server.lanes[LANE].head == 3, "a lane that has stopped appends nothing"
     monkeypatch.setattr(shared_lane, "FORMAT", FORMAT + 1)
     hosts[1].reopen()
+    hosts[1].journal.loses_answers = 1
+    assert isinstance(hosts[1].reply(torch), JournalAway)
+    hosts[1].reopen()
     hosts[1].submit(torch)
     assert hosts[1].lane.counts(None).total == 3
+    assert hosts.server.lanes[LANE].head == 4, "it was not appended again"
 
 
 def test_old_versions_are_deleted_on_every_host(hosts: Hosts) -> None:
