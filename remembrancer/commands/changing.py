@@ -41,6 +41,8 @@ QUOTED: Final = 80
 """The number of characters of a memory quoted in the message about its change."""
 QUOTED_OLD: Final = 300
 """The number of characters of a memory quoted when asking whether a new one replaces it."""
+OF_ONE_COMMAND_S: Final = 2.0
+"""The most time between two forgotten memories that `undo` mentions together: `forget` may have named both."""
 UNCHANGED: Final = "Nothing was changed: the memory has these values already."
 
 
@@ -449,9 +451,9 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
 
     Run it again to undo the change before that.
     """
-    version = None
+    version, before = None, ""
     if change is None:
-        change, version = _last_change(where, yes)
+        change, version, before = _last_change(where, yes)
     if change.startswith(RUN):
         return undo_run(where, change)
     if version is None:
@@ -474,7 +476,7 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
     line = f"Undone: “{excerpt(after['content'])}” was {undone}{state}"
     line += f"; it is {after['status']} now" if after["status"] != "active" else ""
     line += "; it is expired again" if "valid_until" in fields and "valid_until" in after else ""
-    return _done(answer, "; ".join([f"{line}  {short(after['id'])}", *valid_again]))
+    return _done(answer, "; ".join([f"{line}  {short(after['id'])}", *valid_again]) + before)
 
 
 def undo_run(where: Where, run_id: str) -> Report:
@@ -510,32 +512,41 @@ def undo_run(where: Where, run_id: str) -> Report:
     )
 
 
-def _last_change(where: Where, yes: bool) -> tuple[str, int | None]:
-    """The memory of the last change here that has not been undone, and the version to give to an undo; or the run of a
-    later import. Asks the person first. Raises `MemoryUnavailable` if a later change may be missing from the log, such
-    as one that is queued."""
+def _last_change(where: Where, yes: bool) -> tuple[str, int | None, str]:
+    """The memory of the last change here that has not been undone, the version to give to an undo, and a sentence about
+    another one that was forgotten with it; or a later run, unless it is maintenance or a promotion to the user. Asks
+    the person first. Raises `MemoryUnavailable` if a later change may be missing from the log, such as one that is
+    queued."""
     answer, warnings = log_of(where, begins=0.0)
     lacking = next((text for text, code in warnings.items() if code == "partial_results"), None)
     if lacking is not None:
         raise MemoryUnavailable(f"the last change is not known: {lacking} 'remembrancer undo ID' undoes a given one")
-    imports = [run for run in answer["imports"] if not run.get("undone")]
-    changes = [entry for entry in answer["changes"] if entry.get("undo_at") and entry["did"] != "archived"]
-    last = max(changes[-1:] + imports[-1:], key=itemgetter("time"), default=None)
+    passed_over = ("archived", "maintenance", "promotion")
+    runs = [run for run in answer["runs"] if not run.get("undone") and run["did"] not in passed_over]
+    changes = [entry for entry in answer["changes"] if entry.get("undo_at") and entry["did"] not in passed_over]
+    last = max(changes[-1:] + runs[-1:], key=itemgetter("time"), default=None)
     if last is None:
         elsewhere = "" if where.all_projects else "; --all-projects looks in all projects"
         raise NotFound(f"there is nothing left to undo here{elsewhere}")
     if "run_id" in last:
-        total = sum(run["memories"] for run in imports if run["run_id"] == last["run_id"])
+        total = sum(run["memories"] for run in runs if run["run_id"] == last["run_id"])
         where.close()
-        elsewhere = "" if where.names_one else " here, and what it brought to other projects"
-        confirm(f"Undo the import of {minute(last['at'])} ({count(total, 'memory')}{elsewhere})?", yes=yes)
-        return last["run_id"], None
+        what, more = "import", "" if where.names_one else " here, and what it brought to other projects"
+        if last["did"] != "imported":
+            what, more = last["did"], ", summarised or promoted"
+        confirm(f"Undo the {what} of {minute(last['at'])} ({count(total, 'memory')}{more})?", yes=yes)
+        return last["run_id"], None, ""
     memory = where.ask("get_memory", memory_id=last["id"], detail=True)
     owner = "all your projects" if memory["scope"] == "user" else f"the project {last['project']}"
     where.close()
     did = last["did"].removeprefix("changed ").strip("()")
     confirm(f"Undo the last change ({did}) of “{excerpt(last['text'])}” ({owner}, {minute(last['at'])})?", yes=yes)
-    return last["id"], last["undo_at"]
+    also = [
+        f". “{excerpt(each['text'], QUOTED)}” was forgotten with it: another undo brings it back"
+        for each in changes[-2:-1]
+        if each["did"] == did == "forgotten" and last["time"] - each["time"] < OF_ONE_COMMAND_S
+    ]
+    return last["id"], last["undo_at"], "".join(also)
 
 
 def _name_of(where: Where, memory: str, answer: Answer) -> str:

@@ -719,8 +719,8 @@ def _plain(value: Any) -> str:
 
 @memory_command(argument("day", nargs=-1, metavar="[DAY]", help="today, Tuesday, yesterday, 2026-02-20."))
 def log(where: Where, day: Sequence[str]) -> Report:
-    """Show a day in order: what happened, and memories stored, changed, decided, closed, imported, and archived by
-    maintenance."""
+    """Show a day in order: what happened, and memories stored, changed, decided, closed, imported, and summarised,
+    promoted or archived by runs."""
     from remembrancer.toolsets.memory.day_log import dates_in_utc, dates_of, day_of
 
     period = day_of(" ".join(day) or "today", time.time())  # in the local time zone
@@ -730,11 +730,9 @@ def log(where: Where, day: Sequence[str]) -> Report:
     entries = [
         (entry["at"], entry["did"], entry["text"], short(entry["id"]), entry)
         for entry in answer["changes"]
-        if entry["did"] != "imported" or not answer["imports"]  # one line each
+        if entry["did"] not in [run["did"] for run in answer["runs"]]  # one line each
     ]
-    entries += [
-        (run["at"], "imported", count(run["memories"], "memory"), run["run_id"], run) for run in answer["imports"]
-    ]
+    entries += [(run["at"], run["did"], count(run["memories"], "memory"), run["run_id"], run) for run in answer["runs"]]
     notes = (*as_notes(warnings), *(_pairs_waiting(where) if period.start <= time.time() < period.end else ()))
     if not entries:
         nothing = f"Nothing was stored or changed {'from' if ' to ' in dates else 'on'} {dates}."
@@ -772,13 +770,13 @@ def log_of(where: Where, **arguments: Any) -> tuple[Answer, dict[str, str]]:
     where.refuse_user("the log has a project's changes together with your own")
     answer: Answer = {}
     changes: dict[tuple[str, int], Answer] = {}
-    imports: dict[tuple[str, str], Answer] = {}
+    runs: dict[tuple[str, str], Answer] = {}
     warnings: dict[str, str] = {}
     for place, conversation in where.conversations():
         answer = conversation.call("read_log", **arguments)
         own = {"project": place.label}
         changes |= {(entry["id"], entry["version"]): entry | own for entry in answer["changes"]}
-        imports |= {(run["run_id"], "" if run["of_user"] else place.directory): run for run in answer["imports"]}
+        runs |= {(run["run_id"], "" if run["of_user"] else place.directory): run for run in answer["runs"]}
         warnings |= warnings_of(answer)
-    joined = {"changes": changes.values(), "imports": imports.values()}
+    joined = {"changes": changes.values(), "runs": runs.values()}
     return answer | {name: sorted(entries, key=itemgetter("time")) for name, entries in joined.items()}, warnings

@@ -28,7 +28,7 @@ from tests.conftest import empty_home
 from tests.forked import run_at_terminal
 from tests.git import git
 from tests.patience import until
-from tests.runtime import Runtime, command, embedded, files_with, stop_runtime
+from tests.runtime import Runtime, Session, command, embedded, files_with, stop_runtime
 from tests.spaces import connect_space, write_rows
 
 
@@ -509,6 +509,29 @@ def test_no_memory_steers_a_terminal_and_colours_are_for_terminals_alone(shell: 
         shown = shell.at_a_terminal(*shows, PAGER="cat", LINES="5")[1]
         assert not [each for each in ("\x1b]", "\x07", "\x1b[31m red") if each in shown]
     assert "\x1b[" in shell.at_a_terminal("list")[1], "our own colours are there"
+
+
+def test_the_log_has_the_run_of_a_sessions_end_and_an_undo_takes_it_back_as_a_whole(shell: Shell) -> None:
+    texts = (
+        "The queue of the mail workers was full at noon",
+        "Mails were late this morning since the mail queue was full",
+        "A mail worker died because its queue was full",
+    )
+
+    async def session() -> None:
+        async with Session(shell.home, cwd=shell.directory) as client:
+            for text in texts:
+                await client.call("store_memory", content=text, kind="observation", wait_for_embedding=True)
+
+    asyncio.run(session())
+    asyncio.run(until(lambda: "\tsession end\t4 memories\t" in shell("log")))
+    assert "made of 3 memories" in shell("list")
+    assert re.search(r"^run:\w+\t", shell("log"), re.MULTILINE)
+    refused = shell("undo", status=exit_codes.USAGE)
+    assert re.search(r"Undo the session end of .*\(4 memories, summarised or promoted\)", refused)
+    assert "4 memories restored" in shell("undo", "--yes")
+    assert "made of" not in shell("list")
+    assert f"“{texts[-1]}” was stored" in shell("undo", "--yes")
 
 
 def test_an_undo_at_a_terminal_asks_once_before_it_forgets(shell: Shell) -> None:

@@ -11,6 +11,7 @@ from remembrancer.memory.times.windows import TimeWindow
 from remembrancer.protocol.browsing import MemoryChanged
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.reads import ListedMemory, ListMemories, Order
+from remembrancer.protocol.runs import IMPORT
 from remembrancer.protocol.writes import EraseMemory
 from remembrancer.toolsets.memory.answers import fields_of, iso, set_fields, standing_of
 from remembrancer.toolsets.memory.day_log import WHOLE, dates_in_utc, day_of, read_day, verb_of, with_fields
@@ -96,7 +97,7 @@ async def read_log(
     now = call.received_at
     period = day_of(given(day, "today"), now) if begins is None else TimeWindow(begins, ends or now, 0)
     of_events = dates_in_utc(period.start, period.end) if begins is None else tuple(days or ())
-    changes, imports = await read_day(call, period, of_events, for_people=True)
+    changes, done = await read_day(call, period, of_events, for_people=True)
     entries = [
         {"at": _at(each), "time": each.at, "did": with_fields(verb_of(each), each.fields), "version": each.version}
         | {"id": each.memory_id, "text": _text(each.begins)}
@@ -106,10 +107,11 @@ async def read_log(
     ]
     runs = [
         {"at": iso(each.at), "time": each.at, "run_id": each.run_id, "memories": each.changes, "of_user": each.of_user}
+        | {"did": "imported" if each.kind == IMPORT else each.kind.replace("_", " ")}
         | non_empty(undone=each.undone_at is not None)
-        for each in imports
+        for each in done
     ]
-    return {"begins": iso(period.start), "ends": iso(period.end), "changes": entries, "imports": runs}
+    return {"begins": iso(period.start), "ends": iso(period.end), "changes": entries, "runs": runs}
 
 
 def _at(change: MemoryChanged) -> str:

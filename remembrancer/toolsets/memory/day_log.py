@@ -15,7 +15,6 @@ from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.browsing import ActivityRead, MemoryChanged, ReadActivity, RunDone
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import OPEN_END, SESSION_RECORD, type_of_kind
-from remembrancer.protocol.runs import IMPORT
 from remembrancer.toolsets.tools import DATA, Answer, Call, short_forms_of
 
 MOST: Final = 1000
@@ -29,7 +28,7 @@ _FIRST: Final = {"decision": "decided", OPEN_END: "opened", SESSION_RECORD: "wor
 FORGOTTEN, PROMOTED, ARCHIVED = "forgotten", "promoted", "archived"
 CHANGE_WORDS: Final = {
     **{"superseded": "replaced", "invalidated": "ended", "superseding_undone": "restored"},
-    **{"both hold": "kept beside another", "superseding": "replaced another"},
+    **{"both hold": "kept beside another", "consolidated": "summarised", "superseding": "replaced another"},
 }
 """The words for changes that are stored under another name."""
 # Those without a name follow from others.
@@ -66,8 +65,8 @@ def happened_in(activity: ActivityRead) -> list[MemoryChanged]:
 async def read_day(
     call: Call, day: TimeWindow, days: tuple[float, ...], *, for_people: bool = False
 ) -> tuple[Sequence[MemoryChanged], Sequence[RunDone]]:
-    """The events of a day and the changes that sessions and people made on it, in order, and its imports. A session's
-    own memory is in it if it was promoted. `days`: see `ReadActivity`.
+    """The events of a day and the changes that sessions and people made on it, in order, and its runs and imports that
+    can be undone here. A session's own memory is in it if it was promoted. `days`: see `ReadActivity`.
 
     For a memory that has since been forgotten, only the forgetting is listed, without its content; changes that were
     undone are left out. `for_people`: all are listed, with summaries as texts, and what maintenance has archived.
@@ -84,8 +83,8 @@ async def read_day(
         ]
     if reply.more:
         call.warn("answer_cut", f"Only the last {MOST} changes are shown.")
-    imports = [each for each in reversed(reply.runs) if each.kind == IMPORT]
-    return sorted((*happened_in(reply), *changes), key=_shown_at), imports
+    runs = [each for each in reversed(reply.runs) if not each.of_another]
+    return sorted((*happened_in(reply), *changes), key=_shown_at), runs
 
 
 def stands(change: MemoryChanged) -> bool:

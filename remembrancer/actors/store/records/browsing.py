@@ -107,13 +107,20 @@ def _activity(records: Reader, request: ReadActivity) -> ActivityRead:
             f"""SELECT run_id, kind, began_at, session_id, iif(kind = '{IMPORT}',
                (SELECT count(DISTINCT memory_id) {of_import("r.run_id")}),
                (SELECT count(DISTINCT memory_id) {OF_RUN} r.run_id)), undone_at, @SPACE,
-               EXISTS (SELECT 1 FROM memories AS m, json_each(m.promotion_chain) AS step WHERE m.space = @SPACE
-               AND m.id IN (SELECT memory_id {OF_RUN} r.run_id) AND json_extract(step.value, '$.run_id') = r.run_id
-               AND json_extract(step.value, '$.source_project') != ?4)
+               EXISTS (SELECT 1 FROM memories AS m LEFT JOIN json_each(m.promotion_chain) AS step
+               WHERE m.space = @SPACE AND m.id IN (SELECT memory_id {OF_RUN} r.run_id)
+               AND (NOT {shown_to("m", "?5")} OR (json_extract(step.value, '$.run_id') = r.run_id
+               AND json_extract(step.value, '$.source_project') != ?4)))
                FROM (SELECT * FROM runs WHERE space = @SPACE AND began_at < ?1 AND began_at >= ?2
                ORDER BY began_at DESC LIMIT ?3) AS r"""  # noqa: S608 - our names
         ),
-        (before, changes[-1].at if len(rows) > limit else request.after, limit, request.project.id),
+        (
+            before,
+            changes[-1].at if len(rows) > limit else request.after,
+            limit,
+            request.project.id,
+            request.session_id,
+        ),
     )
     runs.sort(key=lambda row: -row[2])
     if request.with_undo:
