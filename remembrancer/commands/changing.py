@@ -152,11 +152,14 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
 
 
 def _remark_about(near: Answer, newer: str, options: str) -> str:
-    """The remark that a text may replace an older one, or change a part of it if the older one says more."""
+    """The remark that a text may replace an older one, close it if that is an open end, or change a part of it if the
+    older one says more."""
     new, old = short(near["replaced_by"]), short(near["id"])
     whole = "replaces", "If it replaces all of it", f"edit {new} --supersedes {old}"
     part = "changes a part of", "If only a part of it has changed", f"edit {old}"
-    (verb, _, first), (_, otherwise, second) = (part, whole) if "in_part" in near else (whole, part)
+    done = "closes", "", f"edit {old} --done"
+    order = (done, whole) if "if_done" in near else (part, whole) if "in_part" in near else (whole, part)
+    (verb, _, first), (_, otherwise, second) = order
     return (
         f"Perhaps “{excerpt(newer, QUOTED)}” {verb} “{excerpt(near['content'], QUOTED_OLD)}”. If so, run "
         f"'remembrancer {first}{options}'. {otherwise}: 'remembrancer {second}{options}'."

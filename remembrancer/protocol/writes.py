@@ -500,6 +500,8 @@ class NearMemory(msgspec.Struct, frozen=True):
     """True if the later one belongs to its session alone, so that it cannot replace a memory that others see."""
     is_probable: bool = True
     """False if the replacement is only possible."""
+    may_be_done: bool = False
+    """True if the earlier one is an open end and the later one is not, which usually reports it as done."""
 
 
 class Applied(msgspec.Struct, frozen=True, tag=True):

@@ -106,7 +106,7 @@ def test_a_memory_that_was_summarised_later_stays_with_the_session_that_stored_i
         ("In the background", [summary], 2.0),
         ("You, in the shell", [summarised], 1.0),
     ]
-    assert parts[1].lines[0].did == "stored, consolidated"
+    assert parts[1].lines[0].did == "stored, summarised"
 
 
 def test_a_restoring_that_was_undone_is_neither_told_nor_counted_on_today() -> None:

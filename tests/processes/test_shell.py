@@ -299,6 +299,14 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
     assert f", dated {datetime.fromtimestamp(day):%Y-%m-%d}" in shown
 
 
+def test_a_text_that_reports_an_open_end_as_done_offers_to_close_it(shell: Shell) -> None:
+    end = shell.json("add", "Order a new dome seal from Baader", "--kind", "open_end")["memory_id"]
+    shell.until_drained()
+    asked = shell.run("add", "The new dome seal has been ordered from Baader").stderr
+    assert f"closes “Order a new dome seal from Baader”. If so, run 'remembrancer edit {end} --done'." in asked
+    assert re.search(rf"If it replaces all of it: 'remembrancer edit \w+ --supersedes {end}'", asked)
+
+
 def test_a_memory_that_several_may_replace_is_replaced_by_the_first_of_review_or_holds_beside_all(shell: Shell) -> None:
     texts = (
         "The shop is open on Mondays, with Ana at the till",

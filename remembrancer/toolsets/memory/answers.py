@@ -24,6 +24,7 @@ SETTLED: Final = {
     "if_in_part": "update_memory(id, old, new)",
     "if_both_hold": "restore_memory(id)",
 }
+CLOSED: Final = {"if_done": "update_memory(id, done=true)"}
 FORGOTTEN: Final = {"if_replaced": "forget_memory(id)"}
 SUPERSEDED: Final = {"if_wrong": "restore_memory(superseded id)"}
 ENDED: Final = ("valid_until", "invalid_reason", "superseded_by", "possibly_superseded_by")
@@ -185,6 +186,7 @@ def near_of(found: Sequence[NearMemory], stored: Collection[str]) -> Answer:
         | non_empty(newer="" if each.replaced_by in stored else cut_at_word(each.newer, NEWER_CHARACTERS))
         | non_empty(perhaps=not each.is_probable, in_part=says_more(each.content, each.newer))
         | (FORGOTTEN if each.is_private else {})
+        | (CLOSED if each.may_be_done else {})
         for each in near.values()
     ]
     settled = SETTLED | (FORGOTTEN if all(each.is_private for each in near.values()) else {})
