@@ -116,6 +116,8 @@ class SqliteFile:
         self._synchronous = synchronous
         self.commits = 0
         """The number of transactions since the file was opened."""
+        self.accesses = 0
+        """The number of those that only counted accesses."""
         self.damage: str | None = None
         """The damage that was last found since the file was opened."""
         try:
@@ -232,9 +234,10 @@ class SqliteFile:
         return error
 
     @contextlib.contextmanager
-    def transaction(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
+    def transaction(self, *, durable: bool = True, is_access: bool = False) -> Iterator[sqlite3.Connection]:
         """Open a transaction on the writing connection. Unless it is `durable`, the commit survives a kill, but maybe
-        not a power failure: for data that can be rebuilt, so that clients' writes do not wait for the disk twice.
+        not a power failure: for accesses and data that can be rebuilt, so that clients' writes do not wait for the disk
+        twice.
 
         Errors from SQLite are raised as ours; `FileLocked` also if another program has removed the file, which is then
         reopened.
@@ -250,6 +253,7 @@ class SqliteFile:
                 try:
                     yield self.writer
                     self.writer.execute("COMMIT")
+                    self.accesses += is_access
                     self.commits += 1
                 except BaseException:
                     if self.writer.in_transaction:  # a full disk ends the transaction on its own

@@ -310,7 +310,7 @@ class SharedLane(Records):
     def touch(self, numbers: Sequence[int], at: float, session_id: str = "", used: Sequence[str] = ()) -> None:
         """Like `Records.touch`, but an entry makes an archived memory active on every host. If the journal does not
         take it, raises the errors of `catch_up`: the next access tries again."""
-        with self._edits(durable=False) as edits:
+        with self._edits(is_access=True) as edits:
             edits.note_use(used, session_id)
             edits.count_accesses(numbers, at)
             archived = edits.archived(numbers)

@@ -260,14 +260,14 @@ def find_undecided(records: Reader, request: FindUndecided, about: Collection[st
 
 def _pairs(records: Reader, session_id: str, *, alike: bool = False, with_hidden: bool = False) -> Sequence[Pair]:
     file, numbers = records.spaces.file, records.spaces.numbers
-    return _pairs_at(file, numbers, session_id, alike, with_hidden, file.commits)
+    return _pairs_at(file, numbers, session_id, alike, with_hidden, file.commits - file.accesses)
 
 
 @lru_cache(maxsize=4)
 def _pairs_at(
-    file: SqliteFile, numbers: Sequence[int], session_id: str, alike: bool, with_hidden: bool, _commits: int
+    file: SqliteFile, numbers: Sequence[int], session_id: str, alike: bool, with_hidden: bool, _writes: int
 ) -> Sequence[Pair]:
-    """The pairs of Review, found once for each state of the database, since every recall asks for them."""
+    """The pairs of Review, found once after each write, since every recall asks for them."""
     waiting = _waiting(Reader(Spaces(file, numbers), frozenset()), session_id, alike=alike)
     return waiting if with_hidden else _without_rivals(_without_series(waiting))
 

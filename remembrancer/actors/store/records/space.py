@@ -92,9 +92,9 @@ class Spaces:
             yield SpaceConnection(connection, *self.numbers).query
 
     @contextlib.contextmanager
-    def transaction(self, *, durable: bool = True) -> Iterator[SpaceConnection]:
+    def transaction(self, *, durable: bool = True, is_access: bool = False) -> Iterator[SpaceConnection]:
         """Like `SqliteFile.transaction`."""
-        with self.file.transaction(durable=durable) as connection:
+        with self.file.transaction(durable=durable, is_access=is_access) as connection:
             yield SpaceConnection(connection, *self.numbers)
         self.commits += 1
 

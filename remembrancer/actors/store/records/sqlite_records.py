@@ -147,8 +147,8 @@ class Records(Reader, EmbeddedTexts):
         return _promoted(operation, edits, ArrivingEdits(edits, destination.space))
 
     @contextlib.contextmanager
-    def _edits(self, *, durable: bool = True) -> Iterator[SqliteEdits]:
-        with self._file.transaction(durable=durable) as connection:
+    def _edits(self, *, is_access: bool = False) -> Iterator[SqliteEdits]:
+        with self._file.transaction(durable=not is_access, is_access=is_access) as connection:
             yield SqliteEdits(connection.connection, self.space, self._clock())
 
     def shareable(self) -> list[str]:
@@ -175,7 +175,7 @@ class Records(Reader, EmbeddedTexts):
         """Count an access to each memory (twice in the list counts twice), and record the session of each used one.
         `used` are ids; those that are not here, or that the session may not see, are skipped. An access makes an
         archived memory active, in a new version that belongs to no operation."""
-        with self._edits(durable=False) as edits:
+        with self._edits(is_access=True) as edits:
             edits.note_use(used, session_id)
             edits.count_accesses(numbers, at)
             revive(edits, edits.archived(numbers), at)
