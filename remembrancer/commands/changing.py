@@ -41,8 +41,6 @@ QUOTED: Final = 80
 """The number of characters of a memory quoted in the message about its change."""
 QUOTED_OLD: Final = 300
 """The number of characters of a memory quoted when asking whether a new one replaces it."""
-OF_ONE_COMMAND_S: Final = 2.0
-"""The most time between two forgotten memories that `undo` mentions together: `forget` may have named both."""
 UNCHANGED: Final = "Nothing was changed: the memory has these values already."
 
 
@@ -517,7 +515,7 @@ def undo_run(where: Where, run_id: str) -> Report:
 
 def _last_change(where: Where, yes: bool) -> tuple[str, int | None, str]:
     """The memory of the last change here that has not been undone, the version to give to an undo, and a sentence about
-    another one that was forgotten with it; or a later run, unless it is maintenance or a promotion to the user. Asks
+    another one that was forgotten before it; or a later run, unless it is maintenance or a promotion to the user. Asks
     the person first. Raises `MemoryUnavailable` if a later change may be missing from the log, such as one that is
     queued."""
     answer, warnings = log_of(where, begins=0.0)
@@ -544,12 +542,9 @@ def _last_change(where: Where, yes: bool) -> tuple[str, int | None, str]:
     where.close()
     did = last["did"].removeprefix("changed ").strip("()")
     confirm(f"Undo the last change ({did}) of “{excerpt(last['text'])}” ({owner}, {minute(last['at'])})?", yes=yes)
-    also = [
-        f". “{excerpt(each['text'], QUOTED)}” was forgotten with it: another undo brings it back"
-        for each in changes[-2:-1]
-        if each["did"] == did == "forgotten" and last["time"] - each["time"] < OF_ONE_COMMAND_S
-    ]
-    return last["id"], last["undo_at"], "".join(also)
+    before = [each["text"] for each in changes[-2:-1] if each["did"] == did == "forgotten"]
+    also = "".join(f". “{excerpt(text, QUOTED)}” was forgotten before: another undo brings it back" for text in before)
+    return last["id"], last["undo_at"], also
 
 
 def _name_of(where: Where, memory: str, answer: Answer) -> str:

@@ -265,7 +265,7 @@ def test_a_cluster_becomes_a_fact_that_points_at_its_sources() -> None:
     assert made.entities == (("queue", "service", "about"),)
     assert made.occurred_at == sources[-1].happened_at
     assert made.content == "\n".join(map(dated, sources))
-    assert made.summary is None, "one source's line would stand for all"
+    assert made.summary is None, "a source's line would stand for all"
     marks = [edit for edit in edits if isinstance(edit, ReviseMemory)]
     assert [(edit.memory_id, edit.status, edit.expected_version) for edit in marks] == [
         (source.id, "consolidated", 1) for source in sources

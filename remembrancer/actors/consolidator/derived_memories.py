@@ -168,7 +168,6 @@ def _mostly(answers: Iterable[bool]) -> bool:
 def _derive(what: str, kind: Kind, sources: Sequence[Material], content: str) -> Derived:
     """A memory derived from these sources, which are ordered by time, with links to them. Its id depends only on their
     ids and versions."""
-    picked = central_memory(sources)
     origin = sorted((source.id, source.version) for source in sources)
     memory_id = derive_memory_id(derive_id(what, origin), max(source.created_at for source in sources))
     latest = max(sources, key=lambda each: (each.happened_at, each.id))
@@ -182,7 +181,6 @@ def _derive(what: str, kind: Kind, sources: Sequence[Material], content: str) ->
         kind=kind,
         scope="session" if any(source.scope == "session" for source in sources) else latest.scope,
         session_id=next((source.session_id for source in sources if source.scope == "session"), latest.session_id),
-        summary=picked.summary if content == picked.content else None,
         importance=max(source.importance for source in sources),
         confidence=min(1.0, round(confidence + CONFIDENCE_GAIN, DIGITS)),
         domain=domains.pop() if len(domains) == 1 else None,

@@ -63,6 +63,7 @@ def _activity(records: Reader, request: ReadActivity) -> ActivityRead:
     # The versions are those for which `is_version_visible` is true. The undo of a change to another memory is that
     # memory's. Of one operation, the change of its own memory comes last: an undo of that takes back the others, too.
     spaces, before, limit = records.spaces, LAST if request.before is None else request.before, request.limit
+    viewer = request.session_id
     changed = f"""
         SELECT * FROM (SELECT @SPACE, h.memory_id,
                iif(h.change = '{RESTORED}' AND json_extract(h.details, '$.imported') IS NOT NULL, 'imported', h.change),
@@ -88,20 +89,13 @@ def _activity(records: Reader, request: ReadActivity) -> ActivityRead:
            LIMIT ?3)"""  # noqa: S608 - fixed
     rows = spaces.read(
         spaces.for_each(changed),
-        (
-            before,
-            request.session_id,
-            limit + 1,
-            request.after,
-            request.characters,
-            request.project.id,
-            request.summarized,
-        ),
+        (before, viewer, limit + 1, request.after, request.characters, request.project.id, request.summarized),
     )
     rows.sort(key=lambda row: -row[3])
     changes = tuple(
         MemoryChanged(*(*row[1:8], decode_names(row[8]), *map(bool, row[9:12]), *row[12:])) for row in rows[:limit]
     )
+    since = changes[-1].at if len(rows) > limit else request.after
     runs = spaces.read(
         spaces.for_each(
             f"""SELECT run_id, kind, began_at, session_id, iif(kind = '{IMPORT}',
@@ -114,13 +108,7 @@ def _activity(records: Reader, request: ReadActivity) -> ActivityRead:
                FROM (SELECT * FROM runs WHERE space = @SPACE AND began_at < ?1 AND began_at >= ?2
                ORDER BY began_at DESC LIMIT ?3) AS r"""  # noqa: S608 - our names
         ),
-        (
-            before,
-            changes[-1].at if len(rows) > limit else request.after,
-            limit,
-            request.project.id,
-            request.session_id,
-        ),
+        (before, since, limit, request.project.id, viewer),
     )
     runs.sort(key=lambda row: -row[2])
     if request.with_undo:
@@ -136,6 +124,7 @@ def _activity(records: Reader, request: ReadActivity) -> ActivityRead:
 def _happened(records: Reader, request: ReadActivity, before: float) -> tuple[MemoryChanged, ...]:
     """The last events of the requested days in order, one more than the limit if there are more: without records of
     sessions, memories derived from others, and those merged into another."""
+    of_request = request.session_id, before, request.after, request.limit, request.characters
     rows = request.days and records.spaces.read(
         f"""SELECT m.id, 'happened', m.occurred_at, m.session_id, 0,
            substr(coalesce(iif(?8, m.summary, NULL), m.content), 1, ?5), coalesce(m.kind, 'fact')
@@ -145,15 +134,7 @@ def _happened(records: Reader, request: ReadActivity, before: float) -> tuple[Me
            AND m.kind IS NOT '{SESSION_RECORD}' AND m.status != 'promoted' AND {shown_to("m", "?1")} AND NOT EXISTS (
                SELECT 1 FROM memory_links AS l WHERE l.source = m.number AND l.relation = 'derived_from')
            ORDER BY m.occurred_at DESC, m.number DESC LIMIT ?4 + 1""",  # noqa: S608 - fixed
-        (
-            request.session_id,
-            before,
-            request.after,
-            request.limit,
-            request.characters,
-            *request.days,
-            request.summarized,
-        ),
+        (*of_request, *request.days, request.summarized),
     )
     return tuple(MemoryChanged(*row) for row in reversed(rows or ()))
 
