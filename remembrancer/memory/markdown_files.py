@@ -111,7 +111,7 @@ def _kind_named(title: str) -> Kind | None:
 
 
 def sections_of(
-    path: str, text: str, at: float, scope: Scope, kind_of: Callable[[str], Kind]
+    path: str, text: str, at: float, scope: Scope, kind_of: Callable[[str, float], Kind]
 ) -> tuple[list[PortableMemory], int]:
     """The sections of a note as memories, each with its headings, as if stored at `at` (seconds since the epoch).
 
@@ -149,10 +149,10 @@ def sections_of(
             if not section.strip():
                 continue
         titled = heading + section
-        kind = kind_of(section)
+        kind = kind_of(section, at)
         named = None if is_open else _kind_named(title)
         if is_open or kind == "fact":
-            kind = named or kind_of(titled)
+            kind = named or kind_of(titled, at)
         listed = _ITEM.split(section)[1:] if _ITEM.match(section) and not is_open else []
         items = [item.strip() for item in listed if not _LINK.match(f"- {item}")]
         is_list = bool(items) and (named in STANDING or len(section.split()) >= WORDS_OF_ITEM * len(items))
@@ -163,7 +163,7 @@ def sections_of(
         parts: Sequence[str] = open_ends_in(titled) if is_open else items if is_list else (section,)
         for part in parts:
             content = f"{prefix}: {part}" if prefix else part
-            own = named or kind_of(part) if is_list else kind
+            own = named or kind_of(part, at) if is_list else kind
             memory_id = derive_memory_id(f"section of {path}\n{content}")
             made[memory_id] = PortableMemory(
                 id=memory_id,

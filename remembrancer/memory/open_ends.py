@@ -42,41 +42,34 @@ _TO_BE_DONE: Final = re.compile(
 )
 _WORD: Final = re.compile(r"[^\W_]+")
 _GERMAN: Final = toml_file("times/languages.toml")["german"]["words"]
-_ENGLISH: Final = {"heute": "today", "morgen": "tomorrow"} | dict(
+_ENGLISH: Final = {"heute": "today", "morgen": "tomorrow", "weihnachten": "christmas"} | dict(
     zip(f"{_GERMAN['month'][0]} {_GERMAN['weekday'][0]}".split(), (*MONTHS, *WEEKDAYS), strict=True)
 )
 _NUMERIC: Final = re.compile(r"(?<![\w./-])(\d{1,2})([./])(\d{1,2})\2 ?(\d{4})(?![\w/-])")
 _MIDDLE: Final = re.compile(rf"\b(?:mid[ -]|(?:the )?middle of )(?=(?:{'|'.join(MONTHS)})\b)", re.IGNORECASE)
 _GERMAN_DUE: Final = re.compile(
-    r"\b(?:bis|vor|spätestens|fällig|(?:by|before|due)"
+    r"\b(?:bis|vor|spätestens|fällig|frist\b[^.:;\n]{0,60}?(?::| ist)|(?:by|before|due)"
     r"(?= 31\.12\.| (?!\d\d\.(?:04|10)\.$)(?:1[3-9]|2\d|3[01])\.(?:0?[1-9]|1[0-2])\.(?:,| (?-i:[a-z])|$)))"
-    r" (?:spätestens )?(?:(?:am|zum|den|dem) )?(?P<day>\d{1,2}(?=\.))?\.? ?"
+    r" (?:spätestens )?(?:(?:am|zum|den|dem|der) )?(?P<day>\d{1,2}(?=\.))?\.? ?"
     rf"(?:(?P<named>\d{{4}}-\d\d-\d\d|{'|'.join(_ENGLISH)})\b|(?P<month>0?[1-9]|1[0-2])\.)(?P<year> ?\d{{4}}\b)?(?!\d)",
     re.IGNORECASE,
 )
 """A date after a German word for "by". After an English one without a year, the sentence ends or goes on after it:
 "by 24.04." at the end may be a version."""
 _TASK: Final = re.compile(
-    r"(?:[-*•–] (?:\[ \] )?)?(?:please |bitte )?"
+    r"(?:[-*•–] (?:\[ \] )?)?(?:please )?"
     r"(?P<announced>(?:remember|do(?:n['’]t| not) forget)(?: to|(?=:))|to[- ]?do"
-    r"|remind (?:me|us)(?! that\b)(?: [^,;:?!\n]{1,30}?)? to"
-    r"|(?:(?:we|i) )?(?:must|need to|have to)|denke? daran,?|nicht vergessen:?|(?:wir müssen|ich muss))?\b *"
-    r"(?P<verb>[^\W\d_]*+)(?!(?: (?!(?:that|whether|if|wh\w+|how|because|so|and)\b)[^\s,;:()]+){0,5}? (?:is|are|was"
-    r"|were|has|have|had|will|would|can|could|came|went|begins|ends|starts|moved|(?<!to )come|comes"
-    r"|(?:arrive|expire)[ds])\b)",
+    r"|remind (?:me|us)(?! that\b)(?: [^,;:?!\n]{1,30}?)? to|(?:(?:we|i) )?(?:must|need to|have to))?\b *"
+    r"(?P<verb>[^\W\d_]*)",
     re.IGNORECASE,
 )
-"""The beginning of a task, but not of a statement such as "Order 4711 was delivered"."""
+_ARTICLES: Final = "the|an?|this|that|these|those|my|our|his|her|their"
 _ONE: Final = re.compile(
-    r"(?: (?:up|out|in|on|back|off|with|to|at)){0,2} (?:(?:the|an?|this|that|these|those|my|our|his|her|their)\b"
-    r"|(?-i:[A-Z][a-z]))",
-    re.IGNORECASE,
+    rf"(?: (?:up|out|in|on|back|off|with|to|at)){{0,2}} (?:(?:{_ARTICLES})\b|(?-i:[A-Z][a-z]))", re.IGNORECASE
 )
 """The object of a task that is done once: "Renew the domain", "Talk to Ana", but not "Review pull requests"."""
 _GENERAL: Final = re.compile(
-    r"[,;:?`]|\b(?:all|any|each|every|always|never|not?|if|when\w*|unless|instead|first|only|than"
-    r"|(?:before|after) [\w-]+ing)\b",
-    re.IGNORECASE,
+    r"[,;:?`]|\b(?:all|any|no|if|when\w*|unless|instead|first|only|than|(?:before|after) [\w-]+ing)\b", re.IGNORECASE
 )
 """Words and marks of a rule, or of a text that says more than a task."""
 _HOUR: Final = r"(?:\d{1,2}(?:[:.]\d\d)? ?(?:[ap]\.?m\b\.?)?|noon|midnight)"
@@ -102,7 +95,7 @@ _DUE: Final = re.compile(
     r"\b(?P<how>due|by|before|deadline\b[^.:;\n]{0,60}?(?::| is)|deadline) (?:on |at )?"
     rf"(?:(?!{CALENDAR_DAY}){_HOUR}(?:,? on)? |(?:the )?(?:end|close) of (?:the )?(?:day|business)(?: on)? )?"
     rf"(?:the )?(?P<end>end of (?:the )?)?(?:this |coming |next (?!week|month))*{_WEEKDAY_OF_DATE}"
-    rf"(?P<day>(?P<iso>\d{{4}}-\d\d-\d\d)|(?P<near>today|tonight|tomorrow|next week|next month)|{_LATER}"
+    rf"(?P<day>(?P<iso>\d{{4}}-\d\d-\d\d)|(?P<near>today|tonight|tomorrow|next week|next month|christmas)|{_LATER}"
     rf"|(?P<date>{CALENDAR_DAY})(?P<year>,? \d{{4}})?"
     rf"|{WEEKDAY}|(?(end)(?P<period>week|month|year|{'|'.join(MONTHS)})|(?!)))\b",
     re.IGNORECASE,
@@ -110,14 +103,11 @@ _DUE: Final = re.compile(
 _ANY_DATE: Final = rf"\d{{4}}-\d\d-\d\d|{CALENDAR_DAY}(?:,? \d{{4}})?"
 DATE: Final = re.compile(rf"\b(?:{_ANY_DATE})(?!\w)", re.IGNORECASE)
 _VERBS: Final = "|".join(_TASKS)
-_PERSON: Final = (
-    r"(?:(?:my|our|his|her|their) \w+(?: \w+)?|s?he|they|we|i"
-    r"|(?-i:[A-Z][\w.'’-]*)(?: (?:and )?(?-i:[A-Z][\w'’-]*))*)"
-)
+_WHO: Final = r"(?:(?:my|our|his|her|their) \w+ ?\w*|s?he|they|we|i|(?-i:[A-Z]\S*(?: (?:and )?[A-Z]\S*)*))"
 _DONE_BY: Final = (
-    rf"(?P<person>(?P<present>{_PERSON} (?:{_VERBS})e?s"
-    rf"|(?-i:[A-Z][\w'’-]* and [A-Z][\w'’-]*) (?:{_VERBS})|(?:the|an?) (?:\w+ ){{1,3}}?(?:come|arrive)s?)"
-    rf"|{_PERSON}(?:(?: will| must| has to|['’]ll|(?: is| am| are|['’]s|['’]m|['’]re) going to) (?:{_VERBS})"
+    rf"(?P<person>(?P<present>{_WHO} (?:{_VERBS})e?s"
+    rf"|(?-i:[A-Z][\w'’-]* and [A-Z][\w'’-]*) (?:{_VERBS})|(?:the|an?) (?:\w+ ){{1,3}}?(?:come|arrive)s?(?! out))"
+    rf"|{_WHO}(?:(?: will| must| has to|['’]ll|(?: is| am| are|['’]s|['’]m|['’]re) going to) (?:{_VERBS})"
     rf"|(?: is| am| are|['’]s|['’]m|['’]re) (?:{'|'.join(verb.rstrip('e') for verb in _TASKS)})[pt]?ing)"
     r"|(?:the|an?) (?:\w+ ){1,3}?(?:will (?:come|arrive)|is (?:com|arriv)ing))\b"
     r"(?:(?!\b(?:each|every|always|usually|never|not|that|whether|if|because|until)\b)[^,;:.?!\n]){0,120}?"
@@ -137,9 +127,9 @@ _APPOINTMENT: Final = re.compile(
     re.IGNORECASE,
 )
 """An appointment or a person's task: "Meeting with Acme on 3 December at 10:00", "The demo is moved to Friday"."""
-_NEAR: Final = {
-    **{"today": relativedelta(), "tonight": relativedelta(), "tomorrow": relativedelta(days=1)},
-    **{"next week": relativedelta(weeks=1), "next month": relativedelta(months=1)},
+_NEAR: Final = dict.fromkeys(("today", "tonight"), relativedelta()) | {
+    **{"tomorrow": relativedelta(days=1), "next week": relativedelta(weeks=1)},
+    **{"next month": relativedelta(months=1), "christmas": relativedelta(month=12, day=24)},
 }
 _END: Final = {
     **{"week": relativedelta(weekday=FR), "month": relativedelta(day=31), "year": relativedelta(month=12, day=31)},
@@ -148,28 +138,32 @@ _END: Final = {
 _AS_BY: Final = re.compile(
     r"\bn(?:o|ot) later than\b|\b(?P<within>within) (?:the next )?"
     rf"(?=(?:\d{{1,2}}|{'|'.join(COUNTS)}) (?:day|week|fortnight|month)s?\b)"
-    rf"|\b(?P<must>(?:must|has to|have to|needs? to) be (?:{'|'.join(_TASKS)})t?e?d\b"
-    r"[^,;:?!\n]{0,200}) until\b",
+    r"|\b(?P<must>(?:must|has to|have to|needs? to) be (?!kept|stored|used)\w+(?:ed|nt|id|ne)\b[^,;:?!\n]{0,200})"
+    r" until\b|\b(?P<have>ha(?:s|ve) until)\b",
     re.IGNORECASE,
 )
-"""Words that mean "by": "no later than", "within two weeks", and "until" where the verb is that of a task."""
-_OBLIGATION: Final = re.compile(
-    r"(?!(?:if|when|once|unless|who|no|none|nobody|nothing)\b)(?:"
-    r"(?:(?!\b(?:that|which|what|why|whether|not|each|every|always)\b)[^,;:?!\n])+ (?:"
-    r"(?:is|are) due(?: by| before)?"
-    r"|(?:must|should|has to|have to|needs? to) (?!(?:not|never)\b)[^\W\d_]+(?: [^,;:?!\n]+)? (?:by|before))"
-    r"|(?:(?:the|our|my) )?(?:\w+ )?deadline\b.*(?::| is))",
+"""Words that mean "by": "no later than", "within two weeks", "has until", and "until" with what must be done."""
+_BY: Final = {"within": "by in ", "have": "must by"}
+_DUTY: Final = rf"(?:{'|'.join(_LISTS['duties'])})\b"
+_TOLD: Final = "|".join(_LISTS["requests"])
+_FACT: Final = re.compile(
+    r"^(?:if|when|once|unless|who(?:ever)?|no(?:ne|body|thing)?|in|at|wenn|(?:the|this|that|an?) (?:\S+ ){1,4}?will)\b"
+    rf"|\b(?:each|every|always|usually|often|never|jede\w*|immer|{WEEKDAY}s|(?:days?|week\w*) before)\b"
+    rf"|^(?-i:[A-Z])[a-z]+s (?:{_ARTICLES}|(?:must|should|have to|need to) be\b.* {WEEKDAY})\b"
+    rf"|^(?:the \w+ \w+|(?-i:[A-Z])[a-z]+[^\Ws])s (?:(?!\b(?:{_DUTY}|ha(?:s|ve) )).)*\bbefore "
+    r"|(?:\bnot|\bnicht|n['’]t)\b(?! (?:forget|vergessen))|\b(?:that|which) (?:is|are|must|has|have)\b"
+    rf"|(?:^|, )(?:(?!\b{_DUTY})[^,])*?(?:['’]ve\b|\b(?:{'|'.join(_LISTS['facts'])}|ist(?!.* zu )|wants? to|will be"
+    rf"|(?:is|are)(?! (?:\S+ ){{0,3}}?(?:due|to|responsible|charge|\w+ing)\b)|ha(?:s|ve)(?! to| (?:been )?(?:{_TOLD}))"
+    rf"|will d(?:ie|as|en|er))\b|\b(?!(?:{_TOLD})\b)[a-z]+[^\We]ed(?=[:,]?$|,| (?:\d|(?-i:[A-Z][a-z])|every|\w+ing\b"
+    rf"|(?:{_ARTICLES}|it|them|all|to|by|before|in|on|at|for|from|with|off|out|up|over|back|and)\b)))",
     re.IGNORECASE,
 )
-"""The words before the date of a deadline that does not begin as a task: "The lease must be signed by"."""
-_OF_ONE: Final = re.compile(
-    r"(?:(?:[Tt]he|[Tt]his|[Mm]y|[Oo]ur|[Aa]n?) .*?|[A-Z]\w*[^\Ws] )\b(?:must|should|has to|needs to)\b"
-)
-"""The beginning of a deadline for one thing or person: a weekday deadline for several is often a rule."""
-_NO_OBLIGATION: Final = re.compile(
-    r" (?:each|every|was|were|had|(?:has|have)(?! to))\b|(?<! be)(?<! and) (?:met|missed|sent)\b", re.IGNORECASE
-)
-"""The words of a deadline that recurs or is past."""
+"""A deed, a state, a forecast, a habit or a condition that names a day as well: "We paid it by Friday". A verb after a
+word such as "to" or "must" says what is to be done, and a participle before a noun is no deed: "Send signed forms"."""
+_ASKS: Final = re.compile(r"(?!(?:can|could|will|would) (?:you|we)\b|kann|können).*\?$", re.IGNORECASE)
+_MUST: Final = re.compile(r"\b(?:must|should|has to|needs to)\b.* by in ")
+_ASIDE: Final = re.compile(r"[;(–]|,? (?:because|since|as|so|which|otherwise)\b|, (?:s?he|it|they|we)\b")
+"""The beginning of words that only explain a task."""
 _PERIOD: Final = re.compile(r"\b(?P<which>this|next) (?P<unit>week|month|year)\b", re.IGNORECASE)
 _IN_MONTH: Final = re.compile(rf"\b(?:in|by|until|of|this) (?P<month>{'|'.join(MONTHS)})\b(?! \d)", re.IGNORECASE)
 
@@ -287,7 +281,7 @@ def _with_by(text: str) -> str:
     """A text with "by" in place of other English and German words for it, and the 15th for the middle of a month."""
     text = _MIDDLE.sub("15 ", text)
     text = _GERMAN_DUE.sub(_due_in_english, text)
-    return _AS_BY.sub(lambda due: f"{due['must']} by" if due["must"] else "by in " if due["within"] else "by", text)
+    return _AS_BY.sub(lambda due: f"{due['must'] or ''} {_BY.get(due.lastgroup or '', 'by')}".lstrip(), text)
 
 
 def _with_iso_dates(text: str, at: float = 0.0) -> str:
@@ -329,22 +323,27 @@ def is_errand(text: str) -> bool:
     begins, is_short = _TASK.match(text := text.strip()), len(text) <= 100 and len(split_sentences(text)) == 1
     if begins is None or not is_short or begins["verb"].casefold() not in _LISTS["errands"]:
         return False
-    return bool(_ONE.match(text, begins.end())) and not _GENERAL.search(text)
+    return bool(_ONE.match(text, begins.end())) and not _GENERAL.search(text) and not _FACT.search(text)
 
 
-def is_task_with_date(text: str) -> bool:
-    """True for a short sentence such as "Renew it by 5 December", but not "It expires by 5 December"."""
-    text = _with_by(_with_iso_dates(text.strip()))  # "zum 5. Dezember" looks like two sentences
-    if (first := _DUE.match(text)) and first["how"].casefold() in ("by", "before"):
-        text = f"{text[first.end() :].lstrip(' ,').rstrip('.!')} {first[0]}"
-    begins, is_short = _TASK.match(text), len(text) <= 300 and len(split_sentences(text)) == 1
-    if not is_short or text.endswith("?") or due_in(text, 0.0) is None:
+def is_task_with_date(text: str, at: float) -> bool:
+    """True for a short sentence with a deadline that has not passed at `at`, unless it states a fact ("It expires by 5
+    December"), and for a task with a day that begins with a known verb: "Call her tomorrow"."""
+    text = _with_by(_with_iso_dates(text.strip(), at))  # "zum 5. Dezember" looks like two sentences
+    is_short = len(text) <= 300 and len(split_sentences(text)) == 1 and not _ASKS.match(text)
+    if not is_short or (due_in(text, at) or at - DAY_S) <= at - DAY_S:
         return False
-    dates = (each for each in _DUE.finditer(text) if each["iso"] or each["date"] or _OF_ONE.match(text))
-    if any(_OBLIGATION.fullmatch(text, 0, each.end("how")) for each in dates) and not _NO_OBLIGATION.search(text):
-        return True
-    if begins is None or (" by in " in text and not _ONE.search(text)):  # "Answer mails within two days" is a rule
-        return False
-    words = [word.casefold() for word in _WORD.findall(text.partition(" (")[0])]
-    is_infinitive = not _LISTS["infinitives"].isdisjoint(words[-1:]) and _LISTS["finite"].isdisjoint(words)
-    return is_infinitive or bool(begins["announced"]) or begins["verb"].casefold() in _TASKS
+    is_within, begins = " by in " in text, _TASK.match(text)
+    if not is_within and _DUE.search(text):
+        return any(not _FACT.search(_clause(text, due)) for due in _DUE.finditer(text))
+    is_known = begins is not None and (begins["announced"] or begins["verb"].casefold() in _TASKS)
+    is_one = not is_within or _ONE.search(text)  # "Answer mails within two days" is a rule
+    return bool((is_known and is_one) or _MUST.search(text)) and not _FACT.search(text)
+
+
+def _clause(text: str, due: re.Match[str]) -> str:
+    """The clause with a deadline, where only "due" or "before" is left of the words around the day."""
+    begin, end = max(text.rfind(mark, 0, due.start()) for mark in ";–"), _ASIDE.search(text, due.end())
+    how = {"by": "", "before": "before"}.get(due["how"].casefold(), "due")
+    around = text[begin + 1 : due.start()], text[due.end() : end and end.start()]
+    return " ".join(f"{around[0]}{how} {due['day']}{around[1]}".split()).strip(" -*•[].!")
