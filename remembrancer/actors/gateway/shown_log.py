@@ -128,20 +128,23 @@ class ShownLog:
             except sqlite3.Error as error:
                 raise MemoryUnavailable(f"{self._path} cannot be changed: {error}") from error
 
-    def read(self, *, project: str = "", memory_id: str = "", limit: int = 100) -> list[Shown]:
-        """The latest entries first: of a project, a memory (by its id or a part of it), or all."""
+    def read(
+        self, *, project: str = "", memory_id: str = "", session_id: str = "", since: float = 0.0, limit: int = 100
+    ) -> list[Shown]:
+        """The latest entries first: of a project, a memory (by its id or a part of it), a session, or all."""
         with self._writing:  # a batch in progress is read as well
             if self._pending:
                 self.flush()
         if not self._path.exists():
             return []
-        wanted = {name: value for name, value in (("project", project), ("memory_id", memory_id)) if value}
-        clauses = " AND ".join(f"{name} = :{name}" for name in wanted) or "TRUE"
+        given = {"project": project, "memory_id": memory_id, "session_id": session_id}
+        wanted = {name: value for name, value in given.items() if value}
+        clauses = " AND ".join([*(f"{name} = :{name}" for name in wanted), "at >= :since"])
         if part_of_id(memory_id):
             clauses = clauses.replace("memory_id = :memory_id", _HAS_PART)
         with _opened(self._path) as connection:
             asked = f"SELECT * FROM shown WHERE {clauses} ORDER BY at DESC, place LIMIT :limit"  # noqa: S608 - our names
-            return [Shown(*row) for row in connection.execute(asked, {**wanted, "limit": limit})]
+            return [Shown(*row) for row in connection.execute(asked, {**wanted, "since": since, "limit": limit})]
 
 
 @contextmanager
