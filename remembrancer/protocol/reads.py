@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Final, Generic, Literal, TypeVar, get_args
+from typing import Any, Generic, Literal, TypeVar, get_args
 
 import msgspec
 
@@ -74,17 +74,6 @@ class Scores(msgspec.Struct, frozen=True, omit_defaults=True):
     """The contribution of each feature of `memory/features.py` to the score, if there is one."""
     cosine: float | None = None
     """The cosine of the best passage with the task; None where no vectors were searched."""
-
-
-_DAY_S: Final = 86_400.0
-
-
-def age_of(occurred_at: float | None, created_at: float) -> float:
-    """The time by which memories are ordered from older to newer: that of the event, or else of storing. An event with
-    only a day (in UTC) takes the time of its storing, if it was stored on that day."""
-    if occurred_at is None:
-        return created_at
-    return max(occurred_at, min(created_at, occurred_at + _DAY_S * (occurred_at % _DAY_S == 0)))
 
 
 class ListedMemory(ShownFields, frozen=True, kw_only=True):

@@ -522,7 +522,7 @@ BOT = "the bot runs on Heroku", "the bot has moved from Heroku to Render"
 def test_a_pair_is_told_as_long_as_review_asks_about_it(rig: RecordsRig) -> None:
     stores = [store_operation(f"bot {at}", text, requested_at=REQUESTED_AT + at) for at, text in enumerate(BOT)]
     old, new = map(memory_id_of, stores)
-    for change in (None, UpdateMemory(old, importance=0.9), UpdateMemory(new, occurred_at=REQUESTED_AT - DAY_S)):
+    for change in (None, UpdateMemory(old, importance=0.9), UpdateMemory(new, occurred_at=REQUESTED_AT - 15 * DAY_S)):
         replaced = stored_and_judged(rig, 0.8, *stores)
         if change is not None:
             rig.apply(change_operation(f"change {change.memory_id}", change))
@@ -532,7 +532,7 @@ def test_a_pair_is_told_as_long_as_review_asks_about_it(rig: RecordsRig) -> None
 
 def test_the_dates_say_which_of_a_pair_is_the_newer_one_whichever_way_it_is_linked(rig: RecordsRig) -> None:
     new = rig.say("the build may take 45 minutes")
-    old = rig.say("the build may take 10 minutes", occurred_at=REQUESTED_AT - DAY_S)  # as an import stores it
+    old = rig.say("the build may take 10 minutes", occurred_at=REQUESTED_AT - 15 * DAY_S)  # as an import stores it
 
     def marks() -> dict[str, tuple[str, ...]]:
         return {each: rig.loaded(each).possibly_superseded_by for each in (old, new)}
@@ -557,12 +557,26 @@ def test_of_one_day_the_memory_stored_last_is_the_newer_one_also_if_only_its_day
     day = REQUESTED_AT // DAY_S * DAY_S
     morning = rig.at(day + 3600).say("the gate opens at seven")
     noon = rig.at(day + 12 * 3600).say("the gate opens at eight now", occurred_at=day)
-    before = rig.at(day + 13 * 3600).say("the gate opens at six", occurred_at=day - DAY_S)
+    before = rig.at(day + 13 * 3600).say("the gate opens at six", occurred_at=day - 15 * DAY_S)
     for pair in itertools.permutations((before, morning, noon), 2):
         rig.contradict(*pair)
     newer = [set(rig.loaded(each).possibly_superseded_by) for each in (before, morning, noon)]
     assert newer == [{morning, noon}, {noon}, set()]
     numbers = [rig.number(each) for each in (before, morning, noon)]
+    loaded = rig.records.load(numbers, None)
+    assert sorted(loaded, key=lambda each: loaded[each].age_key) == numbers, "as in SQL"
+
+
+def test_a_change_of_the_last_days_is_newer_than_a_memory_without_a_day_if_it_is_stored_later(rig: RecordsRig) -> None:
+    had = rig.at(REQUESTED_AT).say("the archive runs Debian 11")
+    changed = rig.at(REQUESTED_AT + DAY_S).say("the archive got Debian 12", occurred_at=REQUESTED_AT - 13 * DAY_S)
+    has = rig.at(REQUESTED_AT + 2 * DAY_S).say("the archive runs Debian 13")
+    noted = rig.at(REQUESTED_AT + 3 * DAY_S).say("the archive runs Debian 10", occurred_at=REQUESTED_AT - 15 * DAY_S)
+    for pair in itertools.permutations((noted, had, changed, has), 2):
+        rig.contradict(*pair)
+    newer = [set(rig.loaded(each).possibly_superseded_by) for each in (noted, had, changed, has)]
+    assert newer == [{had, changed, has}, {changed, has}, {has}, set()]
+    numbers = [rig.number(each) for each in (noted, had, changed, has)]
     loaded = rig.records.load(numbers, None)
     assert sorted(loaded, key=lambda each: loaded[each].age_key) == numbers, "as in SQL"
 

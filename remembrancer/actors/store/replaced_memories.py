@@ -84,7 +84,7 @@ class ReplacedMemories:
             earlier, later = sorted((loaded[one], loaded[other]), key=lambda each: each.age_key)
             if edited.get(earlier.number, 0.0) > later.created_at or not can_replace(later, earlier, derived):
                 continue  # the edit has already settled which text holds
-            apart_s = max(0.0, later.happened_at - earlier.happened_at)
+            apart_s = abs(later.happened_at - earlier.happened_at)
             compared = TextPair(text_of(earlier.number), text_of(later.number), found.cosine, apart_s)
             at_most, to_ask = probability(compared), least_to_ask(compared)
             if at_most >= to_ask and not same_in_words(earlier.content, later.content):

@@ -12,6 +12,8 @@ from typing import Any, Final
 
 from remembrancer.actors.sqlite_file import Query, SqliteFile
 from remembrancer.actors.store.records.schema import OWNED, make_space
+from remembrancer.actors.store.records.types import SOON_TOLD_S
+from remembrancer.memory.decay import DAY_S
 
 Arguments = Sequence[object] | Mapping[str, object]
 
@@ -54,10 +56,10 @@ def shown_to(alias: str = "m", session: str = "?") -> str:
 
 
 def is_newer(one: str, other: str) -> str:
-    """Return the condition that a memory is newer than another (both are aliases); `MemoryRecord.age_key` in SQL."""
-    age = """coalesce(max({0}.occurred_at, min({0}.created_at,
-        {0}.occurred_at + 86400 * ({0}.occurred_at % 86400 = 0))), {0}.created_at)"""
-    return " > ".join(f"({age.format(each)}, {each}.number)" for each in (one, other))
+    """Return the condition that a memory is newer than another (both are aliases); `AgeKey` in SQL."""
+    age = f"""coalesce(max({{0}}.occurred_at, min({{0}}.created_at, {{0}}.occurred_at + iif({{1}}.occurred_at IS NULL,
+        {SOON_TOLD_S}, {DAY_S} * ({{0}}.occurred_at % {DAY_S} = 0)))), {{0}}.created_at)"""
+    return " > ".join(f"({age.format(*pair)}, {pair[0]}.number)" for pair in ((one, other), (other, one)))
 
 
 APART: Final = "memories AS a INDEXED BY memories_apart"

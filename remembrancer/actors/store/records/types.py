@@ -2,18 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from remembrancer.actors.index_file import FIRST_CHUNK
+from remembrancer.memory.decay import DAY_S
 from remembrancer.protocol.consolidation import Promotable
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.kinds import Kind, Relation, Status
 from remembrancer.protocol.reads import Filters as Filters
-from remembrancer.protocol.reads import ListedMemory, age_of
+from remembrancer.protocol.reads import ListedMemory
 from remembrancer.protocol.runs import ChainLink
 from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.work import Passage
@@ -44,10 +45,35 @@ class WaitingWork:
 
 Vectors = NDArray[np.float32]
 
+SOON_TOLD_S: Final = 14 * DAY_S
+
 
 def is_memory(number: int) -> bool:
     """True if the number is a memory's, not that of a chunk of notes."""
     return number < FIRST_CHUNK
+
+
+@dataclass(frozen=True, slots=True)
+class AgeKey:
+    """Of two memories, the newer has the greater key: the day that lists show, then the time of storing. Only this
+    decides which of a pair may replace the other, whichever way their link points: an import stores old memories late.
+    """
+
+    occurred_at: float | None
+    created_at: float
+    number: int
+
+    def __lt__(self, other: Self) -> bool:
+        return (self._time_beside(other), self.number) < (other._time_beside(self), other.number)
+
+    def _time_beside(self, other: Self) -> float:
+        """The time of the event, or else of storing. An event takes the time of its storing up to a day later if it
+        has only a day (in UTC), and up to `SOON_TOLD_S` later if the other memory was only stored, since that may have
+        held before."""
+        if (at := self.occurred_at) is None:
+            return self.created_at
+        told_within = SOON_TOLD_S if other.occurred_at is None else DAY_S * (at % DAY_S == 0)
+        return max(at, min(self.created_at, at + told_within))
 
 
 class MemoryRecord(ListedMemory, frozen=True, kw_only=True):
@@ -57,11 +83,8 @@ class MemoryRecord(ListedMemory, frozen=True, kw_only=True):
     space: int = 0
 
     @property
-    def age_key(self) -> tuple[float, int]:
-        """Of two memories, the newer has the greater key: the day that lists show, then the time of storing. Only
-        this decides which of a pair may replace the other, whichever way their link points: an import stores old
-        memories late."""
-        return age_of(self.occurred_at, self.created_at), self.number
+    def age_key(self) -> AgeKey:
+        return AgeKey(self.occurred_at, self.created_at, self.number)
 
 
 class Phrase(NamedTuple):
@@ -192,9 +215,8 @@ class Memory:
     source_project: str | None
 
     @property
-    def age_key(self) -> tuple[float, int]:
-        """Like that of a `MemoryRecord`."""
-        return age_of(self.now.occurred_at, self.created_at), self.number
+    def age_key(self) -> AgeKey:
+        return AgeKey(self.now.occurred_at, self.created_at, self.number)
 
 
 @dataclass(frozen=True, slots=True)
