@@ -103,6 +103,7 @@ _FIGURE: Final = re.compile(
     r" (?:(?:about|almost|around|nearly|only|over) )?\d",
     re.IGNORECASE,
 )
+_AMOUNT: Final = re.compile(rf"(?<![\w.:-])\d[\d.,]*[ %](?!(?:{'|'.join((*FUNCTION_WORDS, *PREPOSITIONS))})\b)[a-z]")
 _ON_DAY: Final = re.compile(r"\W*(?:on )?(?:\w+day,? )?(?:the )?", re.IGNORECASE)
 _COUNTED_ON: Final = re.compile(
     _FIGURE.pattern + r"(?:[^.,;]|[.,]\d){0,100} on (?:\w+day,? )?(?:the )?$", re.IGNORECASE
@@ -257,16 +258,26 @@ def tells_what_passed(content: str) -> bool:
     return tells_what_happened(content) and bool(_FOR_A_TIME.search(content))
 
 
-def day_of_figure(content: str, at: float) -> tuple[float | None, bool]:
-    """The day in a text of the time `at` that gives a figure, None if there is none ("We raised it to 84 on 3
-    November"); and whether it was counted on that day ("On 3 November we had 84 orders", but not "The lease, signed on
-    3 November, cost 84 euros"), so that it neither changes a state nor is changed by one."""
-    day = DATE.search(content)
-    if day is None or not _FIGURE.search(DATE.sub("", content)) or _HOLDS.search(content) or _CHANGE.search(content):
-        return None, False
-    before = content[: day.start()]
-    named = day_named(day[0].rstrip("."), at)
-    return named, named is not None and bool(_ON_DAY.fullmatch(before) or _COUNTED_ON.search(before))
+def days_of_figures(content: str, at: float) -> tuple[frozenset[float], bool]:
+    """The days in a text of the time `at` that gives figures, none for a change ("We raised it to 84 on 3 November") or
+    a plan; and whether the first was counted on its day ("On 3 November we had 84 orders", but not "The lease, signed
+    on 3 November, cost 84 euros"), so that it neither changes a state nor is changed by one."""
+    if not (dates := list(DATE.finditer(content))):
+        return frozenset(), False
+    rest, before = DATE.sub("", _TAKING_BACK.sub("", content)), content[: dates[0].start()]
+    is_figure = _FIGURE.search(rest)
+    if not (is_figure or _AMOUNT.search(rest)) or _HOLDS.search(rest) or _CHANGE.search(rest) or read(content).becomes:
+        return frozenset(), False
+    named = (day_named(each[0].rstrip("."), at) for each in dates)
+    days = frozenset(day for day in named if day is not None and day <= at)
+    return days, bool(days and is_figure and (_ON_DAY.fullmatch(before) or _COUNTED_ON.search(before)))
+
+
+def takes_back(later: str, earlier: str) -> bool:
+    """True if a text begins by retracting an earlier one, and not what only others say ("it was 72, not 74")."""
+    retracting = read(later)
+    former = retracting.former & retracting.literals
+    return retracting.takes_back and (not former or not former.isdisjoint(read(earlier).keys))
 
 
 def forms_of(content: str) -> list[tuple[str, str]]:

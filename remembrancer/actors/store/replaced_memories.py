@@ -21,16 +21,17 @@ from remembrancer.memory.replacement import (
     RIVAL,
     Read,
     TextPair,
-    day_of_figure,
+    days_of_figures,
     least_to_ask,
     probability,
     read,
+    takes_back,
     tells_what_happened,
     tells_what_passed,
 )
 from remembrancer.memory.wording import same_in_words
 from remembrancer.protocol.browsing import MOST_PAIRS, FindUndecided
-from remembrancer.protocol.kinds import OPEN_END, SESSION_KINDS, SESSION_RECORD
+from remembrancer.protocol.kinds import OPEN_END, RULES_OF_WORK, SESSION_KINDS, SESSION_RECORD
 from remembrancer.protocol.reads import Recall, SessionRequest
 from remembrancer.protocol.writes import Applied, NearMemory, Operation, StoredResult
 
@@ -167,11 +168,12 @@ def can_replace(later: MemoryRecord, earlier: MemoryRecord, derived: Container[i
     rules = (earlier, tells_what_happened), (later, tells_what_passed)
     dated = (each for each in rules if each[0].type == "episodic" or each[0].occurred_at is not None)
     is_past = any(applies(memory.content) for memory, applies in dated)
-    (day, is_counted), (later_day, is_later_counted) = (
-        day_of_figure(each.content, each.happened_at) for each in (earlier, later)
+    (days, is_counted), (later_days, is_later_counted) = (
+        days_of_figures("" if each.kind in RULES_OF_WORK else each.content, each.happened_at)
+        for each in (earlier, later)
     )
-    is_past |= is_counted != is_later_counted or (None not in (day, later_day) and day != later_day)
-    if is_past and earlier.kind not in (OPEN_END, "error_fix") and not read(later.content).takes_back:
+    is_past |= is_counted != is_later_counted or bool(days and later_days and days.isdisjoint(later_days))
+    if is_past and earlier.kind not in (OPEN_END, "error_fix") and not takes_back(later.content, earlier.content):
         return False
     is_task = later.kind == OPEN_END and earlier.kind != OPEN_END
     return earlier.scope != "session" and not is_task and (earlier.kind != "error_fix" or later.kind == "error_fix")
