@@ -262,13 +262,12 @@ def days_of_figures(content: str, at: float) -> tuple[frozenset[float], bool]:
     """The days in a text of the time `at` that gives figures, none for a change ("We raised it to 84 on 3 November") or
     a plan; and whether the first was counted on its day ("On 3 November we had 84 orders", but not "The lease, signed
     on 3 November, cost 84 euros"), so that it neither changes a state nor is changed by one."""
-    if not (dates := list(DATE.finditer(content))):
-        return frozenset(), False
-    rest, before = DATE.sub("", _TAKING_BACK.sub("", content)), content[: dates[0].start()]
+    dates, rest = list(DATE.finditer(content)), DATE.sub("", _TAKING_BACK.sub("", content))
     is_figure = _FIGURE.search(rest)
-    if not (is_figure or _AMOUNT.search(rest)) or _HOLDS.search(rest) or _CHANGE.search(rest) or read(content).becomes:
+    has_none = not dates or not (is_figure or _AMOUNT.search(rest))
+    if has_none or _HOLDS.search(rest) or _CHANGE.search(rest) or read(content).becomes:
         return frozenset(), False
-    named = (day_named(each[0].rstrip("."), at) for each in dates)
+    before, named = content[: dates[0].start()], (day_named(each[0].rstrip("."), at) for each in dates)
     days = frozenset(day for day in named if day is not None and day <= at)
     return days, bool(days and is_figure and (_ON_DAY.fullmatch(before) or _COUNTED_ON.search(before)))
 
@@ -470,8 +469,11 @@ def _two_things(pair: TextPair) -> int:
     cores", "web-2 with 8 cores"), but not only by days and times; or only the name differs, and a value or a verb
     follows ("sample 1: 200 nm", "sample 3: 200 nm"). Surely: it is an identifier, or before the verb ("crane A is red",
     "crane B is blue"), and no version ("Node 18 is on 3 hosts"); or something happened to each ("crane 1 was sold"), or
-    both came to the same state ("moved web-1 to Debian 13", "moved web-2 to Debian 13")."""
+    both came to the same state ("moved web-1 to Debian 13", "moved web-2 to Debian 13"). Not: a correction that says
+    which value was wrong."""
     earlier, later = pair.earlier, pair.later
+    if later.takes_back and later.former & earlier.literals:
+        return 0
     if earlier.becomes and earlier.becomes == later.becomes:
         return 2
     one, other = earlier.sequence, later.sequence
