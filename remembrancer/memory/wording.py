@@ -13,8 +13,7 @@ from remembrancer.memory.lexicon import word_lists
 
 _END_MARKS: Final = ".!…;,。！｡；，۔।"
 """Not the question mark: a question differs from the statement."""
-_BLANKS: Final = re.compile(r"(?<=\S)[^\S\r\n]+")
-_WORDS: Final = re.compile(r"(?<!\S)[^\W\d_]+(?=[,;:.!?]*(?:\s|$))")
+_BLANKS: Final = re.compile(r"[^\S\r\n]+")
 _SUFFIXES: Final = (("ies", "y"), ("ing", ""), ("ed", ""), ("es", ""), ("s", ""))
 _NO_SUFFIX: Final = ("ss", "us", "is", "eed")
 _SHORTEST_STEM: Final = 3
@@ -61,12 +60,12 @@ def normalised(text: str) -> str:
     return bare if bare and bare[-1] != " " else joined  # a mark by itself is part of the content
 
 
-def spelled(text: str) -> str:
-    """A text as most people would write the same thing: without superfluous spaces and a final full stop or exclamation
-    mark, the first letter and words such as "Friday" in lower case. Names in code and indents stay as they are."""
+def spellings(text: str) -> tuple[str, ...]:
+    """A text, and the six forms in which most people would write the same thing: without superfluous spaces, with a
+    full stop, an exclamation mark or neither, the first letter in upper or lower case."""
     bare = _BLANKS.sub(" ", text.strip()).rstrip(" .!") or text
-    bare = _WORDS.sub(lambda word: word[0].lower() if word[0].istitle() else word[0], bare)
-    return bare[:1].lower() + bare[1:]
+    either = bare[:1].upper() + bare[1:], bare[:1].lower() + bare[1:]
+    return (text, *(written + end for written in either for end in ("", ".", "!")))
 
 
 @lru_cache(maxsize=200_000)

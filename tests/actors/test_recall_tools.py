@@ -16,7 +16,7 @@ from tests.patience import until
 
 
 async def test_what_is_said_twice_is_shown_once_and_the_other_is_named_and_can_be_looked_at(client: RawClient) -> None:
-    ids = [(await client.store(text))["memory_id"] for text in ("The lantern is green.", "the LANTERN is  green")]
+    ids = [(await client.store(text))["memory_id"] for text in ("The lantern is green.", "the Lantern is  green")]
     other = await client.store("The lantern is not green.")
     answer = await client.call("recall_memories", query="green lantern")
     shown = {memory["id"]: memory.get("stands_for", []) for memory in answer["memories"]}

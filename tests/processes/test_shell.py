@@ -276,7 +276,7 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
     assert f". It replaces: “{older}”" in shell("add", older), "what was in doubt holds again"
     shell("undo", "--yes")
     shell("edit", old, "--both")
-    older, newer = "The back gate is shut at night", "The BACK GATE is shut at night"
+    older, newer = "The back gate is shut at night", "The Back Gate is shut at night"
     old, new = (shell.json("add", text)["memory_id"] for text in (older, newer))
     alike = asyncio.run(until(lambda: shell.json("list", "--review")["alike"]))
     days = dict.fromkeys(("newer_day", "older_day"), f"{datetime.now():%Y-%m-%d}")

@@ -15,7 +15,7 @@ from remembrancer.memory.fields import FIELDS, SEARCHED
 from remembrancer.memory.ranking import is_assistants
 from remembrancer.memory.stop_words import language_of
 from remembrancer.memory.subword_tokens import subword_tokens
-from remembrancer.memory.wording import spelled
+from remembrancer.memory.wording import spellings
 from remembrancer.protocol.kinds import kind_of_type
 from remembrancer.protocol.runs import ChainLink
 from remembrancer.protocol.writes import (
@@ -59,8 +59,8 @@ SAYS_IT: Final = """o.forgotten_at IS NULL AND (m.scope = 'session' OR o.scope !
 
 
 def digest_of(content: str) -> bytes:
-    """Return the SHA-256 of a content, in which contents that are only spelled differently are equal."""
-    return hashlib.sha256(spelled(content).encode()).digest()
+    """Return the SHA-256 of a content's UTF-8 bytes."""
+    return hashlib.sha256(content.encode()).digest()
 
 
 def read_memory(query: Query, memory_id: str) -> Memory | None:
@@ -152,7 +152,7 @@ def read_history(query: Query, memory_id: str) -> tuple[HistoryEntry, ...]:
 
 
 _COPIES: Final = f"""SELECT id, scope FROM memories AS m
-    WHERE space = @SPACE AND content_digest = ? AND id != ? AND forgotten_at IS NULL
+    WHERE space = @SPACE AND content_digest IN (?, ?, ?, ?, ?, ?, ?) AND id != ? AND forgotten_at IS NULL
     AND {shown_to("m", "ifnull(?, m.session_id)")}
     ORDER BY content != ?, number LIMIT ?"""  # noqa: S608 - fixed
 
@@ -160,9 +160,10 @@ _COPIES: Final = f"""SELECT id, scope FROM memories AS m
 def read_copies(
     query: Query, memory_id: str, content: str, session_id: str | None, limit: int = -1
 ) -> dict[str, Scope]:
-    """Return up to `limit` other unforgotten memories with the same text (see `spelled`) that the session may see
+    """Return up to `limit` other unforgotten memories with the same text (see `spellings`) that the session may see
     (None: any), each with its scope; those spelled exactly alike come first, then the oldest."""
-    return dict(query(_COPIES, (digest_of(content), memory_id, session_id, content, limit)))
+    digests = map(digest_of, spellings(content))
+    return dict(query(_COPIES, (*digests, memory_id, session_id, content, limit)))
 
 
 def read_related(query: Query, numbers: Sequence[int], session_id: str) -> list[tuple[float, int, int, str]]:

@@ -101,8 +101,8 @@ Hits = dict[int, float]
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedMemory:
-    """The passages of a memory with their vectors, (len(passages), dimensions), unit length. `digest` is that of the
-    text that was embedded."""
+    """The passages of a memory with their vectors, (len(passages), dimensions), unit length. `digest` is the SHA-256 of
+    the text that was embedded."""
 
     number: int
     digest: bytes
@@ -171,7 +171,7 @@ class Neighbours:
 
 
 class TextToEmbed(msgspec.Struct, frozen=True, gc=False):
-    """A text to embed, and its digest. `is_alone`: it is embedded alone, since workers have died while processing
+    """A text to embed, and its SHA-256. `is_alone`: it is embedded alone, since workers have died while processing
     it."""
 
     number: int
