@@ -117,7 +117,7 @@ class SqliteFile:
         self.commits = 0
         """The number of transactions since the file was opened."""
         self.accesses = 0
-        """The number of those that only counted accesses."""
+        """The number of these transactions that only counted accesses."""
         self.damage: str | None = None
         """The damage that was last found since the file was opened."""
         try:
@@ -235,9 +235,9 @@ class SqliteFile:
 
     @contextlib.contextmanager
     def transaction(self, *, durable: bool = True, is_access: bool = False) -> Iterator[sqlite3.Connection]:
-        """Open a transaction on the writing connection. Unless it is `durable`, the commit survives a kill, but maybe
-        not a power failure: for accesses and data that can be rebuilt, so that clients' writes do not wait for the disk
-        twice.
+        """Open a transaction on the writing connection. Unless it is `durable`, the commit survives a kill, but perhaps
+        not a power failure: this is for accesses and for data that can be rebuilt, so that clients' writes do not wait
+        for the disk twice.
 
         Errors from SQLite are raised as ours; `FileLocked` also if another program has removed the file, which is then
         reopened.

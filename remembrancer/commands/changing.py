@@ -45,9 +45,9 @@ UNCHANGED: Final = "Nothing was changed: the memory has these values already."
 
 
 def due_date(text: str) -> str:
-    """Parse a due date for the tools: a day (2026-02-20, which may have a local time, 4 December, `today`, `tomorrow`,
-    `next month`, a weekday (the next one, or today; `next Friday` is the one next week)). An empty text or `none`
-    clears it."""
+    """Parse a due date for the tools: a day (2026-02-20, optionally with a local time; 4 December; `today`; `tomorrow`;
+    `next month`; a weekday, which is the next one or today; `next Friday`, which is the one next week). An empty text
+    or `none` clears it."""
     from remembrancer.memory.open_ends import day_named
     from remembrancer.memory.times.phrases import WEEKDAYS
     from remembrancer.toolsets.memory.answers import iso
@@ -150,8 +150,8 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
 
 
 def _remark_about(near: Answer, newer: str, options: str) -> str:
-    """The remark that a text may replace an older one, close it if that is an open end, or change a part of it if the
-    older one says more."""
+    """The remark that a new text may replace an older one, close it (an open end), or change a part of it (if the older
+    one says more)."""
     new, old = short(near["replaced_by"]), short(near["id"])
     whole = "replaces", "If it replaces all of it", f"edit {new} --supersedes {old}"
     part = "changes a part of", "If only a part of it has changed", f"edit {old}"
@@ -166,7 +166,7 @@ def _remark_about(near: Answer, newer: str, options: str) -> str:
 
 def _state_of(memory: Answer, changed: Iterable[str] = ("occurred_at",)) -> str:
     """A memory's kind, unless it is a fact, and its due date: ", an open end due 2026-12-05"; or that it is done. The
-    day of its event is named if that is `changed`: it would read like the day of another change."""
+    day of its event is included only if it was `changed`: otherwise it would read like the day of the change."""
     due, day = local_time(memory.get("due", "")), memory.get("occurred_at", "") if "occurred_at" in changed else ""
     state = "" if memory.get("kind", "fact") == "fact" else f", {named_kind(memory['kind'])}"
     state += f" due {due}" if due else ""
@@ -509,15 +509,14 @@ def undo_run(where: Where, run_id: str) -> Report:
         return Report({"run_id": run_id, "places": places}, lines)
     raise InvalidInput(
         f"there is no run with the id {run_id} here, or it is too old to be undone; --project, --user or "
-        "--all-projects says where; a session's private memories are changed in the browser"
+        "--all-projects looks elsewhere; a session's private memories are changed in the browser"
     )
 
 
 def _last_change(where: Where, yes: bool) -> tuple[str, int | None, str]:
-    """The memory of the last change here that has not been undone, the version to give to an undo, and a sentence about
-    another one that was forgotten before it; or a later run, unless it is maintenance or a promotion to the user. Asks
-    the person first. Raises `MemoryUnavailable` if a later change may be missing from the log, such as one that is
-    queued."""
+    """The memory of the last change here that has not been undone, the version to pass to an undo, and a sentence about
+    another memory that was forgotten before; or a later run, unless it is maintenance or a promotion to the user. Asks
+    for confirmation. Raises `MemoryUnavailable` if a later change may be missing from the log, such as a queued one."""
     answer, warnings = log_of(where, begins=0.0)
     lacking = next((text for text, code in warnings.items() if code == "partial_results"), None)
     if lacking is not None:

@@ -336,14 +336,14 @@ def read_text(path: Path) -> str:
 
 
 def write_text(place: ClientFile, text: str) -> None:
-    """Replace the content of a file, as a whole or not at all; an empty text deletes it, and directories that had
-    nothing else. The target of a symbolic link is replaced, the file keeps its mode, and a new file for the user's
-    scope is private. Raises `FileRefused`."""
+    """Replace the content of a file, entirely or not at all; an empty text deletes the file, and then any empty
+    directories. The target of a symbolic link is replaced, the file keeps its mode, and a new file for the user's scope
+    is private. Raises `FileRefused`."""
     real = Path(os.path.realpath(place.path))
     try:
         if not text:
             place.path.unlink(missing_ok=True)
-            with suppress(OSError):  # at the first that is not empty
+            with suppress(OSError):  # until the first that is not empty
                 for directory in takewhile(lambda each: each not in (Path.home(), Path.cwd()), place.path.parents):
                     directory.rmdir()
             return

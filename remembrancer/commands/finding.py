@@ -218,7 +218,7 @@ def search(
     flag("--review", "about", flag_value="review", help="Proposals and pairs that wait for a decision."),
 )
 def list_(where: Where, order: str | None, is_open: bool, about: str | None, **given: Any) -> Report:
-    """List memories, newest first; records of sessions only with --kind session_record."""
+    """List memories, newest first; session records only with --kind session_record."""
     if is_open and order:
         raise InvalidInput("--open lists by due date, and --important by importance: give one of them")
     order = "due" if is_open else order
@@ -719,8 +719,8 @@ def _plain(value: Any) -> str:
 
 @memory_command(argument("day", nargs=-1, metavar="[DAY]", help="today, Tuesday, yesterday, 2026-02-20."))
 def log(where: Where, day: Sequence[str]) -> Report:
-    """Show a day in order: what happened, and memories stored, changed, decided, closed, imported, and summarised,
-    promoted or archived by runs."""
+    """Show a day in order: events, and memories stored, changed, decided, closed or imported, or summarised, promoted
+    or archived by runs."""
     from remembrancer.toolsets.memory.day_log import dates_in_utc, dates_of, day_of
 
     period = day_of(" ".join(day) or "today", time.time())  # in the local time zone

@@ -157,7 +157,7 @@ def moved_project(paths: RuntimePaths, directory: Path) -> RememberedProject | N
 
 
 def find_memories(paths: RuntimePaths, projects: Iterable[str], memory_ids: Iterable[str]) -> list[FoundMemory]:
-    """Find memories by their ids, among those of the projects, of the lanes that they share, and of the user."""
+    """Find memories by their ids, among those of the projects, their shared lanes and the user."""
     values = json.dumps([USER, *projects]), json.dumps(list(memory_ids))
     with _records(paths) as file:
         rows = [] if file is None else file.rows(FIND, values)

@@ -118,7 +118,7 @@ def read_export(
 BATCH_OPERATIONS: Final = 100
 BATCH_BYTES: Final = 4 * 1024 * 1024
 MOST_NAMED: Final = 10
-"""The maximum number of memories to import that are printed."""
+"""The maximum number of memories that a dry run prints."""
 NO_PROJECT: Final = ProjectRef("p_000000000000", "")
 """A placeholder in operations on the user's memories, which belong to no project."""
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -155,9 +155,9 @@ def _batches(operations: Iterable[Operation]) -> Iterator[dict[str, Operation]]:
 
 
 def _operations(memories: Sequence[PlacedMemory], run_id: str) -> tuple[list[Operation], list[str]]:
-    """The operations that import memories, and the ids of those that are forgotten here, but not in the file. There is
-    no operation for a memory that exists already, in its project or, after a promotion, among the user's, unless
-    undoing an import has forgotten it and the file has not. The second of two with the same id counts as existing."""
+    """The operations that import memories, and the ids of those that are forgotten here, but not in the file. A memory
+    that exists (in its project or, once promoted, among the user's) gets no operation, unless undoing an import has
+    forgotten it, but the file has not. The second of two with the same id counts as existing."""
     projects, now = {project.id for project, _ in memories if project is not None}, time.time()
     known = find_memories(paths_here(), projects, [memory.id for _, memory in memories])
     why_forgotten = {(memory.place, memory.id): memory.forgotten for memory in known}
@@ -193,7 +193,7 @@ def _operations(memories: Sequence[PlacedMemory], run_id: str) -> tuple[list[Ope
 )
 def import_(file: str | None, client: str | None, dry_run: bool, allow_secrets: bool) -> Report:
     """Import the memories of an export, with their ids and history; 'remembrancer undo' with the printed id undoes it.
-    Existing memories are not changed. A file with an invalid line, or that was cut off, is refused. Exit status 1:
+    Existing memories are not changed. A file that has an invalid line or was cut off is refused. Exit status 1:
     memories were skipped, because they look like credentials or were erased for good."""
     if (file is None) is (client is None):
         raise click.UsageError("name a FILE, or an assistant with --from")

@@ -19,7 +19,7 @@ _operation = msgspec.msgpack.Decoder(Operation)
 @command()
 def queue() -> Report:
     """Show the write queue. Writes that were acknowledged while the store was unavailable wait in it and are applied
-    automatically; those that the store rejects are kept for 90 days, and --json has them in full."""
+    automatically; those that the store rejects are kept for 90 days, and --json shows them in full."""
     paths = paths_here()
     if not paths.write_queue.exists():
         return Report({"queued": [], "set_aside": []}, "Nothing has ever been queued.")
@@ -42,7 +42,7 @@ def _described(write: QueuedRow) -> tuple[str, str, Any]:
     try:
         operation = _operation.decode(write.operation)
     except msgspec.DecodeError:  # from a newer release
-        return write.lane, "(of another release)", {"raw": write.operation.hex()}
+        return write.lane, "(from another release)", {"raw": write.operation.hex()}
     change = operation.change
     about = change.content if isinstance(change, StoreMemory) else write.memory_id
     place = write.lane if write.lane == USER_LANE else directory_of(operation.project.path)

@@ -76,7 +76,7 @@ def beside(file: Path, named: str) -> Path:
 def read_settings_file(path: Path) -> dict[str, object]:
     """The names and values in a file. Raises `ValueError` if it cannot be read, or has to be imported first."""
     if path.suffix.lower() != ".toml":
-        raise ValueError(f"{path}: only TOML is read: 'remembrancer config --import {path}' makes {CONFIG_FILE} of it")
+        raise ValueError(f"{path}: only TOML is read: 'remembrancer config --import {path}' writes {CONFIG_FILE}")
     import tomllib
 
     text = read_settings_text(path)

@@ -1,8 +1,8 @@
 """Extracts names from a text by their form alone: identifiers, paths, tickets, and capitalized names. Pure.
 
 A name is certain by its form (`pool_size`, `src/app.py`, `INC-311`, `AuthService`, "Night Owl"), or only possible: a
-capitalized word within a sentence, which counts as a name once several memories have it. One that begins a sentence
-counts only if it is a name for other reasons.
+capitalized word within a sentence, which counts as a name once several memories have it. A capitalized word that begins
+a sentence counts only if it is a name for other reasons.
 """
 
 import re
@@ -23,8 +23,8 @@ SHORTEST_CAMEL: Final = 5
 
 
 class FoundName(NamedTuple):
-    """A name as written, the type of its entity, whether its form alone makes it certain, and whether it is only the
-    beginning of a sentence."""
+    """A name as written, the type of its entity, whether its form alone makes it certain, and whether it only begins a
+    sentence."""
 
     name: str
     type: str
@@ -123,8 +123,8 @@ def _type_of(name: str) -> str:
 
 
 def _by_capitals(text: str) -> Iterator[FoundName]:
-    """Capitalized words, except those that the text also contains in lower case; last those that begin a sentence,
-    unless they are a person's by their form."""
+    """Capitalized words, except those that the text also contains in lower case; those that begin a sentence come last,
+    unless their form shows that they are a person's name."""
     if language_of(text[:300]) == "de":  # German capitalizes all nouns
         return
     prose, ignored = re.sub(_TITLE, r"\1 ", _CODE.sub(" ", text)), stop_words_of(text)  # "Mrs." ends no sentence

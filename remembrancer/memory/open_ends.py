@@ -54,8 +54,8 @@ _GERMAN_DUE: Final = re.compile(
     rf"(?:(?P<named>\d{{4}}-\d\d-\d\d|{'|'.join(_ENGLISH)})\b|(?P<month>0?[1-9]|1[0-2])\.)(?P<year> ?\d{{4}}\b)?(?!\d)",
     re.IGNORECASE,
 )
-"""A date after a German word for "by". After an English one without a year, the sentence ends or goes on after it:
-"by 24.04." at the end may be a version."""
+"""A date after a German word for "by", or an English one: without a year, such a date must then end the text or be
+followed by a comma or a lower-case word ("by 24.04." at the end may be a version)."""
 _TASK: Final = re.compile(
     r"(?:[-*•–] (?:\[ \] )?)?(?:please )?"
     r"(?P<announced>(?:remember|do(?:n['’]t| not) forget)(?: to|(?=:))|to[- ]?do"
@@ -71,7 +71,7 @@ _ONE: Final = re.compile(
 _GENERAL: Final = re.compile(
     r"[,;:?`]|\b(?:all|any|no|if|when\w*|unless|instead|first|only|than|(?:before|after) [\w-]+ing)\b", re.IGNORECASE
 )
-"""Words and marks of a rule, or of a text that says more than a task."""
+"""Words and punctuation of a rule, or of a text that says more than a task."""
 _HOUR: Final = r"(?:\d{1,2}(?:[:.]\d\d)? ?(?:[ap]\.?m\b\.?)?|noon|midnight)"
 WEEKDAY: Final = rf"(?:{'|'.join(WEEKDAYS)})"
 _WEEKDAY_OF_DATE: Final = rf"(?:{WEEKDAY},? (?:the )?(?=\w* ?\d))?"
@@ -84,7 +84,7 @@ _WHEN: Final = re.compile(
     rf"\b(?:on |next (?!week|month)|this |(?=(?:tomorrow|today|next (?:week|month)|{_LATER})\b))",
     re.IGNORECASE,
 )
-"""A reminder up to its last day, which it is due on: "next Monday", "tomorrow"."""
+"""A reminder up to the last day that it names, on which it is due: "next Monday", "tomorrow"."""
 _LAST: Final = re.compile(
     rf" (?:at {_HOUR} )?(?=(?:(?:{_HOUR} )?(?:today|tonight|tomorrow)|next (?:week|month|{WEEKDAY})|this {WEEKDAY})"
     rf"(?: morning| afternoon| evening)?(?: at {_HOUR})?[ .!]*$)",
@@ -112,8 +112,8 @@ _DONE_BY: Final = (
     r"|(?:the|an?) (?:\w+ ){1,3}?(?:will (?:come|arrive)|is (?:com|arriv)ing))\b"
     r"(?:(?!\b(?:each|every|always|usually|never|not|that|whether|if|because|until)\b)[^,;:.?!\n]){0,120}?"
 )
-"""A person and what they do or will do, or somebody who is coming: "Ana sends", "my brother will collect". What
-somebody does "on Friday" in the simple present may be a habit, and is no task, unlike what they do "Friday"."""
+"""A person and what they do or will do, or somebody who is coming: "Ana sends", "my brother will collect". In the
+simple present, "on Friday" may be a habit, so it is not a task, but "Friday" is."""
 _APPOINTMENT: Final = re.compile(
     rf"(?:{_DONE_BY}|"
     r"(?:(?:(?:we|i) have|there(?:['’]s| is)) )?(?:(?!(?:no|each|every|had|was|were)\b)[\w.'’-]+ ){0,4}?"
@@ -142,7 +142,7 @@ _AS_BY: Final = re.compile(
     r" until\b|\b(?P<have>ha(?:s|ve) until)\b",
     re.IGNORECASE,
 )
-"""Words that mean "by": "no later than", "within two weeks", "has until", and "until" with what must be done."""
+"""Words that mean "by": "no later than", "within two weeks", "has until", and "until" after "must be done"."""
 _BY: Final = {"within": "by in ", "have": "must by"}
 _DUTY: Final = rf"(?:{'|'.join(_LISTS['duties'])})\b"
 _TOLD: Final = "|".join(_LISTS["requests"])
@@ -158,8 +158,8 @@ _FACT: Final = re.compile(
     rf"|(?:{_ARTICLES}|it|them|all|to|by|before|in|on|at|for|from|with|off|out|up|over|back|and)\b)))",
     re.IGNORECASE,
 )
-"""A deed, a state, a forecast, a habit or a condition that names a day as well: "We paid it by Friday". A verb after a
-word such as "to" or "must" says what is to be done, and a participle before a noun is no deed: "Send signed forms"."""
+"""A past action, state, forecast, habit or condition that also names a day: "We paid it by Friday". A verb after a word
+such as "to" or "must" states a task, and a participle before a noun is not an action: "Send signed forms"."""
 _ASKS: Final = re.compile(r"(?!(?:can|could|will|would) (?:you|we)\b|kann|können).*\?$", re.IGNORECASE)
 _MUST: Final = re.compile(r"\b(?:must|should|has to|needs to)\b.* by in ")
 _ASIDE: Final = re.compile(r"[;(–]|,? (?:because|since|as|so|which|otherwise)\b|, (?:s?he|it|they|we)\b")
@@ -285,8 +285,8 @@ def _with_by(text: str) -> str:
 
 
 def _with_iso_dates(text: str, at: float = 0.0) -> str:
-    """A text with "31.12.2026", "12/31/2026" and "5/12/2026" as ISO dates. The last may be either of two days: it is
-    the earlier one that has not passed at `at`, since a date that is too early does less harm."""
+    """A text with "31.12.2026", "12/31/2026" and "5/12/2026" as ISO dates. The last may be either of two days: the
+    earlier one that has not passed at `at` is taken, since too early a date does less harm."""
     return _NUMERIC.sub(partial(_iso_date, at=at), text)
 
 
@@ -342,7 +342,7 @@ def is_task_with_date(text: str, at: float) -> bool:
 
 
 def _clause(text: str, due: re.Match[str]) -> str:
-    """The clause with a deadline, where only "due" or "before" is left of the words around the day."""
+    """The clause with a deadline, in which the words around the day are reduced to "due" or "before"."""
     begin, end = max(text.rfind(mark, 0, due.start()) for mark in ";–"), _ASIDE.search(text, due.end())
     how = {"by": "", "before": "before"}.get(due["how"].casefold(), "due")
     around = text[begin + 1 : due.start()], text[due.end() : end and end.start()]

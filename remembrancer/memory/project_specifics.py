@@ -59,8 +59,8 @@ def is_project_specific(content: str, entities: Iterable[tuple[str, str]], proje
     """The reason, in words, why a memory is about its project only; None if there is no sign.
 
     `entities` are names with their types. The signs: an entity that is a file, a function, a class or a module; the
-    name of the project; an address, a port, the id of a ticket, the path or name of a file; a day with a figure for it,
-    an event.
+    name of the project; an address, a port, the id of a ticket, the path or name of a file; a figure for a day; an
+    event.
     """
     for name, given_type in entities:
         kind = CODE_ENTITIES.get(" ".join(re.findall(r"[^\s_-]+", given_type.casefold())))
@@ -81,7 +81,7 @@ def is_project_specific(content: str, entities: Iterable[tuple[str, str]], proje
     if (day := DATE.search(content)) and re.search(r"\d", DATE.sub("", content)):
         return f"it gives a figure for a day, {day[0]}"
     if tells_what_happened(content):
-        return "it tells what happened once"
+        return "it describes a single event"
     return None
 
 

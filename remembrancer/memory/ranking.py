@@ -35,8 +35,8 @@ NOTHING: Final = 6.0
 
 
 def competing(scores: Column, likeness: Column | None = None) -> float:
-    """The logarithm of the sum of the exponentials of a query's scores and `NOTHING`. Of near-duplicates, by the
-    cosines between the candidates, if given, only the best competes."""
+    """The logarithm of the sum of the exponentials of a query's scores and `NOTHING`. With `likeness` (the cosines
+    between the candidates), only the best of near-duplicates competes."""
     if likeness is not None:
         best_first = np.argsort(-scores)
         alike = likeness[np.ix_(best_first, best_first)] >= NEAR_DUPLICATE_COSINE
@@ -58,7 +58,7 @@ class Fitted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     least_probability: float = 0.0
 
     def probabilities(self, scores: Column, likeness: Column | None = None) -> Column:
-        """The probability that each candidate answers the query, given the scores (for `likeness`: `competing`)."""
+        """The probability that each candidate answers the query, given the scores (`likeness`: see `competing`)."""
         if not len(scores):
             return np.zeros(0)
         together = competing(scores, likeness)
@@ -144,8 +144,8 @@ def weigh(
     likeness: Column | None = None,
 ) -> Weighed:
     """The scores and probabilities of candidates. With a `formula`, the scores are those of a ranking by name; `shift`
-    is added to each score; `likeness` are the cosines between them (n, n), if known. For candidates without PageRank,
-    the other weights of the formula are scaled up, so that they add up to 1."""
+    is added to each score; `likeness`: the cosines between them (n, n), if known. For candidates without PageRank, the
+    other weights of the formula are scaled up, so that they add up to 1."""
     rows, added = table(of, asked), 0.0 if shift is None else shift
     shares, scores = scored(rows, column_of(fitted.weights))
     probabilities = fitted.probabilities(scores + added, likeness)

@@ -259,9 +259,9 @@ def tells_what_passed(content: str) -> bool:
 
 
 def days_of_figures(content: str, at: float) -> tuple[frozenset[float], bool]:
-    """The days in a text of the time `at` that gives figures, none for a change ("We raised it to 84 on 3 November") or
-    a plan; and whether the first was counted on its day ("On 3 November we had 84 orders", but not "The lease, signed
-    on 3 November, cost 84 euros"), so that it neither changes a state nor is changed by one."""
+    """The days for which a text written at `at` gives figures, none for a change ("We raised it to 84 on 3 November")
+    or a plan; and whether the first figure was counted on its day ("On 3 November we had 84 orders", but not "The
+    lease, signed on 3 November, cost 84 euros"), so that it neither changes a state nor is changed by one."""
     dates, rest = list(DATE.finditer(content)), DATE.sub("", _TAKING_BACK.sub("", content))
     is_figure = _FIGURE.search(rest)
     has_none = not dates or not (is_figure or _AMOUNT.search(rest))
@@ -273,7 +273,8 @@ def days_of_figures(content: str, at: float) -> tuple[frozenset[float], bool]:
 
 
 def takes_back(later: str, earlier: str) -> bool:
-    """True if a text begins by retracting an earlier one, and not what only others say ("it was 72, not 74")."""
+    """True if a text begins by retracting an earlier one, and not only something that others say ("it was 72, not
+    74")."""
     retracting = read(later)
     former = retracting.former & retracting.literals
     return retracting.takes_back and (not former or not former.isdisjoint(read(earlier).keys))
@@ -329,7 +330,7 @@ def replaced_among(memories: Iterable[ListedMemory]) -> frozenset[str]:
     in_doubt = [each for each in present.values() if not present.keys().isdisjoint(each.possibly_superseded_by)]
     if not in_doubt:
         return frozenset()
-    # The texts of a series begin alike, which is cheaper to compare than their frames.
+    # The texts of a series begin alike, and beginnings are cheaper to compare than frames.
     beginnings = {_until_number(each.content) for each in in_doubt}
     counted = counted_among(each.content for each in present.values() if _until_number(each.content) in beginnings)
 
@@ -448,8 +449,8 @@ def _rivals(pair: TextPair) -> float:
 
 
 def _places(one: Sequence[str], other: Sequence[str]) -> list[tuple[int, int, int, int]]:
-    """The places in which two sequences of words differ (the begin and the end of each in both); none without a common
-    frame."""
+    """The places where two sequences of words differ (start and end in the first, then in the other); none without a
+    common frame."""
     matcher = SequenceMatcher(None, one, other, autojunk=False)
     if min(matcher.real_quick_ratio(), matcher.quick_ratio()) < LEAST_FRAME or matcher.ratio() < LEAST_FRAME:
         return []
@@ -463,14 +464,14 @@ def _places(one: Sequence[str], other: Sequence[str]) -> list[tuple[int, int, in
 
 
 def _two_things(pair: TextPair) -> int:
-    """2 if two texts with a common frame of words are surely about two things of a kind, 1 if probably, otherwise 0.
+    """2 if two texts with a common frame of words are certainly about two things of a kind, 1 if probably, otherwise 0.
 
-    Probably: they differ in several places, by names or numbers in the first unless they begin with it ("web-1 with 4
-    cores", "web-2 with 8 cores"), but not only by days and times; or only the name differs, and a value or a verb
-    follows ("sample 1: 200 nm", "sample 3: 200 nm"). Surely: it is an identifier, or before the verb ("crane A is red",
-    "crane B is blue"), and no version ("Node 18 is on 3 hosts"); or something happened to each ("crane 1 was sold"), or
-    both came to the same state ("moved web-1 to Debian 13", "moved web-2 to Debian 13"). Not: a correction that says
-    which value was wrong."""
+    Probably: they differ in several places, the first of which begins the texts ("web-1 with 4 cores", "web-2 with 8
+    cores") or is a name or number, but not only in days and times; or only the name differs, and a value or a verb
+    follows ("sample 1: 200 nm", "sample 3: 200 nm"). Certainly: the name is an identifier or before the verb ("crane A
+    is red", "crane B is blue"), and no version ("Node 18 is on 3 hosts"); or something happened to each ("crane 1 was
+    sold"), or both came to the same state ("moved web-1 to Debian 13", "moved web-2 to Debian 13"). Neither: a
+    correction that says which value was wrong."""
     earlier, later = pair.earlier, pair.later
     if later.takes_back and later.former & earlier.literals:
         return 0
@@ -512,8 +513,8 @@ def _two_things(pair: TextPair) -> int:
 
 @lru_cache(maxsize=1024)
 def two_things(earlier: str, later: str) -> int | None:
-    """How surely similar texts are about two things (0 to 2); None if neither that nor a number, piece of code or
-    quoted word of their own speaks for it. Cached, because Review asks for them after each change."""
+    """The certainty that similar texts are about two things (0 to 2); None instead of 0 unless each has a number, piece
+    of code or quoted word of its own. Cached, because Review needs it after each change."""
     pair = TextPair(read(earlier), read(later), cosine=1.0, apart_s=0.0)
     return _two_things(pair) or (0 if pair.both_have(lambda text: text.literals) else None)
 
@@ -543,7 +544,7 @@ FEATURES: Final = (
     Feature("rarest", 0.77, _rarest, "a rare word or name in both tells which thing they are about"),
     Feature("value", 0.51, lambda pair: pair.both_have(lambda text: text.values), "each has its own name or number"),
     Feature("affix", 2.27, _affixes, "names have one prefix or ending at a time"),
-    Feature("form", 3.0, _form, "rules about one aspect of names or code replace each other, those of two both hold"),
+    Feature("form", 3.0, _form, "rules on one aspect of names or code replace each other, those on two both hold"),
     Feature("rivals", -2.15, _rivals, "in one frame, another word means another thing: variable or function names"),
     Feature("subject", -1.70, lambda pair: pair.both_have(_subject), "each begins with its own word: two subjects"),
     Feature(

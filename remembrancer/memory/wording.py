@@ -61,8 +61,8 @@ def normalised(text: str) -> str:
 
 
 def spellings(text: str) -> tuple[str, ...]:
-    """A text, and the six forms in which most people would write the same thing: without superfluous spaces, with a
-    full stop, an exclamation mark or neither, the first letter in upper or lower case."""
+    """A text and six other spellings of it: without superfluous spaces, with a full stop, an exclamation mark or
+    neither, and with the first letter in upper or lower case."""
     bare = _BLANKS.sub(" ", text.strip()).rstrip(" .!") or text
     either = bare[:1].upper() + bare[1:], bare[:1].lower() + bare[1:]
     return (text, *(written + end for written in either for end in ("", ".", "!")))

@@ -38,8 +38,8 @@ class MemoryChanged(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class RunDone(msgspec.Struct, frozen=True, omit_defaults=True):
     """A run of the consolidator, or an import, and the number of memories that it changed. `undone_at`: the time at
-    which it was undone. `of_user`: it changed the user's memories; `of_another`: it changed those of another project
-    or another session's own, and only these can undo it."""
+    which it was undone. `of_user`: it changed the user's memories; `of_another`: it changed those of another project or
+    private ones of another session, and can only be undone there."""
 
     run_id: str
     kind: str

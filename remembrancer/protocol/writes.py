@@ -501,7 +501,7 @@ class NearMemory(msgspec.Struct, frozen=True):
     is_probable: bool = True
     """False if the replacement is only possible."""
     may_be_done: bool = False
-    """True if the earlier one is an open end and the later one is not, which usually reports it as done."""
+    """True if the earlier memory is an open end and the later one, which is not, probably reports it as done."""
 
 
 class Applied(msgspec.Struct, frozen=True, tag=True):

@@ -98,7 +98,7 @@ def _is_usable(memory: Material, now: float) -> bool:
 
 def _portions(cluster: Sequence[Material]) -> Iterator[list[Material]]:
     """The memories of a cluster in order, in parts that each fit into a summary verbatim. Long memories are left out,
-    and so are those of a series, in which nothing is repeated but the words around the figures."""
+    and so are those of a series, which repeat only the words around the figures."""
     series = {each.id for pair in combinations(cluster, 2) if _are_of_series(*pair) for each in pair}
     short = [each for each in cluster if len(each.content) <= LONGEST_SOURCE and each.id not in series]
     *begins, length = accumulate((len(each.content) for each in short), initial=0)
@@ -111,7 +111,7 @@ def _portions(cluster: Sequence[Material]) -> Iterator[list[Material]]:
 
 
 def _are_of_series(one: Material, other: Material) -> bool:
-    """True if two texts have one form, and differ in their numbers or names only."""
+    """True if two texts have the same form and differ only in their numbers or names."""
     is_numbered = one.content != other.content and frame_of(one.content) == frame_of(other.content)
     return is_numbered or bool(two_things(one.content, other.content))
 

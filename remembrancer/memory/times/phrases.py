@@ -99,7 +99,7 @@ def _months(start: datetime, count: int = 1) -> Span:
 
 
 def period_of(of: datetime, unit: str, back: int = 0) -> Span:
-    """The week, month, quarter or year that contains that day, or `back` of them earlier."""
+    """The week, month, quarter or year that contains a day, or the one `back` periods earlier."""
     start = _midnight(of)
     if unit == "week":
         start -= timedelta(days=of.weekday() + 7 * back)

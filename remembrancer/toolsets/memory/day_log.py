@@ -30,8 +30,8 @@ CHANGE_WORDS: Final = {
     **{"superseded": "replaced", "invalidated": "ended", "superseding_undone": "restored"},
     **{"both hold": "kept beside another", "consolidated": "summarised", "superseding": "replaced another"},
 }
-"""The words for changes that are stored under another name."""
-# Those without a name follow from others.
+"""The words for changes that are stored under a different name."""
+# Fields with an empty name only follow from others.
 FIELD_NAMES: Final = {"occurred_at": "day", "valid_until": "its end", "type": "", "status": "", "invalid_reason": ""}
 
 
@@ -66,7 +66,7 @@ async def read_day(
     call: Call, day: TimeWindow, days: tuple[float, ...], *, for_people: bool = False
 ) -> tuple[Sequence[MemoryChanged], Sequence[RunDone]]:
     """The events of a day and the changes that sessions and people made on it, in order, and its runs and imports that
-    can be undone here. A session's own memory is in it if it was promoted. `days`: see `ReadActivity`.
+    can be undone here. A session's private memory is included if it was promoted. `days`: see `ReadActivity`.
 
     For a memory that has since been forgotten, only the forgetting is listed, without its content; changes that were
     undone are left out. `for_people`: all are listed, with summaries as texts, and what maintenance has archived.
@@ -104,14 +104,14 @@ def verb_of(change: MemoryChanged) -> str:
 
 
 def word_of(change: str, fields: Sequence[str], *, done: bool) -> str:
-    """The word for a stored change of these fields, after which the memory was done or not."""
+    """The word for a stored change to these fields; `done` says if the memory was done afterwards."""
     if "done" in fields and "kind" not in fields:
         return "closed" if done else "reopened"
     return "changed" if change == "updated" else CHANGE_WORDS.get(change, change)
 
 
 def with_fields(word: str, fields: Iterable[str]) -> str:
-    """The word for a change, with the names of the fields if it says only that something has changed."""
+    """The word for a change, with the names of the fields if the word says only that something changed."""
     names = ", ".join(filter(None, (FIELD_NAMES.get(name, name.replace("_", " ")) for name in dict.fromkeys(fields))))
     return f"{word} ({names})" if names and word.endswith("changed") else word
 

@@ -243,14 +243,14 @@ def _scope_and_kind(arguments: MemoryArguments, content: str, at: float) -> tupl
     if arguments.kind is None and arguments.type is not None:
         likely = kind_of(content, at)
         return scope, arguments.type, likely if type_of_kind(likely) == arguments.type and likely != "fact" else None
-    # with its day, it may be a record of the past
+    # a memory with a day may be a record of the past
     is_coming = arguments.occurred_at is None and (is_appointment(content, at) or is_errand(content))
     kind = arguments.kind or (OPEN_END if is_coming else kind_of(content, at))
     return "session" if kind in SESSION_KINDS else scope, type_of_kind(kind), kind
 
 
 def kind_of(content: str, at: float) -> Kind:
-    """The kind that the wording of a memory, written at `at`, suggests, else `fact`."""
+    """The kind that the wording of a memory written at `at` suggests, or else `fact`."""
     if is_list_of_open_ends(content) or is_task_with_date(content, at):
         return OPEN_END
     kinds = _kinds_in(content)

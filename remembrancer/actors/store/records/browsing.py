@@ -60,8 +60,8 @@ _decode_json: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def _activity(records: Reader, request: ReadActivity) -> ActivityRead:
-    # The versions are those for which `is_version_visible` is true. The undo of a change to another memory is that
-    # memory's. Of one operation, the change of its own memory comes last: an undo of that takes back the others, too.
+    # Only versions for which `is_version_visible` is true. Undoing a change to another memory is listed under that
+    # memory. Within an operation, the change to its own memory comes last: undoing it undoes the others, too.
     spaces, before, limit = records.spaces, LAST if request.before is None else request.before, request.limit
     viewer = request.session_id
     changed = f"""
@@ -231,8 +231,8 @@ memory needs no decision."""
 
 
 def find_undecided(records: Reader, request: FindUndecided, about: Collection[str] | None = None) -> Undecided:
-    """Find what Review asks about. With `about`, the ids of memories, only the pairs whose newer memory is one of
-    them."""
+    """Find the proposals and pairs that Review shows. With `about` (ids of memories), only the pairs whose newer memory
+    is one of these."""
     pairs = _pairs(records, request.session_id, alike=request.alike, with_hidden=request.with_hidden)
     if about is not None:
         pairs = [each for each in pairs if each.newer.id in about]
@@ -248,7 +248,7 @@ def _pairs(records: Reader, session_id: str, *, alike: bool = False, with_hidden
 def _pairs_at(
     file: SqliteFile, numbers: Sequence[int], session_id: str, alike: bool, with_hidden: bool, _writes: int
 ) -> Sequence[Pair]:
-    """The pairs of Review, found once after each write, since every recall asks for them."""
+    """The pairs that Review shows, cached until the next write, since every recall needs them."""
     waiting = _waiting(Reader(Spaces(file, numbers), frozenset()), session_id, alike=alike)
     return waiting if with_hidden else _without_rivals(_without_series(waiting))
 
@@ -282,10 +282,10 @@ def _waiting(records: Reader, session_id: str, *, alike: bool) -> list[Pair]:
 
 
 def _without_series(waiting: Sequence[Pair]) -> list[Pair]:
-    """The pairs without those of a series: "Sample 1 was dry", "sample 2 was dry" and so on do not repeat or replace
-    each other if there are many, since texts with their own numbers or names are about different things. A single pair
-    of this kind may be a change, and one change may follow another, so a chain of three is not a series, unless the
-    texts are certainly about different things."""
+    """The pairs that do not belong to a series: "Sample 1 was dry", "sample 2 was dry" and so on do not repeat or
+    replace each other if there are many, since texts with their own numbers or names are about different things. A
+    single pair of this kind may be a change, and one change may follow another, so a chain of three is not a series,
+    unless the texts are certainly about different things."""
     likeliest = {each.newer.id: each.older.id for each in reversed(waiting) if each.relation == "contradicts"}
     numbered = [
         ((pair.older.id, pair.newer.id, frame_of(pair.older.content)), things, pair.relation == "contradicts")
@@ -340,7 +340,7 @@ def _without_rivals(waiting: Sequence[Pair]) -> list[Pair]:
 
 
 def doubted_in_review(records: Reader, session_id: str, memories: Sequence[Listed]) -> tuple[Listed, ...]:
-    """The memories, with only those doubts that Review asks about."""
+    """The memories, marked only with those doubts that Review shows."""
     if not any(each.possibly_superseded_by for each in memories):
         return tuple(memories)
     pairs = {(pair.older.id, pair.newer.id) for pair in _pairs(records, session_id)}

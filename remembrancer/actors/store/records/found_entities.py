@@ -86,8 +86,8 @@ def _link(edits: SqliteEdits, key: str) -> None:
 
 
 def _is_entity(edits: SqliteEdits, key: str) -> bool:
-    """True if a name is certain or in enough memories, not counting session memories, and not in too many; where it
-    only begins a sentence it does not count."""
+    """True if a name is certain or in enough memories, not counting session memories, and not in too many. Memories in
+    which it only begins a sentence do not count."""
     (having, is_certain, known) = edits.execute(
         """SELECT count(*), max(f.is_certain), sum(m.scope != 'session') FROM found_names AS f
            CROSS JOIN memories AS m ON m.number = f.memory WHERE f.key = ? AND m.space = @SPACE

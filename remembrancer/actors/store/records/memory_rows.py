@@ -161,7 +161,7 @@ def read_copies(
     query: Query, memory_id: str, content: str, session_id: str | None, limit: int = -1
 ) -> dict[str, Scope]:
     """Return up to `limit` other unforgotten memories with the same text (see `spellings`) that the session may see
-    (None: any), each with its scope; those spelled exactly alike come first, then the oldest."""
+    (None: any), each with its scope; exact copies come first, then the oldest."""
     digests = map(digest_of, spellings(content))
     return dict(query(_COPIES, (*digests, memory_id, session_id, content, limit)))
 

@@ -335,7 +335,7 @@ def _doubts_about(writer: Writer, memory: Memory) -> list[tuple[float, Memory]]:
 
 
 class Undo(NamedTuple):
-    """Changes to undo: those of the last operation on a memory that is in effect, latest first. It becomes `after`."""
+    """The changes to undo, latest first: of the last operation in effect on a memory, which becomes `after`."""
 
     memory: Memory
     changes: Sequence[HistoryEntry]
@@ -345,9 +345,9 @@ class Undo(NamedTuple):
 def next_undos(
     space: SqliteEdits, memory: Memory, history: Sequence[HistoryEntry], session_id: str | None
 ) -> list[Undo]:
-    """The changes that an undo of a memory with this history reverts: those of the last operation that concerns it, by
-    which it changed, replaced or was kept beside another memory, or no longer replaces it. Memories that the session
-    cannot see stay as they are.
+    """The changes that an undo of a memory with this history reverts: those of the last operation in which it changed,
+    replaced another memory, was kept beside one, or stopped replacing one. Memories that the session cannot see stay as
+    they are.
 
     Raises `InvalidInput` if there is no change, the other memory has been changed since, or the previous version is no
     longer kept.
@@ -376,8 +376,8 @@ def next_undos(
 
 
 def _named_in(entry: HistoryEntry) -> tuple[str, ...]:
-    """The other memories that a change concerns: those that replace its memory, or did so until then, or hold beside
-    it."""
+    """The other memories that a change concerns: those that replace the changed memory, did so until then, or are kept
+    beside it."""
     return (entry.details.get("by"), entry.details.get("other"), *entry.details.get("superseded_by", ()))
 
 

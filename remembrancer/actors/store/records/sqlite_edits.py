@@ -143,7 +143,7 @@ class SqliteEdits(SpaceConnection):
         return read_history(self.query, memory_id)
 
     def named_with(self, memory_id: str, since: float) -> list[str]:
-        """The other memories that have changed since a time, with details that name this one."""
+        """The ids of other memories with a change since then that names this one in its details."""
         rows = self.query(
             """SELECT DISTINCT memory_id FROM history WHERE space = @SPACE AND changed_at >= ? AND change != 'stored'
                AND memory_id != ? AND instr(details, ?) ORDER BY 1""",

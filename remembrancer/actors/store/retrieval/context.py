@@ -98,7 +98,7 @@ class Gathering:
         )
 
     def _with_doubts(self, memories: Sequence[RecalledMemory]) -> list[RecalledMemory]:
-        """Return the memories, also marking those that another of them may replace according to Review."""
+        """Return the memories, also marking those that, according to Review, another of them may replace."""
         known = {each.id: each for each in memories}
         asked = FindUndecided(self.request.project, self.request.session_id, MOST_PAIRS, alike=False)
         for pair in find_undecided(self.view.reader, asked, [*known]).pairs:  # the most probable first
