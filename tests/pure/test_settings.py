@@ -173,7 +173,7 @@ def test_a_file_of_another_format_in_the_home_has_to_be_imported_and_toml_counts
     assert load_settings(environ) == Settings()
     for name in ("memory.config.json", "config.json", "config.md"):
         (tmp_path / name).write_text("{}")
-        with pytest.raises(ConfigurationError, match=f"config --import {tmp_path / name}' makes config.toml"):
+        with pytest.raises(ConfigurationError, match=f"config --import {tmp_path / name}' writes config.toml"):
             load_configuration(environ)
     (tmp_path / "config.toml").write_text("embedders = 3\n")
     assert load_configuration(environ).settings == Settings(embedders=3)
