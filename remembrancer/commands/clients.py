@@ -15,10 +15,9 @@ import stat
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise, takewhile
+from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import Any, Final, Literal, NamedTuple
 
@@ -126,7 +125,8 @@ class Client(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """True if the client seems to be installed, by its command or its traces in the user's home."""
         if self.command and shutil.which(self.command, path=around.environ.get("PATH", "")):
             return True
-        return any(around.path(trace).exists() for trace in self.traces)
+        paths = map(around.path, self.traces)
+        return any(path.is_file() or any(path.glob("*")) for path in paths)  # setup leaves directories empty
 
     def started_by(self, entry: Mapping[str, Any]) -> tuple[list[str], Mapping[str, Any]]:
         """The command line of an entry, empty if it has none, and its environment variables."""
@@ -336,16 +336,12 @@ def read_text(path: Path) -> str:
 
 
 def write_text(place: ClientFile, text: str) -> None:
-    """Replace the content of a file, entirely or not at all; an empty text deletes the file, and then any empty
-    directories. The target of a symbolic link is replaced, the file keeps its mode, and a new file for the user's scope
-    is private. Raises `FileRefused`."""
+    """Replace the content of a file, entirely or not at all; an empty text deletes the file. The target of a symbolic
+    link is replaced, the file keeps its mode, and a new file for the user's scope is private. Raises `FileRefused`."""
     real = Path(os.path.realpath(place.path))
     try:
         if not text:
             place.path.unlink(missing_ok=True)
-            with suppress(OSError):  # until the first that is not empty
-                for directory in takewhile(lambda each: each not in (Path.home(), Path.cwd()), place.path.parents):
-                    directory.rmdir()
             return
         real.parent.mkdir(parents=True, exist_ok=True)
         new = 0o600 if place.scope == "user" else 0o644

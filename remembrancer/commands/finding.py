@@ -727,10 +727,11 @@ def log(where: Where, day: Sequence[str]) -> Report:
     days = dates_in_utc(period.start, period.end)
     answer, warnings = log_of(where, begins=period.start, ends=period.end, days=days)
     dates = dates_of(period.start, period.end)
+    runs = {run["did"] for run in answer["runs"]}  # one line each
     entries = [
         (entry["at"], entry["did"], entry["text"], short(entry["id"]), entry)
         for entry in answer["changes"]
-        if entry["did"] not in [run["did"] for run in answer["runs"]]  # one line each
+        if entry["did"] not in runs
     ]
     entries += [(run["at"], run["did"], count(run["memories"], "memory"), run["run_id"], run) for run in answer["runs"]]
     notes = (*as_notes(warnings), *(_pairs_waiting(where) if period.start <= time.time() < period.end else ()))

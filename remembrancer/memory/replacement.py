@@ -103,7 +103,7 @@ _FIGURE: Final = re.compile(
     r" (?:(?:about|almost|around|nearly|only|over) )?\d",
     re.IGNORECASE,
 )
-_AMOUNT: Final = re.compile(rf"(?<![\w.:-])\d[\d.,]*[ %](?!(?:{'|'.join((*FUNCTION_WORDS, *PREPOSITIONS))})\b)[a-z]")
+_AMOUNT: Final = re.compile(rf"(?<![\w.,:-])\d[\d.,]*[ %](?!(?:{'|'.join((*FUNCTION_WORDS, *PREPOSITIONS))})\b)[a-z]")
 _ON_DAY: Final = re.compile(r"\W*(?:on )?(?:\w+day,? )?(?:the )?", re.IGNORECASE)
 _COUNTED_ON: Final = re.compile(
     _FIGURE.pattern + r"(?:[^.,;]|[.,]\d){0,100} on (?:\w+day,? )?(?:the )?$", re.IGNORECASE

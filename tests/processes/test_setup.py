@@ -95,17 +95,6 @@ def test_everything_else_in_a_file_is_kept_with_its_mode(machine: Path) -> None:
     assert names(machine) == [".claude.json", ".claude.json.bak", "app"]
 
 
-def test_directories_made_for_a_file_are_removed_with_it(machine: Path) -> None:
-    (machine / ".codex").mkdir()
-    (machine / ".codex" / "auth.json").write_text("{}")
-    connected = [client.name for client in clients() if "user" in client.files]
-    for name in connected:
-        setup(name)
-    for name in connected:
-        assert setup(name, "--remove").returncode == exit_codes.OK
-    assert (names(machine), names(machine / ".codex")) == ([".codex", "app"], ["auth.json"])
-
-
 @pytest.mark.parametrize("text", ['{ // mine\n  "servers": {}\n}\n', "\xff"])
 def test_a_file_that_cannot_be_read_safely_is_left_as_it_is_with_what_to_paste(machine: Path, text: str) -> None:
     file = machine / "app/.vscode/mcp.json"
@@ -132,7 +121,8 @@ def test_printing_writes_nothing(machine: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_without_a_client_it_says_what_there_is_and_writes_nothing(machine: Path) -> None:
-    (machine / ".cursor").mkdir()
+    (machine / ".cursor/extensions").mkdir(parents=True)
+    (machine / ".gemini").mkdir()  # as setup with --remove leaves it
     (machine / ".claude").mkdir()
     setup("claude-code")
     done = setup()
@@ -143,12 +133,12 @@ def test_without_a_client_it_says_what_there_is_and_writes_nothing(machine: Path
     assert {client for client, each in said.items() if each["found"]} == {"claude-code", "cursor"}
     assert (said["claude-code"]["state"], said["cursor"]["state"]) == ("set up", "not set up")
     assert "gemini-cli" in done.stdout.partition("Not found on this machine, but can be set up: ")[2]
-    assert names(machine / ".cursor") == names(machine / "app") == []
+    assert (names(machine / ".cursor"), names(machine / "app")) == (["extensions"], [])
 
 
 def test_all_that_were_found_are_set_up_and_no_others(machine: Path) -> None:
-    (machine / ".cursor").mkdir()
-    (machine / ".config/Claude").mkdir(parents=True)
+    (machine / ".cursor/extensions").mkdir(parents=True)
+    (machine / ".config/Claude/Cache").mkdir(parents=True)
     said = json.loads(setup("all-found", "--json").stdout)
     files = [".config/Claude/claude_desktop_config.json", ".cursor/mcp.json"]
     assert sorted(each["path"] for each in said["clients"]) == [str(machine / file) for file in files]
