@@ -38,7 +38,7 @@ COMMANDS = {
 }
 """By name: the section of the help, the module of `remembrancer.commands` with the command, and a line of help."""
 ADMIN = {
-    "queue": ("commands", "queue", "list waiting and rejected writes; export or drop the rejected ones"),
+    "queue": ("commands", "queue", "list waiting and rejected writes"),
     "maintain": ("commands", "maintain", "run maintenance now"),
     "scale": ("commands", "runtime_commands", "change the number of embedders: scale embedder=2"),
     "embedder": ("commands", "embedder", "make vectors for another host, or invite one"),

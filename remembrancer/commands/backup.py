@@ -162,7 +162,7 @@ def back_up(paths: RuntimePaths, target: Path, *, force: bool) -> tuple[int, int
 
 @command(argument("file", metavar="FILE", help="A file that 'remembrancer backup create' wrote."), YES, name="restore")
 def put_back(file: str, yes: bool) -> Report:
-    """Replace the home's files with a backup. Nothing is deleted: the present files are kept in before-restore-<time>
+    """Replace the home's files with a backup. Nothing is deleted: the current files are kept in before-restore-<time>
     in the home."""
     os.umask(PRIVATE_UMASK)
     archive = Path(file).expanduser()
@@ -173,7 +173,7 @@ def put_back(file: str, yes: bool) -> Report:
         made_at = read_archive(archive)
     when = f"{datetime.fromisoformat(made_at).astimezone():%Y-%m-%d %H:%M}"
     if not is_up(paths):
-        what = f"The backup of {when} replaces the memories of {paths.home}. The present ones are kept there."
+        what = f"The backup of {when} replaces the memories of {paths.home}. The current ones are kept there."
         confirm(f"{what}\nRestore it?", yes=yes)
     with notice_when_slow("Restoring"), locked(paths):
         aside = restore(paths, archive, time.time())

@@ -34,7 +34,7 @@ def use(engine: str, model: str | None) -> Report:
 
 @command()
 def cancel() -> Report:
-    """Cancel a change of model and keep the present one."""
+    """Cancel a change of model and keep the current one."""
     return _progress_report(ChooseModel(None))
 
 
