@@ -34,7 +34,7 @@ _NUMBER: Final = re.compile(r"(?:^|\s)\(\d{1,2}\)\s")
 _LISTS: Final = word_lists("open_ends")
 _OPEN: Final = _LISTS["open"]
 _AROUND: Final = _LISTS["around"] | _OPEN | EMPTY
-_TASKS: Final = _LISTS["tasks"] | _LISTS["errands"]
+_TASKS: Final = _LISTS["tasks"]
 _TO_BE_DONE: Final = re.compile(
     r"\b(?:must|needs? to|should|has to|have to|still) (?:still )?be done\b|\b(?:still|need|have) to do\b|\bdo next\b"
     r"|\breste à faire\b|\bnoch (?:zu )?tun\b|\bqueda por hacer\b",
@@ -68,10 +68,6 @@ _ONE: Final = re.compile(
     rf"(?: (?:up|out|in|on|back|off|with|to|at)){{0,2}} (?:(?:{_ARTICLES})\b|(?-i:[A-Z][a-z]))", re.IGNORECASE
 )
 """The object of a task that is done once: "Renew the domain", "Talk to Ana", but not "Review pull requests"."""
-_GENERAL: Final = re.compile(
-    r"[,;:?`]|\b(?:all|any|no|if|when\w*|unless|instead|first|only|than|(?:before|after) [\w-]+ing)\b", re.IGNORECASE
-)
-"""Words and punctuation of a rule, or of a text that says more than a task."""
 _HOUR: Final = r"(?:\d{1,2}(?:[:.]\d\d)? ?(?:[ap]\.?m\b\.?)?|noon|midnight)"
 WEEKDAY: Final = rf"(?:{'|'.join(WEEKDAYS)})"
 _WEEKDAY_OF_DATE: Final = rf"(?:{WEEKDAY},? (?:the )?(?=\w* ?\d))?"
@@ -316,14 +312,6 @@ def names_appointment(text: str) -> bool:
     """True for a single sentence that names an appointment, future or past."""
     appointment = _APPOINTMENT.fullmatch(_with_iso_dates(text.strip()))
     return appointment is not None and not appointment["person"]
-
-
-def is_errand(text: str) -> bool:
-    """True for a short sentence such as "Call Ana about the offer", but not "Order imports by name"."""
-    begins, is_short = _TASK.match(text := text.strip()), len(text) <= 100 and len(split_sentences(text)) == 1
-    if begins is None or not is_short or begins["verb"].casefold() not in _LISTS["errands"]:
-        return False
-    return bool(_ONE.match(text, begins.end())) and not _GENERAL.search(text) and not _FACT.search(text)
 
 
 def is_task_with_date(text: str, at: float) -> bool:

@@ -19,7 +19,6 @@ from remembrancer.memory.open_ends import (
     due_in,
     due_of_open_end,
     is_appointment,
-    is_errand,
     is_list_of_open_ends,
     is_task_with_date,
     last_day_asked_for,
@@ -314,11 +313,6 @@ def test_a_coming_appointment_is_due_on_its_day(text: str, day: str) -> None:
 @pytest.mark.parametrize(("text", "is_task"), cases("open_ends", "tasks"))
 def test_a_sentence_that_begins_as_a_task_and_names_its_due_date_is_one(text: str, *, is_task: bool) -> None:
     assert is_task_with_date(text, datetime(2026, 11, 28, 22).timestamp()) is is_task
-
-
-@pytest.mark.parametrize(("text", "is_open"), cases("open_ends", "errands"))
-def test_a_short_sentence_that_asks_to_do_one_thing_once_is_an_errand(text: str, *, is_open: bool) -> None:
-    assert is_errand(text) is is_open
 
 
 @given(st.text(max_size=300), st.text(" -_*()[]!\n", max_size=9))

@@ -12,7 +12,6 @@ from remembrancer.memory.limits import MAX_LINKS, check_count
 from remembrancer.memory.open_ends import (
     due_of_open_end,
     is_appointment,
-    is_errand,
     is_list_of_open_ends,
     is_task_with_date,
     open_ends_in,
@@ -244,7 +243,7 @@ def _scope_and_kind(arguments: MemoryArguments, content: str, at: float) -> tupl
         likely = kind_of(content, at)
         return scope, arguments.type, likely if type_of_kind(likely) == arguments.type and likely != "fact" else None
     # a memory with a day may be a record of the past
-    is_coming = arguments.occurred_at is None and (is_appointment(content, at) or is_errand(content))
+    is_coming = arguments.occurred_at is None and is_appointment(content, at)
     kind = arguments.kind or (OPEN_END if is_coming else kind_of(content, at))
     return "session" if kind in SESSION_KINDS else scope, type_of_kind(kind), kind
 
