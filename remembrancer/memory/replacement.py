@@ -273,8 +273,7 @@ def days_of_figures(content: str, at: float) -> tuple[frozenset[float], bool]:
 
 
 def takes_back(later: str, earlier: str) -> bool:
-    """True if a text begins by retracting an earlier one, and not only something that others say ("it was 72, not
-    74")."""
+    """True if a text begins by retracting an earlier one, not just what others say ("it was 72, not 74")."""
     retracting = read(later)
     former = retracting.former & retracting.literals
     return retracting.takes_back and (not former or not former.isdisjoint(read(earlier).keys))
