@@ -77,7 +77,7 @@ CALENDAR_DAY: Final = rf"(?:{_OF_MONTH} (?:of )?{_MONTH}|{_MONTH} {_OF_MONTH})"
 _LATER: Final = rf"in (?P<count>\d{{1,2}}|{'|'.join(COUNTS)}) (?P<unit>day|week|fortnight|month)s?"
 _WHEN: Final = re.compile(
     r"(?:please )?remind (?:me|us)\b(?! that\b)(?s:.*)"
-    rf"\b(?:on |next (?!week|month)|this |(?=(?:tomorrow|today|next (?:week|month)|{_LATER})\b))",
+    rf"\b(?:on |this |(?=(?:tomorrow|today|next|{_LATER})\b))",
     re.IGNORECASE,
 )
 """A reminder up to the last day that it names, on which it is due: "next Monday", "tomorrow"."""
@@ -90,7 +90,7 @@ _LAST: Final = re.compile(
 _DUE: Final = re.compile(
     r"\b(?P<how>due|by|before|deadline\b[^.:;\n]{0,60}?(?::| is)|deadline) (?:on |at )?"
     rf"(?:(?!{CALENDAR_DAY}){_HOUR}(?:,? on)? |(?:the )?(?:end|close) of (?:the )?(?:day|business)(?: on)? )?"
-    rf"(?:the )?(?P<end>end of (?:the )?)?(?:this |coming |next (?!week|month))*{_WEEKDAY_OF_DATE}"
+    rf"(?:the )?(?P<end>end of (?:the )?)?(?:this |coming |(?P<next>next )(?!week|month))*{_WEEKDAY_OF_DATE}"
     rf"(?P<day>(?P<iso>\d{{4}}-\d\d-\d\d)|(?P<near>today|tonight|tomorrow|next week|next month|christmas)|{_LATER}"
     rf"|(?P<date>{CALENDAR_DAY})(?P<year>,? \d{{4}})?"
     rf"|{WEEKDAY}|(?(end)(?P<period>week|month|year|{'|'.join(MONTHS)})|(?!)))\b",
@@ -116,8 +116,8 @@ _APPOINTMENT: Final = re.compile(
     rf"(?:{'|'.join(_LISTS['appointments'])})(?: v?\d[\w.]*| window)?"
     r"(?: (?:with|at|in|for|about|of|by|to|between)\b(?:[^,;:.?!\n]|\.(?! )){1,80}?)?"
     r"(?: (?:(?:is|was|has been|will be) )?(?:(?:set|scheduled|planned|booked|moved|postponed|rescheduled)(?: back)?"
-    r" (?:for|to)|takes place|starts|is|will be))?)[,:]? (?:on |by |next |this |the ){0,3}(?<!of )(?<!from )(?<!since )"
-    rf"{_WEEKDAY_OF_DATE}(?P<day>{_ANY_DATE}|(?(present)(?<!on )){WEEKDAY}"
+    r" (?:for|to)|takes place|starts|is|will be))?)[,:]? (?:on |by |(?P<next>next )|this |the ){0,3}(?<!of )(?<!from )"
+    rf"(?<!since ){_WEEKDAY_OF_DATE}(?P<day>{_ANY_DATE}|(?(present)(?<!on )){WEEKDAY}"
     r"|today|tonight|tomorrow|next week)"
     r"(?:,? (?:at|from|in|with|for|about|via|on|because|morning|afternoon|evening|\(|\d)[^;?!\n]*)?[.!]?",
     re.IGNORECASE,
@@ -214,7 +214,7 @@ def due_in(text: str, at: float, zone: tzinfo | None = None) -> float | None:
     text, in the local time zone unless another is given: a weekday is the next one from then, and a day without a year
     is the nearest."""
     if appointment := _APPOINTMENT.fullmatch(text := _with_iso_dates(text.strip(), at)):
-        text = f"by {appointment['day']}"
+        text = f"by {appointment['next'] or ''}{appointment['day']}"
     elif not _DUE.search(text) and (before := _WHEN.match(text) or _LAST.search(text)):
         text = f"by {text[before.end() :]}"
     for named in _DUE.finditer(_with_by(text)):
@@ -249,7 +249,7 @@ def _day_of(named: re.Match[str], now: datetime) -> datetime:
     if named["date"] and not named["year"]:
         years = (day + relativedelta(years=each) for each in (-1, 0, 1))
         day = min(years, key=lambda each: abs(each - now))
-    return day
+    return day + relativedelta(weeks=1) if named["next"] and day == now else day
 
 
 def last_day_asked_for(query: str, at: float) -> str:
