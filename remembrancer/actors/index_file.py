@@ -43,7 +43,7 @@ PASSAGES: Final = """
         vector BLOB NOT NULL,
         UNIQUE (memory, model, ordinal)
     );
-    -- With all that is asked of passages without their vectors: their rows are long.
+    -- Everything requested of passages other than their vectors, whose rows are long.
     CREATE INDEX passages_by_model ON passages (space, model, number, memory, ordinal);
     -- Whose a passage is, without its vector: the rows of passages are long.
     CREATE INDEX passages_owned ON passages (number, memory, ordinal);
@@ -146,7 +146,7 @@ SCHEMA: Final = Schema(
     );
     CREATE INDEX code_by_file ON code (file);
     CREATE INDEX code_by_name ON code (last_name) WHERE last_name != '';
-    -- Each token is a term and how often a chunk has it: `retry^3`. To delete tokens, FTS5 has to be told them again.
+    -- Each token is a term and how often a chunk has it: `retry^3`. To delete tokens, FTS5 needs them again.
     CREATE VIRTUAL TABLE code_words USING fts5 (
         terms, content = '', columnsize = 0, detail = none,
         tokenize = "unicode61 remove_diacritics 0 categories 'L* M* N* P* S* Co'"

@@ -207,8 +207,8 @@ def parts_of(
     activity: ActivityRead, queries: Mapping[str, list[AnsweredQuery]], sessions: Mapping[str, ListedSession]
 ) -> list[Part]:
     """A day by session, the most recently active first. A change belongs to the session or person that made it; a
-    background change, to whoever last changed that memory. Changes to the user's memories by sessions of other projects
-    form one part, which comes last."""
+    background change, to the session or person that last changed that memory. Changes to the user's memories by
+    sessions of other projects form one part, which comes last."""
     last = dict[str, tuple[str, str]]()
     for each in activity.changes:
         if each.session_id:

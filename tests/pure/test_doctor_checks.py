@@ -244,7 +244,7 @@ def test_what_a_client_starts_has_to_be_there(
 
 
 def test_without_any_entry_the_clients_that_were_found_are_named(at: Examination) -> None:
-    (at.around.home / ".cursor").mkdir()
+    (at.around.home / ".cursor/extensions").mkdir(parents=True)
     finding = doctor.check_clients(at)
     assert finding.status == "ok"
     assert "Cursor" in finding.found

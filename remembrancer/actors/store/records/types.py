@@ -67,9 +67,9 @@ class AgeKey:
         return (self._time_beside(other), self.number) < (other._time_beside(self), other.number)
 
     def _time_beside(self, other: Self) -> float:
-        """The time of the event, or else of storing. An event takes the time of its storing up to a day later if it
-        has only a day (in UTC), and up to `SOON_TOLD_S` later if the other memory was only stored, since that may have
-        held before."""
+        """The time of the event, or else of storing. An event counts as later, but not later than its storing: by up to
+        a day if it has only a day (in UTC), and by up to `SOON_TOLD_S` if the other memory has no event, since the
+        other may have held before."""
         if (at := self.occurred_at) is None:
             return self.created_at
         told_within = SOON_TOLD_S if other.occurred_at is None else DAY_S * (at % DAY_S == 0)

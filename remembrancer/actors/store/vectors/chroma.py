@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 SEARCH_EFFORT: Final = 150
 """HNSW's ef_search, which finds 99 % of the true nearest ten among 100,000 vectors in 2 ms."""
 SEARCH_S: Final = 1.0
-"""The time limit of a search on a server, since a client is waiting that could be answered by words alone."""
+"""The time limit of a search on a server, since the waiting client could be answered by words alone."""
 UPKEEP_S: Final = 10.0
 """The time limit of other requests to a server."""
 CONNECT_TIMEOUT_S: Final = 2.0
