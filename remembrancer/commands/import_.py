@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -232,7 +233,7 @@ def _read(
         if not any(True for place in places for _ in markdown_below(place)):
             looked = ", ".join(map(str, places))
             raise InvalidInput(f"there are no memory files of {client_title(client)}: looked for them in {looked}")
-    elif named != "-" and (path.is_dir() or path.suffix.lower() in ENDINGS):
+    elif named != "-" and (path.is_dir() or (path.suffix.lower() in ENDINGS and not _is_export(path))):
         places = [path.resolve(strict=True)]
     else:
         with click.open_file(str(path), "rb") as file:
@@ -240,6 +241,14 @@ def _read(
     contents = Contents(content_limit_bytes=limit_bytes, allow_secrets=allow_secrets)
     _read_notes(places, project, "user" if client in NATIVE else "project", contents)
     return contents
+
+
+def _is_export(file: Path) -> bool:
+    """True if a file, which may be missing, begins as an export does. Raises `SchemaTooNew`."""
+    with suppress(FileUnusable):
+        decode_header(file.read_bytes().partition(b"\n")[0] if file.is_file() else b"")
+        return True
+    return False
 
 
 def _read_notes(places: Sequence[Path], project: ProjectRef, scope: Scope, contents: Contents) -> None:
@@ -269,11 +278,7 @@ def _read_notes(places: Sequence[Path], project: ProjectRef, scope: Scope, conte
 def _read_details(file: Path, projects: dict[str, ProjectRef], details: dict[str, dict[str, Any]]) -> None:
     """Add the projects, and the details of memories, in the file beside an export's Markdown; nothing if it is another
     program's, or missing. Raises `FileUnusable` if a line cannot be read."""
-    header, *lines = (file.read_bytes() if file.is_file() else b"").splitlines() or [b""]
-    try:
-        decode_header(header)
-    except FileUnusable:
-        return
+    lines = file.read_bytes().splitlines()[1:] if _is_export(file) else []
     for number, raw in enumerate(lines, 2):
         try:
             about = msgspec.json.decode(raw, type=dict[str, Any])
