@@ -174,6 +174,8 @@ def run(group: click.Command, arguments: list[str], name: str = "remembrancer") 
         return int(asked or exit_codes.OK)
     except click.UsageError as error:
         error.show()
+        if isinstance(error, click.NoSuchOption) and not error.possibilities:
+            print("A text that begins with a dash goes after '--'.", file=sys.stderr)
         _show_error(arguments, "invalid_input", error.format_message())
         return exit_codes.USAGE
     except click.Abort as error:

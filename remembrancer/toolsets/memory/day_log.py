@@ -45,7 +45,7 @@ def day_of(text: str, now: float) -> TimeWindow:
         for window in time_windows(phrase, now, None):
             if window.start > 0:
                 return window
-    message = f"day must be today or a past day, such as yesterday, Tuesday or 2026-11-17, not {shown(text)}"
+    message = f"{shown(text)} is no day or has not begun: it must be today or a past day, such as Tuesday or 2026-11-17"
     raise InvalidInput(message, field="day")
 
 
