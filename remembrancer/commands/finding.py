@@ -128,7 +128,7 @@ FILTERS: Final = (
         help="The first day: 2026-02-20, 3d, 12h, 2w (ago), yesterday, last week. Applies to the day shown in lists.",
     ),
     option("--until", "before", type=until, metavar="WHEN", help="The last day, or the end of a week; same forms."),
-    flag("--forgotten", "include_forgotten", help="Include forgotten memories."),
+    flag("--forgotten", "include_forgotten", help="Include forgotten memories; in a list, only these."),
 )
 
 NAMED_FILTERS: Final = {
@@ -219,9 +219,9 @@ def search(
 )
 def list_(where: Where, order: str | None, is_open: bool, about: str | None, **given: Any) -> Report:
     """List memories, newest first; session records only with --kind session_record."""
-    if is_open and order:
-        raise InvalidInput("--open lists by due date, and --important by importance: give one of them")
-    order = "due" if is_open else order
+    if is_open + given["include_forgotten"] + (order is not None) > 1:
+        raise InvalidInput("--open, --important and --forgotten have an order each: give one of them")
+    order = "due" if is_open else "forgotten" if given["include_forgotten"] else order
     if about is not None:
         source = click.get_current_context().get_parameter_source("number")
         if any((given | {"order": order, "number": source is ParameterSource.COMMANDLINE}).values()):
@@ -255,17 +255,17 @@ def _in_order(
             heading = f"Due by {due_by} ('list --open' lists all):" if due else f"Nothing is due by {due_by}. {heading}"
             memories = due or memories
     else:
-        memories.sort(key=itemgetter("importance") if order else _happened, reverse=True)
+        by = {"important": itemgetter("importance"), "forgotten": itemgetter("forgotten_at")}
+        memories.sort(key=by.get(order or "", _happened), reverse=True)
     filters = [
         " "
         + phrase.format(" or ".join(value) if isinstance(value, tuple) else local_time(value).removesuffix(" 23:59"))
         for name, phrase in NAMED_FILTERS.items()
         if (value := given[name])
     ]
-    noun = "open end" if order == "due" else "memory"
+    noun = {"due": "open end", "forgotten": "forgotten memory"}.get(order or "", "memory")
     none_fits = f"There is no {noun} here{''.join(filters)}."
-    is_whole = order == "due" or given["include_forgotten"]
-    none_fits += "" if is_whole else " 'remembrancer list --forgotten' lists forgotten ones, too."
+    none_fits += " 'remembrancer list --forgotten' lists forgotten ones." if noun == "memory" else ""
     note = heading if memories else _nothing(where, none_fits)
     return _listing(
         memories[:most], warnings, note=note, more=more, status=exit_codes.OK if memories else status_of_none

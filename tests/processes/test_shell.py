@@ -200,7 +200,8 @@ def test_a_list_says_what_is_forgotten_and_a_search_how_surely_each_answers(shel
     shell("add", "From January I charge Kruste 98 euros an hour")
     shell("forget", memory_id)
     assert re.search(r"\tforgotten 20..-..-..\n$", shell("list", "--forgotten"))
-    _, narrow = shell.at_a_terminal("list", "--forgotten", "-n", "2", COLUMNS="80", NO_COLOR="1")
+    assert [each["id"] for each in shell.json("list", "--forgotten")["memories"]] == [memory_id, open_end]
+    _, narrow = shell.at_a_terminal("list", "--forgotten", "-n", "1", COLUMNS="80", NO_COLOR="1")
     assert re.search(r"forgotten 20..-..-.. · .*20..-..-.. · project", narrow)
     assert "There are more. Use -n N" in narrow
     assert shell("list", "--kind", "session_record") == ""

@@ -156,13 +156,13 @@ class SqliteSearch(SqliteWords):
 
     def top(self, filters: Filters, order: Order, limit: int) -> list[int]:
         """Return the first `limit` memories that pass the filters: the most important, the latest, the most recently
-        valid, or the next due; if only forgotten memories are wanted, "latest" are those forgotten last. Ties go to
-        later events, and then to memories stored later."""
+        valid, the next due, or the last forgotten. Ties go to later events, and then to memories stored later."""
         condition, arguments = condition_of(filters)
         if order == "due":
             condition += " AND m.kind = 'open_end' AND m.done = 0 AND m.forgotten_at IS NULL"
             condition += f" AND (m.valid_until IS NULL OR m.valid_until > ?) AND NOT {_IS_REPLACED}"
             arguments.append(time.time())
+        condition += " AND m.forgotten_at IS NOT NULL" if order == "forgotten" else ""
         rows = self._file.read(
             f"""SELECT m.number FROM {_scanned(filters, order)} AND {condition}
                 ORDER BY {_ORDERS[order]}, m.number DESC LIMIT ?""",  # noqa: S608 - fixed clauses
@@ -480,6 +480,7 @@ _ORDERS: Final[dict[Order, str]] = {
     "latest": f"{_HAPPENED} DESC",
     "valid": f"{_BEGINS} DESC",
     "due": f"ifnull(m.due, 1e999), {_HAPPENED} DESC",
+    "forgotten": "m.forgotten_at DESC",
 }
 _EVERY: Final = "memories AS m INDEXED BY memories_scanned"
 """All memories, by an index with the columns of filters and orders: the rows themselves are long."""
