@@ -457,6 +457,7 @@ def _waiting(where: Where) -> Report:
             about = {f"{name}_id": short(each.id) for name, each in sides.items()}
             about |= {name: each.content for name, each in sides.items()}
             about |= {f"{name}_day": local_time(iso(each.happened_at))[:10] for name, each in sides.items()}
+            about |= {"if_done": f"edit {short(pair.older.id)} --done"} if pair.may_be_done else {}
             name = "contradictions" if pair.relation == "contradicts" else "alike"
             pairs.setdefault((pair.newer.id, pair.older.id), (name, about | own))
     facts: Answer = {"proposals": list(proposals.values())}
@@ -473,7 +474,9 @@ def _waiting(where: Where) -> Report:
         for row in facts[name]:
             is_later = row["newer_day"] != row["older_day"]
             name_of_newer = f"{row['newer_day']}, {row['newer_id']}" if is_later else row["newer_id"]
-            rows.append((one_line(row["older"]), why.format(one_line(row["newer"]), name_of_newer), row["older_id"]))
+            why_here = why.replace("replaced", "closed") if "if_done" in row else why
+            reason = why_here.format(one_line(row["newer"]), name_of_newer)
+            rows.append((one_line(row["older"]), reason, row["older_id"]))
     how = "'remembrancer edit ID' decides: --to user or --to project for a proposal, --replaced or --both for a pair."
     how += (
         " If only a part of a memory has changed, 'remembrancer edit ID' opens it." if facts["contradictions"] else ""

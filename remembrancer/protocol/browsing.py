@@ -112,6 +112,11 @@ class Pair(msgspec.Struct, frozen=True):
     relation: str
     strength: float
 
+    @property
+    def may_be_done(self) -> bool:
+        """True if the older one is an open end and the newer one is not, which usually reports it as done."""
+        return self.relation == "contradicts" and self.older.is_open and self.newer.kind != "open_end"
+
 
 class Undecided(msgspec.Struct, frozen=True, tag=True):
     """The project's memories that are proposed for promotion to the user, and pairs awaiting a decision. `more` is the

@@ -139,7 +139,7 @@ class ReplacedMemories:
                 *(each.older.id, each.older.content, each.newer.id, each.newer.content),
                 is_private=each.newer.scope == "session",
                 is_probable=each.strength >= PROBABLE,
-                may_be_done=each.older.is_open and each.newer.kind != OPEN_END,
+                may_be_done=each.may_be_done,
             )
             for each in best
         )
