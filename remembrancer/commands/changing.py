@@ -143,9 +143,15 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
     links = [] if "already_known" in answer else [link for it, _ in stored for link in it.get("links", ())]
     older = [link["target"] for link in links if link["relation"] == "supersedes"]  # perhaps the same text, in doubt
     for replaced in older or filter(None, [given["supersedes"]]):
-        line += f". It replaces: {_name_of(where, replaced, answer)}"
+        name = _name_of(where, replaced, answer)
+        again = f". It holds again, and its earlier copy {short(replaced)} is replaced"
+        line += again if name == f"“{excerpt(content, QUOTED)}”" else f". It replaces: {name}"
     report = _done(answer, line)
-    asked = [_remark_about(each, each.get("newer", content), where.repeated) for each in answer.get("near", ())]
+    asked = [
+        ("" if short(each["replaced_by"]) in map(short, ids) else "About what was added before: ")
+        + _remark_about(each, each.get("newer", content), where.repeated)
+        for each in answer.get("near", ())
+    ]
     return report._replace(notes=(*report.notes, *asked))
 
 
@@ -185,8 +191,8 @@ def _state_of(memory: Answer, changed: Iterable[str] = ("occurred_at",)) -> str:
         type=click.Choice(("project", "user")),
         help="Move a memory from its session to the project, or from the project to the user, or back.",
     ),
-    flag("--replaced", "pair", flag_value="supersedes", help="Settle a pair in list --review: the newer one is true."),
-    flag("--both", "pair", flag_value="related_to", help="Settle its pairs in list --review: both are true."),
+    flag("--replaced", help="Settle a pair in list --review: the newer one is true."),
+    flag("--both", help="Settle its pairs in list --review: both are true."),
     option("--supersedes", type=memory_id, metavar="ID", help="A memory that this one replaces from now on."),
     option(
         "--tag",
@@ -207,7 +213,8 @@ def edit(
     done: bool,
     reopen: bool,
     to: str | None,
-    pair: str | None,
+    replaced: bool,
+    both: bool,
     tags: Sequence[str],
     allow_secrets: bool,
     reason: str | None,
@@ -223,7 +230,7 @@ def edit(
     text = words[0] if words else None
     if text is not None and content is not None:
         raise click.UsageError("the new text is given twice: give it with --content or without")
-    has_option = bool(tags or reason or to or pair or without_none(given))
+    has_option = bool(tags or reason or to or replaced or both or without_none(given))
     if has_option and text and text != "-" and text.isascii() and " " not in text:  # the end of an unquoted value?
         raise click.UsageError(
             f"is {text!r} the new text? Give one word with --content, and quote an option's value of several words"
@@ -231,10 +238,10 @@ def edit(
     content = _input_text() if text == "-" else content if text is None else text
     changes = without_none({"content": content, "done": done if done or reopen else None, **given})
     changes |= {"tags": {"add": list(tags)}} if tags else {}
-    if sum((pair is not None, to is not None, bool(changes))) > 1:
-        raise click.UsageError("--to, --replaced and --both cannot be combined with other changes")
-    if pair is not None:
-        return _settle(where, memory, pair, reason)
+    if sum((replaced, both, to is not None, bool(changes))) > 1:
+        raise click.UsageError("--to, --replaced and --both cannot be combined with each other or with other changes")
+    if replaced or both:
+        return _settle(where, memory, replaced, reason)
     if to is not None:
         answer = where.ask("promote_memory", memory_id=memory, target_scope=to, reason=reason)
         stays = answer.get("previous_scope") == to  # a proposal that is declined
@@ -267,32 +274,36 @@ def edit(
     return _done(answer, line if changed else UNCHANGED)
 
 
-def _settle(where: Where, memory: str, relation: str, reason: str | None) -> Report:
-    """Decide that this memory is replaced by the newer one that most probably does so, or that all of them hold."""
+def _settle(where: Where, memory: str, is_replaced: bool, reason: str | None) -> Report:
+    """Decide that this memory is replaced by the newer one that most probably does so, or that all of its pairs
+    hold."""
     from remembrancer.commands.runtime_client import ask_store
     from remembrancer.protocol.browsing import MOST_PAIRS, FindUndecided, Pair
 
     for place, conversation in where.conversations():
         viewer = place.project, SHELL_SESSION
         pairs: list[Pair] = []
-        for hidden in (False, True) if relation == "supersedes" else (True,):  # a search also marks hidden ones
+        for hidden in (False, True) if is_replaced else (True,):  # a search also marks hidden ones
             review = ask_store(FindUndecided(*viewer, MOST_PAIRS, with_hidden=hidden))
-            pairs = pairs or [pair for pair in review.pairs if has_part(pair.older.id, short(memory))]
+            found = [pair for pair in review.pairs if has_part(pair.older.id, short(memory))]
+            found += [] if is_replaced else [pair for pair in review.pairs if has_part(pair.newer.id, short(memory))]
+            pairs = pairs or found
         answers, lines = [], []
-        for pair in pairs[:1] if relation == "supersedes" else pairs:  # the most probable one is the first
-            link = {"relation": relation, "target": pair.older.id}
+        for pair in pairs[:1] if is_replaced else pairs:  # the most probable one is the first
+            link = {"relation": "supersedes" if is_replaced else "related_to", "target": pair.older.id}
             answer = conversation.call("update_memory", memory_id=pair.newer.id, add_links=[link], reason=reason)
             older, newer = (f"“{excerpt(each.content, QUOTED)}”" for each in (pair.older, pair.newer))
             line = f"Both hold: {older} and {newer}; {where.undo(pair.newer.id)}"
-            if relation == "supersedes":
+            if is_replaced:
                 line = f"{older} is replaced by: {newer}; {where.undo(pair.older.id)}"
             answers.append(answer)
             lines.append(_if_applied(answer, f"{line} takes that back"))
         if pairs:
             return _all_done("settled", answers, lines)
+    where_not = "not the older memory of any pair" if is_replaced else "in no pair"
     raise NotFound(
-        f"{short(memory)} is not the older memory of any pair in 'remembrancer list --review'; to say what replaces "
-        f"it, run 'remembrancer edit NEWER --supersedes {short(memory)}{where.repeated}'"
+        f"{short(memory)} is {where_not} in 'remembrancer list --review'; to say what replaces it, run "
+        f"'remembrancer edit NEWER --supersedes {short(memory)}{where.repeated}'"
     )
 
 
@@ -473,7 +484,8 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
     fields = answer["restored_fields"]
     undone = with_fields(word_of(answer["undone"], fields, done=not after.get("done")), fields)
     undone = "restored to an earlier version" if undone == "restored" and "content" in fields else undone
-    state = "" if answer["undone"] == "moved" else _state_of(after, fields).replace(",", ":", 1)
+    state = _state_of(after, fields).replace(",", ":", 1)
+    state = f"; its scope is {after['scope']} again" if answer["undone"] == "moved" else state
     line = f"Undone: “{excerpt(after['content'])}” was {undone}{state}"
     line += f"; it is {after['status']} now" if after["status"] != "active" else ""
     line += "; it is expired again" if "valid_until" in fields and "valid_until" in after else ""

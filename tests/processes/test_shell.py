@@ -274,7 +274,8 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
     asyncio.run(until(shell.pairs))
     assert "possibly_superseded_by" not in shell.json("search", older)["memories"][0], "it is only doubtful"
     assert f"replaced by “{newer}” ({new})?" in shell("search", older)
-    assert f". It replaces: “{older}”" in shell("add", older), "what was in doubt holds again"
+    assert "About what was added before: Perhaps “Migrations" in shell.run("add", "Bananas are yellow").stderr
+    assert f". It holds again, and its earlier copy {old} is replaced" in shell("add", older), "it was in doubt"
     shell("undo", "--yes")
     shell("edit", old, "--both")
     older, newer = "The back gate is shut at night", "The Back Gate is shut at night"
@@ -306,6 +307,9 @@ def test_a_text_that_reports_an_open_end_as_done_offers_to_close_it(shell: Shell
     asked = shell.run("add", "The new dome seal has been ordered from Baader").stderr
     assert f"closes “Order a new dome seal from Baader”. If so, run 'remembrancer edit {end} --done'." in asked
     assert re.search(rf"If it replaces all of it: 'remembrancer edit \w+ --supersedes {end}'", asked)
+    [[newer, line]] = [(newer, shell("list", "--review")) for older, newer in shell.pairs() if older == end]
+    assert f"closed by “The new dome seal has been ordered from Baader” ({newer})?" in line
+    assert "Both hold: “Order a new dome seal from Baader” and “The new" in shell("edit", newer, "--both")
 
 
 def test_a_memory_that_several_may_replace_is_replaced_by_the_first_of_review_or_holds_beside_all(shell: Shell) -> None:
