@@ -20,7 +20,7 @@ import stat
 import time
 
 from remembrancer.actors.bridge.places import SESSION_VARIABLES, find_places, working_directory
-from remembrancer.protocol.gateway_link import CONTEXT_GIVEN, HOOK_EVENTS, HOOK_FORMAT, HOOK_SUFFIX
+from remembrancer.protocol.gateway_link import CONTEXT_GIVEN, HOOK_EVENTS, HOOK_FORMAT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class Hook:
         about |= {"directory": self.directory, "client": self.client, "given": given}
         if len(self._listed(self._spool)) > MAX_WAITING_EVENTS:
             raise OSError(f"{MAX_WAITING_EVENTS} events are waiting: 'remembrancer doctor' says why nobody reads them")
-        name = f"{now_ns:020d}-{os.urandom(4).hex()}{HOOK_SUFFIX}"
+        name = f"{now_ns:020d}-{os.urandom(4).hex()}.event"
         _write_whole(self._spool, name, json.dumps(about, separators=(",", ":")).encode())
 
     def note(self, kind: str, content: bytes) -> None:

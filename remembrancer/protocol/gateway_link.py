@@ -40,7 +40,6 @@ UNAVAILABLE = -32000
 """The JSON-RPC error codes that both sides use: all but the last, in the range for servers, are JSON-RPC's own."""
 
 HOOK_FORMAT = 2
-HOOK_SUFFIX = ".event"
 HOOK_EVENTS = (
     *("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop", "SubagentStop", "PreCompact"),
     *("SessionEnd", "PostToolUseFailure", "PostCompact"),

@@ -99,6 +99,8 @@ async def test_a_read_waits_for_the_store_that_restarts_and_answers_right(home: 
 
 
 THINGS = ("ledger", "parser", "router", "mailer", "cipher", "runner", "linter", "packer", "tracer", "folder")
+INCIDENTS = ("stopped for want", "woke us after a restart", "was slow since a change")
+"""No series, which would not be summed up."""
 
 
 class Ending:
@@ -120,8 +122,8 @@ class Ending:
             self.promoted.append(await self.note(text, "convention", 0.9))
             self.merged.append(await self.note(f"{text} always", "convention", 0.8))
             await self.note(f"scribble {thing}", "scratchpad", 1.0)
-            for seen in range(3):
-                await self.note(f"{thing} incident: {thing} stopped {thing} night{seen} alarm", "observation", 0.3)
+            for seen in INCIDENTS:
+                await self.note(f"{thing} incident: {thing} {seen} of {thing}", "observation", 0.3)
         await self.rig.gateway.until_embedded()
         await self.submit("end", EndSession(SESSION))
         self.before = self.steps_done()

@@ -203,9 +203,10 @@ async def test_a_broken_file_is_deleted_and_the_rest_goes_on(hooks: Intake, capl
     hooks.put(b" " * 1_000_000, "3-a.event")
     (hooks.spool / "4-a.event").mkdir()
     hooks.put(content("UserPromptSubmit", {"prompt": "not yet there"}), ".5-a.event")
+    hooks.put(b'{"format":1,"event":"UserPromptSubmit","at":5.5,"session":"s","directory":"/a","text":"x"}', "6-a.json")
     await hooks.take_all()
     assert hooks.texts == ["fine"]
-    assert [vars(each)["file"] for each in caplog.records] == ["1-a.event", "3-a.event"]
+    assert [vars(each)["file"] for each in caplog.records] == ["1-a.event", "3-a.event", "6-a.json"]
     assert sorted(path.name for path in hooks.spool.iterdir()) == [".5-a.event", "2-a.event", "4-a.event"]
 
 

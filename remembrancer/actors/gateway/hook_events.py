@@ -25,7 +25,7 @@ from remembrancer.memory.limits import MAX_SESSION_ID
 from remembrancer.memory.text import clean_name
 from remembrancer.memory.transcripts import texts_in
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
-from remembrancer.protocol.gateway_link import CONTEXT_GIVEN, HOOK_FORMAT, HOOK_SUFFIX, MAX_EVENT_BYTES
+from remembrancer.protocol.gateway_link import CONTEXT_GIVEN, HOOK_FORMAT, MAX_EVENT_BYTES
 from remembrancer.protocol.ids import derive_id
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn, TurnRole
 from remembrancer.protocol.writes import Operation, ProjectRef, SessionChange
@@ -242,7 +242,7 @@ class HookIntake:
 
 
 def _is_event(entry: os.DirEntry[str]) -> bool:
-    is_whole = entry.name.endswith(HOOK_SUFFIX) and not entry.name.startswith(".")
+    is_whole = not entry.name.startswith(".")  # whatever its form: what is not read is removed
     return is_whole and entry.is_file(follow_symlinks=False)
 
 
