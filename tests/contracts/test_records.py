@@ -625,6 +625,11 @@ def test_a_memory_that_two_replace_is_valid_again_when_neither_does(rig: Records
     for last, left in ((three, (two,)), (two, ())):
         undone = rig.do(UndoChange(last))
         assert (undone.memory_id, undone.undone, replaced_by()) == (one, "superseded", left)
+    for newer in (two, three):
+        rig.do(InvalidateMemory(one, "we moved", newer))
+    for left in ((two,), ()):
+        undone = rig.do(UndoChange(one))
+        assert (undone.memory_id, undone.undone, replaced_by()) == (one, "invalidated", left)
 
 
 def test_a_value_that_is_returned_to_after_two_changes_is_valid_again(rig: RecordsRig) -> None:

@@ -482,8 +482,9 @@ def _invalidate(writer: Writer, change: InvalidateMemory) -> InvalidatedResult:
         _check_may_supersede(newer.id, newer.now.scope, memory, "replaced_by")
     after = invalidated(memory.now, change.reason, writer.at if change.at is None else change.at)
     by = replacing[0][1].id if replacing else None
-    had_link = by is not None and writer.space.strength(by, memory.id, SUPERSEDES) is not None
-    made = writer.revise(memory, after, INVALIDATED, reason=change.reason, by=by, had_link=had_link or None)
+    had_link = (by is not None and writer.space.strength(by, memory.id, SUPERSEDES) is not None) or None
+    chain = None if by is None or had_link else memory.promotion_chain  # a new link alone can be undone
+    made = writer.revise(memory, after, INVALIDATED, chain=chain, reason=change.reason, by=by, had_link=had_link)
     for link, newer in replacing:
         writer.space.put_link(newer.id, memory.id, link.relation, link.strength, writer.at)
     assert after.valid_until is not None
