@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remembrancer.actors.store.records import found_entities
-from remembrancer.actors.store.records.found_entities import FEW
+from remembrancer.actors.store.records.found_entities import ENOUGH, FEW
 from remembrancer.actors.store.records.search import BM25, WIDE_ROWS, expression_of
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Filters, Phrase
@@ -442,6 +442,10 @@ def test_a_name_that_more_than_a_third_of_the_memories_have_joins_none(rig: Reco
     assert count(rig, "INC-311") == 0
     say(rig, *(f"something else, number {number}" for number in range(4 * FEW)), "and again INC-311")
     assert all(found_in(rig, each) == ("INC-311",) for each in memories), "now it tells them from others"
+    say(rig, *(f"we pushed the Deploy button of shed {number}" for number in range(ENOUGH)))
+    assert count(rig, "Deploy") == 1
+    say(rig, *(f"Deploy number {number} is done" for number in range(4 * FEW)))
+    assert count(rig, "Deploy") == 0, "nor one that only begins most of them"
 
 
 # --- Words that are in thousands of memories: what is found by them, and that nothing is lost for being common.

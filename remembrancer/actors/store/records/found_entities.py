@@ -86,12 +86,11 @@ def _link(edits: SqliteEdits, key: str) -> None:
 
 
 def _is_entity(edits: SqliteEdits, key: str) -> bool:
-    """True if a name is certain or in enough memories, not counting session memories, and not in too many. Memories in
-    which it only begins a sentence do not count."""
+    """True if a name is certain or in enough memories, not counting session memories and those in which it only begins
+    a sentence, and not in too many."""
     (having, is_certain, known) = edits.execute(
-        """SELECT count(*), max(f.is_certain), sum(m.scope != 'session') FROM found_names AS f
-           CROSS JOIN memories AS m ON m.number = f.memory WHERE f.key = ? AND m.space = @SPACE
-               AND f.is_certain >= 0""",
+        """SELECT count(*), max(f.is_certain) > 0, sum(m.scope != 'session' AND f.is_certain >= 0) FROM found_names AS f
+           CROSS JOIN memories AS m ON m.number = f.memory WHERE f.key = ? AND m.space = @SPACE""",
         (key,),
     ).fetchone()
     (total,) = edits.execute("SELECT coalesce(sum(count), 0) FROM tallies WHERE space = @SPACE").fetchone()
