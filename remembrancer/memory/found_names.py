@@ -7,6 +7,7 @@ a sentence counts only if it is a name for other reasons.
 
 import re
 from collections.abc import Iterator
+from itertools import chain
 from typing import Final, NamedTuple
 
 from remembrancer.memory.lexicon import word_lists
@@ -91,7 +92,7 @@ def found_names(text: str, *, is_entity: bool = False) -> tuple[FoundName, ...]:
     described = _DESCRIBED.match(read) if is_entity else None
     own_name = [] if described is None else [FoundName(described[1], "custom", is_certain=True)]
     names: dict[str, FoundName] = {}
-    for each in (*own_name, *_by_form(read), *_by_capitals(read)):
+    for each in chain(own_name, _by_form(read), _by_capitals(read)):
         key = name_key(each.name)
         if len(key) >= SHORTEST and len(each.name) <= LONGEST_NAME and not key.isdigit() and key not in NO_NAMES:
             names.setdefault(key, each)

@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -169,8 +170,11 @@ def test_an_entity_begins_its_memory_and_names_are_not_without_number() -> None:
     assert len(found_names(" ".join(f"name_{number}" for number in range(100)))) == MOST_NAMES
 
 
-@pytest.mark.parametrize("piece", ["x", "a-", "x_", "[("])
-def test_data_without_blanks_costs_hardly_more_than_prose(piece: str) -> None:
+SENTENCES = " ".join(f"Q{''.join(letters)}." for letters in product("abcdefghijkl", repeat=3))
+
+
+@pytest.mark.parametrize("piece", ["x", "a-", "x_", "[(", pytest.param(SENTENCES, id="sentences of a name each")])
+def test_data_and_many_names_cost_hardly_more_than_prose(piece: str) -> None:
     """A pattern that is tried holds up every thread of the store: its loop answered nothing for seconds once."""
 
     def cost_s(text: str) -> float:
