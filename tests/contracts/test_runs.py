@@ -326,6 +326,10 @@ def test_review_shows_pairs_that_a_person_can_decide_once_each_and_counts_the_re
     for _ in range(2):
         assert marks_of("gull") == {("tern", "gull")}, "though many others are more probable"
     assert counting.call_count == 1, "the pairs are found once, until something changes"
+    rig.carry_out(ReviseMemory("gull", "archived", status="archived"), run_id="archiving")
+    assert marks_of("gull") == set()
+    rig.records.touch([rig.number("gull")], REQUESTED_AT)
+    assert marks_of("gull") == {("tern", "gull")}, "it is in use again"
 
 
 # Undoing

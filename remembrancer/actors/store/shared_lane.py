@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
-from remembrancer.actors.sqlite_file import AMONG, SqliteFile, json_list
+from remembrancer.actors.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.moves import (
     delete_handed_over,
     end_move,
@@ -84,7 +84,6 @@ MAX_SNAPSHOT_BYTES: Final = 1 << 30
 STOPS: Final = (JournalChanged, EntryDamaged, SchemaTooNew)
 """The errors that stop all applying and appending until somebody acts on them. A missing key is not among them, since
 it may still arrive."""
-_HERE: Final = f"SELECT number FROM memories WHERE space = @SPACE AND id IN {AMONG}"  # noqa: S608 - fixed
 _MARK: Final = "SELECT journal, position, entry_id, applied_at FROM lane WHERE space = @SPACE"
 _ERASED: Final = "SELECT memory_id FROM erased WHERE space = @SPACE"
 _NAMED: Final = """UPDATE lane_erasures SET position = ? WHERE space = @SPACE
@@ -307,14 +306,10 @@ class SharedLane(Records):
         self.catch_up()  # raises if nothing may be appended
         self._exchange({about: _new_entry(about, _encode(entry))})
 
-    def touch(self, numbers: Sequence[int], at: float, session_id: str = "", used: Sequence[str] = ()) -> None:
-        """Like `Records.touch`, but an entry makes an archived memory active on every host. If the journal does not
-        take it, raises the errors of `catch_up`: the next access tries again."""
-        with self._edits(is_access=True) as edits:
-            edits.note_use(used, session_id)
-            edits.count_accesses(numbers, at)
-            archived = edits.archived(numbers)
-        if archived and self.silent is None:
+    def _revive(self, archived: Sequence[str], at: float) -> None:
+        """An entry makes the memories active on every host. If the journal does not take it, raises the errors of
+        `catch_up`: the next access tries again."""
+        if self.silent is None:
             self._announce("accesses", Accesses(dict.fromkeys(archived, 1)))
 
     # The journal.
@@ -506,8 +501,7 @@ class SharedLane(Records):
         if isinstance(entry, Submitted):
             return self._apply_operation(edits, entry, stored.position)
         if isinstance(entry, Accesses):
-            here = edits.query(_HERE, (json_list(entry.shown),))
-            revive(edits, edits.archived([number for (number,) in here]), edits.now)
+            revive(edits, entry.shown, edits.now)
         elif isinstance(entry, ProjectRenamed):
             edits.rename_project(entry.old, entry.new)
         return InvalidInput("this entry is not an operation")

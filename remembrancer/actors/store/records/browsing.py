@@ -52,7 +52,7 @@ Listed = TypeVar("Listed", bound=ListedMemory)
 LAST: Final = 1e12
 LINKS_PER_ENTITY: Final = 2
 MOST_WAITING: Final = 1000
-"""The maximum number of pairs examined."""
+"""The maximum number of pairs examined, the most probable ones: no others are shown or marked, even if new."""
 UNSEEN: Final = f"""SELECT a.number FROM {APART}
    WHERE a.space = @SPACE AND (a.forgotten_at IS NOT NULL OR a.scope = 'session')
     AND (a.forgotten_at IS NOT NULL OR NOT {shown_to("a", "?1")})"""  # noqa: S608 - fixed
@@ -248,7 +248,8 @@ def _pairs(records: Reader, session_id: str, *, alike: bool = False, with_hidden
 def _pairs_at(
     file: SqliteFile, numbers: Sequence[int], session_id: str, alike: bool, with_hidden: bool, _writes: int
 ) -> Sequence[Pair]:
-    """The pairs that Review shows, cached until the next write, since every recall needs them."""
+    """The pairs that Review shows, cached until the next write, since every recall needs them. A pair that ends with
+    the validity of one of its memories stays until then."""
     waiting = _waiting(Reader(Spaces(file, numbers), frozenset()), session_id, alike=alike)
     return waiting if with_hidden else _without_rivals(_without_series(waiting))
 

@@ -178,7 +178,13 @@ class Records(Reader, EmbeddedTexts):
         with self._edits(is_access=True) as edits:
             edits.note_use(used, session_id)
             edits.count_accesses(numbers, at)
-            revive(edits, edits.archived(numbers), at)
+            archived = edits.archived(numbers)
+        if archived:
+            self._revive(archived, at)
+
+    def _revive(self, archived: Sequence[str], at: float) -> None:
+        with self._edits() as edits:  # an ordinary write: Review may show pairs of these again
+            revive(edits, archived, at)
 
     # Reading.
 

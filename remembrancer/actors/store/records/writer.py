@@ -5,7 +5,7 @@ The only clock is the time of the operation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -274,9 +274,8 @@ def make_active(space: SqliteEdits, memory: Memory, change: str, reason: str, at
     space.revise(memory, entry, ("status",))
 
 
-def revive(space: SqliteEdits, archived: Sequence[str], at: float) -> None:
-    """Make archived memories active again: a memory that is shown is in use."""
-    for memory_id in archived:
-        memory = space.memory(memory_id)
-        assert memory is not None, "it was there in this transaction"
-        make_active(space, memory, REVIVED, "it was used again", at)
+def revive(space: SqliteEdits, memory_ids: Iterable[str], at: float) -> None:
+    """Make those memories active again that are archived: a memory that is shown is in use."""
+    for memory in map(space.memory, memory_ids):
+        if memory is not None and memory.now.status == "archived" and not memory.now.forgotten:
+            make_active(space, memory, REVIVED, "it was used again", at)
