@@ -285,7 +285,7 @@ class Hook:
 
     def _give(self, kind: str, had: list[str], answer: Message, asked: str) -> None:
         """Print an answer in the client's form, record its memories along with those that the session `had`, and
-        tell the gateway, which counts none as shown before that."""
+        tell the gateway, which does not count them as shown until then."""
         new = answer["memory_ids"]
         block = "\n\n".join(filter(None, (answer["context_block"], answer.get("in_doubt"))))
         fields = {"additionalContext": block}

@@ -31,7 +31,7 @@ MOVE_S: Final = 60.0
     argument("old", metavar="OLD", help="Where it was: a directory, or an id of 'remembrancer admin projects'."),
     argument("new", metavar="NEW", help="The directory where it is now."),
     DRY_RUN,
-    flag("--yes", help="Do not ask, even if a project is still at the old place or the new one has memories."),
+    flag("--yes", help="Do not ask, even if a project is still in the old place or the new one has memories."),
 )
 def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
     """Move a project's memories after its directory has moved. Memories stored at the new place since then are kept and

@@ -110,7 +110,7 @@ class Tokens(JsonList[Grant]):
 
 def as_granted(project: ProjectRef, grant: Grant | None, *trees: Path) -> ProjectRef:
     """A project as seen by the holder of a token, or (None) by a caller who needs none: code outside the token's
-    projects and these working trees is left out. Reads the disk."""
+    projects and the given working trees is left out. Reads the disk."""
     if grant is not None:
         project = msgspec.structs.replace(project, sees_user=grant.sees_user)
         if grant.every_project:

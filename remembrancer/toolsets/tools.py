@@ -1,8 +1,8 @@
 """Tools and toolsets: how tools are described and registered, and how clients get their answers and errors.
 
 A tool is a function in `toolsets/<family>/` with the decorator `tool`, which registers it under its own name in the
-toolset of the folder. Its arguments are its parameters after the call, or the fields of the struct that is its only
-parameter. A tool that does the same as another one under other names is registered by `derived_tool`.
+toolset of the folder. Its arguments are its parameters after the first, `call`, or the fields of the struct that is its
+only parameter. A tool that does the same as another one under other names is registered by `derived_tool`.
 """
 
 import importlib
@@ -238,8 +238,8 @@ class Tool(Generic[T]):
 
 
 def _as_listed(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A schema without bounds, which errors state, with only its `listed` values, and without the fields of objects in
-    lists, whose description refers to other fields."""
+    """A schema without its bounds (error messages give them) and with only its `listed` values. Objects in lists lose
+    their fields: their description names other fields that have them."""
     left_out = ("enum", "minimum", "maximum", "minItems", "maxItems", "format", LISTED)
     listed = {name: value for name, value in schema.items() if name not in left_out}
     listed |= non_empty(enum=schema.get(LISTED, schema.get("enum")))

@@ -255,8 +255,9 @@ class RemoteEmbedderActor(EmbedderActor):
         super()._on_connection(up)
 
     def _on_refused(self, reason: bool | str) -> None:
-        """Handle a refusal: the store does not accept this worker (True), gives a reason, or (False) did not complete
-        the handshake. In the last case the next attempt may succeed, unless the key file belongs to another store."""
+        """Handle a refusal: True if the store does not accept this worker, a text if it gave a reason, False if the
+        handshake was not completed. In the last case the next attempt may succeed, unless the key file belongs to
+        another store."""
         if reason is False:
             if not self._is_doubted:
                 self._tell(f"{self._endpoint} does not accept this key file: does it belong to another memory?")

@@ -229,8 +229,8 @@ class HttpServer:
         return "" if self.url is None else self.url.removesuffix(PATH) + BROWSER
 
     async def serve(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Listen until cancelled; started once it listens. If that fails, the reason is logged and kept in `error`; the
-        gateway continues."""
+        """Listen until cancelled, and report the start once listening. If that fails, the reason is logged and kept in
+        `error`; the gateway continues."""
         host, port = self._settings.http_host, self._settings.http_port
         is_v6 = ":" in host
         config = uvicorn.Config(

@@ -34,8 +34,8 @@ INSIDE: Final = "(kind != 'notes' OR substr(path, 1, 1) != '/')"
 
 
 class FileFilter(NamedTuple):
-    """Selects chunks by workspace root, source and path; with `is_inside`, no notes outside the working tree, since
-    those, such as an assistant's own, are the user's."""
+    """Selects chunks by workspace root, source and path; with `is_inside`, no notes outside the working tree,
+    because these, such as an assistant's own, belong to the user."""
 
     root: str
     sources: tuple[FileSource, ...] = ("notes",)

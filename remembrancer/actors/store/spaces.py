@@ -310,9 +310,9 @@ def _refuse_if_lost(path: Path) -> None:
 
 def scrub_spaces(database: SqliteFile, now: float, memory_ids: Sequence[str], texts: Sequence[str] = ()) -> None:
     """Remove the remains of erased memories from every space, in one transaction, and then from the rest of the
-    database (see `SqliteFile.leave_nothing`). A space that still has a memory of that id keeps it: the memory was
-    erased in another space. Raises `FileLocked` if a reader still holds the deleted text in the log: the call can be
-    repeated."""
+    database (see `SqliteFile.leave_nothing`). A space that still has a memory with an erased id keeps it: the memory
+    was erased in another space. Raises `FileLocked` if a reader still holds the deleted text in the log: the call can
+    be repeated."""
     with database.transaction() as connection:
         for number, name in connection.execute("SELECT number, name FROM spaces").fetchall():
             edits = SqliteEdits(connection, number, now)

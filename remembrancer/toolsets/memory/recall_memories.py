@@ -267,8 +267,8 @@ def to_recall(arguments: RecallMemoriesArguments, project: ProjectRef, session_i
 
 
 def within_budget(answer: Answer, max_tokens: int) -> Answer:
-    """The answer in at most `max_tokens` as it is sent: the best memories, and the beginning of the first that does not
-    fit. `omitted` counts the memories left out."""
+    """The answer, cut so that what is sent has at most `max_tokens`: the best memories, and the beginning of the first
+    that does not fit. `omitted` counts the memories left out."""
     if _fits(answer, max_tokens):
         return answer
     memories = answer["memories"]

@@ -44,10 +44,10 @@ class RememberedProject(NamedTuple):
 
 
 def may_be_moved(former: RememberedProject, new: Path, created_at: float | None, oldest: float, now: float) -> bool:
-    """True if the project at `new` may be `former`, moved, provided that `former` is gone: it is that directory
-    after `git init`, or has the same name, or is next to it and contains something (`oldest`, a time) older than the
-    newest memory. A project that has memories (`created_at` is not None) must have the same name and be new, and
-    `former` must not have been used since it was created. Pure."""
+    """True if the project at `new` may be `former` after a move, provided that `former` is gone: it is the same
+    directory after `git init`, or has the same name, or is next to it and contains something (`oldest`, a time) older
+    than the newest memory. A project that has memories (`created_at` is not None) must have the same name and be new,
+    and `former` must not have been used since it was created. Pure."""
     old = former.directory
     is_late = created_at is not None and (now - created_at > NEW_S or former.last_used_at > created_at)
     is_renamed = created_at is None and old.parent == new.parent and oldest < former.newest_at
