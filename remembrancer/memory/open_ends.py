@@ -106,7 +106,7 @@ _DONE_BY: Final = (
     rf"|{_WHO}(?:(?: will| must| has to|['’]ll|(?: is| am| are|['’]s|['’]m|['’]re) going to) (?:{_VERBS})"
     rf"|(?: is| am| are|['’]s|['’]m|['’]re) (?:{'|'.join(verb.rstrip('e') for verb in _TASKS)})[pt]?ing)"
     r"|(?:the|an?) (?:\w+ ){1,3}?(?:will (?:come|arrive)|is (?:com|arriv)ing))\b"
-    r"(?:(?!\b(?:each|every|always|usually|never|not|that|whether|if|because|until)\b)[^,;:.?!\n]){0,120}?"
+    r"(?:(?!\b(?:each|every|always|usually|never|not|that|whether|if|because|until|before)\b)[^,;:.?!\n]){0,120}?"
 )
 """A person and what they do or will do, or somebody who is coming: "Ana sends", "my brother will collect". In the
 simple present, "on Friday" may be a habit, so it is not a task, but "Friday" is."""
@@ -140,13 +140,13 @@ _AS_BY: Final = re.compile(
 )
 """Words that mean "by": "no later than", "within two weeks", "has until", and "until" after "must be done"."""
 _BY: Final = {"within": "by in ", "have": "must by"}
-_DUTY: Final = rf"(?:{'|'.join(_LISTS['duties'])})\b"
+_DUTY: Final = rf"(?:to(?! (?-i:[A-Z\d]))|{'|'.join(_LISTS['duties'])})\b"
 _TOLD: Final = "|".join(_LISTS["requests"])
+_SAID: Final = rf"(?:{_DUTY}|(?:{_TOLD})\b)"
 _FACT: Final = re.compile(
     r"^(?:if|when|once|unless|who(?:ever)?|no(?:ne|body|thing)?|in|at|wenn|(?:the|this|that|an?) (?:\S+ ){1,4}?will)\b"
     rf"|\b(?:each|every|always|usually|often|never|jede\w*|immer|{WEEKDAY}s|(?:days?|week\w*) before)\b"
-    rf"|^(?-i:[A-Z])[a-z]+s (?:{_ARTICLES}|(?:must|should|have to|need to) be\b.* {WEEKDAY})\b"
-    rf"|^(?:the \w+ \w+|(?-i:[A-Z])[a-z]+[^\Ws])s (?:(?!\b(?:{_DUTY}|ha(?:s|ve) )).)*\bbefore "
+    rf"|^(?-i:[A-Z])[a-z]+s (?:must|should|have to|need to) be\b.* {WEEKDAY}\b|^(?:decision|fact):|\bagreed that\b"
     r"|(?:\bnot|\bnicht|n['’]t)\b(?! (?:forget|vergessen))|\b(?:that|which) (?:is|are|must|has|have)\b"
     rf"|(?:^|, )(?:(?!\b{_DUTY})[^,])*?(?:['’]ve\b|\b(?:{'|'.join(_LISTS['facts'])}|ist(?!.* zu )|wants? to|will be"
     rf"|(?:is|are)(?! (?:\S+ ){{0,3}}?(?:due|to|responsible|charge|\w+ing)\b)|ha(?:s|ve)(?! to| (?:been )?(?:{_TOLD}))"
@@ -156,6 +156,15 @@ _FACT: Final = re.compile(
 )
 """A past action, state, forecast, habit or condition that also names a day: "We paid it by Friday". A verb after a word
 such as "to" or "must" states a task, and a participle before a noun is not an action: "Send signed forms"."""
+_STATES: Final = re.compile(
+    rf"(?!.*\bdue\b|(?:{_VERBS}) (?!of)|(?!the ){_WHO} (?:{_VERBS})e?s (?!to|in\b|before|\d))"
+    rf"(?:(?:(?!{_SAID})[\w.'’-]+ ){{0,4}}(?!(?:{_ARTICLES}|of|for|from|with|to)\b|{_SAID})[\w.'’-]+ "
+    rf"(?!(?:has|owes|his|its|this|das|bis)\b|{_SAID})(?-i:[a-z]+[^\Wsui]s)"
+    r"|(?:(?:the|our) )?(?-i:[A-Z]?[a-z]+[^\Wsui]s)(?= [a-z]+ )(?! (?:from|for|of|\w+s)\b)"
+    rf") (?!{_SAID}|have (?:to|until))",
+    re.IGNORECASE,
+)
+"""A present tense ("The trial ends", "Prices rise"), but not an imperative or a person's known verb: "Ana sends it"."""
 _ASKS: Final = re.compile(r"(?!(?:can|could|will|would) (?:you|we)\b|kann|können).*\?$", re.IGNORECASE)
 _MUST: Final = re.compile(r"\b(?:must|should|has to|needs to)\b.* by in ")
 _ASIDE: Final = re.compile(r"[;(–]|,? (?:because|since|as|so|which|otherwise)\b|, (?:s?he|it|they|we)\b")
@@ -323,7 +332,8 @@ def is_task_with_date(text: str, at: float) -> bool:
         return False
     is_within, begins = " by in " in text, _TASK.match(text)
     if not is_within and _DUE.search(text):
-        return any(not _FACT.search(_clause(text, due)) for due in _DUE.finditer(text))
+        clauses = [_clause(text, due) for due in _DUE.finditer(text)]
+        return any(not (_FACT.search(clause) or _STATES.match(clause)) for clause in clauses)
     is_known = begins is not None and (begins["announced"] or begins["verb"].casefold() in _TASKS)
     is_one = not is_within or _ONE.search(text)  # "Answer mails within two days" is a rule
     return bool((is_known and is_one) or _MUST.search(text)) and not _FACT.search(text)
