@@ -116,13 +116,15 @@ _APPOINTMENT: Final = re.compile(
     rf"(?:{'|'.join(_LISTS['appointments'])})(?: v?\d[\w.]*| window)?"
     r"(?: (?:with|at|in|for|about|of|by|to|between)\b(?:[^,;:.?!\n]|\.(?! )){1,80}?)?"
     r"(?: (?:(?:is|was|has been|will be) )?(?:(?:set|scheduled|planned|booked|moved|postponed|rescheduled)(?: back)?"
-    r" (?:for|to)|takes place|starts|is|will be))?)[,:]? (?:on |by |(?P<next>next )|this |the ){0,3}(?<!of )(?<!from )"
-    rf"(?<!since ){_WEEKDAY_OF_DATE}(?P<day>{_ANY_DATE}|(?(present)(?<!on )){WEEKDAY}"
-    r"|today|tonight|tomorrow|next week)"
-    r"(?:,? (?:at|from|in|with|for|about|via|on|because|morning|afternoon|evening|\(|\d)[^;?!\n]*)?[.!]?",
+    r" (?:for|to)|takes place|starts|is|will be))?"
+    r"|(?P<timed>[^,;:?!\n]{3,80}?))[,:]? (?:on |by |(?P<next>next )|this |the ){0,3}(?<!of )(?<!from )"
+    rf"(?<!since ){_WEEKDAY_OF_DATE}(?P<day>{_ANY_DATE}|today|tonight|tomorrow"
+    rf"|(?(timed)(?!)|(?:(?(present)(?<!on )){WEEKDAY}|next week)))(?(timed),?(?: at| from)? {_HOUR}|"
+    r"(?:,? (?:at|from|in|with|for|about|via|on|because|morning|afternoon|evening|\(|\d)[^;?!\n]*)?)[.!]?",
     re.IGNORECASE,
 )
-"""An appointment or a person's task: "Meeting with Acme on 3 December at 10:00", "The demo is moved to Friday"."""
+"""An appointment or a person's task: "Meeting with Acme on 3 December at 10:00", "The demo is moved to Friday"; or
+anything on a date at a time (`timed`): "EMC test at Phoenix Lab on 14 January at 8:30"."""
 _NEAR: Final = dict.fromkeys(("today", "tonight"), relativedelta()) | {
     **{"tomorrow": relativedelta(days=1), "next week": relativedelta(weeks=1)},
     **{"next month": relativedelta(months=1), "christmas": relativedelta(month=12, day=24)},
@@ -313,7 +315,9 @@ def _due_in_english(due: re.Match[str]) -> str:
 def is_appointment(text: str, at: float) -> bool:
     """True for a single sentence that names an appointment, or a person's task, on a day that has not passed at `at`,
     in seconds since the epoch."""
-    due = due_in(text, at) if _APPOINTMENT.fullmatch(_with_iso_dates(text.strip())) else None
+    appointment = _APPOINTMENT.fullmatch(_with_iso_dates(text.strip()))
+    is_fact = appointment is None or (appointment["timed"] and _FACT.search(text))
+    due = None if is_fact else due_in(text, at)
     return due is not None and due > at - DAY_S
 
 
