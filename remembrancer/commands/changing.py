@@ -285,9 +285,8 @@ def _settle(where: Where, memory: str, is_replaced: bool, reason: str | None) ->
         pairs: list[Pair] = []
         for hidden in (False, True) if is_replaced else (True,):  # a search also marks hidden ones
             review = ask_store(FindUndecided(*viewer, MOST_PAIRS, with_hidden=hidden))
-            found = [pair for pair in review.pairs if has_part(pair.older.id, short(memory))]
-            found += [] if is_replaced else [pair for pair in review.pairs if has_part(pair.newer.id, short(memory))]
-            pairs = pairs or found
+            sides = [((each.older,) if is_replaced else (each.older, each.newer), each) for each in review.pairs]
+            pairs = pairs or [pair for ends, pair in sides if any(has_part(end.id, short(memory)) for end in ends)]
         answers, lines = [], []
         for pair in pairs[:1] if is_replaced else pairs:  # the most probable one is the first
             link = {"relation": "supersedes" if is_replaced else "related_to", "target": pair.older.id}

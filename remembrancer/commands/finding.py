@@ -474,8 +474,8 @@ def _waiting(where: Where) -> Report:
         for row in facts[name]:
             is_later = row["newer_day"] != row["older_day"]
             name_of_newer = f"{row['newer_day']}, {row['newer_id']}" if is_later else row["newer_id"]
-            why_here = why.replace("replaced", "closed") if "if_done" in row else why
-            reason = why_here.format(one_line(row["newer"]), name_of_newer)
+            reason = why.replace("replaced", "closed") if "if_done" in row else why
+            reason = reason.format(one_line(row["newer"]), name_of_newer)
             rows.append((one_line(row["older"]), reason, row["older_id"]))
     how = "'remembrancer edit ID' decides: --to user or --to project for a proposal, --replaced or --both for a pair."
     how += (
