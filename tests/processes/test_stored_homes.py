@@ -94,8 +94,7 @@ async def test_the_home_of_each_release_is_read_whole_and_goes_on(home: Path, re
     async with Session(home) as client:
         await until(partial(has_no_queue, home))
         await until(lambda: not any(each.is_file() for each in RuntimePaths(home).hooks.iterdir()))
-        is_read = release != "0.2.0"  # its hooks' events are of an earlier form
-        await until(lambda: (PROMPTED in str(rows_of(RuntimePaths(home).database, "SELECT * FROM turns"))) is is_read)
+        await until(lambda: PROMPTED in str(rows_of(RuntimePaths(home).database, "SELECT * FROM turns")))
         for memory_id, line in before.items():
             is_sessions = line["memory"]["scope"] == "session"
             shown = await client.call_or_error("get_memory", memory_id=memory_id)

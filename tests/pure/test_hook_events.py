@@ -123,6 +123,16 @@ def test_each_clients_input_is_recorded(
     assert recorded(change(hook.EVENTS_BY_NAME.get(name, name), hook.bounded(given), client=client)) == expected
 
 
+@pytest.mark.parametrize(("event", "about", "expected"), cases("hook_input", "earlier"))
+async def test_a_file_of_the_earlier_form_that_an_older_release_left_is_recorded(
+    hooks: Intake, event: str, about: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    earlier = {"format": 1, "event": event, "at": 5.5, "session": "s", "directory": "/app", **about}
+    hooks.put(json.dumps(earlier).encode(), "1-a.json")
+    await hooks.take_all()
+    assert recorded(hooks.changes[0]) == expected
+
+
 def test_a_session_starts_and_ends_and_an_event_has_the_id_of_its_file() -> None:
     assert change("SessionStart") == StartSession("s", "claude-code", "/app")
     assert change("SessionStart", client="codex") == StartSession("s", "codex", "/app")
@@ -136,7 +146,7 @@ def test_a_session_starts_and_ends_and_an_event_has_the_id_of_its_file() -> None
 def test_what_is_no_event_or_lacks_what_the_event_is_about_is_refused() -> None:
     raw = (b"", b"{", b"[]", b"\xff", b"[" * 100_000, content("Nonsense", {"prompt": "x"}), content("PreToolUse"))
     prompts = (content("UserPromptSubmit", each) for each in ({}, {"prompt": "  "}, {"prompt": 7}))
-    wrong: dict[str, tuple[Any, ...]] = {"format": (1, 3), "session": ("", "a\nb"), "at": (-1,)}
+    wrong: dict[str, tuple[Any, ...]] = {"format": (3,), "session": ("", "a\nb"), "at": (-1,)}
     wrong["directory"] = ("/a\ud800", "/a\0")
     said = {"last_assistant_message": "x"}
     stops = (content("Stop", said, **{name: value}) for name, values in wrong.items() for value in values)
@@ -180,8 +190,9 @@ async def test_a_session_is_present_until_its_end_or_for_a_while_after_its_last_
 
 
 async def test_what_a_hook_has_printed_counts_as_shown_once_it_is_recorded(hooks: Intake) -> None:
-    metadata = {"memories": ["memory:01"], "is_all": False}
-    hooks.session.leave(CONTEXT_GIVEN, {"text": "1 memory given", "metadata": metadata, "question": "which day?"})
+    about = {"text": "1 memory given", "metadata": {"memories": ["memory:01"]}}
+    hooks.session.leave(CONTEXT_GIVEN, {**about, "question": "which day?"})
+    hooks.session.leave(CONTEXT_GIVEN, about)  # as release 0.2.0 leaves it
     for others in ({"truncated": False}, {"truncated": True}, {}):  # the last as before an edit
         hooks.session._give("given", [], {"memory_ids": ["memory:02"], "context_block": "", **others}, "")
     hooks.error = StorageFull("the disk is full")
@@ -192,6 +203,7 @@ async def test_what_a_hook_has_printed_counts_as_shown_once_it_is_recorded(hooks
     await hooks.take_all()
     assert hooks.given == [
         ("s", ["memory:01"], "which day?", False),
+        ("s", ["memory:01"], "", False),
         *(("s", ["memory:02"], "", is_all) for is_all in (True, False, False)),
     ]
 
@@ -203,7 +215,7 @@ async def test_a_broken_file_is_deleted_and_the_rest_goes_on(hooks: Intake, capl
     hooks.put(b" " * 1_000_000, "3-a.event")
     (hooks.spool / "4-a.event").mkdir()
     hooks.put(content("UserPromptSubmit", {"prompt": "not yet there"}), ".5-a.event")
-    hooks.put(b'{"format":1,"event":"UserPromptSubmit","at":5.5,"session":"s","directory":"/a","text":"x"}', "6-a.json")
+    hooks.put(b"no event", "6-a.json")
     await hooks.take_all()
     assert hooks.texts == ["fine"]
     assert [vars(each)["file"] for each in caplog.records] == ["1-a.event", "3-a.event", "6-a.json"]

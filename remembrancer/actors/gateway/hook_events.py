@@ -33,14 +33,16 @@ from remembrancer.protocol.writes import Operation, ProjectRef, SessionChange
 MAX_TOOL_NAME: Final = 400
 MAX_CLIENT: Final = 100
 
+EARLIER_FORMAT: Final = 1
+"""The format of events of release 0.2.0, whose members differ from those of the client's input."""
 LARGEST_DURATION: Final = 2**63
 
 ANSWER_MEMBERS: Final = ("last_assistant_message", "prompt_response", "text")
 TURNS: Final[dict[str, tuple[TurnRole, tuple[str, ...]]]] = {
-    "UserPromptSubmit": ("user", ("prompt",)),
+    "UserPromptSubmit": ("user", ("prompt", "text")),
     "Stop": ("assistant", ANSWER_MEMBERS),
     "SubagentStop": ("tool", ANSWER_MEMBERS),
-    "PostCompact": ("system", ("compact_summary",)),
+    "PostCompact": ("system", ("compact_summary", "text")),
     "ContextGiven": ("system", ("text",)),
 }
 """The events that are turns, with the role, and the members that may contain the text: the first one present does. A
@@ -80,10 +82,13 @@ def read_event(content: bytes) -> HookEvent:
     """Decode an event. Raises `InvalidInput` if it is malformed or has a newer format."""
     try:
         # The standard library's decoder, because paths that are not UTF-8 contain lone surrogates.
-        event = msgspec.convert(json.loads(content), HookEvent)
+        raw = json.loads(content)
+        event = msgspec.convert(raw, HookEvent)
     except (ValueError, RecursionError) as error:  # msgspec's error is a ValueError as well
         raise InvalidInput(f"not a hook's event: {error}") from error
-    if event.format != HOOK_FORMAT:
+    if event.format == EARLIER_FORMAT:
+        event = msgspec.structs.replace(event, given=raw)
+    elif event.format != HOOK_FORMAT:
         raise InvalidInput(f"the event has format {event.format}, and this release reads format {HOOK_FORMAT}")
     if not event.at > 0 or "\0" in event.directory:
         raise InvalidInput("the event has no time or no directory")
@@ -118,17 +123,17 @@ def _turn(event: HookEvent, role: TurnRole, names: tuple[str, ...]) -> Turn:
 
 
 def _tool_call(event: HookEvent) -> ToolCall:
-    name, arguments = event.first("tool_name"), event.first("tool_input")
+    name, arguments = event.first("tool_name", "tool"), event.first("tool_input", "arguments")
     has_failed = event.event == "PostToolUseFailure"
-    response = event.first("error") if has_failed else event.first("tool_response", "tool_output")
-    duration = event.first("duration_ms", "duration")
+    response = event.first(*(["error"] if has_failed else ["tool_response", "tool_output"]), "result")
+    success, duration = event.first("success"), event.first("duration_ms", "duration")
     is_duration = isinstance(duration, int | float) and 0 <= duration < LARGEST_DURATION
     return ToolCall(
         tool_name=clean_name(name if isinstance(name, str) else "", field="tool", longest=MAX_TOOL_NAME),
         at=event.at,
         arguments=masked_value(arguments) if isinstance(arguments, dict) else {},
         result_summary=masked(summarized(response)) or None,
-        success=not has_failed and succeeded(response),
+        success=success if isinstance(success, bool) else not has_failed and succeeded(response),
         duration_ms=int(duration) if is_duration else None,
     )
 
@@ -256,4 +261,4 @@ def _read(path: Path) -> tuple[HookEvent, Operation]:
 def _given_in(given: dict[str, Any]) -> tuple[list[str], str, bool]:
     """The memories that our hook has given, the prompt or action, and True if these are all memories there are."""
     about = given["metadata"]
-    return about["memories"], given["question"], about["is_all"]
+    return about["memories"], given.get("question", ""), about.get("is_all", False)
