@@ -316,7 +316,7 @@ def is_appointment(text: str, at: float) -> bool:
     """True for a single sentence that names an appointment, or a person's task, on a day that has not passed at `at`,
     in seconds since the epoch."""
     appointment = _APPOINTMENT.fullmatch(_with_iso_dates(text.strip()))
-    is_fact = appointment is None or (appointment["timed"] and _FACT.search(text))
+    is_fact = appointment is None or (appointment["timed"] and (_FACT.search(text) or _STATES.match(text)))
     due = None if is_fact else due_in(text, at)
     return due is not None and due > at - DAY_S
 
