@@ -120,12 +120,13 @@ def test_memories_are_grouped_lines_with_short_ids_and_the_day_of_the_last_chang
         memory("The cache is Valkey", 4, "decision", version=2, updated_at=9 * day),
         memory("The deadline is in May", 5),
         memory("Deploy with make ship", 6, "procedure", source=SourceRef(tool="Bash")),
-        memory("Write the minutes", 7, "open_end", due=10 * day),
+        memory("Write the minutes", 7, "open_end", due=10 * day, possibly_superseded_by=("memory:9",)),
     ]
     made = block(found, 2000, short_ids={f"memory:{number}": f"AB{number}Z" for number in range(7)})
     assert made.text == (
         f"{MARKED}\n\n"
-        "### Open ends\n- 7 due 1970-01-11: Write the minutes\n- AB3Z due 1970-01-21: Send the list\n"
+        "### Open ends\n- 7 due 1970-01-11: Write the minutes (possibly superseded)\n"
+        "- AB3Z due 1970-01-21: Send the list\n"
         "- AB2Z Call Frau Kessler\n\n"
         "### Preferences\n- AB1Z Prefers TypeScript\n\n"
         "### Decisions and conventions\n- AB4Z The cache is Valkey (changed 1970-01-10)\n\n"

@@ -157,9 +157,9 @@ def _groups_of(memories: Sequence[RecalledMemory], gathered: ContextGathered, to
         groups[group_of(memory)].append(memory)
     for name, members in groups.items():
         if members:
+            members.sort(key=lambda each: bool(each.possibly_superseded_by))
             if name == "Open ends":
                 members.sort(key=lambda each: each.urgency, reverse=True)
-            members.sort(key=lambda each: bool(each.possibly_superseded_by))
             yield "\n".join([f"### {name}", *(item(each, _text_of(each), gathered, today) for each in members)])
 
 
