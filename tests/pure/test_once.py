@@ -248,6 +248,13 @@ def test_what_happened_stays_true_unless_it_is_taken_back(
     assert can_replace(new, old, ()) == is_replaced
 
 
+@pytest.mark.parametrize(("earlier", "later", "fields", "is_replaced"), cases("replacement", "fixed"))
+def test_a_fix_replaces_no_dated_event(earlier: str, later: str, fields: dict[str, Any], is_replaced: bool) -> None:
+    old = entry("old", 0.5, content=earlier, space=1, **fields).record
+    new = entry("new", 0.5, content=later, space=1, number=2, type="episodic", kind="error_fix").record
+    assert can_replace(new, old, ()) == is_replaced
+
+
 @pytest.mark.parametrize(("earlier", "later", "is_replaced"), cases("replacement", "for_a_time"))
 def test_what_happened_for_a_time_replaces_nothing(earlier: str, later: str, is_replaced: bool) -> None:
     old = entry("old", 0.5, content=earlier, space=1, occurred_at=NOW - DAY_S).record

@@ -157,15 +157,16 @@ def _keep(kept: dict[str, Any], key: str, value: Any) -> None:
 
 def can_replace(later: MemoryRecord, earlier: MemoryRecord, derived: Container[int]) -> bool:
     """False if both must hold. A task does not replace a fact; a corrected mistake remains a mistake; past events stay
-    true unless they are taken back; an event that lasted for a time replaces nothing, and a day's figure only another
-    one for that day; an event replaces neither a derived memory nor one that a summary covers, and a derived memory
-    not the latter; nor does one section of an imported note replace another."""
+    true unless they are taken back, and a fix does not do so; an event that lasted for a time replaces nothing, and a
+    day's figure only another one for that day; an event replaces neither a derived memory nor one that a summary
+    covers, and a derived memory not the latter; nor does one section of an imported note replace another."""
     if earlier.source.file and (earlier.source.file, earlier.created_at) == (later.source.file, later.created_at):
         return False
     is_event, is_summed_up = later.type == "episodic", earlier.status == "consolidated"
     if (is_event and earlier.number in derived) or (is_summed_up and (is_event or later.number in derived)):
         return False
-    rules = (earlier, tells_what_happened), (later, tells_what_passed)
+    is_fix = later.kind == "error_fix"
+    rules = (earlier, lambda content: is_fix or tells_what_happened(content)), (later, tells_what_passed)
     dated = (each for each in rules if each[0].type == "episodic" or each[0].occurred_at is not None)
     is_past = any(applies(memory.content) for memory, applies in dated)
     (days, is_counted), (later_days, is_later_counted) = (
@@ -176,7 +177,7 @@ def can_replace(later: MemoryRecord, earlier: MemoryRecord, derived: Container[i
     if is_past and earlier.kind not in (OPEN_END, "error_fix") and not takes_back(later.content, earlier.content):
         return False
     is_task = later.kind == OPEN_END and earlier.kind != OPEN_END
-    return earlier.scope != "session" and not is_task and (earlier.kind != "error_fix" or later.kind == "error_fix")
+    return earlier.scope != "session" and not is_task and (earlier.kind != "error_fix" or is_fix)
 
 
 def _comparable(memories: Iterable[MemoryRecord]) -> dict[int, MemoryRecord]:
