@@ -82,6 +82,14 @@ ID: Final = argument("memory", metavar="ID", type=memory_id, help="An id as show
 IDS: Final = argument(
     "memories", nargs=-1, required=True, metavar="ID...", type=memory_id, help="An id as shown in lists."
 )
+SUPERSEDES: Final = option(
+    "--supersedes",
+    type=memory_id,
+    multiple=True,
+    callback=lambda _, __, ids: ids or None,
+    metavar="ID",
+    help="A memory that this one replaces; may be given several times.",
+)
 REASON: Final = option("--reason", metavar="TEXT", help="A reason, kept in the history.")
 FIELDS: Final = (
     option(
@@ -110,7 +118,7 @@ FIELDS: Final = (
         "text", nargs=-1, metavar="[TEXT]...", help="The text; - reads the input. Without it, the editor is opened."
     ),
     option("--tag", multiple=True, callback=tags_given, metavar="TAG", help="May be given several times; a,b are two."),
-    option("--supersedes", type=memory_id, metavar="ID", help="The memory that this one replaces."),
+    SUPERSEDES,
     *FIELDS,
 )
 def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bool, **given: Any) -> Report:
@@ -142,7 +150,7 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
     line = "\n".join(f"{known} for {owner}{_state_of(it)}: {excerpt(it['content'])}  {name}" for it, name in stored)
     links = [] if "already_known" in answer else [link for it, _ in stored for link in it.get("links", ())]
     older = [link["target"] for link in links if link["relation"] == "supersedes"]  # perhaps the same text, in doubt
-    for replaced in older or filter(None, [given["supersedes"]]):
+    for replaced in older or given["supersedes"] or ():
         name = _name_of(where, replaced, answer)
         again = f". It holds again, and its earlier copy {short(replaced)} is replaced"
         line += again if name == f"“{excerpt(content, QUOTED)}”" else f". It replaces: {name}"
@@ -193,7 +201,7 @@ def _state_of(memory: Answer, changed: Iterable[str] = ("occurred_at",)) -> str:
     ),
     flag("--replaced", help="Settle a pair in list --review: the newer one is true."),
     flag("--both", help="Settle its pairs in list --review: both are true."),
-    option("--supersedes", type=memory_id, metavar="ID", help="A memory that this one replaces from now on."),
+    SUPERSEDES,
     option(
         "--tag",
         "tags",
@@ -262,7 +270,7 @@ def edit(
     answer = where.ask("update_memory", memory_id=memory, allow_secrets=allow_secrets or None, reason=reason, **changes)
     changed = answer.get("updated_fields", list(changes))
     if set(changes) == {"supersedes"}:
-        name = _name_of(where, given["supersedes"], answer)
+        name = " and ".join(_name_of(where, each, answer) for each in given["supersedes"])
         if changed == []:
             return _done(answer, f"It replaces {name} already")
         return _done(answer, f"It replaces {name} now; {where.undo(memory)} takes that back")

@@ -405,6 +405,15 @@ def test_the_history_of_a_memory_names_what_it_replaces_also_once_that_is_undone
     assert "replaces:" not in history
 
 
+def test_one_memory_replaces_several_with_one_command(shell: Shell) -> None:
+    noon, quay, new = (shell.json("add", text)["memory_id"] for text in ("Rung at noon", "Rung at the quay", "No bell"))
+    both = ("--supersedes", noon, "--supersedes", quay)
+    assert "It replaces “Rung at noon” and “Rung at the quay” now" in shell("edit", new, *both)
+    assert shell("list").count("replaced by “No bell”") == 2
+    added = shell("add", "No more bells", *both)
+    assert all(f"It replaces: “Rung at {where}”" in added for where in ("noon", "the quay"))
+
+
 def test_a_note_of_a_session_is_said_to_be_kept_for_it_alone(shell: Shell) -> None:
     added = shell.run("add", "Remember to buy milk", "--kind", "scratchpad")
     assert (
