@@ -155,14 +155,16 @@ def _batches(operations: Iterable[Operation]) -> Iterator[dict[str, Operation]]:
     yield batch
 
 
-def _operations(memories: Sequence[PlacedMemory], run_id: str) -> tuple[list[Operation], list[str]]:
-    """The operations that import memories, and the ids of those that are forgotten here, but not in the file. A memory
-    that exists (in its project or, once promoted, among the user's) gets no operation, unless undoing an import has
-    forgotten it, but the file has not. The second of two with the same id counts as existing."""
+def _operations(memories: Sequence[PlacedMemory], run_id: str) -> tuple[list[Operation], list[str], list[str]]:
+    """The operations that import memories, and the ids of those that are forgotten here, but not in the file, and of
+    those with a different text here. A memory that exists (in its project or, once promoted, among the user's) gets no
+    operation, unless undoing an import has forgotten it, but the file has not. The second of two with the same id
+    counts as existing."""
     projects, now = {project.id for project, _ in memories if project is not None}, time.time()
     known = find_memories(paths_here(), projects, [memory.id for _, memory in memories])
     why_forgotten = {(memory.place, memory.id): memory.forgotten for memory in known}
-    operations, forgotten = [], []
+    texts = {memory.id: memory.content.strip() for memory in known if memory.forgotten is None}
+    operations, forgotten, differing = [], [], []
     for project, memory in memories:
         places = ((USER if project is None else project.id, memory.id), (USER, memory.id))
         reasons = {why_forgotten[place] for place in places if place in why_forgotten}
@@ -172,7 +174,9 @@ def _operations(memories: Sequence[PlacedMemory], run_id: str) -> tuple[list[Ope
             operations.append(Operation(new_ulid(), project or NO_PROJECT, memory.session_id, now, change))
         elif reasons - {None, IMPORT_UNDONE} and memory.forgotten_at is None:
             forgotten.append(memory.id)
-    return operations, forgotten
+        elif texts.get(memory.id, text := memory.content.strip()) != text:
+            differing.append(memory.id)
+    return operations, forgotten, differing
 
 
 @command(
@@ -204,7 +208,7 @@ def import_(file: str | None, client: str | None, dry_run: bool, allow_secrets: 
     run_id = IMPORTS + new_ulid()
     with notice_when_slow("Reading and checking the memories"):
         contents = _read(file, client, project_here, limit_bytes, allow_secrets=allow_secrets)
-        operations, forgotten = _operations(contents.memories, run_id)
+        operations, forgotten, differing = _operations(contents.memories, run_id)
     if dry_run:
         contents.imported = len(operations)
     elif operations:
@@ -212,7 +216,7 @@ def import_(file: str | None, client: str | None, dry_run: bool, allow_secrets: 
             _import(operations, contents)
     facts = {"run_id": run_id, "dry_run": dry_run, "present": len(contents.memories) - len(operations)}
     facts |= {name: getattr(contents, name) for name in ("imported", "skipped", "ticked")}
-    facts["forgotten"] = forgotten
+    facts |= {"forgotten": forgotten, "differing": differing}
     if dry_run:
         changes = [operation.change for operation in operations]
         memories = [change.memory for change in changes if isinstance(change, ImportMemory)]
@@ -295,8 +299,10 @@ def _summary_lines(facts: Mapping[str, Any], *, is_elsewhere: bool) -> list[str]
     everywhere = " --all-projects" if is_elsewhere else ""
     verb = "would be imported" if facts["dry_run"] else "imported"
     line = f"{count(imported, 'memory')} {verb}, {present:,} already there"
+    remarks = [f"{len(facts['differing']):,} with a different text here"] if facts["differing"] else []
     if facts["forgotten"]:
-        line += f" ({len(facts['forgotten']):,} forgotten: 'remembrancer list --forgotten{everywhere}')"
+        remarks.append(f"{len(facts['forgotten']):,} forgotten: 'remembrancer list --forgotten{everywhere}'")
+    line += f" ({', '.join(remarks)})" if remarks else ""
     if facts["skipped"]:
         line += f"; {len(facts['skipped']):,} skipped (the messages above say why)"
     if facts["ticked"]:
