@@ -151,9 +151,8 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
     links = [] if "already_known" in answer else [link for it, _ in stored for link in it.get("links", ())]
     older = [link["target"] for link in links if link["relation"] == "supersedes"]  # perhaps the same text, in doubt
     for replaced in older or given["supersedes"] or ():
-        name = _name_of(where, replaced, answer)
         again = f". It holds again, and its earlier copy {short(replaced)} is replaced"
-        line += again if name == f"“{excerpt(content, QUOTED)}”" else f". It replaces: {name}"
+        line += f". It replaces: {_name_of(where, replaced, answer)}" if given["supersedes"] else again
     report = _done(answer, line)
     asked = [
         ("" if short(each["replaced_by"]) in map(short, ids) else "About what was added before: ")

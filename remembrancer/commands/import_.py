@@ -264,6 +264,8 @@ def _read_notes(places: Sequence[Path], project: ProjectRef, scope: Scope, conte
     if scope != "user":
         contents.projects.setdefault(project.id, project)
     for path in (path for place in places for path in markdown_below(place)):
+        if _is_export(path):
+            raise FileUnusable(f"{path} is an export: move it out of the directory, and import it by itself")
         text = path.read_bytes().decode("utf-8-sig", "replace")
         try:
             notes, written = read_file(text, details)

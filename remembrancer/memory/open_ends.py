@@ -99,7 +99,10 @@ _DUE: Final = re.compile(
 _ANY_DATE: Final = rf"\d{{4}}-\d\d-\d\d|{CALENDAR_DAY}(?:,? \d{{4}})?"
 DATE: Final = re.compile(rf"\b(?:{_ANY_DATE})(?!\w)", re.IGNORECASE)
 _VERBS: Final = "|".join(_TASKS)
-_WHO: Final = r"(?:(?:my|our|his|her|their) \w+ ?\w*|s?he|they|we|i|(?-i:[A-Z]\S*(?: (?:and )?[A-Z]\S*)*))"
+_WHO: Final = (
+    r"(?:(?:my|our|his|her|their) \w+ ?\w*|s?he|they|we|i"
+    r"|(?-i:(?!(?:The|An?|These|Those)\b)[A-Z]\S*(?: (?:and )?[A-Z]\S*)*))"
+)
 _DONE_BY: Final = (
     rf"(?P<person>(?P<present>{_WHO} (?:{_VERBS})e?s"
     rf"|(?-i:[A-Z][\w'’-]* and [A-Z][\w'’-]*) (?:{_VERBS})|(?:the|an?) (?:\w+ ){{1,3}}?(?:come|arrive)s?(?! out))"
@@ -159,11 +162,12 @@ _FACT: Final = re.compile(
 """A past action, state, forecast, habit or condition that also names a day: "We paid it by Friday". A verb after a word
 such as "to" or "must" states a task, and a participle before a noun is not an action: "Send signed forms"."""
 _STATES: Final = re.compile(
-    rf"(?!.*\bdue\b|(?:{_VERBS}) (?!of)|(?!the ){_WHO} (?:{_VERBS})e?s (?!to|in\b|before|\d))"
+    rf"(?!.*\bdue\b|(?:{_VERBS}) (?!of)|(?!(?:all|both|half|only)\b)\w*(?:[^\Ws]|ss) (?:{_ARTICLES}|all)\b"
+    rf"|{_WHO} (?:{_VERBS})e?s (?!to|in\b|before|\d))"
     rf"(?:(?:(?!{_SAID})[\w.'’-]+ ){{0,4}}(?!(?:{_ARTICLES}|of|for|from|with|to)\b|{_SAID})[\w.'’-]+ "
     rf"(?!(?:has|owes|his|its|this|das|bis)\b|{_SAID})(?-i:[a-z]+[^\Wsui]s)"
     r"|(?:(?:the|our) )?(?-i:[A-Z]?[a-z]+[^\Wsui]s)(?= [a-z]+ )(?! (?:from|for|of|\w+s)\b)"
-    rf") (?!{_SAID}|have (?:to|until))",
+    rf") (?!(?:\w+ )?(?:must|should|has to|needs? to)\b|(?!to (?:{_ARTICLES})\b){_SAID}|have (?:to|until))",
     re.IGNORECASE,
 )
 """A present tense ("The trial ends", "Prices rise"), but not an imperative or a person's known verb: "Ana sends it"."""

@@ -262,7 +262,8 @@ def days_of_figures(content: str, at: float) -> tuple[frozenset[float], bool]:
     """The days for which a text written at `at` gives figures, none for a change ("We raised it to 84 on 3 November")
     or a plan; and whether the first figure was counted on its day ("On 3 November we had 84 orders", but not "The
     lease, signed on 3 November, cost 84 euros"), so that it neither changes a state nor is changed by one."""
-    dates, rest = list(DATE.finditer(content)), DATE.sub("", _TAKING_BACK.sub("", content))
+    said = _TAKING_BACK.match(content)
+    dates, rest = list(DATE.finditer(content)), DATE.sub("", content[said.end() if said else 0 :])
     is_figure = _FIGURE.search(rest)
     has_none = not dates or not (is_figure or _AMOUNT.search(rest))
     if has_none or _HOLDS.search(rest) or _CHANGE.search(rest) or read(content).becomes:

@@ -213,6 +213,8 @@ def test_a_dry_run_shows_what_would_be_imported(home: Path, tmp_path: Path) -> N
     assert first == "12 memories would be imported, 0 already there."
     assert lines == [*(f"  what number {each} says" for each in range(10)), "  … and 2 more"]
     assert done("backup", "import", str(file.rename(home / "x.md")), "--dry-run", home=home).startswith(first)
+    refused = command("backup", "import", str(home), "--dry-run", home=home)
+    assert (refused.returncode, "is an export: move it" in refused.stderr) == (exit_codes.FILE_UNUSABLE, True)
 
 
 def test_a_memory_that_was_erased_is_refused_by_an_import_that_names_it_once(home: Path) -> None:
