@@ -7,7 +7,7 @@ only programs read (histories) are in `details.jsonl`, so that an import loses n
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC
+from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -35,7 +35,7 @@ _LINK: Final = re.compile(r"\s*[-*] \[[^\]]*\]\([^):]*\.md\)")
 """A list item that links to another note."""
 _TICKED: Final = re.compile(r"^[ \t]*[-*] \[[xX]\] .*\n?", re.MULTILINE)
 """An item of a task list that is done."""
-_DAY: Final = rf"(\d{{4}}-\d\d-\d\d|{CALENDAR_DAY},? \d{{4}})"
+_DAY: Final = rf"(\d{{4}}-\d\d-\d\d|{CALENDAR_DAY},? \d{{4}}|(?=\w* ?(?-i:[A-Z])){CALENDAR_DAY})"
 _DATED: Final = re.compile(rf"\W*{_DAY}(?!\d)|.*\({_DAY}\)\W*$", re.IGNORECASE)
 """A date at the start of a text, or in brackets at the end of a line."""
 _AT_END: Final = (
@@ -62,6 +62,7 @@ _ITEM: Final = re.compile(r"^[-*] +", re.MULTILINE)
 """The marker of a top-level item."""
 WORDS_OF_ITEM: Final = 5
 """The number of words, including its marker, that an item needs to make sense by itself: steps are often shorter."""
+HALF_YEAR_S: Final = 183 * 86_400.0
 _decode_fields: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -183,11 +184,13 @@ def sections_of(
 
 def _day_of(text: str, at: float, pattern: re.Pattern[str] = _DATED) -> float | None:
     """The start of the day on which a text is dated, in seconds since the epoch; None if it has no date, or one after
-    `at`."""
+    `at`. Without a year, it is in the year of `at`, or in the one before if it were half a year after `at`."""
     with suppress(ValueError):  # no such day
         if dated := pattern.match(text):
             from dateutil.parser import parse  # few texts are dated
 
-            day = parse(dated[dated.lastindex or 0]).replace(tzinfo=UTC).timestamp()
-            return day if day <= at else None
+            name, year = dated[dated.lastindex or 0], datetime.fromtimestamp(at, UTC).year
+            days = (parse(name, default=datetime(each, 1, 1, tzinfo=UTC)) for each in (year, year - 1))
+            times = (day.replace(tzinfo=UTC).timestamp() for day in days)
+            return next((each if each <= at else None for each in times if each - at < HALF_YEAR_S), None)
     return None

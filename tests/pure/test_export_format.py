@@ -219,6 +219,12 @@ def test_the_memories_of_minutes_are_of_the_day_of_their_note(path: str, note: s
     assert {each.due for each in made if each.kind == "open_end"} <= {day + 3 * 86_400}, "Friday after the day"
 
 
+@pytest.mark.parametrize(("title", "at", "day"), cases("export_format", "without_year"))
+def test_a_date_without_a_year_is_the_last_one_unless_it_is_still_to_come(title: str, at: str, day: str) -> None:
+    (made,), _ = sections_of("a.md", f"{title}\nIt leaks.", datetime.fromisoformat(at).timestamp(), "project", kind_of)
+    assert made.occurred_at == (datetime.fromisoformat(f"{day}T00:00Z").timestamp() if day else None)
+
+
 def test_a_section_that_says_the_same_is_the_same_memory_and_what_is_ticked_off_is_none() -> None:
     plan, note, *_ = (case["text"] for case in cases("export_format", "sections"))
     before, after = ({each.id for each in sections(text)} for text in (note, note.replace("Fridays", "Mondays")))
