@@ -83,12 +83,7 @@ IDS: Final = argument(
     "memories", nargs=-1, required=True, metavar="ID...", type=memory_id, help="An id as shown in lists."
 )
 SUPERSEDES: Final = option(
-    "--supersedes",
-    type=memory_id,
-    multiple=True,
-    callback=lambda _, __, ids: ids or None,
-    metavar="ID",
-    help="A memory that this one replaces; may be given several times.",
+    "--supersedes", type=memory_id, multiple=True, metavar="ID", help="A memory that this one replaces, or several."
 )
 REASON: Final = option("--reason", metavar="TEXT", help="A reason, kept in the history.")
 FIELDS: Final = (
@@ -139,7 +134,7 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
         tags=list(tag) or None,
         allow_secrets=allow_secrets or None,
         wait_for_embedding=conversation.embeds_soon or None,
-        **given | {name: given[name] or None for name in ("due", "occurred_at")},
+        **given | {name: given[name] or None for name in ("due", "occurred_at", "supersedes")},
     )
     known = "Already remembered" if answer.get("already_known") else "Remembered"
     owner = "all your projects" if where.user else f"the project {where.places[0].label}"
@@ -150,7 +145,7 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
     line = "\n".join(f"{known} for {owner}{_state_of(it)}: {excerpt(it['content'])}  {name}" for it, name in stored)
     links = [] if "already_known" in answer else [link for it, _ in stored for link in it.get("links", ())]
     older = [link["target"] for link in links if link["relation"] == "supersedes"]  # perhaps the same text, in doubt
-    for replaced in older or given["supersedes"] or ():
+    for replaced in older or given["supersedes"]:
         again = f". It holds again, and its earlier copy {short(replaced)} is replaced"
         line += f". It replaces: {_name_of(where, replaced, answer)}" if given["supersedes"] else again
     report = _done(answer, line)
@@ -237,6 +232,7 @@ def edit(
     text = words[0] if words else None
     if text is not None and content is not None:
         raise click.UsageError("the new text is given twice: give it with --content or without")
+    given["supersedes"] = given["supersedes"] or None
     has_option = bool(tags or reason or to or replaced or both or without_none(given))
     if has_option and text and text != "-" and text.isascii() and " " not in text:  # the end of an unquoted value?
         raise click.UsageError(
@@ -270,9 +266,8 @@ def edit(
     changed = answer.get("updated_fields", list(changes))
     if set(changes) == {"supersedes"}:
         name = " and ".join(_name_of(where, each, answer) for each in given["supersedes"])
-        if changed == []:
-            return _done(answer, f"It replaces {name} already")
-        return _done(answer, f"It replaces {name} now; {where.undo(memory)} takes that back")
+        since = f"now; {where.undo(memory)} takes that back" if changed else "already"
+        return _done(answer, f"It replaces {name} {since}")
     state = _state_of(_as_stored(where, memory, answer) or without_none(given), changed)
     # The text as given: another edit may have followed by now.
     name = f"“{excerpt(content, QUOTED)}”" if content and "content" in changed else _name_of(where, memory, answer)

@@ -218,8 +218,7 @@ def import_(file: str | None, client: str | None, dry_run: bool, allow_secrets: 
     facts |= {name: getattr(contents, name) for name in ("imported", "skipped", "ticked")}
     facts |= {"forgotten": forgotten, "differing": differing}
     if dry_run:
-        changes = [operation.change for operation in operations]
-        memories = [change.memory for change in changes if isinstance(change, ImportMemory)]
+        memories = [each.change.memory for each in operations if isinstance(each.change, ImportMemory)]
         facts["memories"] = [{"id": memory.id, "content": memory.content} for memory in memories]
     is_elsewhere = not contents.projects.keys() <= {project_here.id}
     status = exit_codes.FAILED if contents.skipped else exit_codes.OK
