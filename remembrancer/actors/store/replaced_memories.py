@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from remembrancer.actors.store.records.browsing import find_undecided
+from remembrancer.actors.store.records.browsing import pairs_in_review
 from remembrancer.actors.store.records.sqlite_records import Reader, Records
 from remembrancer.actors.store.records.types import MemoryRecord, NearDuplicate, Phrase
 from remembrancer.memory.replacement import (
@@ -30,7 +30,6 @@ from remembrancer.memory.replacement import (
     tells_what_passed,
 )
 from remembrancer.memory.wording import same_in_words
-from remembrancer.protocol.browsing import MOST_PAIRS, FindUndecided
 from remembrancer.protocol.kinds import OPEN_END, RULES_OF_WORK, SESSION_KINDS, SESSION_RECORD
 from remembrancer.protocol.reads import Recall, SessionRequest
 from remembrancer.protocol.writes import Applied, NearMemory, Operation, StoredResult
@@ -124,8 +123,7 @@ class ReplacedMemories:
         own = {each: judged_at for each, (by, judged_at) in list(self._in_doubt.items()) if by == asker}
         if not own:
             return ()
-        question = FindUndecided(asking.project, asking.session_id, MOST_PAIRS, alike=False)
-        pairs = {pair.newer.id: pair for pair in reversed(find_undecided(reader, question, list(own)).pairs)}
+        pairs = {pair.newer.id: pair for pair in reversed(pairs_in_review(reader, asking.session_id))}
         stored_before = time.monotonic() - LINKED_S
         for memory_id, judged_at in own.items():
             if memory_id not in pairs and judged_at < stored_before:

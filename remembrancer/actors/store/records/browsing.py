@@ -4,7 +4,7 @@ Every query follows an index, or reads a bounded number of rows."""
 import sqlite3
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from operator import itemgetter
@@ -230,16 +230,16 @@ WAITING: Final = """l.relation IN ('contradicts', 'similar_to')
 memory needs no decision."""
 
 
-def find_undecided(records: Reader, request: FindUndecided, about: Collection[str] | None = None) -> Undecided:
-    """Find the proposals and pairs that Review shows. With `about` (ids of memories), only the pairs whose newer memory
-    is one of these."""
-    pairs = _pairs(records, request.session_id, alike=request.alike, with_hidden=request.with_hidden)
-    if about is not None:
-        pairs = [each for each in pairs if each.newer.id in about]
+def find_undecided(records: Reader, request: FindUndecided) -> Undecided:
+    pairs = pairs_in_review(records, request.session_id, alike=request.alike, with_hidden=request.with_hidden)
     return Undecided(records.proposals(), tuple(pairs[: request.limit]), len(pairs[request.limit :]))
 
 
-def _pairs(records: Reader, session_id: str, *, alike: bool = False, with_hidden: bool = False) -> Sequence[Pair]:
+def pairs_in_review(
+    records: Reader, session_id: str, *, alike: bool = False, with_hidden: bool = False
+) -> Sequence[Pair]:
+    """The pairs that Review shows, the most probable contradictions first. `alike`: also those that say nearly the same
+    thing; `with_hidden`: also those that Review leaves out, see `FindUndecided`."""
     file, numbers = records.spaces.file, records.spaces.numbers
     return _pairs_at(file, numbers, session_id, alike, with_hidden, file.commits - file.accesses)
 
@@ -248,8 +248,8 @@ def _pairs(records: Reader, session_id: str, *, alike: bool = False, with_hidden
 def _pairs_at(
     file: SqliteFile, numbers: Sequence[int], session_id: str, alike: bool, with_hidden: bool, _writes: int
 ) -> Sequence[Pair]:
-    """The pairs that Review shows, cached until the next write, since every recall needs them. A pair that ends with
-    the validity of one of its memories stays until then."""
+    """The pairs, cached until the next write, since every recall needs them. A pair that ends with the validity of one
+    of its memories stays until then."""
     waiting = _waiting(Reader(Spaces(file, numbers), frozenset()), session_id, alike=alike)
     return waiting if with_hidden else _without_rivals(_without_series(waiting))
 
@@ -344,7 +344,7 @@ def doubted_in_review(records: Reader, session_id: str, memories: Sequence[Liste
     """The memories, marked only with those doubts that Review shows."""
     if not any(each.possibly_superseded_by for each in memories):
         return tuple(memories)
-    pairs = {(pair.older.id, pair.newer.id) for pair in _pairs(records, session_id)}
+    pairs = {(pair.older.id, pair.newer.id) for pair in pairs_in_review(records, session_id)}
 
     def in_review(memory: Listed) -> Listed:
         newer = tuple(each for each in memory.possibly_superseded_by if (memory.id, each) in pairs)

@@ -47,7 +47,8 @@ def find_names(database: SqliteFile, now: float) -> bool:
             for name in names:
                 key = name_key(name.name)
                 touched[space, key] = None
-                row = (key, memory, name.name, name.type, -1 if name.is_first else name.is_certain)
+                certain = -1 if name.is_first else name.is_certain  # -1: the name only begins a sentence
+                row = (key, memory, name.name, name.type, certain)
                 connection.execute("INSERT OR REPLACE INTO found_names VALUES (?, ?, ?, ?, ?)", row)
         for space, key in touched:
             _link(SqliteEdits(connection, space, now), key)

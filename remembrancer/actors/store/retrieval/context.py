@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from remembrancer.actors.store.records.browsing import find_undecided
+from remembrancer.actors.store.records.browsing import pairs_in_review
 from remembrancer.actors.store.records.types import Filters, MemoryRecord, Vectors
 from remembrancer.actors.store.retrieval.deduplication import as_recalled
 from remembrancer.actors.store.retrieval.recalls import recall
@@ -29,7 +29,6 @@ from remembrancer.memory.open_ends import names_appointment
 from remembrancer.memory.replacement import REPLACED
 from remembrancer.memory.tokens import CHARACTERS_A_TOKEN
 from remembrancer.memory.wording import normalised
-from remembrancer.protocol.browsing import MOST_PAIRS, FindUndecided
 from remembrancer.protocol.kinds import SESSION_RECORD, STANDING, Kind
 from remembrancer.protocol.reads import (
     ContextGathered,
@@ -100,8 +99,7 @@ class Gathering:
     def _with_doubts(self, memories: Sequence[RecalledMemory]) -> list[RecalledMemory]:
         """Return the memories, also marking those that, according to Review, another of them may replace."""
         known = {each.id: each for each in memories}
-        asked = FindUndecided(self.request.project, self.request.session_id, MOST_PAIRS, alike=False)
-        for pair in find_undecided(self.view.reader, asked, [*known]).pairs:  # the most probable first
+        for pair in pairs_in_review(self.view.reader, self.request.session_id):  # the most probable first
             older = known.get(pair.older.id)
             if older and pair.newer.id in known and not older.possibly_superseded_by:
                 known[older.id] = msgspec.structs.replace(older, possibly_superseded_by=(pair.newer.id,))
