@@ -30,22 +30,7 @@ from remembrancer.protocol.errors import ModelUnusable
 from remembrancer.protocol.work import EmbeddedText
 from tests.cases import cases
 
-SCRIPTS = (
-    "The naïve café's ﬁrst rôle – “quoted”, I'm told.",
-    "İstanbul'da ĞÜŞİÖÇ ve ẞ straße",
-    "Мы храним память, Ёлка и ЙОД",
-    "我们今天去公园散步。天气がいいですね！カタカナ",
-    "한국어 문장도 있습니다",
-    "यह एक वाक्य है। आप कैसे हैं",
-    "هل هذا سُؤال؟ שָׁלוֹם עולם",
-    "ภาษาไทยไม่มีช่องว่าง",
-    "👩‍👩‍👧 🎉🎉 e\u0301 \u200bzero\u00a0width\u3000space",
-    "snake_case camelCase a+b==c <tag/> https://example.org/?q=1#x",
-    "[CLS] literal [SEP] marks [MASK] [UNK] [unused1]",
-    "x" * 101 + " " + "y" * 100,
-    "\x00control\x07 \ufffd tab\tnew\nline",
-    "",
-)
+SCRIPTS: list[str] = cases("engines", "scripts")
 
 
 @pytest.fixture(scope="module")
@@ -197,20 +182,7 @@ def test_no_word_of_a_text_is_lost_by_a_model_with_a_small_window(tmp_path: Path
     assert max(small.tokenizer.count_tokens(parts)) <= small.passage_budget == 30
 
 
-@pytest.mark.parametrize(
-    ("files", "complaint"),
-    [
-        ({}, "has no model.onnx"),
-        ({"model.onnx": "x"}, "neither a tokenizer.json nor a vocab.txt"),
-        ({"model.onnx": "x", "tokenizer.json": "{"}, "tokenizer .* cannot be read"),
-        ({"model.onnx": "x", "vocab.txt": "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"}, "cannot load"),
-        (
-            {"model.onnx": "x", "1_Pooling/config.json": '{"pooling_mode_mean_tokens": false}'},
-            "does not pool by the mean",
-        ),
-        ({"model.onnx": "x", "sentence_bert_config.json": "{"}, "cannot be read"),
-    ],
-)
+@pytest.mark.parametrize(("files", "complaint"), cases("engines", "no_models"))
 def test_a_directory_that_is_no_model_is_refused(tmp_path: Path, files: dict[str, str], complaint: str) -> None:
     for name, content in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)

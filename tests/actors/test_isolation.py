@@ -20,11 +20,11 @@ from remembrancer.actors.gateway import store_access
 from remembrancer.config.project import project_of
 from remembrancer.config.tokens import Tokens
 from remembrancer.protocol.browsing import ReadActivity
-from remembrancer.protocol.session_life import StartSession
 from remembrancer.protocol.writes import Operation, StoreMemory
 from tests.actors.gateway_rig import AWAY, RawClient, Rig, warned
+from tests.cases import cases
 from tests.git import make_worktree
-from tests.patience import PATIENCE_S, until
+from tests.patience import PATIENCE_S
 from tests.ports import free_port
 
 pytestmark = pytest.mark.usefixtures("waits_for_no_store")
@@ -107,62 +107,14 @@ async def hide(house: House, scope: str) -> None:
         house.whole_ids[scope] = (await victim.call("get_memory", memory_id=answer["memory_id"]))["id"]
 
 
-QUESTIONS: list[tuple[str, dict[str, Any]]] = [
-    *(
-        ("recall_memories", {"query": "launch code of the depot", "strategy": strategy, "include_forgotten": True})
-        for strategy in ("vector", "keyword", "hybrid", "graph")
-    ),
-    *(
-        ("recall_memories", {"query": "launch code Depot", "scope": [scope], "limit": 50})
-        for scope in ("session", "project", "user")
-    ),
-    ("recall_memories", {"query": "launch", "tags": ["depot"]}),
-    ("get_memory_context", {}),
-    ("get_memory_context", {"task_description": "the launch code of the depot", "max_tokens": 8000}),
-    ("get_memory_context", {"files_in_context": ["src"], "sections": ["session_history", "project_context"]}),
-    ("get_memory_context", {"day": "today"}),
-    ("search_knowledge_graph", {}),
-    ("search_knowledge_graph", {"entity": "Depot", "depth": 3, "limit": 100}),
-    ("search_knowledge_graph", {"entity": "Vault", "depth": 3, "direction": "incoming"}),
-    ("get_memory_status", {}),
-    ("list_memories", {"limit": 1000}),
-    ("get_valid", {"limit": 1000}),
-    ("get_valid_at", {"timestamp": "2099-01-01"}),
-    ("get_valid_at", {"timestamp": "2099-01-01", "limit": 1000}),
-    *(
-        (tool, {"query": "launch code of the depot", "include_invalid": True})
-        for tool in ("search", "search_text", "recall")
-    ),
-    ("get_related", {"entity_id": "entity:system:Depot", "depth": 5}),
-    ("recall", {"tags": ["depot"]}),
-    ("recall", {"query": "launch code of the depot", "tags": ["depot"], "limit": 50}),
-]
-"""Questions that find the secret for whoever may see it."""
-RESOURCES = [
-    "memory://status",
-    "memory://session/summary",
-    "memory://project/knowledge-graph",
-    "memory://user/preferences",
-]
+QUESTIONS, RESOURCES = cases("isolation", "questions"), cases("isolation", "resources")
 
 
 def changes_of(memory_id: str) -> list[tuple[str, dict[str, Any]]]:
+    """Calls that change a memory whose id has become known."""
     return [
-        ("update_memory", {"memory_id": memory_id, "content": "overwritten"}),
-        ("update_memory", {"memory_id": memory_id, "tags": {"add": ["x"]}, "metadata": {"seen": True}}),
-        ("tag_memory", {"memory_id": memory_id, "add": ["x"], "remove": ["depot"]}),
-        ("promote_memory", {"memory_id": memory_id, "target_scope": "project"}),
-        ("promote_memory", {"memory_id": memory_id, "target_scope": "user"}),
-        ("forget_memory", {"memory_id": memory_id, "reason": "because"}),
-        ("restore_memory", {"memory_id": memory_id}),
-        ("restore_memory", {"memory_id": memory_id, "version": 1}),
-        ("restore_memory", {"memory_id": memory_id, "undo": True}),
-        ("invalidate", {"id": memory_id, "reason": "because"}),
-        ("update_memory", {"id": memory_id, "valid_until": "2020-01-01"}),
-        ("delete_memory", {"id": memory_id}),
-        ("connections", {"node_id": memory_id, "depth": 3}),
-        ("update", {"node_id": memory_id, "content": "overwritten"}),
-        ("forget", {"node_id": memory_id}),
+        (tool, {name: memory_id if value == "ID" else value for name, value in given.items()})
+        for tool, given in cases("isolation", "changes")
     ]
 
 
@@ -399,23 +351,6 @@ async def test_a_short_id_stands_for_no_private_memory_of_another_session(house:
             assert found["content"] == content
         assert (await victim.call("get_memory", memory_id="ABCD"))["content"] == contents[VICTIM]
         assert (await intruder.call("get_memory", memory_id="ABCD"))["content"] == contents[INTRUDER]
-
-
-async def test_subscribers_hear_nothing_of_writes_that_they_may_not_see(house: House) -> None:
-    written: list[Operation] = []
-    house.rig.gateway.access.writes.listeners.append(written.append)
-    async with house.neighbour() as intruder:
-        # The start of its own session is news to it.
-        await until(lambda: any((type(e.change), e.session_id) == (StartSession, INTRUDER) for e in written))
-        await until(lambda: house.rig.gateway.health().queue_depth == 0)
-        await intruder.subscribe("memory://session/summary", "memory://user/preferences")
-        await hide(house, "session")
-        async with house.victim() as victim:
-            for tool, arguments in changes_of(house.secrets["session"])[:3]:
-                await victim.call(tool, **arguments)
-        await intruder.request("ping")
-        assert_silent(intruder, house.secrets["session"])
-        assert not [line for line in intruder.heard if b"resources/updated" in line]
 
 
 async def test_worktrees_of_one_repository_share_their_project_and_no_session(house: House, tmp_path: Path) -> None:

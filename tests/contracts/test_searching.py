@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, get_args
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,6 +24,7 @@ from remembrancer.actors.store.retrieval.question import phrases_and_units
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.reads import Direction
 from remembrancer.protocol.writes import EraseMemory, ForgetMemory, LinkRef, SourceRef, UpdateMemory
+from tests.cases import cases
 from tests.contracts.records_rig import RecordsRig, apply, entities
 from tests.operations import OTHER_SESSION, REQUESTED_AT, SESSION, store_operation
 from tests.zones import in_zone
@@ -31,60 +33,20 @@ ALL = Filters(SESSION)
 THEIRS: dict[str, Any] = {"scope": "session", "session_id": OTHER_SESSION}
 
 
-# Filters
-LIBRARY: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "mine": {"scope": "session", "kind": "convention", "importance": 1.0},
-    "theirs": THEIRS | {"tags": ("red",)},
-    "user's": {"scope": "user", "kind": "preference", "importance": 1.0},
-    "event": {"type": "episodic", "occurred_at": REQUESTED_AT - 100, "tags": ("red",)},
-    "procedure": {"type": "procedural", "tags": ("red", "Blue"), "domain": "auth", "importance": 0.25},
-    "gone": {"kind": "convention", "tags": ("blue",), "domain": "build"},
-    "theirs, gone": THEIRS | {"kind": "decision"},
-    "small": {"kind": "decision", "importance": 0.0, "domain": "build"},
-}
-"""Memories, the latest last, each a second after the one before, and of an importance of 0.5 if nothing else is said.
-Those that are gone are forgotten."""
-SEEN = ("plain", "mine", "user's", "event", "procedure", "small")
-FILTERED: tuple[tuple[Filters, tuple[str, ...]], ...] = (
-    (ALL, SEEN),
-    (Filters(OTHER_SESSION), ("plain", "theirs", "user's", "event", "procedure", "small")),
-    (Filters(""), ("plain", "user's", "event", "procedure", "small")),
-    (Filters(SESSION, include_forgotten=True), (*SEEN, "gone")),
-    (
-        Filters(OTHER_SESSION, kinds=("convention", "decision"), include_forgotten=True),
-        ("gone", "theirs, gone", "small"),
-    ),
-    (Filters(SESSION, scopes=("session",)), ("mine",)),
-    (Filters(SESSION, scopes=("session", "user")), ("mine", "user's")),
-    (Filters(SESSION, types=("episodic", "procedural")), ("event", "procedure")),
-    (Filters(SESSION, kinds=("preference",)), ("user's",)),
-    (Filters(SESSION, kinds=("convention", "observation")), ("mine", "event")),
-    (Filters(SESSION, kinds=("architecture",)), ()),
-    (Filters(SESSION, domains=("auth", "build")), ("procedure", "small")),
-    (Filters(SESSION, tags=("BLUE", "green")), ("procedure",)),
-    (Filters(SESSION, tags=("red", "blue")), ("event", "procedure")),
-    (Filters(SESSION, tags=("red' OR 1=1 --",)), ()),
-    (Filters(SESSION, min_importance=0.25), ("plain", "mine", "user's", "event", "procedure")),
-    (Filters(SESSION, min_importance=0.3), ("plain", "mine", "user's", "event")),
-    (Filters(SESSION, after=REQUESTED_AT + 3), ("user's", "procedure", "small")),
-    (Filters(SESSION, before=REQUESTED_AT + 1), ("plain", "mine", "event")),
-    (Filters(SESSION, scopes=("project",), tags=("red",), after=REQUESTED_AT), ("procedure",)),
-)
-
-
 def test_every_search_lets_through_exactly_what_the_filters_allow(rig: RecordsRig) -> None:
     number: dict[str, int] = {}
-    for place, (name, fields) in enumerate(LIBRARY.items()):
+    library = cases("searching", "library")
+    for place, (name, fields) in enumerate(library.items()):
         given = {"type": "semantic", "importance": 0.5} | fields
         memory_id = rig.say(f"lantern: {name}", requested_at=REQUESTED_AT + place, **given)
         number[name] = rig.number(memory_id)
         if "gone" in name:
             rig.do(ForgetMemory(memory_id), session=fields.get("session_id", SESSION))
-    latest = [*reversed([name for name in LIBRARY if name != "event"]), "event"]
-    important = sorted(latest, key=lambda name: -LIBRARY[name].get("importance", 0.5))
+    latest = [*reversed([name for name in library if name != "event"]), "event"]
+    important = sorted(latest, key=lambda name: -library[name].get("importance", 0.5))
     records = rig.records
-    for filters, names in FILTERED:
+    for row, names in cases("searching", "filters")["rows"]:
+        filters = msgspec.convert({"session_id": SESSION} | row, Filters)
         expected = {number[name] for name in names}
         assert set(records.matching(filters, 1000) or ()) == expected, filters
         assert not expected or records.matching(filters, len(expected) - 1) is None, "there are more"
@@ -153,7 +115,6 @@ def test_memories_of_files_are_found_by_a_part_of_the_path(rig: RecordsRig) -> N
     assert of("src/", filters=Filters(SESSION, types=("episodic",))) == []
 
 
-# Words
 def test_full_text_finds_words_in_any_form_in_content_and_tags_best_first(rig: RecordsRig) -> None:
     many = rig.say("Deploying deploys what was deployed.")
     one = rig.say("We talked for an hour about the weather, lunch and, once, deploying the thing.")
@@ -183,30 +144,10 @@ def test_the_words_of_a_question_are_counted_in_each_memory_that_has_any(rig: Re
     assert survey.postings == {rig.records.space: [[all_, some], [none], [], [all_]]}
 
 
-# What was told around a memory
 def test_neighbours_are_the_nearest_episodes_of_a_session_told_within_ten_minutes(rig: RecordsRig) -> None:
-    red: dict[str, Any] = {"tags": ("red",)}
-    told: tuple[tuple[str, float, dict[str, Any]], ...] = (
-        ("first", 0.0, red),
-        ("second", 60.0, {}),
-        ("theirs", 70.0, {"session_id": OTHER_SESSION}),
-        ("a fact", 80.0, {"type": "semantic"}),
-        ("private", 90.0, {"scope": "session"}),
-        ("third", 100.0, red),
-        ("fourth", 120.0, red),
-        ("nobody's", 130.0, {"session_id": ""}),
-        ("nobody's other", 140.0, {"session_id": ""}),
-        ("later", 720.0, {}),
-        ("dated", 2000.0, {"occurred_at": REQUESTED_AT + 1320.0}),
-        ("after it", 1300.0, {}),
-        ("too late", 1921.0, {}),
-        ("last", 1922.0, {}),
-        ("the very last", 1923.0, red),
-        ("and one more", 1924.0, {}),
-    )
     number = {
         name: rig.number(rig.say(name, requested_at=REQUESTED_AT + at, **{"type": "episodic", **fields}))
-        for name, at, fields in told
+        for name, at, fields in cases("searching", "told")["rows"]
     }
 
     def around(*names: str, filters: Filters = ALL, and_theirs: bool = False) -> dict[str, dict[str, int]]:
