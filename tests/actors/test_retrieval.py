@@ -348,9 +348,6 @@ def the_entity(found: GraphFound, kind: str) -> GraphEntity:
     return entity
 
 
-# strategy: graph
-
-
 async def test_memories_around_the_named_entities_are_recalled_nearest_and_most_relevant_first(files: Spaces) -> None:
     direct = say(files, "Logins take two seconds.", "AuthService", "Redis::uses")
     also_direct = say(files, "The auth pager rings on Mondays.", "AuthService")
@@ -385,9 +382,6 @@ async def test_a_walk_over_links_ends_where_the_answer_is_full(rig: StoreRig) ->
         found = await walk(**fields)
         assert ([each.id for each in found.memories], found.more) == (shown, True)
     assert [each.id for each in (await walk(characters=1)).memories] == [middle], "the first is always shown"
-
-
-# Two spaces in one process
 
 
 ASKED = "Who can help when BillingService was merged and is not deployed?"
@@ -461,15 +455,6 @@ async def test_whoever_waits_for_the_vectors_gets_them_and_the_near_duplicates(g
     second = await gateway.store(f"{text} 1901")
     state = await gateway.embedding_of(second)
     assert (state.embedded, state.near_duplicates) == (True, (first,))
-    theirs = await gateway.store(f"{text} now", scope="session", session_id=OTHER_SESSION)
-    await gateway.embedding_of(theirs, session_id=OTHER_SESSION)
-    answer = await gateway.recall("lantern keeper")
-    assert set(the(answer.memories, first).near_duplicates) == {second}, "on both, and nothing of another session's"
-    assert set(the(answer.memories, second).near_duplicates) == {first}
-    answer = await gateway.recall("lantern keeper", session_id=OTHER_SESSION, scopes=("session",))
-    assert set(the(answer.memories, theirs).near_duplicates) == {first, second}
-    answer = await gateway.recall("lantern keeper", session_id=OTHER_SESSION)
-    assert [memory.id for memory in answer.memories if theirs in memory.stands_for], "what the project says as well"
     unknown = await gateway.embedding_of("memory:01ARZ3NDEKTSV4RRFFQ69G5FAV")
     assert (unknown.embedded, unknown.error is None) == (False, False)
 

@@ -231,9 +231,6 @@ async def test_changes_of_one_memory_that_are_sent_at_once_are_all_made_and_none
     assert (shown.scope, shown.version, len(shown.history)) == ("project", 24, 24)
 
 
-# Vectors
-
-
 async def test_a_pair_that_is_found_while_a_session_is_queued_is_told_to_it_later(rig: StoreRig) -> None:
     await rig.worker()
     store = rig.gateway

@@ -18,8 +18,6 @@ from tests.operations import OTHER_PROJECT, change_operation, memory_id_of, stor
 from tests.patience import until
 from tests.spaces import locked, spoil_page, write_rows
 
-# Workers
-
 
 async def test_a_write_is_answered_with_what_keeps_its_text_from_being_embedded_at_that_moment(rig: StoreRig) -> None:
     gateway = rig.gateway
@@ -112,9 +110,6 @@ async def test_a_death_is_counted_though_the_store_misses_the_worker_before_it_i
         await rig.launcher.tell(rig.store, PeerGone("embedder", worker.speaker.incarnation))
     await rig.gateway.until(lambda now: now.embedding.dead_letters == 1)
     assert "3 embedders died" in ((await rig.gateway.embedding_of(deadly)).error or "")
-
-
-# Damaged files
 
 
 @pytest.mark.parametrize("damage", ["garbage", "cut", "directory", "newer"])

@@ -193,7 +193,6 @@ def test_git_ignores_the_directory_from_the_first_note_on(work: Workspace) -> No
         work.path.unlink()
 
 
-# --- Somebody else at the same file.
 def test_a_note_saved_while_it_is_written_is_read_again(work: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     work.has(BEFORE)
     saves: Iterator[Callable[[], object]] = iter(
@@ -217,7 +216,6 @@ def _saved_anew(work: Workspace, text: str) -> None:
     other.replace(work.path)
 
 
-# --- Killed.
 @pytest.mark.parametrize(("is_first", "least_steps"), [(False, 10), (True, 20)])
 def test_a_process_killed_at_any_step_has_written_it_once(work: Workspace, is_first: bool, least_steps: int) -> None:
     for step in range(200):

@@ -257,7 +257,6 @@ def lantern(rig: RecordsRig) -> str:
     )
 
 
-# Texts and bounds
 def test_a_memory_has_bounds(rig: RecordsRig, lantern: str) -> None:
     entities = tuple(EntityRef(name, "service", "about") for name in NAMES)
     for change, field in (
@@ -311,7 +310,6 @@ def test_a_replaced_passage_is_shown_in_its_line(old: str, new: str, line: str) 
     assert changed_line(far, TextEdit(old, "x")) == f"…{'b' * 40}x{'c' * 40}…"
 
 
-# Imports
 def test_a_memory_comes_back_from_another_place_as_it_was(rig: RecordsRig, lantern: str, tmp_path: Path) -> None:
     other = rig.say("x")
     numbers = rig.number(other), rig.number(lantern)
@@ -340,7 +338,6 @@ def test_a_memory_comes_back_from_another_place_as_it_was(rig: RecordsRig, lante
             assert copy.shown(lantern).content == "the first lantern"
 
 
-# Links
 @pytest.fixture
 def four(rig: RecordsRig) -> list[str]:
     return [
@@ -684,7 +681,6 @@ def test_restoring_a_memory_takes_back_that_another_replaces_it(rig: RecordsRig,
     assert (rig.loaded(two).possibly_superseded_by, rig.loaded(three).superseded_by) == ((), (two,))
 
 
-# Undoing
 def test_changes_are_undone_one_by_one_from_the_last_and_then_nothing_is_left(rig: RecordsRig, lantern: str) -> None:
     states = [rig.shown(lantern)]
     for change in (

@@ -100,7 +100,6 @@ def whole(rig: RunsRig) -> list[PortableMemory]:
     return [msgspec.structs.replace(each, **same) for each in memories if each is not None]
 
 
-# Carrying out
 def test_a_run_does_all_that_it_says(rig: RunsRig) -> None:
     assert rig.carry_out(*consolidating()) == RunResult(9)
     summary = rig.shown(SUMMARY)
@@ -332,7 +331,6 @@ def test_review_shows_pairs_that_a_person_can_decide_once_each_and_counts_the_re
     assert marks_of("gull") == {("tern", "gull")}, "it is in use again"
 
 
-# Undoing
 def test_undoing_leaves_everything_as_it_was_and_is_done_once(rig: RunsRig) -> None:
     before = whole(rig)
     rig.carry_out(*consolidating())
@@ -474,7 +472,6 @@ def test_what_a_run_did_to_the_users_memories_is_undone_by_its_project_alone(rig
     assert rig.shown(ONE).importance == 0.5
 
 
-# Whatever runs there are
 runs = st.lists(EDITS, min_size=1, max_size=5).map(tuple)
 changes = st.one_of(
     st.builds(UpdateMemory, KNOWN, importance=LEVELS, summary=st.none() | st.just("said")),
@@ -516,7 +513,6 @@ def test_what_is_undone_at_once_is_as_before(parts: list[tuple[Edit, ...]], earl
         assert whole(rig) == before
 
 
-# A process that dies
 def test_a_process_that_dies_between_two_statements_leaves_the_run_undone_or_whole(rig: RunsRig) -> None:
     before, deaths = whole(rig), 0
     for statements in range(1, 400, 7):
@@ -587,9 +583,6 @@ def test_what_was_undone_is_known_until_the_memory_changes_again(rig: RunsRig) -
     assert undone == {ONE: "consolidated", TWO: "consolidated", THREE: "archived"}
     rig.do(UpdateMemory(ONE, importance=0.75))
     assert {memory_id for memory_id, each in read(rig).items() if each.undone} == {TWO, THREE}
-
-
-# --- An archived memory that is used again is active again.
 
 
 def test_an_access_makes_an_archived_memory_active_and_its_history_says_so(rig: RunsRig) -> None:

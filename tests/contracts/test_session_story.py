@@ -120,7 +120,6 @@ def ids(runs: RunsRig, **fields: Any) -> list[str]:
     return [each.id for each in runs.records.materials(ReadMemories(None, **fields), MODEL).memories]
 
 
-# Pages
 def test_a_memory_is_read_with_all_that_counts(runs: RunsRig) -> None:
     entity = EntityRef("store", "service", "about")
     change = UpdateMemory(ONE, summary="short", add_tags=("t",), add_entities=(entity,), kind="convention", domain="d")
@@ -172,7 +171,6 @@ def test_a_vector_is_the_normalised_mean_of_the_passages_of_the_model(runs: Runs
         )
 
 
-# The nearest
 def near(runs: RunsRig, *memory_ids: str, **fields: Any) -> list[list[tuple[str, float]]]:
     """Ids and cosines, rounded."""
     numbers = tuple(runs.records.number_of(each) or 0 for each in memory_ids)
@@ -191,7 +189,6 @@ def test_the_nearest_memories_are_found_for_each_memory(runs: RunsRig) -> None:
     assert near(runs, THREE) == [[(ONE, 0.936)]], "no session's own"
 
 
-# Sessions, requests, maintenance
 def test_a_page_can_be_of_sessions_that_were_closed_before_a_time(runs: RunsRig) -> None:
     assert ids(runs, closed_before=1e12) == []
     runs.do(StartSession(SESSION))

@@ -69,7 +69,6 @@ def fill(path: Path, count: int = 20) -> None:
         apply(rig.records, [store_operation(f"op{n}", f"lantern number {n}", tags=("t",)) for n in range(count)])
 
 
-# The schema
 def test_an_empty_file_and_no_file_are_brought_to_the_present_schema(path: Path) -> None:
     path.parent.mkdir()
     path.touch()
@@ -114,7 +113,6 @@ def test_what_a_newer_release_left_in_its_log_when_it_crashed_stays_there(path: 
     assert (path.read_bytes(), log.read_bytes()) == before
 
 
-# A bad file
 NOISE = random.Random(SEED)
 BAD_FILES = {
     "text": b"This is no database at all, but a note.\n" * 200,
@@ -176,7 +174,6 @@ def test_a_file_that_is_damaged_in_any_place_gives_errors_of_ours_and_nothing_wo
     assert "records_unusable" in met
 
 
-# Durability
 def test_what_was_acknowledged_is_there_after_kill_9_at_any_moment(path: Path) -> None:
     rng = random.Random(SEED)
     acknowledged: set[str] = set()
@@ -202,9 +199,6 @@ def test_what_was_acknowledged_is_there_after_kill_9_at_any_moment(path: Path) -
         again = [store_operation(each, "again") for each in acknowledged]
         replies = apply(rig.records, again)
     assert all(isinstance(reply, Applied) and reply.replayed for reply in replies)
-
-
-# The catalogue
 
 
 def test_a_file_that_another_program_has_locked_is_not_called_damaged(

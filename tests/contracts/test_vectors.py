@@ -116,7 +116,6 @@ def assert_same(found: dict[int, float], wanted: dict[int, float]) -> None:
     assert list(found.values()) == pytest.approx(list(wanted.values()), abs=1e-4)
 
 
-# Every search
 def test_only_what_is_allowed_is_found_however_little_that_is(library: Library) -> None:
     numbers = library.add(*(unit(1, seed=n) for n in range(600)))
     library.tend()
@@ -208,7 +207,6 @@ def test_any_changes_leave_what_records_have(
         assert_same(vectors.nearest(query, 20), expected(library.rows(), query, 20))
 
 
-# In memory
 @pytest.fixture
 def exact(records: Records) -> Library:
     return Library(records, ExactVectors(records, MODEL))
@@ -222,7 +220,6 @@ def test_the_nearest_are_those_of_a_full_sort_also_among_equals(count: int, limi
     assert list(found) == [int(place) + 1 for place in np.argsort(-cosines, kind="stable")[:limit]]
 
 
-# What has no vectors
 def asked(records: Records, limit: int = 9, hand_bytes: int = 10**6, without: Sequence[int] = ()) -> list[int]:
     return [each.number for each in records.next_texts(MODEL, limit, hand_bytes, without)]
 
@@ -268,7 +265,6 @@ def test_a_text_becomes_a_dead_letter_and_has_another_chance_later(exact: Librar
     assert records.missing(MODEL) == 1
 
 
-# In Chroma
 def held(chroma: Chroma, name: str = NAME, dimensions: int = DIMENSIONS) -> list[int]:
     return sorted(map(int, chroma.collection(name, dimensions)[0].get(include=[])["ids"]))
 
