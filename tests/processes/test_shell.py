@@ -394,36 +394,6 @@ def test_a_pair_that_was_settled_waits_again_after_an_undo(shell: Shell) -> None
     assert "is neither forgotten nor replaced" in shell("restore", old, status=exit_codes.USAGE)
 
 
-def test_the_history_of_a_memory_names_what_it_replaces_also_once_that_is_undone(shell: Shell) -> None:
-    old, new = (shell.json("add", f"The bell rings at {hour}")["memory_id"] for hour in ("noon", "seven"))
-    shell("edit", new, "--supersedes", old)
-    assert f"replaces: The bell rings at noon  {old}" in shell("show", new, "--history")
-    shell("undo", new)
-    history = shell("show", new, "--history")
-    assert "undid: replaced another" in history
-    assert f"other: {old}" in history
-    assert "replaces:" not in history
-
-
-def test_one_memory_replaces_several_with_one_command(shell: Shell) -> None:
-    noon, quay, new = (shell.json("add", text)["memory_id"] for text in ("Rung at noon", "Rung at the quay", "No bell"))
-    both = ("--supersedes", noon, "--supersedes", quay)
-    assert "It replaces “Rung at noon” and “Rung at the quay” now" in shell("edit", new, *both)
-    assert shell("list").count("replaced by “No bell”") == 2
-    added = shell("add", "No more bells", *both)
-    assert all(f"It replaces: “Rung at {where}”" in added for where in ("noon", "the quay"))
-
-
-def test_a_note_of_a_session_is_said_to_be_kept_for_it_alone(shell: Shell) -> None:
-    added = shell.run("add", "Remember to buy milk", "--kind", "scratchpad")
-    assert (
-        "Remembered for the shell in this project only, until you forget it, a scratchpad: Remember to buy"
-        in added.stdout
-    )
-    assert added.stderr == ""
-    assert "Remember to buy milk" in shell("list")
-
-
 @alone
 def test_what_is_erased_is_nowhere_in_the_home_any_more(shell: Shell, home: Path) -> None:
     memory_id = shell.json("add", "the vault opens with marigold")["memory_id"]
@@ -584,19 +554,6 @@ def test_a_terminal_shows_the_beginning_of_a_long_memory_and_a_pipe_all_of_it(sh
     assert [line.split("\t")[3] for line in shell("log").splitlines()][1:] == ["The quay wall is straight", "The storm"]
     assert shell("log", "2024-02-03").split("\t")[3] == "The storm"
     assert re.fullmatch(r"Undone: “The quay.* was changed \(summary\).*", shell("undo", wall).strip())
-
-
-def test_an_undo_names_the_change_but_no_day_of_the_memory(shell: Shell) -> None:
-    for given, changed, named in (
-        (("The sail takes an hour", "--on", "2024-02-03"), ("The sail takes two hours",), "content"),
-        (("Mend the sail", "--kind", "open_end", "--on", "2024-02-03"), ("--done",), "closed"),
-    ):
-        memory = shell.json("add", *given)["memory_id"]
-        assert "2024" not in shell("edit", memory, *changed)
-        _, asked = shell.at_a_terminal("undo", says="n\n")
-        assert f"Undo the last change ({named}) of" in asked
-        undone = shell("undo", memory)
-        assert (named in undone, "2024" in undone) == (True, False), undone
 
 
 def test_a_search_at_a_terminal_shows_the_best_five_and_how_many_are_weaker(shell: Shell) -> None:
