@@ -65,48 +65,10 @@ async def test_a_model_that_is_missing_costs_vectors_alone_until_it_is_there(hom
         assert set(restarts.values()) == {0}
 
 
-MORTAL = """
-import os, signal, sys
-
-if sys.orig_argv[-2:] == ["remembrancer.actors", "embedder"]:
-    from remembrancer.actors.embedder import workers
-
-    split = workers.split_passages
-
-    def split_or_die(text, *others):
-        if "poison" in text:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return split(text, *others)
-
-    workers.split_passages = split_or_die
-"""
-"""Run by every process of the runtime that finds it on its path: a real embedder, with a text that it dies of."""
-
-
 def customized(directory: Path, program: str) -> dict[str, str]:
     """The environment of processes that run a program first."""
     (directory / "sitecustomize.py").write_text(program)
     return {"PYTHONPATH": os.pathsep.join(filter(None, [str(directory), os.environ.get("PYTHONPATH")]))}
-
-
-async def test_a_text_that_embedders_die_of_is_a_dead_letter_and_found_by_its_words(home: Path, tmp_path: Path) -> None:
-    async with Session(home, environ=customized(tmp_path, MORTAL)) as client:
-        for number in range(10):
-            await client.store(f"Note {number} about cranes in the harbour.")
-        deadly = await client.store("The poison cupboard is in the laboratory.")
-        for number in range(10):
-            await client.store(f"Remark {number} about boats on the lake.")
-        await until(partial(client.call, "get_memory_status"), lambda status: embedded(status["embedding"]))
-        status = await Runtime(home).fresh_status()
-        assert status["embedding"]["dead_letters"] == 1
-        assert "embedders died while embedding its text" in status["embedding"]["dead_letter_error"]
-        restarts = {process["role"]: process["restarts"] for process in status["processes"]}
-        assert restarts.pop("embedder") <= MAX_ATTEMPTS
-        assert set(restarts.values()) == {0}
-        by_words = await client.call("recall_memories", query="poison cupboard", strategy="keyword")
-        assert by_words["memories"][0]["id"] == deadly["memory_id"]
-        by_meaning = await client.call("recall_memories", query="harbour cranes", strategy="vector")
-        assert "cranes" in by_meaning["memories"][0]["content"]
 
 
 LOCAL, REMOTE = "all-MiniLM-L6-v2", "voyage-3-large"

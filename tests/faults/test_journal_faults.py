@@ -126,29 +126,6 @@ async def test_what_a_killed_server_has_acknowledged_is_there_once(servers: Nats
         assert there == sorted(set(there)), "each once, in order"
 
 
-async def test_a_killed_leader_is_replaced_and_nothing_acknowledged_is_lost() -> None:
-    with NatsServers(3) as servers:
-        async with connected(*servers.urls) as journal, connected(*servers.urls) as other:
-            await servers.until_ready(journal)
-            begin, acknowledged = await journal.create(LANE), list[str]()
-            mark = await reached(lambda: journal.append(LANE, numbered(1, 2), behind=begin))
-            client = await nats.connect(list(servers.urls))
-            info = await client.jetstream().stream_info(f"RMB_{LANE}")
-            await client.close()
-            assert info.cluster is not None
-            assert info.cluster.leader is not None
-            appending = asyncio.create_task(appended(journal, numbered(3, 4), mark, acknowledged))
-            await asyncio.to_thread(servers.servers[int(info.cluster.leader.removeprefix("n"))].end)
-            behind = await appending
-            mark = await reached(lambda: journal.append(LANE, numbered(5, 5), behind=behind))
-            there = [f"op-{number}" for number in range(1, 6)]
-            if not acknowledged:
-                there = [each for each in there if each in await reached(lambda: ids(journal))]
-            assert mark.position == len(there)
-            assert there[-1] == "op-5"
-            assert await reached(lambda: ids(other)) == there
-
-
 async def is_current(journal: JetStreamJournal, lane: str) -> bool:
     """True if each of the servers has all of a lane."""
     cluster = (await reached(lambda: journal._info(lane)))["cluster"]
