@@ -271,23 +271,6 @@ async def test_a_shared_project_takes_back_what_it_gave_to_the_user_before(hosts
     await until(lambda: there.finds("project", "lantern"))
 
 
-async def test_a_promotion_whose_outcome_nobody_knew_is_done_once_when_it_is_asked_for_again(hosts: list[Host]) -> None:
-    here, _ = hosts
-    await here.share()
-    memory_id = await here.store("lantern", "the lantern burns oil", "session")
-    here.journal.loses_answers = 1
-    promotion = PromoteMemory(memory_id, "project")
-    assert isinstance(await here.change("promote", promotion), JournalAway)
-    await until(lambda: here.finds("project", "lantern"))
-    assert not here.finds("session", "lantern"), "both in one transaction"
-    done = None
-    while not isinstance(done, Applied):  # for a moment a journal that did not answer is not asked again
-        done = await here.change("promote", promotion)
-    assert not here.finds("session", "lantern")
-    kept = here.memory("project", memory_id, SESSION)
-    assert [entry.version for entry in kept.history] == [2]
-
-
 async def test_without_the_journal_what_is_shared_waits_and_what_is_private_does_not(hosts: list[Host]) -> None:
     here, there = hosts
     await here.store("candle", "the candle burns wax", "session")

@@ -15,9 +15,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from remembrancer.actors.consolidator.maintenance import ALL_ROWS
 from remembrancer.actors.store import shared_lane
-from remembrancer.actors.store.records.background import KEPT_VERSIONS
 from remembrancer.actors.store.records.found_entities import find_names
 from remembrancer.actors.store.records.sqlite_records import Limits, Records
 from remembrancer.actors.store.records.types import Filters, Phrase
@@ -43,7 +41,7 @@ from remembrancer.protocol.errors import (
     SchemaTooNew,
     StorageFull,
 )
-from remembrancer.protocol.runs import Prune, ReviseMemory
+from remembrancer.protocol.runs import ReviseMemory
 from remembrancer.protocol.writes import (
     Applied,
     ErasedResult,
@@ -278,17 +276,6 @@ def test_an_entry_of_a_newer_release_stops_the_lane_which_has_everything_once_it
     hosts[1].submit(torch)
     assert hosts[1].lane.counts(None).total == 3
     assert hosts.server.lanes[LANE].head == 4, "it was not appended again"
-
-
-def test_old_versions_are_deleted_on_every_host(hosts: Hosts) -> None:
-    memory_id = memory_id_of(LANTERN)
-    updates = [UpdateMemory(memory_id, importance=n / 1000) for n in range(KEPT_VERSIONS + 5)]
-    hosts[0].submit(LANTERN, *(change_operation(f"update {n}", each) for n, each in enumerate(updates)))
-    hosts[1].catch_up()
-    hosts[1].submit(run_operation("prune", Prune(0.0, hosts.now + 1, 0.0, ALL_ROWS), run_id="pruning"))
-    hosts.settle()
-    assert len(agreed(hosts).history) == KEPT_VERSIONS + 1
-    assert hosts[0].lane.outcome_of("update 0") is not None, "it may be asked for again"
 
 
 def test_what_was_erased_is_gone_from_every_host_and_its_late_quotes_are_noted(hosts: Hosts) -> None:
