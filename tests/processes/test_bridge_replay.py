@@ -9,10 +9,8 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 
-import anyio.to_thread
 import psutil
 import pytest
 
@@ -24,8 +22,8 @@ from remembrancer.protocol.session_life import EndSession, StartSession
 from tests.actors.gateway_rig import PATIENT, Rig
 from tests.actors.store_process import Launched
 from tests.patience import PATIENCE_S, until
-from tests.runtime import ColdSession, Runtime, Session, command, files_with, patiently
-from tests.spaces import locked, rows_if_there, rows_of
+from tests.runtime import ColdSession, Runtime
+from tests.spaces import rows_of
 
 QUICK = Settings(call_budget_s=0.8)
 FOREVER = "3600"
@@ -215,29 +213,6 @@ async def test_a_client_that_ends_input_or_server_ends_its_session(alone: Path, 
         assert isinstance(start, StartSession)
         assert start.session_id == "session:real"
         assert end == EndSession("session:real", "completed")
-
-
-async def test_an_erasing_cut_off_by_kills_is_repeated(home: Path, tmp_path: Path, without_embedders: None) -> None:
-    secret = "the vault opens with marigold"
-    runtime = Runtime(home)
-    async with Session(home, cwd=tmp_path, environ={"REMEMBRANCER_SESSION_ID": "session:vault"}) as client:
-        await client.store("this makes the file", scope="project")
-        memory_id = (await client.store(secret, scope="user"))["memory_id"]
-        prompt = {"session_id": "session:vault", "cwd": str(tmp_path), "prompt": f"Do this: {secret}!"}
-        hook = partial(command, "hook", "UserPromptSubmit", home=home, stdin=json.dumps(prompt))
-        assert (await anyio.to_thread.run_sync(hook)).returncode == 0
-        turns = partial(rows_if_there, RuntimePaths(home).database, "SELECT content FROM turns")
-        await until(lambda: secret in str(turns()))  # what a hook has left may be queued before it is recorded
-        await client.call("recall_memories", query=secret)
-        with locked(RuntimePaths(home).database):
-            erase = partial(command, "erase", memory_id, "--yes", home=home, directory=tmp_path)
-            assert (await anyio.to_thread.run_sync(erase)).returncode != 0
-            await anyio.to_thread.run_sync(runtime.kill, "gateway")
-            await anyio.to_thread.run_sync(runtime.kill, "store")
-        again = partial(patiently, "erase", memory_id, "--yes", home=home, directory=tmp_path)
-        assert (await anyio.to_thread.run_sync(again)).returncode == 0
-    await runtime.down()
-    assert files_with(home, b"marigold") == []
 
 
 async def test_the_runtime_outlives_the_process_tree_that_started_it(home: Path, runtime: Runtime) -> None:

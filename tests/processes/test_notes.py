@@ -235,26 +235,6 @@ async def test_a_note_on_a_hanging_disk_holds_nobody_up(home: Path, repository: 
         assert log.read_text() == "- the harbour is deep\n"
 
 
-async def test_a_note_waits_for_a_store_that_is_away_and_is_written_once(home: Path, repository: Path) -> None:
-    runtime = Runtime(home)
-    async with note_session(home, repository, call_budget_s="0.8") as client:
-        await client.call("memory_store", content="- first")
-        with runtime.suspended("store"):
-            queued = await client.call("memory_store", content="- second")
-        assert (queued["indexed"], queued["linesWritten"]) == (False, 1)
-        assert [each["code"] for each in queued["warnings"]] == ["queued"]
-        log = Path(repository, queued["path"])
-        # On a busy machine the first one may be queued as well, and there is no file until the store goes on.
-        await until(lambda: log.is_file() and log.read_text() == "- first\n- second\n")
-        for number in range(3):
-            runtime.kill("store" if number % 2 else "gateway")
-            await client.call("memory_store", content=f"- after {number}")
-        everything = ["- after 0", "- after 1", "- after 2", "- first", "- second"]
-        await until(lambda: sorted(log.read_text().splitlines()) == everything)
-        await anyio.sleep(0.5)  # in which a repetition would come
-        assert sorted(log.read_text().splitlines()) == everything
-
-
 async def test_earlier_sessions_and_files_elsewhere_are_found(home: Path, repository: Path, tmp_path: Path) -> None:
     folder = "".join(each if each.isalnum() else "-" for each in str(repository))
     token = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
