@@ -145,6 +145,17 @@ def test_a_cold_search_says_that_it_was_by_words_alone_if_the_model_does_not_com
     assert memory.questions == 2, "each answer is a use of what it shows"
 
 
+def test_a_hint_about_a_memory_stored_before_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    near = {"id": "OLDX", "content": "We deploy on Tuesdays", "replaced_by": "NEWX", "newer": "We deploy on Fridays"}
+    answer = {"memory_id": FOUND["id"], "near": [near]}
+    monkeypatch.setattr(Where, "first", lambda _: SimpleNamespace(call=lambda *_, **__: answer, embeds_soon=False))
+    monkeypatch.setattr(Where, "ask", lambda *_, **__: FOUND)
+    assert main(["add", "Bananas are yellow"]) == exit_codes.OK
+    assert "About what was added before: Perhaps “We deploy on Fridays” replaces" in capsys.readouterr().err
+
+
 ALONE = {"name": "Ada", "type": "person", "relationships": [], "memory_count": 2}
 
 

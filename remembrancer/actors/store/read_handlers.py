@@ -28,7 +28,6 @@ from remembrancer.memory.changes import unknown_memory
 from remembrancer.memory.decay import is_stale, strength_of
 from remembrancer.memory.limits import first_that_fit
 from remembrancer.memory.promotion import explain
-from remembrancer.memory.replacement import PROBABLE
 from remembrancer.memory.sentences import first_words
 from remembrancer.memory.short_ids import NAMED_CANDIDATES, has_part, keys_of
 from remembrancer.protocol.errors import FileLocked, RecordsUnusable, RemembrancerError
@@ -199,7 +198,7 @@ class ReadHandlers(Handlers):
             with anyio.CancelScope(deadline=answer_at):  # the search itself continues
                 comparing = asyncio.ensure_future(self._vectors.check_now(records.name, number, threads))
                 await asyncio.shield(comparing)
-            near = await self._readers.read(lambda: self._replaced.take(view.reader, request, PROBABLE, MOST_TOLD))
+            near = await self._readers.read(lambda: self._replaced.take(view.reader, request, most=MOST_TOLD))
         similar = await self._readers.read(lambda: near_duplicates(view, ref, request.session_id))
         return EmbeddingState(embedded, similar, error, near)
 
