@@ -83,7 +83,12 @@ IDS: Final = argument(
     "memories", nargs=-1, required=True, metavar="ID...", type=memory_id, help="An id as shown in lists."
 )
 SUPERSEDES: Final = option(
-    "--supersedes", type=memory_id, multiple=True, metavar="ID", help="A memory that this one replaces, or several."
+    "--supersedes",
+    type=memory_id,
+    multiple=True,
+    callback=lambda _, __, ids: ids or None,
+    metavar="ID",
+    help="A memory that this one replaces, or several.",
 )
 REASON: Final = option("--reason", metavar="TEXT", help="A reason, kept in the history.")
 FIELDS: Final = (
@@ -134,7 +139,7 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
         tags=list(tag) or None,
         allow_secrets=allow_secrets or None,
         wait_for_embedding=conversation.embeds_soon or None,
-        **given | {name: given[name] or None for name in ("due", "occurred_at", "supersedes")},
+        **given | {name: given[name] or None for name in ("due", "occurred_at")},
     )
     known = "Already remembered" if answer.get("already_known") else "Remembered"
     owner = "all your projects" if where.user else f"the project {where.places[0].label}"
@@ -145,7 +150,7 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
     line = "\n".join(f"{known} for {owner}{_state_of(it)}: {excerpt(it['content'])}  {name}" for it, name in stored)
     links = [] if "already_known" in answer else [link for it, _ in stored for link in it.get("links", ())]
     older = [link["target"] for link in links if link["relation"] == "supersedes"]  # perhaps the same text, in doubt
-    for replaced in older or given["supersedes"]:
+    for replaced in older or given["supersedes"] or ():
         again = f". It holds again, and its earlier copy {short(replaced)} is replaced"
         line += f". It replaces: {_name_of(where, replaced, answer)}" if given["supersedes"] else again
     report = _done(answer, line)
@@ -186,15 +191,15 @@ def _state_of(memory: Answer, changed: Iterable[str] = ("occurred_at",)) -> str:
     ID,
     argument("words", nargs=-1, metavar="[TEXT]", help="The new text, in quotes; - reads the input."),
     option("--content", metavar="TEXT", help="The new text, even if it is one word."),
-    flag("--done", help="Mark an open end as done."),
-    flag("--reopen", help="Reopen an open end."),
+    flag("--done", "done", flag_value=True, default=None, help="Mark an open end as done."),
+    flag("--reopen", "done", flag_value=False, default=None, help="Reopen an open end."),
     option(
         "--to",
         type=click.Choice(("project", "user")),
         help="Move a memory from its session to the project, or from the project to the user, or back.",
     ),
-    flag("--replaced", help="Settle a pair in list --review: the newer one is true."),
-    flag("--both", help="Settle its pairs in list --review: both are true."),
+    flag("--replaced", "settled", flag_value="replaced", help="Settle a pair in list --review: the newer one is true."),
+    flag("--both", "settled", flag_value="both", help="Settle its pairs in list --review: both are true."),
     SUPERSEDES,
     option(
         "--tag",
@@ -212,11 +217,9 @@ def edit(
     memory: str,
     words: Sequence[str],
     content: str | None,
-    done: bool,
-    reopen: bool,
+    done: bool | None,
     to: str | None,
-    replaced: bool,
-    both: bool,
+    settled: str | None,
     tags: Sequence[str],
     allow_secrets: bool,
     reason: str | None,
@@ -225,26 +228,23 @@ def edit(
     """Change a memory: edit ID "new text"; with neither text nor option, in $EDITOR. Earlier versions are kept."""
     from remembrancer.toolsets.memory.day_log import with_fields, word_of
 
-    if done and reopen:
-        raise click.UsageError("--done and --reopen exclude each other")
     if len(words) > 1:
         raise click.UsageError(f"put the new text in quotes: edit ID {shlex.quote(' '.join(words))}")
     text = words[0] if words else None
     if text is not None and content is not None:
         raise click.UsageError("the new text is given twice: give it with --content or without")
-    given["supersedes"] = given["supersedes"] or None
-    has_option = bool(tags or reason or to or replaced or both or without_none(given))
+    has_option = bool(tags or reason or to or settled or without_none(given))
     if has_option and text and text != "-" and text.isascii() and " " not in text:  # the end of an unquoted value?
         raise click.UsageError(
             f"is {text!r} the new text? Give one word with --content, and quote an option's value of several words"
         )
     content = _input_text() if text == "-" else content if text is None else text
-    changes = without_none({"content": content, "done": done if done or reopen else None, **given})
+    changes = without_none({"content": content, "done": done, **given})
     changes |= {"tags": {"add": list(tags)}} if tags else {}
-    if sum((replaced, both, to is not None, bool(changes))) > 1:
+    if sum((settled is not None, to is not None, bool(changes))) > 1:
         raise click.UsageError("--to, --replaced and --both cannot be combined with each other or with other changes")
-    if replaced or both:
-        return _settle(where, memory, replaced, reason)
+    if settled is not None:
+        return _settle(where, memory, settled == "replaced", reason)
     if to is not None:
         answer = where.ask("promote_memory", memory_id=memory, target_scope=to, reason=reason)
         stays = answer.get("previous_scope") == to  # a proposal that is declined
@@ -271,21 +271,21 @@ def edit(
     state = _state_of(_as_stored(where, memory, answer) or without_none(given), changed)
     # The text as given: another edit may have followed by now.
     name = f"“{excerpt(content, QUOTED)}”" if content and "content" in changed else _name_of(where, memory, answer)
-    outcome = with_fields(word_of("updated", changed, done=done), changed)
+    outcome = with_fields(word_of("updated", changed, done=done is True), changed)
     line = f"{outcome.capitalize()}: {name}{'' if outcome == 'closed' else state}; {where.undo(memory)} undoes it"
     return _done(answer, line if changed else UNCHANGED)
 
 
 def _settle(where: Where, memory: str, is_replaced: bool, reason: str | None) -> Report:
-    """Decide that this memory is replaced by the newer one that most probably does so, or that all of its pairs
-    hold."""
+    """Decide that this memory is replaced by the newer one that most probably does so, or that all of its pairs hold:
+    those in Review, or else the others."""
     from remembrancer.commands.runtime_client import ask_store
     from remembrancer.protocol.browsing import MOST_PAIRS, FindUndecided, Pair
 
     for place, conversation in where.conversations():
         viewer = place.project, SHELL_SESSION
         pairs: list[Pair] = []
-        for hidden in (False, True) if is_replaced else (True,):  # a search also marks hidden ones
+        for hidden in (False, True):
             review = ask_store(FindUndecided(*viewer, MOST_PAIRS, with_hidden=hidden))
             sides = [((each.older,) if is_replaced else (each.older, each.newer), each) for each in review.pairs]
             pairs = pairs or [pair for ends, pair in sides if any(has_part(end.id, short(memory)) for end in ends)]

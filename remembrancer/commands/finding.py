@@ -213,15 +213,15 @@ def search(
 @memory_command(
     *FILTERS,
     flag("--important", "order", flag_value="important", help="The most important first."),
-    flag("--open", "is_open", help="Open ends that are not done or replaced, by their due dates."),
+    flag("--open", "order", flag_value="due", help="Open ends that are not done or replaced, by their due dates."),
     flag("--stale", "about", flag_value="stale", help="Memories that name a file that is gone from the indexed code."),
     flag("--review", "about", flag_value="review", help="Proposals and pairs that wait for a decision."),
 )
-def list_(where: Where, order: str | None, is_open: bool, about: str | None, **given: Any) -> Report:
+def list_(where: Where, order: str | None, about: str | None, **given: Any) -> Report:
     """List memories, newest first; session records only with --kind session_record."""
-    if is_open + given["include_forgotten"] + (order is not None) > 1:
+    if given["include_forgotten"] and order is not None:
         raise InvalidInput("--open, --important and --forgotten have an order each: give one of them")
-    order = "due" if is_open else "forgotten" if given["include_forgotten"] else order
+    order = "forgotten" if given["include_forgotten"] else order
     if about is not None:
         source = click.get_current_context().get_parameter_source("number")
         if any((given | {"order": order, "number": source is ParameterSource.COMMANDLINE}).values()):

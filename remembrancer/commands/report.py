@@ -78,6 +78,17 @@ YES = flag("--yes", help="Do not ask.")
 DRY_RUN = flag("--dry-run", help="Show what would be done without changing anything.")
 
 
+class Command(click.Command):
+    """A command whose options that set the same parameter exclude each other."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given: dict[str | None, click.Parameter] = {}
+        for each in self.make_parser(ctx).parse_args(list(args))[2]:
+            if (other := given.setdefault(each.name, each)) is not each:
+                raise click.UsageError(f"{other.opts[0]} and {each.opts[0]} exclude each other", ctx)
+        return super().parse_args(ctx, args)
+
+
 def command(*params: click.Parameter, name: str | None = None) -> Callable[[Callable[..., Any]], click.Command]:
     """Declare a command: its function, which may be asynchronous, takes the parameters by name and returns a `Report`,
     or an exit status if it has printed its own output. Its docstring is the help."""
@@ -98,7 +109,7 @@ def command(*params: click.Parameter, name: str | None = None) -> Callable[[Call
                 return exit_codes.OK
 
         named = name or function.__name__.rstrip("_").replace("_", "-")
-        return click.Command(named, callback=callback, params=[*params, JSON], help=function.__doc__)
+        return Command(named, callback=callback, params=[*params, JSON], help=function.__doc__)
 
     return declare
 
