@@ -56,17 +56,8 @@ _GERMAN_DUE: Final = re.compile(
 )
 """A date after a German word for "by", or an English one: without a year, such a date must then end the text or be
 followed by a comma or a lower-case word ("by 24.04." at the end may be a version)."""
-_TASK: Final = re.compile(
-    r"(?:[-*•–] (?:\[ \] )?)?(?:please )?"
-    r"(?P<announced>(?:remember|do(?:n['’]t| not) forget)(?: to|(?=:))|to[- ]?do"
-    r"|remind (?:me|us)(?! that\b)(?: [^,;:?!\n]{1,30}?)? to|(?:(?:we|i) )?(?:must|need to|have to))?\b *"
-    r"(?P<verb>[^\W\d_]*)",
-    re.IGNORECASE,
-)
 _ARTICLES: Final = "the|an?|this|that|these|those|my|our|his|her|their"
-_ONE: Final = re.compile(
-    rf"(?: (?:up|out|in|on|back|off|with|to|at)){{0,2}} (?:(?:{_ARTICLES})\b|(?-i:[A-Z][a-z]))", re.IGNORECASE
-)
+_ONE: Final = re.compile(rf"\w (?:[A-Z]|(?:{_ARTICLES})\b)")
 """The object of a task that is done once: "Renew the domain", "Talk to Ana", but not "Review pull requests"."""
 _HOUR: Final = r"(?:\d{1,2}(?:[:.]\d\d)? ?(?:[ap]\.?m\b\.?)?|noon|midnight)"
 WEEKDAY: Final = rf"(?:{'|'.join(WEEKDAYS)})"
@@ -76,9 +67,7 @@ _OF_MONTH: Final = r"(?:0?[1-9]|[12]\d|3[01])(?:st|nd|rd|th)?"
 CALENDAR_DAY: Final = rf"(?:{_OF_MONTH} (?:of )?{_MONTH}|{_MONTH} {_OF_MONTH})"
 _LATER: Final = rf"in (?P<count>\d{{1,2}}|{'|'.join(COUNTS)}) (?P<unit>day|week|fortnight|month)s?"
 _WHEN: Final = re.compile(
-    r"(?:please )?remind (?:me|us)\b(?! that\b)(?s:.*)"
-    rf"\b(?:on |this |(?=(?:tomorrow|today|next|{_LATER})\b))",
-    re.IGNORECASE,
+    rf"(?:please )?remind (?:me|us)\b(?! that\b)(?s:.*)\b(?:on |(?=(?:tomorrow|today|next|{_LATER})\b))", re.IGNORECASE
 )
 """A reminder up to the last day that it names, on which it is due: "next Monday", "tomorrow"."""
 _LAST: Final = re.compile(
@@ -99,12 +88,17 @@ _DUE: Final = re.compile(
 _ANY_DATE: Final = rf"\d{{4}}-\d\d-\d\d|{CALENDAR_DAY}(?:,? \d{{4}})?"
 DATE: Final = re.compile(rf"\b(?:{_ANY_DATE})(?!\w)", re.IGNORECASE)
 _VERBS: Final = "|".join(_TASKS)
+_TASK: Final = re.compile(
+    rf"\W*(?:(?:(?:we|i) )?(?:please|to-?do|remember|don['’]t|forget|must|need|have|to)\b:? ?)*\b(?:{_VERBS})\b",
+    re.IGNORECASE,
+)
 _WHO: Final = (
     r"(?:(?:my|our|his|her|their) \w+ ?\w*|s?he|they|we|i"
     r"|(?-i:(?!(?:The|An?|These|Those)\b)[A-Z]\S*(?: (?:and )?[A-Z]\S*)*))"
 )
+_SENDS: Final = rf"{_WHO} (?:{_VERBS})e?s (?!(?:by|before) |\d)"
 _DONE_BY: Final = (
-    rf"(?P<person>(?P<present>{_WHO} (?:{_VERBS})e?s"
+    rf"(?P<person>(?P<present>{_SENDS}"
     rf"|(?-i:[A-Z][\w'’-]* and [A-Z][\w'’-]*) (?:{_VERBS})|(?:the|an?) (?:\w+ ){{1,3}}?(?:come|arrive)s?(?! out))"
     rf"|{_WHO}(?:(?: will| must| has to|['’]ll|(?: is| am| are|['’]s|['’]m|['’]re) going to) (?:{_VERBS})"
     rf"|(?: is| am| are|['’]s|['’]m|['’]re) (?:{'|'.join(verb.rstrip('e') for verb in _TASKS)})[pt]?ing)"
@@ -114,12 +108,11 @@ _DONE_BY: Final = (
 """A person and what they do or will do, or somebody who is coming: "Ana sends", "my brother will collect". In the
 simple present, "on Friday" may be a habit, so it is not a task, but "Friday" is."""
 _APPOINTMENT: Final = re.compile(
-    rf"(?:{_DONE_BY}|"
-    r"(?:(?:(?:we|i) have|there(?:['’]s| is)) )?(?:(?!(?:no|each|every|had|was|were)\b)[\w.'’-]+ ){0,4}?"
+    rf"(?:{_DONE_BY}|(?:(?!(?:no|each|every|had|was|were)\b)[\w.'’-]+ ){{0,4}}?"
     rf"(?:{'|'.join(_LISTS['appointments'])})(?: v?\d[\w.]*| window)?"
     r"(?: (?:with|at|in|for|about|of|by|to|between)\b(?:[^,;:.?!\n]|\.(?! )){1,80}?)?"
     r"(?: (?:(?:is|was|has been|will be) )?(?:(?:set|scheduled|planned|booked|moved|postponed|rescheduled)(?: back)?"
-    r" (?:for|to)|takes place|starts|is|will be))?"
+    r" (?:for|to)|starts|is|will be))?"
     r"|(?P<timed>[^,;:?!\n]{3,80}?))[,:]? (?:on |by |(?P<next>next )|this |the ){0,3}(?<!of )(?<!from )"
     rf"(?<!since ){_WEEKDAY_OF_DATE}(?P<day>{_ANY_DATE}|today|tonight|tomorrow"
     rf"|(?(timed)(?!)|(?:(?(present)(?<!on )){WEEKDAY}|next week)))(?(timed),?(?: at| from)? {_HOUR}|"
@@ -145,34 +138,33 @@ _AS_BY: Final = re.compile(
 )
 """Words that mean "by": "no later than", "within two weeks", "has until", and "until" after "must be done"."""
 _BY: Final = {"within": "by in ", "have": "must by"}
-_DUTY: Final = rf"(?:to(?! (?-i:[A-Z\d]))|{'|'.join(_LISTS['duties'])})\b"
-_TOLD: Final = "|".join(_LISTS["requests"])
-_SAID: Final = rf"(?:{_DUTY}|(?:{_TOLD})\b)"
-_FACT: Final = re.compile(
-    r"^(?:if|when|once|unless|who(?:ever)?|no(?:ne|body|thing)?|in|at|wenn|(?:the|this|that|an?) (?:\S+ ){1,4}?will)\b"
-    rf"|\b(?:each|every|always|usually|often|never|jede\w*|immer|{WEEKDAY}s|(?:days?|week\w*) before)\b"
-    rf"|^(?-i:[A-Z])[a-z]+s (?:must|should|have to|need to) be\b.* {WEEKDAY}\b|^(?:decision|fact):|\bagreed that\b"
-    r"|(?:\bnot|\bnicht|n['’]t)\b(?! (?:forget|vergessen))|\b(?:that|which) (?:is|are|must|has|have)\b"
-    rf"|(?:^|, )(?:(?!\b{_DUTY})[^,])*?(?:['’]ve\b|\b(?:{'|'.join(_LISTS['facts'])}|ist(?!.* zu )|wants? to|will be"
-    rf"|(?:is|are)(?! (?:\S+ ){{0,3}}?(?:due|to|responsible|charge|\w+ing)\b)|ha(?:s|ve)(?! to| (?:been )?(?:{_TOLD}))"
-    rf"|will d(?:ie|as|en|er))\b|\b(?!(?:{_TOLD})\b)[a-z]+[^\We]ed(?=[:,]?$|,| (?:\d|(?-i:[A-Z][a-z])|every|\w+ing\b"
-    rf"|(?:{_ARTICLES}|it|them|all|to|by|before|in|on|at|for|from|with|off|out|up|over|back|and)\b)))",
+_DUTY: Final = re.compile(
+    rf" ?\b(?:(?:is|are|has|have|been|needs?|expected|supposed) )*(?:to(?! (?:{_ARTICLES})\b| (?-i:[A-Z\d]))"
+    rf"|(?:{'|'.join(_LISTS['duties'])})(?! to\b)|{'|'.join(_LISTS['requests'])})\b.*",
     re.IGNORECASE,
 )
-"""A past action, state, forecast, habit or condition that also names a day: "We paid it by Friday". A verb after a word
-such as "to" or "must" states a task, and a participle before a noun is not an action: "Send signed forms"."""
-_STATES: Final = re.compile(
-    rf"(?!.*\bdue\b|(?:{_VERBS}) (?!of)|(?!(?:all|both|half|only)\b)\w*(?:[^\Ws]|ss) (?:{_ARTICLES}|all)\b"
-    rf"|{_WHO} (?:{_VERBS})e?s (?!to|in\b|before|\d))"
-    rf"(?:(?:(?!{_SAID})[\w.'’-]+ ){{0,4}}(?!(?:{_ARTICLES}|of|for|from|with|to)\b|{_SAID})[\w.'’-]+ "
-    rf"(?!(?:has|owes|his|its|this|das|bis)\b|{_SAID})(?-i:[a-z]+[^\Wsui]s)"
-    r"|(?:(?:the|our) )?(?-i:[A-Z]?[a-z]+[^\Wsui]s)(?= [a-z]+ )(?! (?:from|for|of|\w+s)\b)"
-    rf") (?!(?:\w+ )?(?:must|should|has to|needs? to)\b|(?!to (?:{_ARTICLES})\b){_SAID}|have (?:to|until))",
+"""The rest of a clause from the words of a task: "must …", "promised …", "is to …", but not "to Lyon"."""
+_RULE: Final = re.compile(
+    rf"^(?:{'|'.join(_LISTS['conditions'])}|(?:the|an?) (?:\S+ ){{1,4}}?will)\b|^(?-i:[A-Z])[a-z]+s must be .*{WEEKDAY}"
+    rf"|\b(?:{'|'.join(_LISTS['habits'])}|days? before|that (?:is|all)|will die)\b"
+    r"|\b(?:not|nicht)\b(?! (?:forget|vergessen))",
     re.IGNORECASE,
 )
-"""A present tense ("The trial ends", "Prices rise"), but not an imperative or a person's known verb: "Ana sends it"."""
-_ASKS: Final = re.compile(r"(?!(?:can|could|will|would) (?:you|we)\b|kann|können).*\?$", re.IGNORECASE)
-_MUST: Final = re.compile(r"\b(?:must|should|has to|needs to)\b.* by in ")
+"""A condition, a forecast, a habit or a negation."""
+_STATE: Final = re.compile(
+    rf"\b(?:{'|'.join(_LISTS['facts'])}|ist(?!.* zu )|(?:is|are)(?! (?:\S+ ){{0,3}}?(?:due|charge|\w+ing)\b))\b",
+    re.IGNORECASE,
+)
+_ACTION: Final = re.compile(
+    rf".*\bdue\b|(?:{_VERBS}) (?!o[fn]\b)|(?!\w+ed )\w*(?:[^\Ws]|ss) (?:{_ARTICLES})\b|{_SENDS}(?!to )", re.IGNORECASE
+)
+"""A command, or a person's known verb: "Repaint the chairs", "Ana sends it"."""
+_VERB: Final = re.compile(
+    rf"(?:[\w.'’-]+ ){{0,4}}(?!(?:{_ARTICLES})\b)[\w.'’-]+ (?!(?:{_ARTICLES}|das)\b)(?-i:[a-z]+[^\Wsui]s) "
+    r"|(?:(?:the|our) )?(?-i:[A-Z]?[a-z]+[^\Wsui]s) (?!for\b)[a-z]+ |(?:\S+ )*?[a-z]+[^\We]ed\b",
+    re.IGNORECASE,
+)
+"""Any other verb in the present or past tense: "The trial ends", "Prices rise", "Bo answered"."""
 _ASIDE: Final = re.compile(r"[;(–]|,? (?:because|since|as|so|which|otherwise)\b|, (?:s?he|it|they|we)\b")
 """The beginning of words that only explain a task."""
 _PERIOD: Final = re.compile(r"\b(?P<which>this|next) (?P<unit>week|month|year)\b", re.IGNORECASE)
@@ -320,7 +312,7 @@ def is_appointment(text: str, at: float) -> bool:
     """True for a single sentence that names an appointment, or a person's task, on a day that has not passed at `at`,
     in seconds since the epoch."""
     appointment = _APPOINTMENT.fullmatch(_with_iso_dates(text.strip()))
-    is_fact = appointment is None or (appointment["timed"] and (_FACT.search(text) or _STATES.match(text)))
+    is_fact = appointment is None or (appointment["timed"] and _is_fact(text))
     due = None if is_fact else due_in(text, at)
     return due is not None and due > at - DAY_S
 
@@ -335,16 +327,23 @@ def is_task_with_date(text: str, at: float) -> bool:
     """True for a short sentence with a deadline that has not passed at `at`, unless it states a fact ("It expires by 5
     December"), and for a task with a day that begins with a known verb: "Call her tomorrow"."""
     text = _with_by(_with_iso_dates(text.strip(), at))  # "zum 5. Dezember" looks like two sentences
-    is_short = len(text) <= 300 and len(split_sentences(text)) == 1 and not _ASKS.match(text)
+    is_short = len(text) <= 300 and len(split_sentences(text)) == 1
     if not is_short or (due_in(text, at) or at - DAY_S) <= at - DAY_S:
         return False
-    is_within, begins = " by in " in text, _TASK.match(text)
+    is_within = " by in " in text
     if not is_within and _DUE.search(text):
         clauses = [_clause(text, due) for due in _DUE.finditer(text)]
-        return any(not (_FACT.search(clause) or _STATES.match(clause)) for clause in clauses)
-    is_known = begins is not None and (begins["announced"] or begins["verb"].casefold() in _TASKS)
+        return any(not _is_fact(clause) for clause in clauses)
     is_one = not is_within or _ONE.search(text)  # "Answer mails within two days" is a rule
-    return bool((is_known and is_one) or _MUST.search(text)) and not _FACT.search(text)
+    return bool(_TASK.match(text) and is_one) and not _is_fact(text)
+
+
+def _is_fact(clause: str) -> bool:
+    """True if a clause states a fact that also names a day ("We paid it before Friday"), rather than a task."""
+    if _RULE.search(clause):
+        return True
+    parts = [_DUTY.sub("", part) for part in re.split("[,:] (?!due )", clause)]
+    return any(_STATE.search(part) or (_VERB.match(part) and not _ACTION.match(part)) for part in parts)
 
 
 def _clause(text: str, due: re.Match[str]) -> str:
