@@ -1,7 +1,7 @@
-"""The process of an actor in a runtime: its start, logs, control socket and exit, the same for all actors.
+"""An actor's process in a runtime: its start, logs, control socket and exit, which are the same for all actors.
 
-The launcher holds the other end of the actor's standard input. Its first line is the `LaunchSpec`; its end means that
-the launcher is dead, and an actor never outlives it.
+The launcher holds the other end of the actor's standard input. The first line of this input is the `LaunchSpec`; its
+end means that the launcher is dead, and an actor never outlives the launcher.
 """
 
 import abc
@@ -35,17 +35,17 @@ from remembrancer.protocol.system import end_with_parent
 
 EXIT_STOPPED: Final = 0
 EXIT_START_FAILED: Final = 2
-"""The last line of its standard error is the reason, a `Failure` as JSON; restarting it would fail in the same way."""
+"""The last line of standard error is the reason, a `Failure` as JSON; a restart would fail in the same way."""
 EXIT_CRASHED: Final = 70
 EXIT_ORPHANED: Final = 71
-"""The launcher died. A new runtime waits for this one's locks, so unfinished work is abandoned: acknowledged work is
-durable, and clients repeat the rest."""
+"""The launcher died. A new runtime waits for the locks of this process, so unfinished work is abandoned: acknowledged
+work is durable, and clients repeat the rest."""
 TERM_GRACE_S: Final = 1.0
-"""The time that a process has after SIGTERM to finish its current work."""
+"""The time allowed after SIGTERM for a process to finish its current work."""
 MANY_FILES: Final = 10_240
-"""The limit of open files, if the system allows it (the maximum on macOS): each index needs some."""
+"""The limit on open files, if the system allows it (the maximum on macOS): each index needs several."""
 LOCK_WAIT_S: Final = 10.0
-"""The time that a new actor waits for a dying predecessor's lock."""
+"""The maximum time a new actor waits for the lock of a dying predecessor."""
 MAX_LOG_BYTES: Final = 4 * 1024 * 1024
 KEPT_LOGS: Final = 3
 
@@ -63,7 +63,7 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     settings: Settings
     threads: int = 1
     no_token: bool = False
-    """True if HTTP is open to this machine without a token: an option of this start of the runtime, not a setting."""
+    """True if this machine may use HTTP without a token: an option given when the runtime is started, not a setting."""
 
     @property
     def paths(self) -> RuntimePaths:
@@ -109,7 +109,7 @@ class Actor(abc.ABC):
 
     @abc.abstractmethod
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
-        """Start, call `task_status.started()` once work can be done, and work until cancelled.
+        """Start, call `task_status.started()` once ready for work, and work until cancelled.
 
         A `RemembrancerError` raised before `started` is reported as a failure to start.
         """
@@ -119,7 +119,7 @@ class Actor(abc.ABC):
         """The actor's current health. Called for each heartbeat, so it must be cheap."""
 
     async def drain(self, reason: str) -> None:
-        """Called once before the end, within the stop's grace period: finish the current work, refuse the rest."""
+        """Called once during the grace period of a stop: finish the current work, refuse the rest."""
 
     def on_peer_gone(self, peer: PeerGone) -> None:
         """Called when another process of the runtime has died, or cannot be started."""
@@ -183,7 +183,7 @@ async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec) -> int
                 control.send(actor.health() if life.is_ready else None, in_reply_to=control.heard.message_id)
             case Stop(reason=reason, grace_s=grace_s):
                 life.end(reason, grace_s)
-            case PeerGone() if life.is_ready:  # earlier ones are reported once it is ready
+            case PeerGone() if life.is_ready:  # earlier deaths are reported once this actor is ready
                 actor.on_peer_gone(message)
 
     def refused(reason: bool | str) -> None:

@@ -1,7 +1,7 @@
 """The bridge: `remembrancer mcp`, which a client starts. It passes lines between its client and the gateway.
 
-Imports little of the standard library, since every session starts a bridge and waits for it. `replay` decides what to
-replay and when to give up, `starter` whether to start a runtime. It has one thread and one `poll`.
+It imports little of the standard library, since every session starts a bridge and waits for it. `replay` decides what
+to replay and when to give up, `starter` whether to start a runtime. The bridge has one thread and one `poll`.
 """
 
 # ruff: noqa: PTH100, PTH118, PTH120
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
     from remembrancer.actors.bridge.remote import RemoteGateway
 
 DEFAULT_BUDGET_S = 4.5
-"""The time that a gateway has for an answer, counted from the client's request."""
+"""The time allowed for a gateway's answer, counted from the client's request."""
 START_S = 30.0
-"""The same while there is no gateway: a whole runtime may have to start on a slow machine."""
+"""The same while there is no gateway: a whole runtime may have to be started, on a slow machine."""
 PREPARED_FILE = os.path.join(os.path.dirname(__file__), "prepared_answers.json")
 """The answers of this release's gateway that are the same for every session; a test rewrites the file when they
 change."""
 LEAVE_S = 1.5
-"""The time that the gateway has, after the client's end of input, to answer open requests. The bridge exits within 2
+"""The time allowed for the gateway to answer open requests after the client's input ends. The bridge exits within 2
 s."""
 CHUNK_BYTES = 64 * 1024
 HIGH_WATER_BYTES = 1024 * 1024
-"""The bytes waiting in one direction at which the bridge stops reading from the sender."""
+"""With this many bytes waiting in one direction, the bridge stops reading from their sender."""
 _HANGUP = select.POLLHUP | select.POLLERR | select.POLLNVAL
 _GONE = getattr(select, "POLLRDHUP", 0)
 USAGE = """usage: remembrancer mcp [--project PATH] [--data-dir DIR]
@@ -147,8 +147,8 @@ class Bridge:
                 self._read_gateway()
 
     def _wanted(self) -> dict[int, int]:
-        """The events to wait for, by descriptor. A side is not read while the other side's buffer is full, so that it
-        slows down too."""
+        """The events to wait for, by descriptor. While the buffer for one side is full, the other side is not read, so
+        that it slows down too."""
         wanted: dict[int, int] = {}
         to_gateway, to_client = self._conversation.to_gateway, self._conversation.to_client
         client_is_behind = len(to_client) >= HIGH_WATER_BYTES
@@ -212,7 +212,7 @@ class Bridge:
     def _write_gateway(self) -> None:
         buffer = self._conversation.to_gateway
         if self._gateway is not None and buffer:
-            with contextlib.suppress(OSError):  # it is busy, or lost: its last lines can still be read, then its end
+            with contextlib.suppress(OSError):  # busy, or lost: its last lines and its end can still be read
                 del buffer[: self._gateway.send(buffer)]
 
     def _read_gateway(self) -> None:
@@ -250,7 +250,7 @@ def _claim_output() -> int:
 
 
 def _options(argv: list[str]) -> dict[str, str]:
-    """The options of the command line, by name. Raises `ValueError` with the reason if one is wrong."""
+    """The command-line options by name. Raises `ValueError` with the reason if one is invalid."""
     try:
         given, others = getopt.getopt(argv, "", [f"{name}=" for name in OPTIONS])
     except getopt.GetoptError as error:
@@ -266,7 +266,7 @@ def _options(argv: list[str]) -> dict[str, str]:
 
 
 def with_settings(options: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment, with each option that is a setting as the equivalent variable."""
+    """The environment, plus the equivalent variable for each option that is a setting."""
     return {**environ, **{variable: options[name] for name, variable in SETTINGS.items() if name in options}}
 
 
@@ -283,7 +283,7 @@ def _bridge(options: Mapping[str, str], environ: Mapping[str, str]) -> Bridge:
 
 
 def _remote_bridge(options: Mapping[str, str], environ: Mapping[str, str]) -> Bridge:
-    """A bridge to the gateway at an address. That gateway's answers may differ, so it uses no prepared ones."""
+    """A bridge to the gateway at an address. Answers of that gateway may differ, so no prepared ones are used."""
     from remembrancer.actors.bridge.remote import RemoteGateway
 
     remote = RemoteGateway(

@@ -34,7 +34,7 @@ class Places:
     def __init__(self, home: str, on_disk: str, config: str | None) -> None:
         self.home = home
         self.on_disk = on_disk
-        """The directory that names the home: different from the home itself if that is in memory."""
+        """The directory that identifies the home, which is not the home itself if the home is in memory."""
         self.config = config
         """The configuration file, if there is one."""
         self.start_lock = os.path.join(home, "start.lock")
@@ -47,11 +47,11 @@ class Places:
             self._among_others.append(run)
 
     def are_private(self) -> bool:
-        """True if the socket, if there is one, is this user's: in a shared directory it may be another user's."""
+        """True unless the socket is missing or, as is possible in a shared directory, another user's."""
         try:
             return all(map(is_private, self._among_others))
         except OSError:
-            return False  # it does not exist yet: anybody may create it in a moment
+            return False  # it does not exist yet: anybody could create it at any moment
 
 
 def find_places(environ: Mapping[str, str]) -> Places:
@@ -92,7 +92,7 @@ _CLIENT_VARIABLES = ("CI", "CLAUDE_CODE_ENTRYPOINT")
 
 
 def session_id(environ: Mapping[str, str], now: float) -> str:
-    """The session that the environment names, or a new one. Claude Code names its session, for its hooks as well."""
+    """The session named in the environment, or a new one. Claude Code names its session, also for its hooks."""
     named = next((environ[name] for name in SESSION_VARIABLES if environ.get(name)), None)
     return named or f"session:{as_ulid(new_identity(now))}"
 
@@ -106,7 +106,7 @@ def hello_line(
     **others: object,
 ) -> bytes:
     """The first line of a connection, with its newline. Paths that are not UTF-8 are encoded as Python prints them.
-    `config` is the configuration file that applies to this session, `others` are further members."""
+    `config` is this session's configuration file, `others` are further members."""
     environment = {
         name: value
         for name, value in environ.items()
@@ -131,8 +131,8 @@ def hello_line(
 
 
 def named_project(option: str | None, environ: Mapping[str, str]) -> str | None:
-    """The absolute path of the project that the option `--project` names, or else, unless our own variable is set, of
-    the one that Claude Code passes to its servers and hooks. Raises `ValueError` if the option names no directory."""
+    """The absolute path of the project given with `--project`, or else (unless our own variable is set) of the project
+    that Claude Code passes to its servers and hooks. Raises `ValueError` if the option names no directory."""
     if option is not None and not os.path.isdir(option):
         raise ValueError(f"--project {option[:1000]!a} is not a directory")
     named = environ.get("CLAUDE_PROJECT_DIR", "")

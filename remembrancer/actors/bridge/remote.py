@@ -1,6 +1,6 @@
 """A gateway on another host, presented to the bridge as one end of a socket pair; a thread at the other end turns lines
 into HTTP requests. Standard library only. The socket pair breaks whenever the connection to the host does. The bridge
-then repeats open requests, as it does with a local gateway; every request carries the bridge's own id, by which the
+then repeats open requests, as it does with a local gateway; every request carries the bridge's own id, so that the
 server recognises repetitions."""
 
 # ruff: noqa: PTH123
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
 CONNECT_S = 5.0
 ANSWER_S = 150.0
-"""The time that a connection may be silent before an answer: longer than the longest budget of a tool."""
+"""The maximum silence on a connection before an answer: longer than the longest budget of a tool."""
 LISTEN_S = 60.0
-"""The same for the event stream, on which the server sends a sign of life every 15 s."""
+"""The same for the event stream, on which the server sends a keep-alive every 15 s."""
 UNREACHABLE_S = 3.0
-"""The time for which a host that was never reached is retried before the client gets an error. A host that was reached
-and lost is expected back: requests wait for it until their time limit."""
+"""A host that was never reached is retried for this time before the client gets an error. A host that was reached and
+lost should come back: requests wait for it until their time limit."""
 GOODBYE_S = 1.0
 HEADER_ARGUMENTS = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 """By method: the argument that the protocol of 2026-07-28 also requires in a header."""
@@ -50,7 +50,7 @@ VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 
 
 class RemoteGateway:
-    """Takes the place of a `Starter`, without anything to start."""
+    """Used instead of a `Starter` where there is nothing to start."""
 
     failure: str | None = None
     is_lasting = False
@@ -155,8 +155,8 @@ class _Way:
         raise ConnectionError("the bridge has ended")
 
     def _attempt(self, work: Callable[..., None], *arguments: Any) -> None:
-        """Do a part of the work. Report any error to the bridge, and close its socket. A `ValueError` has to be
-        corrected by a person; after any other error the bridge starts a new connection."""
+        """Do part of the work. Report any error to the bridge, and close its socket. The cause of a `ValueError` must
+        be corrected by a person; after any other error the bridge starts a new connection."""
         remote, is_done = self._remote, False
         try:
             work(*arguments)
@@ -263,7 +263,7 @@ class _Way:
             self._remote.session = {}
             raise ConnectionError("the session is gone")
         if status == 503 and response.getheader("Retry-After"):
-            raise ConnectionError(reason)  # it is stopping: its successor gets the request again
+            raise ConnectionError(reason)  # it is stopping: the request is repeated to its successor
         is_busy = status in (408, 429) or status >= 500
         if message.get("method") and message.get("id") is not None:
             code = UNAVAILABLE if is_busy else code or INVALID_REQUEST

@@ -41,11 +41,11 @@ LONG_TOOLS = ("reflect_and_consolidate", "memory_sync")
 """Slow tools, which report a timeout themselves."""
 MAX_OPEN_REQUESTS = 512
 RETRY_S = 0.05
-"""The time between two attempts to connect: short, because a client waits for a runtime that starts."""
+"""The time between two attempts to connect: short, because a client waits while a runtime starts."""
 LONG_BUDGET_S = 130.0
-"""The time limit of these tools while there is a gateway: longer than the gateway's own limit in its settings."""
+"""The time limit of `LONG_TOOLS` while there is a gateway: longer than the limit in the gateway's settings."""
 PREPARED_AFTER_S = 0.4
-"""The time that a request with the same answer for every session waits for the gateway, before the bridge gives its
+"""If a request's answer is the same for every session, the bridge waits this long for the gateway before giving its
 prepared answer: a runtime may need many seconds to start, and clients list the tools only once."""
 
 
@@ -57,7 +57,7 @@ gateway, at `patient` while there is none."""
 class PreparedAnswers:
     """This release's answers to the requests that every session makes, read when the first one is needed.
 
-    `methods` leaves out the answers that this session's environment has changed.
+    `methods` omits the answers that differ in this session's environment.
     """
 
     METHODS = frozenset({HANDSHAKE, "tools/list", "prompts/list", "resources/list", "resources/templates/list"})
@@ -82,19 +82,19 @@ class PreparedAnswers:
 
 
 class Conversation:
-    """One client's conversation. Lines are passed in without their newline; the caller sends what gathers in
+    """One client's conversation. Lines are passed in without their newline; the caller sends the contents of
     `to_client` and `to_gateway`, and connects at `connect_at`. Times are seconds of a monotonic clock."""
 
     def __init__(
         self, budget_s: float, start_s: float, prepared: PreparedAnswers | None = None, hello: bytes = b""
     ) -> None:
-        """`budget_s`: the time that a gateway has for an answer; `start_s`: the time that it may take to start;
-        `hello`: the first line to each gateway, with its newline."""
+        """`budget_s`: the time allowed for a gateway's answer; `start_s`: the time allowed for its start; `hello`: the
+        first line to each gateway, with its newline."""
         self.to_client = bytearray()
         self.to_gateway = bytearray()
         self.connect_at = 0.0
-        """The time of the next attempt to connect while there is no connection. It is infinite if the runtime was
-        stopped in an orderly way or refuses this bridge, until the client sends a request."""
+        """The time of the next attempt to connect while there is no connection. It is infinite after an orderly stop of
+        the runtime or if the runtime refuses this bridge, until the client sends a request."""
         self.has_ended = False
         """True if the client has gone for good."""
         self.is_served = False
@@ -118,14 +118,14 @@ class Conversation:
 
     @property
     def has_open(self) -> bool:
-        """True if the client waits for an answer other than an event stream, which never ends by itself."""
+        """True if the client is waiting for an answer other than an event stream, which never ends by itself."""
         return any(request.message["method"] not in STREAMS for request in self._open.values())
 
     # --- from the client ---
 
     def from_client(self, text: bytes, now: float, stamp_ms: int) -> None:
-        """Pass on a client's line, or refuse it. Without a gateway it is only noted: `connect` repeats what the
-        next gateway needs."""
+        """Pass on a client's line, or refuse it. Without a gateway it is only noted: `connect` repeats the lines that
+        the next gateway needs."""
         line = stamped(text, stamp_ms)
         refusal = self._take(text, line, now)
         if refusal is not None:
@@ -182,7 +182,7 @@ class Conversation:
         return None
 
     def _is_prepared(self, message: dict[str, Any]) -> bool:
-        """True if the bridge can answer itself: a handshake, and later an unrestricted list request."""
+        """True if the bridge can answer the message itself: a handshake, and later an unrestricted list request."""
         if self._prepared is None or message["method"] not in self._prepared.methods:
             return False
         params = message.get("params")
@@ -261,7 +261,7 @@ class Conversation:
             self.connect_at = math.inf
 
     def disconnect(self, now: float) -> None:
-        """Note that the connection is gone. Open requests wait for as long as a new gateway may take to start."""
+        """Note that the connection is gone. Open requests wait as long as a new gateway may take to start."""
         self._is_connected = False
         self.to_gateway.clear()
         if self.is_served:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
 LOOK_AGAIN_S = 0.05
-"""The time between two checks of a runtime that another process is starting."""
+"""The time between two checks of a runtime being started by another process."""
 _OF_A_SESSION = ("REMEMBRANCER_PROJECT", TOOLSETS_VARIABLE, "REMEMBRANCER_BRIDGE_BUDGET_S", *SESSION_VARIABLES)
 _NOT_INHERITED = frozenset((*_OF_A_SESSION, *HOME_VARIABLES, *CONFIG_VARIABLES))
 """The variables of one session, and those that name the home and its file: a runtime gets absolute paths instead, since
@@ -55,10 +55,10 @@ class Starter:
         self.is_lasting = False
         """True if the error persists until a person corrects it."""
         self._output: IO[bytes] | None = None
-        """The file with the standard error output of our runtime."""
+        """The file with our runtime's standard error output."""
 
     def dial(self) -> socket.socket | None:
-        """A connection to the gateway, None if there is none. A Unix socket connects at once or not at all."""
+        """A connection to the gateway, or None if that fails. A Unix socket connects at once or not at all."""
         if not self._places.are_private():
             return None
         link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

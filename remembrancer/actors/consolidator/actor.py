@@ -36,7 +36,7 @@ from remembrancer.protocol.system import lower_priority
 from remembrancer.protocol.writes import ProjectRef
 
 POLL_S: Final = 10.0
-"""The time for which a request for a job stays open."""
+"""The maximum time a request for a job stays open."""
 SORTS: Final[tuple[JobSort, ...]] = get_args(JobSort)
 
 Outcome = Reflected | Maintained | None
@@ -45,10 +45,10 @@ logger = logging.getLogger(__name__)
 
 
 async def carry_out(job: Job, store: StoreClient, settings: Settings, clock: Clock) -> Outcome:
-    """Do a job, and return the answer for the caller that waits for it, if any. Any exception is a failure of the job.
+    """Do a job, and return the answer for any caller waiting for it. Any exception means that the job failed.
 
-    It may be cancelled at any await, and the job is then repeated. It must not block the event loop for more than half
-    a second, since this process answers heartbeats: longer computations run in a thread.
+    A job may be cancelled at any await, and is then repeated. It must not block the event loop for more than half a
+    second, since this process answers heartbeats: longer computations run in a thread.
     """
     if (lane_time := job.lane_time) is not None:
         clock = lambda: lane_time  # noqa: E731

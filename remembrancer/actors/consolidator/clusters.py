@@ -1,8 +1,7 @@
 """Clusters of memories about one topic, and the memory that represents a cluster. Pure.
 
-The similarity of two memories is the cosine of their vectors, minus the mean similarity of any two, plus a little
-for words and entities in common. Topics are found by average-link agglomeration (UPGMA: Sokal and Michener,
-1958).
+The similarity of two memories is the cosine of their vectors, minus the mean similarity of any two, plus a little for
+shared words and entities. Topics are found by average-link agglomeration (UPGMA: Sokal and Michener, 1958).
 """
 
 import math
@@ -23,14 +22,14 @@ from remembrancer.protocol.consolidation import SMALLEST_CLUSTER, Material
 TOPIC_COSINE: Final = 0.31
 """The minimum mean similarity within a topic, above the background, with the default model."""
 WORDS_BONUS: Final = 0.4
-"""The most that shared words add to a cosine: by vectors alone, all notes about slow software would be one topic."""
+"""The maximum that shared words add to a cosine: by vectors alone, all notes about slow software would be one topic."""
 ENTITY_BONUS: Final = 0.1
-"""The most that shared entities add to a cosine."""
+"""The maximum that shared entities add to a cosine."""
 MOST_MEMBERS: Final = 12
 BACKGROUND: Final = 0.15
 """The cosine assumed for two unrelated memories, before any are compared."""
 BACKGROUND_COUNT: Final = 50
-"""The number of memories whose mean cosine has the same weight as the assumed one."""
+"""The number of memories at which their mean cosine has the same weight as the assumed one."""
 MOST_BACKGROUND: Final = 0.8
 LANGUAGE_CHARACTERS: Final = 300
 """The number of characters used to detect a memory's language. With the default model, any two texts in a
@@ -57,7 +56,7 @@ def cluster_memories(
     least: int = SMALLEST_CLUSTER,
     most: int = MOST_MEMBERS,
 ) -> list[list[Material]]:
-    """Clusters of `least` to `most` memories, each ordered by time. A memory is in one cluster at most. More than
+    """Clusters of `least` to `most` memories, each ordered by time. A memory is in at most one cluster. More than
     `BLOCK` memories are divided by time, which limits the RAM needed."""
     ordered = sorted((memory for memory in memories if memory.vector), key=lambda each: (each.happened_at, each.id))
     clusters: list[list[Material]] = []
@@ -86,7 +85,7 @@ def vectors_of(memories: Sequence[Material]) -> Vectors:
 
 
 def central_memory(memories: Sequence[Material]) -> Material:
-    """The memory nearest to all of these, weighted by their importance; the first of equals."""
+    """The memory nearest to all of these, weighted by importance; in a tie, the first one."""
     rows = vectors_of(memories)
     weights = np.array([each.importance for each in memories], dtype=np.float32)
     return memories[int((rows @ (weights @ rows)).argmax())]
@@ -94,7 +93,7 @@ def central_memory(memories: Sequence[Material]) -> Material:
 
 def average_link(similarities: Similarities, threshold: float, max_size: int) -> list[list[int]]:
     """Clusters of at least two items, each ascending, in the order of their first items. The two clusters with the
-    highest mean similarity (the first of equals) are merged until no pair reaches the threshold. `similarities` is
+    highest mean similarity (in a tie, the first ones) are merged until no pair reaches the threshold. `similarities` is
     symmetric; its diagonal is not read. The means after a merge follow from those before it (Lance and Williams,
     1967)."""
     count = len(similarities)
@@ -118,8 +117,8 @@ def average_link(similarities: Similarities, threshold: float, max_size: int) ->
 
 
 def _above_background(cosines: Similarities) -> Similarities:
-    """The cosines rescaled: the mean of many memories becomes 0, and 1 stays 1. The mean of a few has little weight:
-    they may all be about one thing."""
+    """The cosines rescaled: the mean of many memories becomes 0, and 1 stays 1. The mean of only a few has little
+    weight, since they may all be about one thing."""
     count = len(cosines)
     if count < 2:
         return cosines
@@ -131,8 +130,8 @@ def _above_background(cosines: Similarities) -> Similarities:
 
 
 def _shared_entities(memories: Sequence[Material]) -> Similarities:
-    """The similarity of each pair by entities, in [0, 1]. Rare entities have more weight; one that all memories
-    mention has none."""
+    """The similarity of each pair by entities, in [0, 1]. Rare entities weigh more; an entity that all memories mention
+    weighs nothing."""
     count = len(memories)
     naming: dict[str, list[int]] = {}
     for place, memory in enumerate(memories):

@@ -32,7 +32,7 @@ MOST_PATTERNS: Final = 20
 MOST_TAGS: Final = 10
 MOST_ENTITIES: Final = 20
 CONFIDENCE_GAIN: Final = 0.05
-"""The gain in confidence of a summary: several memories are a little more certain than one."""
+"""The additional confidence of a summary: several memories are a little more certain than one."""
 DIGITS: Final = 9
 SUMMARY_CHARACTERS: Final = 600
 """The approximate length of a summary."""
@@ -48,8 +48,8 @@ PatternPlan = tuple[Pattern, Derived | None]
 
 
 def plan_summaries(memories: Iterable[Material], now: float, *, again: bool = False) -> list[Derived]:
-    """The summaries of related memories, if they are active, valid, about events, not derived, and have vectors.
-    A memory whose summary was undone is not summarised again, unless `again` is set for an explicit request. A summary
+    """The summaries of related memories that are active, valid, about events and not derived, and have vectors. A
+    memory whose summary was undone is not summarised again, unless `again` is set, for an explicit request. A summary
     belongs to the session, or the project, of its sources."""
     owners: dict[tuple[str, str], list[Material]] = {}
     for memory in memories:
@@ -63,8 +63,8 @@ def plan_summaries(memories: Iterable[Material], now: float, *, again: bool = Fa
 
 def plan_patterns(memories: Sequence[Material], now: float, project_name: str) -> list[PatternPlan]:
     """The themes that occur in several sessions, the most frequent first. A theme that already has a procedure carries
-    its id. No memory is in two themes; scopes and types do not matter. Derived memories repeat their sources, so the
-    only ones read are procedures, which prevents making a procedure twice."""
+    its id. No memory is in two themes; scopes and types do not matter. Derived memories repeat their sources, so only
+    procedures among them are read, to avoid making a procedure twice."""
     usable = [
         memory
         for memory in memories
@@ -86,7 +86,7 @@ def by_id(made: Iterable[Derived]) -> dict[str, Derived]:
 
 
 def name_of(project: ProjectRef) -> str:
-    """A project's display name: the name of its directory. The path may be the one of a git directory."""
+    """A project's display name: the name of its directory. The path may be that of a git directory."""
     path = PurePath(project.path)
     return path.parent.name if path.name == ".git" else path.name.removesuffix(".git")
 
@@ -98,7 +98,7 @@ def _is_usable(memory: Material, now: float) -> bool:
 
 def _portions(cluster: Sequence[Material]) -> Iterator[list[Material]]:
     """The memories of a cluster in order, in parts that each fit into a summary verbatim. Long memories are left out,
-    and so are those of a series, which repeat only the words around the figures."""
+    as are memories of a series, which differ only in their numbers or names."""
     series = {each.id for pair in combinations(cluster, 2) if _are_of_series(*pair) for each in pair}
     short = [each for each in cluster if len(each.content) <= LONGEST_SOURCE and each.id not in series]
     *begins, length = accumulate((len(each.content) for each in short), initial=0)
@@ -117,8 +117,8 @@ def _are_of_series(one: Material, other: Material) -> bool:
 
 
 def _sum_up(sources: Sequence[Material]) -> Derived:
-    """A summary with a line for each source: its day (in UTC, so that all hosts of a lane agree) and its own words. So
-    nothing is lost, and comparing words shows whether the summary covers a source."""
+    """A summary with a line for each source: its day (in UTC, so that all hosts of a lane agree) and its own words.
+    Nothing is lost, and comparing words shows whether the summary covers a source."""
     content = "\n".join(
         f"{datetime.fromtimestamp(source.happened_at, UTC):%Y-%m-%d}: {source.content}" for source in sources
     )

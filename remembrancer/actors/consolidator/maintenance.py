@@ -22,13 +22,13 @@ from remembrancer.protocol.runs import NoteMaintenance, Prune, ReviseMemory
 from remembrancer.protocol.store_client import StoreClient
 
 SLICE: Final = 500
-"""The number of memories that are summarised together."""
+"""The number of memories summarised together."""
 MAX_IDS: Final = 100
-"""The number of ids of each kind in an answer."""
+"""The maximum number of ids of each kind in an answer."""
 SESSION_DETAILS_KEPT_S: Final = 30 * DAY_S
 """The turns, tool calls, scratchpads and tool outcomes of a session are deleted this long after it was closed."""
 RUNS_KEPT_S: Final = 90 * DAY_S
-"""The time for which runs can be undone, and logs and versions of deleted memories are kept."""
+"""Runs can be undone for this long, and logs and versions of deleted memories are kept for as long."""
 OPERATIONS_KEPT_S: Final = 30 * DAY_S
 """An operation retried after this time would be applied again; queues are emptied much sooner."""
 ALL_ROWS: Final = 1_000_000_000
@@ -36,8 +36,8 @@ ALL_ROWS: Final = 1_000_000_000
 
 
 async def maintain(job: Job, store: StoreClient, clock: Clock, *, dry_run: bool = False) -> Maintained:
-    """Carry out the maintenance of a space, or say what it would do. Memories of a shared lane are not proposed to the
-    user."""
+    """Carry out the maintenance of a space, or report what it would do. Memories of a shared lane are not proposed to
+    the user."""
     project, now, is_shared = job.project, clock(), job.lane_time is not None
     place = "user" if project is None else project.id
     run = Run(store, project, run_id_of("maintenance", place, now), "maintenance", clock, dry_run=dry_run)
@@ -82,7 +82,7 @@ async def maintain(job: Job, store: StoreClient, clock: Clock, *, dry_run: bool 
 async def _change_all(
     run: Run, request: ReadMemories, plan: Callable[[Sequence[Material], float], Changes]
 ) -> tuple[int, list[str]]:
-    """Change the memories of a request as planned, page by page. Returns the number read, and the ids of those that
+    """Change the requested memories as planned, page by page. Returns the number read, and the ids of the memories that
     were changed (or would be)."""
     read = 0
     changed: list[str] = []

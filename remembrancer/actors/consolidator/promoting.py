@@ -61,7 +61,7 @@ from remembrancer.protocol.store_client import StoreClient
 from remembrancer.protocol.writes import Operation, ProjectRef, PromoteMemory, Submit
 
 NEAR_TO_USER: Final = 3
-"""The number of the user's memories with which a project's memory is compared."""
+"""The number of the user's memories compared with a project's memory."""
 
 Promoted = tuple[Material, Verdict]
 """A memory to promote, and the reason."""
@@ -69,18 +69,18 @@ Promoted = tuple[Material, Verdict]
 logger = logging.getLogger(__name__)
 
 
-# --- Memories that say the same thing. When in doubt, both are kept.
+# --- Memories that say the same thing. If in doubt, both are kept.
 
 
 def says_the_same(memory: Material, near: Found, now: float, min_cosine: float) -> tuple[Material, float] | None:
-    """The memory into which another can be merged: the first with the same words, given the nearest first. A memory
-    that says something else may be just as near, and a derived one may be derived from this one."""
+    """The memory into which another can be merged: the nearest one with the same words (`near` is ordered, nearest
+    first). A memory that says something else may be just as near, and a derived one may be derived from this memory."""
     originals = (pair for pair in alike(memory, near, now, min_cosine) if not pair[0].is_derived)
     return next((pair for pair in originals if same_in_words(memory.content, pair[0].content)), None)
 
 
 def alike(memory: Material, near: Found, now: float, min_cosine: float) -> Found:
-    """The memories near enough to another one that a person may want to see both."""
+    """The memories so near to another one that a person may want to see both."""
     return [
         (other, cosine)
         for other, cosine in near
@@ -120,13 +120,13 @@ async def plan_for_project(
 
 
 def plan_promotions(promoted: Sequence[Promoted], near: Mapping[str, Found], now: float) -> list[Group]:
-    """The edits that promote memories, the strongest first, in a group for each, given those in the project that are
-    near each of them. If several say the same thing, the strongest is promoted; the others are merged into it."""
+    """The edits that promote memories, strongest first, in a group for each memory, given the project's memories near
+    each of them. If several say the same thing, the strongest is promoted; the others are merged into it."""
     covered = {source for memory, _ in promoted for source in memory.derived_from}
     rows = vectors_of([memory for memory, _ in promoted])
     cosines = rows @ rows.T
     moved: list[int] = []
-    targets: dict[str, Material] = {}  # promoted memories and targets of merges, as the edits so far leave them
+    targets: dict[str, Material] = {}  # promoted memories and targets of merges, after the edits so far
     groups: list[Group] = []
     for place, (memory, verdict) in enumerate(promoted):
         siblings = [(promoted[other][0], float(cosines[place, other])) for other in moved if cosines[place, other] > 0]
@@ -163,7 +163,7 @@ def plan_promotions(promoted: Sequence[Promoted], near: Mapping[str, Found], now
 
 
 def changed_by(groups: Iterable[Group]) -> set[str]:
-    """The ids of the memories that edits change."""
+    """The ids of the memories changed by edits."""
     return {edit.memory_id for group in groups for edit in group if isinstance(edit, ReviseMemory)}
 
 
@@ -183,8 +183,8 @@ def _step(memory: Material, verdict: Verdict, now: float) -> ChainLink:
 def _merge(
     memory: Material, verdict: Verdict, now: float, into: Material, cosine: float, project: str | None = None
 ) -> tuple[ReviseMemory, ReviseMemory]:
-    """The changes that merge a memory into another: first the change to the other memory, then to this one.
-    `project`: the project from which it is merged into one of the user's memories."""
+    """The changes that merge a memory into another: first to the target, then to the memory itself. `project`: the
+    memory's project, if it is merged into one of the user's memories."""
     is_repeated = normalised(memory.content) == normalised(into.content)
     origin, whose = ("", "") if project is None else (f" of the project {project}", "the user's ")
     merging = ReviseMemory(
@@ -277,7 +277,7 @@ async def _promote_held_in_both(store: StoreClient, project: ProjectRef, clock: 
 def held_in_both(
     memories: Sequence[Material], others: Sequence[Material], now: float
 ) -> list[tuple[Material, Material, float]]:
-    """The memories that two projects have with the same text, or as near-duplicates with the same words: each with its
+    """The memories found in both projects, with the same text or as near-duplicates with the same words: each with its
     counterpart and their cosine."""
     by_text = {normalised(other.content): other for other in reversed(others) if not has_ended(other.valid_until, now)}
     rows = vectors_of([*memories, *others])

@@ -34,13 +34,13 @@ Edge = tuple[str, str, int]
 
 MOST_COMMUNITIES: Final = 50
 MOST_MEMBERS: Final = 50
-"""The maximum number of a community's members that are named, best connected first."""
+"""The maximum number of members named for a community, best connected first."""
 LABEL_NAMES: Final = 3
 SEED: Final = 20_240_229
 ITERATIONS: Final = 4
-"""The number of times that the algorithm restarts from its own result; later ones hardly change it."""
+"""The number of times the algorithm restarts from its own result; further restarts hardly change it."""
 RANDOMNESS: Final = 0.001
-"""The library's default for how freely a refinement explores."""
+"""The library's default for the randomness of a refinement."""
 
 
 async def end_session(
@@ -69,8 +69,8 @@ async def end_session(
 
 
 def promoted_of(own: Sequence[Material], now: float) -> list[Promoted]:
-    """The memories of a session to promote, strongest first, then the derived ones. These have a separate limit, so
-    that a session that was already summarised does not promote fewer of its sources."""
+    """The memories of a session to promote, strongest first, then the derived ones. Derived memories have a separate
+    limit, so that a session does not promote fewer sources because it was already summarised."""
     decide = partial(to_project, least=SESSION_END_SCORE)
     promoted: list[Promoted] = []
     for is_derived in (False, True):

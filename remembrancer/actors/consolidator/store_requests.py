@@ -25,7 +25,7 @@ LONGEST_PAUSE_S: Final = 0.5
 ROWS: Final = 16
 """The number of memories in one request for similar ones."""
 PART_EDITS: Final = 200
-"""The number of edits in a transaction, for which later operations have to wait."""
+"""The number of edits in a transaction, which later operations have to wait for."""
 NO_PROJECT: Final = ProjectRef("", "")
 """The project of an operation that concerns only the user's memories."""
 
@@ -43,8 +43,8 @@ Found = Sequence[tuple[Material, float]]
 async def find_near(
     store: StoreClient, project: ProjectRef | None, memories: Sequence[Material], limit: int = 5
 ) -> dict[str, Found]:
-    """The other active memories that each of these might be merged into, in a project (None: the user's), by id.
-    Memories without a vector are left out."""
+    """For each of these memories, by id, the other active memories in a project (None: the user's) that it might be
+    merged into. Memories without a vector are left out."""
     near: dict[str, Found] = {}
     embedded = [memory for memory in memories if memory.vector]
     for begin in range(0, len(embedded), ROWS):
@@ -57,7 +57,7 @@ async def find_near(
 
 
 async def pages(store: StoreClient, request: ReadMemories) -> AsyncIterator[Sequence[Material]]:
-    """All memories of a request in pages, only one of which is held in RAM."""
+    """All requested memories, page by page, with only one page in RAM."""
     while True:
         page = await store.ask(request)
         yield page.memories
@@ -67,14 +67,14 @@ async def pages(store: StoreClient, request: ReadMemories) -> AsyncIterator[Sequ
 
 
 async def all_memories(store: StoreClient, request: ReadMemories) -> list[Material]:
-    """All memories of a request, which must be few."""
+    """All requested memories, which must be few."""
     return [memory async for page in pages(store, request) for memory in page]
 
 
 async def read_settled(
     store: StoreClient, request: ReadMemories, settings: Settings, longest_s: float = VECTORS_WAIT_S
 ) -> list[Material]:
-    """All memories of a request, with vectors. Waits up to `longest_s` for missing ones, unless no embedder runs."""
+    """All requested memories, with vectors. Waits up to `longest_s` for missing ones, unless no embedder runs."""
     request = msgspec.structs.replace(request, with_vectors=True)
     give_up_at = anyio.current_time() + (longest_s if settings.embedders else 0.0)
     pause_s = FIRST_PAUSE_S
@@ -95,7 +95,7 @@ def run_id_of(*parts: object) -> str:
 
 @dataclass
 class Run:
-    """A run that is written part by part, or with `dry_run` not at all."""
+    """A run that is written part by part, or, with `dry_run`, not at all."""
 
     store: StoreClient
     project: ProjectRef | None

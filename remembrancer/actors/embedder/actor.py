@@ -32,8 +32,8 @@ from remembrancer.protocol.work import (
 )
 
 CREDIT: Final = 128
-"""The maximum number of texts held. Memories are short, so these are at least two batches, and the model never waits
-for the store."""
+"""The maximum number of texts held. Memories are short, so this is at least two batches, and the model never waits for
+the store."""
 
 OPEN_TEXTS: Final = 32
 """The maximum number of texts in progress. When a worker dies, the store suspects that many of its oldest jobs."""
@@ -41,7 +41,7 @@ FIRST_RETRY_S: Final = 1.0
 LAST_RETRY_S: Final = 30.0
 """The longest pause between attempts to load a model: 1, 2, 4 … 30 s."""
 IDLE_S: Final = 2.0
-"""Freed memory is returned to the system after this long without work."""
+"""Freed memory is returned to the system after this time without work."""
 NOT_ADMITTED: Final = "the store does not accept this embedder: it was revoked there, or never invited"
 
 Made = TypeVar("Made")
@@ -78,9 +78,9 @@ class EmbedderActor(Actor):
         self._news = asyncio.Event()
         """Set when a text arrives, the model is gone, or the wait is over."""
         self._texts: dict[int, str] = {}
-        """Texts that are not being embedded yet, by request id."""
+        """Texts not being embedded yet, by request id."""
         self._open: dict[int, str] = {}
-        """Texts that are being embedded. Dropping them replaces the dictionary."""
+        """Texts being embedded. Dropping them replaces the dictionary."""
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         async with self._store:
@@ -135,7 +135,7 @@ class EmbedderActor(Actor):
                 self._store.send(reply, in_reply_to=message_id)
 
     def _use(self, engine: Engine | None, error: str | None = None) -> None:
-        """Embed with this model from now on, or with none because of an error. Texts held are dropped: the store sends
+        """Use this model from now on, or none because of an error. Texts already received are dropped: the store sends
         them again."""
         if engine is None:
             logger.error("no model", extra={"reason": error})
@@ -150,7 +150,7 @@ class EmbedderActor(Actor):
         self._texts, self._open = {}, {}
 
     def _say_slow(self) -> None:
-        """Report why there are no vectors, if the model takes longer to load than allowed."""
+        """If the model takes longer to load than allowed, report that as the reason for missing vectors."""
         if self._engine is None and self._error is None:
             limit = f"{self._load_timeout_s:g} s (model_load_timeout_s)"
             self._use(None, error=f"the model is still loading after {limit}; until then, search is by words only")
@@ -159,7 +159,7 @@ class EmbedderActor(Actor):
         return EmbedderHealth(self._error)
 
     async def drain(self, reason: str) -> None:
-        """Tell the store that this worker is leaving, and answer the texts that the current batch completes."""
+        """Tell the store that this worker is leaving, and answer the texts completed by the current batch."""
         self._leaving = True
         self._store.send(self._state())
         self._news.set()
@@ -192,7 +192,7 @@ class EmbedderActor(Actor):
         if up:
             self._announce()
         else:
-            self._drop()  # a restarted store hands out texts anew
+            self._drop()  # a restarted store hands out its texts again
 
     def _on_refused(self, reason: bool | str) -> None:
         logger.warning("the store refuses this worker", extra={"reason": reason})
@@ -255,9 +255,9 @@ class RemoteEmbedderActor(EmbedderActor):
         super()._on_connection(up)
 
     def _on_refused(self, reason: bool | str) -> None:
-        """Handle a refusal: True if the store does not accept this worker, a text if it gave a reason, False if the
-        handshake was not completed. In the last case the next attempt may succeed, unless the key file belongs to
-        another store."""
+        """Handle a refusal. `reason`: True if the store does not accept this worker, a text if it gave one, False if
+        the handshake was not completed; the next attempt may then succeed, unless the key file belongs to another
+        store."""
         if reason is False:
             if not self._is_doubted:
                 self._tell(f"{self._endpoint} does not accept this key file: does it belong to another memory?")

@@ -11,11 +11,11 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, te
 from numpy.typing import NDArray
 
 PRECISION: Final = "w7a8"
-"""The precision of the vectors: weights of 7 bits, activations of 8. Change it with any rule that changes the vectors,
-since vectors of different precisions are not compared."""
+"""The precision of the vectors: weights of 7 bits, activations of 8. Change it together with any rule that affects the
+vectors, since vectors of different precisions are not compared."""
 LARGEST_WEIGHT: Final = 63
 """Seven bits instead of eight: x86 processors without VNNI add two products of a uint8 and an int8 in 16 bits with
-saturation, and 2 * 255 * 63 fits there. So all processors make the same vectors. (onnxruntime's
+saturation, and 2 * 255 * 63 fits there. So all processors compute the same vectors. (onnxruntime's
 `session.x64quantprecision` would allow eight bits, but also slows down processors with VNNI by half.)"""
 
 Floats = NDArray[np.float32]
@@ -36,7 +36,7 @@ class EncoderWeights(Protocol):
     layers: int
 
     def embeddings(self, ids: NDArray[np.int64]) -> Floats:
-        """The sum of the embeddings of these tokens (one dimension), of their positions and of their type."""
+        """The sum of these tokens' own embeddings (one dimension), and those of their positions and type."""
 
     def norm(self, name: str) -> tuple[Floats, Floats]:
         """The factors and the bias of a layer norm."""
@@ -96,7 +96,7 @@ class MiniLM:
     def __init__(self, file: Path) -> None:
         content = file.read_bytes()
         self._constants = _constants_in(content)
-        # The products are unnamed in the file, and are identified by their order.
+        # The products have no names in the file, and are identified by their order.
         matrices = [name for name in self._constants if name.startswith("val_") and name.endswith("_q")]
         products = [f"l{layer}.{part}" for layer in range(self.layers) for part in ("q", "k", "v", "ao", "fi", "fo")]
         self._matrices = dict(zip(products, matrices, strict=True))

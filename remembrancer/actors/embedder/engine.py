@@ -18,7 +18,7 @@ from remembrancer.protocol.work import CALIBRATED, CosineScale, ModelIdentity
 VOCABULARY: Final = Path(__file__).parent / "data" / "vocab.txt"
 REVISION_DIGITS: Final = 16
 BATCH_TOKENS: Final = 2048
-"""The size of a batch: large enough to be worth its fixed cost, small enough that others hardly wait for it."""
+"""The size of a batch: large enough to be worth its fixed cost, small enough that other texts hardly wait for it."""
 _SPECIAL: Final = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 Vector = NDArray[np.float32]
@@ -31,7 +31,7 @@ class ModelTokenizer(TokenCounter, Protocol):
     """A model's tokenizer. Several threads may use it at once."""
 
     marks: int
-    """The number of tokens that are put around a text."""
+    """The number of tokens added around a text."""
     pad_id: int
 
     def token_ids(self, texts: Sequence[str], window: int) -> list[list[int]]:
@@ -43,7 +43,7 @@ class Engine(abc.ABC):
 
     identity: ModelIdentity
     scale = CALIBRATED
-    """The scale of its cosines, which is measured when the engine is loaded."""
+    """The scale of the model's cosines, measured when the engine is loaded."""
     tokenizer: ModelTokenizer
     passage_budget: int
     """The maximum number of tokens in a passage, without the special tokens (and the prompt) around it."""
@@ -55,11 +55,11 @@ class Engine(abc.ABC):
     @abc.abstractmethod
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
         """One row of unit length for each text, in the given order. Text beyond the window is ignored. Raises
-        `ModelUnusable` if the engine can make no vectors for the time being."""
+        `ModelUnusable` if the engine cannot make vectors for the time being."""
 
     @abc.abstractmethod
     def embed_questions(self, texts: Sequence[str]) -> Vectors:
-        """The same for questions, for which some models have a different prompt."""
+        """The same for questions; some models use a different prompt for them."""
 
 
 PROBES: Final = (
@@ -80,7 +80,7 @@ PROBES: Final = (
     ("How is the weather measured?", "A sensor on the roof reports temperature and wind each minute."),
     ("What should reviewers look at?", "Check error handling first when you go through a pull request."),
 )
-"""Questions, and texts that answer them. Changing them changes the vectors of the multilingual model."""
+"""Questions, and texts that answer them. Changes to these change the vectors of the multilingual model."""
 
 
 def scale_of(engine: Engine) -> CosineScale:

@@ -26,7 +26,7 @@ from remembrancer.protocol.work import ModelChoice, ModelIdentity
 WEIGHTS_SHA256: Final = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
 MODEL: Final = "multilingual-e5-small"
 CENTRED: Final = f"{PRECISION}c"
-"""The precision, marked to show that the vectors' common part is removed: change it together with `PROBES`."""
+"""The precision, with a mark for the removal of the vectors' common part: change it together with `PROBES`."""
 _HEADER: Final = struct.Struct("<4sI7ifi5iQ")
 """Magic, version; width, layers, heads, inner width, rows, window, types; epsilon, weights of a block; pieces, the ids
 of the beginning, the end, padding and the unknown, and the length of the pieces' bytes."""
@@ -34,7 +34,7 @@ _BLOCK: Final = np.dtype([("scale", "<f2"), ("nibbles", "u1", 16)])
 """32 weights: a scale, and 4 bits for each weight, those of the first half in the low bits."""
 
 _AS_TRAINED: Final = {0x200D: " ", 0xFF5E: "~"}
-"""Characters that sentencepiece now normalises differently from when the model was trained."""
+"""Characters that sentencepiece normalises differently now than when the model was trained."""
 
 
 class SentencePieceTokenizer:

@@ -35,7 +35,7 @@ from remembrancer.protocol.work import ModelChoice, ModelIdentity
 DEFAULT_MODEL: Final = "all-MiniLM-L6-v2"
 WEIGHTS_SHA256: Final = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 DEFAULT_WINDOW: Final = 256
-"""Tokens, marks included: the length that the model was tuned for, below its maximum of 512."""
+"""In tokens, including marks: the length that the model was tuned for, below its maximum of 512."""
 _SPIN_US: Final = "200"
 _SLOWER: Final = ["SkipLayerNormFusion"]
 """onnxruntime's fused operator for an addition and a normalisation takes five times as long as the two operators: a
@@ -47,7 +47,7 @@ class OnnxEngine(Engine):
     are ignored: they are taken from the first vector."""
 
     passage_prompt = question_prompt = ""
-    """The text that the model expects before a passage, or a question."""
+    """The text that the model expects before a passage or a question."""
 
     def __init__(self, identity: ModelIdentity, tokenizer: ModelTokenizer, session: Any) -> None:
         self._session = session
@@ -83,8 +83,8 @@ class OnnxEngine(Engine):
 class Int8Engine(OnnxEngine):
     """The engine for a graph with integer products: one text at a time, and passages in several threads.
 
-    The session has its own single thread. Splitting the products of one text between two threads doubles the processor
-    time and is hardly faster.
+    The session has a single thread of its own. Splitting the products of one text between two threads doubles the
+    processor time and is hardly faster.
     """
 
     def __init__(
@@ -128,8 +128,7 @@ def load(choice: ModelChoice, _: Settings, threads: int) -> OnnxEngine:
 
 
 def open_session(graph: Path, threads: int, weights: Mapping[str, NDArray[Any]] = MappingProxyType({})) -> Any:
-    """A session for a graph's file and the given weights, which is small and quiet when idle, but fast. Tuned on two
-    cores."""
+    """A session for a graph's file and the given weights: fast, but small and quiet when idle. Tuned on two cores."""
     # Otherwise onnxruntime creates an id of this machine in ~/.cache on import, and sends events to its vendor.
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     try:

@@ -17,11 +17,11 @@ PASSAGE_TOKENS: Final = 96
 """The length of a passage in subword tokens, for small models with larger windows: a detail of a long passage is lost
 in the mean of its tokens."""
 OVERLAP: Final = 0.1
-"""The share of a passage that may be repeated at the start of the next: most start with a sentence anyway."""
+"""The share of a passage that may be repeated at the start of the next one: most start with a sentence anyway."""
 LONG_WORD: Final = 1 / 8
-"""A word that fills more of a passage than this may be split."""
+"""A word that fills a larger share of a passage than this may be split."""
 WORDS_AT_ONCE: Final = 10_000
-"""The number of words tokenized at once; each token takes a few hundred bytes meanwhile."""
+"""The number of words tokenized at once; meanwhile, each token takes a few hundred bytes."""
 _WORD: Final = re.compile(r"(\S{1,200})\s*")
 
 
@@ -43,8 +43,8 @@ class MeasuredPassage(NamedTuple):
 def split_passages(text: str, tokenizer: TokenCounter, budget: int) -> list[MeasuredPassage]:
     """Split `text` into passages in order, at least one, none with more than `budget` tokens.
 
-    Every character that is not white space is in some passage. Only a single character with more tokens than the
-    budget exceeds it.
+    Every character except whitespace is in some passage. Only a single character with more tokens than the budget
+    exceeds it.
     """
     whole, begin = text.strip(), len(text) - len(text.lstrip())
     if whole and len(whole) <= budget * CHARACTERS_A_TOKEN:  # most memories are one passage

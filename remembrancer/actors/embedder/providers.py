@@ -23,7 +23,7 @@ from remembrancer.protocol.errors import InternalError, ModelUnusable
 from remembrancer.protocol.work import ModelChoice, ModelIdentity
 
 ATTEMPTS: Final = 4
-"""The number of attempts to embed passages. Questions get one: a fallback or keyword search answers sooner than a
+"""The number of attempts to embed passages. Questions get only one: a fallback or keyword search answers sooner than a
 retry."""
 LONGEST_WAIT_S: Final = 20.0
 """A provider that asks for a longer pause is not used for the time being."""
@@ -33,7 +33,7 @@ CONNECT_TIMEOUT_S: Final = 5.0
 MOST_TEXTS: Final = 128
 """The maximum number of texts in a request: every provider accepts this many."""
 WINDOW_TOKENS: Final = 512
-"""For questions, and for passages of providers' own models. These can read thousands of tokens but are made for
+"""For questions, and for passages of providers' own models. These models can read thousands of tokens but are made for
 paragraphs of this length: shorter passages mean more vectors, each three times as wide as a small model's."""
 PROBE: Final = "."
 FAULTS_OF_TEXTS: Final = frozenset({400, 413, 422})
@@ -54,13 +54,13 @@ _decode_answer: Final = msgspec.json.Decoder(_Answer).decode
 
 
 class Provider(NamedTuple):
-    """The differences between the APIs. `dimensions` are requested from the provider's own model."""
+    """The differences between the APIs. `dimensions` are requested from the provider's own models."""
 
     name: str
     model: str
     dimensions: int
     own_models: str
-    """The prefix of its own models' names. Other models (of Ollama, TEI …) count as small models."""
+    """The prefix of the provider's own model names. Other models (of Ollama, TEI …) count as small models."""
     kinds: tuple[str, str] | None
     """The API's names for a passage and a question, if it distinguishes between them."""
 
@@ -83,8 +83,8 @@ class _BadAnswer(Exception):
 
 
 class ProviderEngine(Engine):
-    """The `Engine` of a provider. Its threads do not run a model: they wait for as many answers at once as the settings
-    allow."""
+    """The `Engine` of a provider. Its threads do not run a model: they wait for answers, as many at once as the
+    settings allow."""
 
     def __init__(self, provider: Provider, model: str, url: str, key: str | None, settings: Settings) -> None:
         self._provider = provider
@@ -154,8 +154,8 @@ class ProviderEngine(Engine):
         raise AssertionError("the last attempt returns or raises")
 
     def _ask_or_blame(self, texts: Sequence[str], timeout_s: float, *, is_question: bool = False) -> Vectors:
-        """The answer to one request. A bad answer is blamed on a text (`InternalError`) only if the provider works
-        otherwise."""
+        """The answer to one request. A bad answer is blamed on a text (`InternalError`) only if the provider otherwise
+        works."""
         try:
             return self._ask(texts, timeout_s, is_question=is_question)
         except _BadAnswer as error:

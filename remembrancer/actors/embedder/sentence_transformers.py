@@ -30,7 +30,7 @@ _WEIGHTS: Final = ("*.safetensors", "pytorch_model*.bin")
 
 
 class SentenceTransformerEngine(Engine):
-    """A model of the library, with its trained prompts, if its files name any."""
+    """A model of the library, with its trained prompts, if its files contain any."""
 
     def __init__(self, name: str, model: Any, revision: str) -> None:
         self._model = model
@@ -90,7 +90,7 @@ def load(choice: ModelChoice, _: Settings, threads: int) -> SentenceTransformerE
 
 
 def _complete(model: Any, known: NamedModel, *, has_pooling: bool) -> None:
-    """Add the prompts and the pooling to a model whose files do not name them."""
+    """Add the prompts and the pooling to a model whose files do not specify them."""
     if not any((model.prompts or {}).values()) and known.passage_prompt:
         model.prompts = {"document": known.passage_prompt, "query": known.question_prompt}
     if not has_pooling:

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 def load_engine(settings: Settings, threads: int) -> Engine:
-    """The engine that the settings select, computing with `threads` threads. Takes up to several seconds. Raises
+    """The engine selected by the settings, computing with `threads` threads. Takes up to several seconds. Raises
     `ModelUnusable`, which says what to do."""
     choice, _ = model_choices(settings)
     try:
@@ -128,8 +128,8 @@ def in_words(error: Exception) -> str:
 
 
 def question_vector(engine: Engine, question: str) -> bytes:
-    """The vector of a question as float32. For a question longer than the window, it is the mean of the first two and
-    the last two parts, which usually contain the actual question."""
+    """The vector of a question as float32. If the question is longer than the window, this is the mean of the first two
+    and the last two parts, which usually contain the actual question."""
     passages = split_passages(question, engine.tokenizer, engine.passage_budget)
     if len(passages) > 4:
         passages = passages[:2] + passages[-2:]
