@@ -1,7 +1,7 @@
 """The indexes of files: of a project's notes and transcripts, and of each tree of code. They are derived, and safe to
 delete. The indexer writes them; the store reads them and adds the vectors of notes. A text from notes is stored and
-embedded once, however many chunks have it, and deleted with its last chunk. A chunk of code is stored with its terms,
-and ranked by `code.index`."""
+embedded once, however many chunks contain it, and deleted with its last chunk. A chunk of code is stored with its
+terms, and ranked by `code.index`."""
 
 from __future__ import annotations
 
@@ -156,9 +156,9 @@ SCHEMA: Final = Schema(
     ),
     derived=True,
 )
-"""The tables. An index of another version is rebuilt, so any change to how code is cut or counted is a new step."""
+"""The tables. An index of another version is rebuilt, so any change to how code is cut or counted needs a new step."""
 BUSY_S: Final = 5.0
-"""The time that an index waits for the store, which often writes vectors to it."""
+"""The maximum time an index waits for the store, which often writes vectors to it."""
 
 logger = logging.getLogger(__name__)
 
@@ -174,8 +174,8 @@ class FileState(NamedTuple):
 
 
 class ReadNote(NamedTuple):
-    """A note or a transcript as it was read. `path` is relative to its workspace, or absolute if it is outside. Without
-    `chunks`, only its time has changed, not its content."""
+    """A note or a transcript as it was read. `path` is relative to its workspace, or absolute if it is outside. If
+    `chunks` is missing, only its time has changed, not its content."""
 
     path: str
     mtime_ns: int
@@ -188,7 +188,7 @@ class ReadNote(NamedTuple):
 
 class IndexWriter(ABC):
     """An index, open for writing; the first write creates its file. Files that were not cut into chunks according to
-    `cut` are marked as changed, and stay as they are until they are read again. Errors are those of `SqliteFile`."""
+    `cut` are marked as changed, and left unchanged until they are read again. Raises the errors of `SqliteFile`."""
 
     def __init__(self, path: Path, cut: str = "") -> None:
         self._path = path

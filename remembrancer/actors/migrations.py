@@ -1,5 +1,5 @@
 """The schema of each kind of file in a home, and its migrations from release to release. Only this module upgrades
-files, and refuses those that this release cannot read.
+files, and refuses files that this release cannot read.
 
 `PRAGMA user_version` is the only place in a file that names its schema: the release that introduced it, and the number
 of the step in that release, as decimal digits (0.2.0 has 2 00 00; the first step of 0.3.1 would have 3 01 00).
@@ -20,7 +20,7 @@ from remembrancer.protocol.errors import FileUnusable, RecordsUnusable, SchemaTo
 from remembrancer.protocol.paths import move_into_place, sync_directory
 
 WAIT_S: Final = 2.0
-"""The time limit for another program's lock when a version is read."""
+"""The maximum wait for another program's lock when a version is read."""
 STEPS: Final = 100
 """An upper bound for steps in a release, patches of a minor release, and minor releases of a major one."""
 SPARE_BYTES: Final = 4 * 1024 * 1024
@@ -70,8 +70,8 @@ class Schema:
         return self.versions[-1]
 
     def refuse(self, path: Path, version: int) -> None:
-        """Refuse a file of a version that this release does not read. A file without a version (0) is initialised when
-        it is opened.
+        """Refuse a file with a version that this release does not read. A file without a version (0) is initialised
+        when it is opened.
 
         Raises:
             SchemaTooNew: a newer release wrote it.
@@ -92,7 +92,7 @@ class Schema:
 
     def check(self, path: Path, wait_s: float = WAIT_S) -> int:
         """Check a file before it is opened for writing, since opening may change it. Returns its version. Raises the
-        same errors as `refuse`, and `sqlite3.DatabaseError` if it cannot be read."""
+        errors of `refuse`, and `sqlite3.DatabaseError` if it cannot be read."""
         version = version_of(path, wait_s)
         self.refuse(path, version)
         return version
@@ -107,7 +107,7 @@ class Schema:
         """Migrate the file behind a connection to the latest version, in one transaction for all steps.
 
         A file with content is first copied next to itself (`path`; None: it is already a copy). A kill, a full disk or
-        a failing step leaves the file unchanged. If several processes try, one migrates and the others wait.
+        a failing step leaves the file unchanged. If several processes try this, one migrates and the others wait.
 
         Raises:
             SchemaTooNew, SchemaTooOld: as `refuse`.
@@ -194,7 +194,7 @@ def copy_of(path: Path, release: str) -> Path:
 
 
 def write_checked_copy(path: Path, target: Path, no_room: str) -> None:
-    """Copy a database as of one moment, completely and durably, and check the copy.
+    """Copy a consistent state of a database, completely and durably, and check the copy.
 
     Raises:
         StorageFull: the disk has no room for it (`no_room`).
@@ -221,7 +221,7 @@ def write_checked_copy(path: Path, target: Path, no_room: str) -> None:
 
 
 def daily_copies(path: Path) -> list[Path]:
-    """The daily copies of a database, the newest first: `backups/memory.db.20260131T120000Z` beside it. Those with a
+    """The daily copies of a database, the newest first: `backups/memory.db.20260131T120000Z` beside it. Copies with a
     time in the future come last: the clock was ahead, so they are older than they look."""
     now = f"{path.name}.{datetime.now(UTC):{STAMP}}"
     copies = (path.parent / BACKUPS).glob(f"{path.name}.*Z")
@@ -245,7 +245,7 @@ def drop_copies(path: Path) -> None:
 
 
 def drop_old_files(home: Path) -> None:
-    """Delete the files of release 0.2.0, with their logs and copies. Raises the same errors as `drop_copies`."""
+    """Delete the files of release 0.2.0, with their logs and copies. Raises the errors of `drop_copies`."""
     for path in [path for pattern in (*OLD_FILES, *OLD_CATALOGUE) for path in home.glob(pattern)]:
         _delete((*path.parent.glob(f"{path.name}*"), *(path.parent / BACKUPS).glob(f"{path.name}.*")))
 
@@ -285,8 +285,8 @@ _ENDS: Final = {"memories": "promotion_chain || parts", "history": "details || i
 
 
 def damage_in(connection: sqlite3.Connection) -> str | None:
-    """The first damage in a database; None if it is whole. SQLite does not notice if the last page of a long row is
-    empty, not even in a copy. Raises `sqlite3.Error` or `UnicodeDecodeError` if it cannot be read."""
+    """The first damage in a database; None if it is whole. SQLite does not notice an empty last page of a long row, not
+    even in a copy. Raises `sqlite3.Error` or `UnicodeDecodeError` if it cannot be read."""
     found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
     if found != "ok":
         return found

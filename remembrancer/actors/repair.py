@@ -15,7 +15,7 @@ from remembrancer.protocol.errors import RecordsUnusable
 from remembrancer.protocol.paths import delete_database, move_into_place
 
 NAMES: Final = ("id", "memory_id")
-"""The columns that identify a row to a person; without them, its key does."""
+"""The columns that identify a row to a person; a row without them is identified by its key."""
 SEQUENCES: Final = "sqlite_sequence"
 PAGE_BYTES: Final = 4096
 """SQLite's default, which all of our databases have."""
@@ -25,7 +25,7 @@ Work = Callable[[sqlite3.Connection], None]
 
 
 class RowName(NamedTuple):
-    """A row as shown to a person: its table, and its id or key."""
+    """A row as named to a person: its table, and its id or key."""
 
     table: str
     name: str
@@ -109,7 +109,7 @@ def rebuild(damaged: Path, copy: Path | None, target: Path, lay_out: Work, recou
 
 def _make_readable(damaged: Path, fresh: Path, scratch: Path) -> dict[str, int]:
     """Copy a damaged file, move its log into the copy, and return the root pages of its tables and indexes that can
-    still be read. If its first page is unreadable, the new database's takes its place."""
+    still be read. If its first page is unreadable, it is replaced by that of the new database."""
     delete_database(scratch)
     os.close(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     log = f"{damaged.name}-wal"
@@ -172,8 +172,8 @@ def _order(key: Key) -> list[tuple[str, Any]]:
 def _rows(
     source: sqlite3.Connection, table: _Table, known: Collection[Key], faults: list[sqlite3.Error]
 ) -> Iterator[tuple[Key, Key]]:
-    """Yield the keys and columns of all rows that can be read, and add the errors of others to `faults`. After damage,
-    reading continues at the next known key that can be read, and finally backwards from the end."""
+    """Yield the keys and columns of all readable rows, and add the errors of other rows to `faults`. After damage,
+    reading continues at the next known readable key, and finally backwards from the end."""
     key, places = ", ".join(table.key), ", ".join("?" * len(table.key))
     select = f"SELECT {key}, {', '.join(table.columns)} FROM t NOT INDEXED"  # noqa: S608 - names of a schema of ours
     last: Key | None = None
@@ -201,7 +201,7 @@ def _rows(
 
 
 def _is_there(source: sqlite3.Connection, table: _Table, key: Key) -> bool:
-    """True if there is a row with this key, or damage hides it; False if it was deleted."""
+    """True if there is a row with this key, or one may be hidden by damage; False if it was deleted."""
     where = " AND ".join(f"{column} = ?" for column in table.key)
     try:
         return bool(source.execute(f"SELECT * FROM t NOT INDEXED WHERE {where}", key).fetchall())  # noqa: S608
@@ -210,8 +210,8 @@ def _is_there(source: sqlite3.Connection, table: _Table, key: Key) -> bool:
 
 
 def _indexed(source: sqlite3.Connection, table: _Table) -> tuple[dict[Key, Any], list[set[Key]]]:
-    """Return the keys in the readable parts of a table's indexes, with the names of the rows if an index has them; and
-    the keys in each index that covers all rows and was read completely."""
+    """Return the keys in the readable parts of a table's indexes, with the names of the rows if an index contains them;
+    and the keys in each index that covers all rows and was read completely."""
     names: dict[Key, Any] = {}
     whole: list[set[Key]] = []
     for place, (columns, is_partial) in enumerate(table.indexes.values()):
@@ -264,8 +264,8 @@ def _is_cut(row: Key) -> bool:
 def _merge_table(
     connection: sqlite3.Connection, table: _Table, source: sqlite3.Connection, scratch: Path, done: Repaired
 ) -> None:
-    """Replace a table's rows with those that can be read, and keep the copy's rows in place of unreadable ones, except
-    those that, according to an index, have since been deleted."""
+    """Replace a table's rows with the readable ones, and keep the copy's rows in place of unreadable ones, except rows
+    that, according to an index, have since been deleted."""
     key = ", ".join(table.key)
     of_copy = set(connection.execute(f"SELECT {key} FROM {table.name}"))  # noqa: S608
     indexed, whole = _indexed(source, table)
@@ -335,7 +335,7 @@ _REFERENCES: Final = """SELECT t.name, f.id, f."table", f.on_delete, f."from", c
     FROM pragma_table_list AS t JOIN pragma_foreign_key_list(t.name) AS f
     LEFT JOIN pragma_table_info(f."table") AS p ON p.pk = f.seq + 1
     WHERE t.schema = 'main' AND t.type = 'table' ORDER BY t.name, f.id"""
-"""The columns of each foreign key, with those that they refer to: unless others are named, the primary key's."""
+"""The columns of each foreign key, with the columns that they refer to: the primary key's, unless others are named."""
 
 
 def drop_dangling(connection: sqlite3.Connection) -> None:

@@ -1,5 +1,5 @@
-"""Reads a database as of one moment, without changing it, from a process that does not own it, while others may write.
-A read transaction (https://sqlite.org/wal.html) provides this and blocks no writer."""
+"""Reads a consistent state of a database, without changing it, from a process that does not own it, while others may
+write. A read transaction (https://sqlite.org/wal.html) provides this and blocks no writer."""
 
 import os
 import sqlite3
@@ -15,12 +15,12 @@ from remembrancer.protocol.paths import problem_of
 
 BUSY_S: Final = 2.0
 BUSY_MOMENT_S: Final = 10.0
-"""The time limit for a busy database when it is only checked, or when a snapshot is taken."""
+"""The maximum wait for a busy database when it is only checked, or when a snapshot is taken."""
 SQLITE_RELEASE: Final = sqlite3.sqlite_version
 
 
 class Snapshot(NamedTuple):
-    """A connection that reads a database as of one moment."""
+    """A connection that reads one consistent state of a database."""
 
     path: Path
     connection: sqlite3.Connection
@@ -56,8 +56,8 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
 def snapshot_of(path: Path, schema: Schema, *, leaves_no_log: bool = False) -> Iterator[Snapshot | None]:
     """A snapshot of a database as of now; None if there is no database yet, or an empty one.
 
-    A database that no process has open gets an empty log beside it, or (`leaves_no_log`) is read on the assumption
-    that none will. On a read-only disk SQLite cannot create the log, and the file is complete.
+    A database that no process has open gets an empty log beside it, or (`leaves_no_log`) is read on the assumption that
+    no process will open it. On a read-only disk SQLite cannot create the log, and the file is complete.
 
     Raises:
         SchemaTooNew, SchemaTooOld: another release wrote it.
@@ -100,13 +100,13 @@ def _begin(path: Path, *, immutable: bool) -> sqlite3.Connection:
 
 
 def _is_at_rest(path: Path) -> bool:
-    """True if the file itself is complete and no process has it open; otherwise there is a log."""
+    """True if the file itself is complete and not open in any process; otherwise there is a log."""
     log = path.with_name(path.name + "-wal")
     return not log.exists() or (log.stat().st_size == 0 and not log.with_name(path.name + "-shm").exists())
 
 
 def _address(path: Path, *, immutable: bool) -> str:
-    """The URI that opens a database for reading. `immutable`: without a log or a lock, if nobody can be writing."""
+    """The URI for opening a database read-only. `immutable`: without a log or a lock, if nobody can be writing."""
     return f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if immutable else ''}"
 
 
@@ -137,8 +137,8 @@ def damage_of(path: Path) -> str | None:
 
 
 def fold_log(path: Path, schema: Schema) -> None:
-    """Move a database's write-ahead log into it, so that the file alone is complete. A damaged one is left alone. Only
-    for a database that no process has open."""
+    """Move a database's write-ahead log into it, so that the file alone is complete. A damaged database is left alone.
+    Only for a database that no process has open."""
     with suppress(sqlite3.Error), closing(sqlite3.connect(path, isolation_level=None)) as connection:
         if connection.execute("PRAGMA user_version").fetchone()[0] <= schema.latest:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

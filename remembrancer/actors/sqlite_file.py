@@ -32,12 +32,12 @@ READ_BYTES: Final = 1024 * 1024
 LOG_LIMIT_BYTES: Final = 4 * 1024 * 1024
 """The size to which the write-ahead log is truncated after a checkpoint."""
 BUSY_TIMEOUT_S: Final = 0.2
-"""The time that a connection waits for another program's lock (we have one writer): short enough for a client's write
-and for the event loop."""
+"""The maximum wait for another program's lock (we have one writer): short enough for a client's write and for the event
+loop."""
 CACHE_KIB: Final = 32_768
 """The page cache of a connection, which holds ten thousand memories with their graph."""
 HEAP_LIMIT_BYTES: Final = 192 * 1024 * 1024
-"""The limit for the caches of all connections in the process; above it, SQLite releases pages."""
+"""The limit on the caches of all connections in the process; above it, SQLite releases pages."""
 STATEMENTS: Final = 256
 """The number of prepared statements that a connection keeps; each length of a value list needs its own."""
 
@@ -61,14 +61,14 @@ def places_for(values: Sequence[object]) -> str:
 
 
 def where(*rows: Sequence[Any]) -> tuple[str, list[Any]]:
-    """Return the conjunction of conditions, and its arguments. Each row is a condition and its arguments; one with an
-    empty condition, or None as an argument, is left out."""
+    """Return the conjunction of conditions, and its arguments. Each row is a condition and its arguments; rows with an
+    empty condition, or None as an argument, are left out."""
     given = [row for row in rows if row[0] and None not in row]
     return " AND ".join(row[0] for row in given), [value for _, *values in given for value in values]
 
 
 AMONG: Final = "(SELECT value FROM json_each(?))"
-"""The values of a list for an `IN`; the argument is `json_list` of them."""
+"""The values of a list for an `IN`; the argument is the `json_list` of these values."""
 
 
 def as_json(value: object) -> str:
@@ -82,8 +82,8 @@ def json_list(values: Iterable[object]) -> str:
 
 
 class SqliteFile:
-    """Opens the file, and migrates it to the current version of its schema. `wait_s` is the time that it waits for
-    another program's lock (None: `BUSY_TIMEOUT_S`).
+    """Opens the file, and migrates it to the current version of its schema. `wait_s` is the maximum wait for another
+    program's lock (None: `BUSY_TIMEOUT_S`).
 
     Raises:
         SchemaTooNew, SchemaTooOld: another release wrote it; it is unchanged.
@@ -119,7 +119,7 @@ class SqliteFile:
         self.accesses = 0
         """The number of these transactions that only counted accesses."""
         self.damage: str | None = None
-        """The damage that was last found since the file was opened."""
+        """The damage last found since the file was opened."""
         try:
             schema.check(path, self._wait_s)
             self.writer = self._connect()
@@ -135,7 +135,7 @@ class SqliteFile:
 
     @property
     def is_replaced(self) -> bool:
-        """True if the file was deleted, emptied or replaced by another: writes to it would be lost."""
+        """True if the file was deleted, emptied or replaced: writes to it would be lost."""
         return _identity_of(self.path) != self._identity
 
     def empty_log(self) -> bool:
@@ -170,7 +170,7 @@ class SqliteFile:
             )
 
     def _has_any(self, texts: Sequence[str]) -> bool:
-        """True if the bytes of the database contain one of these texts, also in unused space."""
+        """True if the bytes of the database, including unused space, contain one of these texts."""
         words = [text.encode() for text in texts]
         overlap = max(map(len, words))
         step = max(READ_BYTES, 2 * overlap)
@@ -196,7 +196,7 @@ class SqliteFile:
             self._bytes = None
 
     def read(self, query: str, arguments: Sequence[object] | Mapping[str, object] = ()) -> list[Any]:
-        """Return all rows of a query, as of the last commit. From any thread."""
+        """Return all rows of a query, as of the last commit. May be called from any thread."""
         with self.reading() as connection:
             return connection.execute(query, arguments).fetchall()
 
@@ -288,7 +288,7 @@ class SqliteFile:
 
 
 def _identity_of(path: Path) -> tuple[int, int] | None:
-    """Return a file's identity, which distinguishes it from another of the same name; None if it is missing or
+    """Return a file's identity, which distinguishes it from another file of the same name; None if it is missing or
     empty."""
     try:
         about = os.stat(path)  # noqa: PTH116 - before each write: a Path takes three times as long

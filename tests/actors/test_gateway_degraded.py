@@ -520,7 +520,7 @@ async def test_a_file_that_is_deleted_while_it_is_open_is_made_anew_with_its_wri
         path.unlink()
         await queue.append(operation(2))
         assert queue.damage is not None
-        assert queue.damage.endswith("was deleted: 1 queued writes could be read, and are applied")
+        assert queue.damage.endswith("was deleted: 1 queued writes could be read, and will be applied")
         shutil.copy(path, kept)
         shutil.copy(f"{path}-wal", f"{kept}-wal")  # as a crash would leave them
     async with opened(kept) as queue:

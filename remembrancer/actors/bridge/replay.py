@@ -167,7 +167,7 @@ class Conversation:
             text = f"the id {json.dumps(request_id)} belongs to a request that has no answer yet"
             return error_line(None, INVALID_REQUEST, text)
         if len(self._open) >= MAX_OPEN_REQUESTS:
-            text = f"{MAX_OPEN_REQUESTS} requests have no answer yet: wait for one"
+            text = f"{MAX_OPEN_REQUESTS} requests have no answer yet: wait until one is answered"
             return error_line(request_id, UNAVAILABLE, text, retry=True)
         method = message["method"]
         longest = patient = now + self._start_s

@@ -97,7 +97,7 @@ class Starter:
             from remembrancer.protocol.paths import reason_of
 
             self.finish()
-            remedy = "set REMEMBRANCER_HOME to a directory of your own; 'remembrancer doctor' looks at this one"
+            remedy = "set REMEMBRANCER_HOME to a directory of your own; 'remembrancer doctor' checks this one"
             reason = f"the memory's home {self._places.home} cannot be used: {reason_of(error)} ({remedy})"
             self._fail(reason, HOME_UNUSABLE)
             self._pause(now)

@@ -124,7 +124,7 @@ def _sum_up(sources: Sequence[Material]) -> Derived:
     )
     adding, *derivations = _derive("summary", "fact", sources, content)
     made = adding.memory.id
-    reason = f"{made} summarises it with {count(len(sources) - 1, 'other')}"
+    reason = f"{made} summarises it together with {count(len(sources) - 1, 'other')}"
     marks = tuple(
         ReviseMemory(each.id, "consolidated", each.version, status="consolidated", reason=reason, only_with=made)
         for each in sources

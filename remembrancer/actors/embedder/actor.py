@@ -251,7 +251,7 @@ class RemoteEmbedderActor(EmbedderActor):
         self._tell(unusable if engine is None else f"the model {engine.identity.model} is loaded")
 
     def _on_connection(self, up: bool) -> None:
-        self._tell(f"connected to {self._endpoint}" if up else f"{self._endpoint} is gone: retrying")
+        self._tell(f"connected to {self._endpoint}" if up else f"lost the connection to {self._endpoint}: retrying")
         super()._on_connection(up)
 
     def _on_refused(self, reason: bool | str) -> None:

@@ -1,4 +1,4 @@
-"""The gateway: all MCP conversations, the write queue and the cache of last answers, in one process."""
+"""The gateway: all MCP conversations, the write queue and the cache of recent answers, in one process."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 BROWSER_TOOLSETS: Final = "memory,admin,files,code"
 BROWSER_PORTS: Final = (8080, 18_080, 0)
-"""The ports to try for the memory browser, so that a bookmark stays valid: that of `up --http`, one that is rarely
+"""The ports to try for the memory browser, so that a bookmark stays valid: the port of `up --http`, one that is rarely
 in use, and any other (0)."""
 
 STATUS_S: Final = 2.0
-"""The time limit for the launcher's report, which takes 0.5 s if a process hangs."""
+"""The time limit for the launcher's report, which takes 0.5 s when a process hangs."""
 
 
 class GatewayActor(Actor):
@@ -146,7 +146,7 @@ class GatewayActor(Actor):
         )
 
     async def _browser_url(self) -> str:
-        """The address of the memory browser. Starts HTTP if it is off, for this machine alone. Raises
+        """The address of the memory browser. Starts HTTP if it is off, for this machine only. Raises
         `MemoryUnavailable`."""
         async with self._opening:
             for port in BROWSER_PORTS:

@@ -1,8 +1,8 @@
 """Conversations over the gateway's Unix socket. A client connects, sends its hello and gets a session, which reads and
 writes messages and knows which project they concern.
 
-Hooks and commands only call tools, for which the MCP SDK is not needed. Loading it takes most of the gateway's start-up
-time, and an assistant's first prompt waits for a hook, so it is loaded only for the first bridge.
+Hooks and commands only call tools, which does not require the MCP SDK. Loading the SDK takes most of the gateway's
+start-up time, and an assistant's first prompt waits for a hook, so it is loaded only for the first bridge.
 """
 
 from __future__ import annotations
@@ -85,9 +85,9 @@ class Hello(msgspec.Struct, frozen=True):
     environment: dict[str, str] = {}
     pid: int = 0
     passing: bool = False
-    """True if it only sends requests for a session, which neither begins nor ends with it."""
+    """True if the client only sends requests for a session, which neither begins nor ends with the connection."""
     named_project: ProjectRef | None = None
-    """The project of the home that a person named. Its directory may be gone, or be inside another project's."""
+    """The project in this home named by a person. Its directory may be gone, or inside another project's."""
 
 
 def read_hello(line: bytes) -> Hello:
@@ -164,13 +164,13 @@ class CallContext:
 
 
 CallTool = Callable[[CallContext, "int | str", str, dict[str, Any]], Awaitable[CallResult]]
-"""Answers a tool call, from its context, its id, the tool's name and the arguments."""
+"""Answers a tool call, given its context, its id, the tool's name and the arguments."""
 
 
 @dataclass(frozen=True, slots=True)
 class McpService:
-    """Everything that a transport needs to serve clients. `server` returns the SDK's server; the first call loads the
-    SDK. `notices` are added to the first answer to every session."""
+    """Everything a transport needs to serve clients. `server` returns the SDK's server; the first call loads the SDK.
+    `notices` are added to the first answer to every session."""
 
     incarnation: str
     server: Callable[[], Server[Any]]
@@ -246,7 +246,7 @@ _decode_plain_call: Final = msgspec.json.Decoder(PlainCall).decode
 
 
 def plain_call_in(text: bytes) -> PlainCall | None:
-    """The tool call in a message; None for any other message, which the SDK handles, reporting any errors."""
+    """The tool call in a message; None for any other message, which is left to the SDK, including its errors."""
     with suppress(ValueError, RecursionError):
         return _decode_plain_call(text)
     return None
@@ -274,10 +274,10 @@ class Session(ClientConversation):
         self._tasks = asyncio.TaskGroup()  # three times as fast as anyio's
         self._roots: list[str] = []
         self._directory_thread = anyio.CapacityLimiter(1)
-        """The session's own thread, so that a hanging directory does not block the shared pool's threads."""
+        """The session's own thread, so that a hanging directory does not block the threads of the shared pool."""
         self._caller: Caller | None = None
         self._open: dict[int | str, CallContext] = {}
-        """The requests that have no answer yet."""
+        """The requests without an answer so far."""
         self._has_plain_calls = True
         """True if the client's calls carry no client information."""
 
@@ -301,7 +301,7 @@ class Session(ClientConversation):
         return self._caller
 
     async def _settle(self) -> None:
-        """Determine the session's project from its directory, as far as that is known yet."""
+        """Determine the session's project from its directory, as far as the directory is known."""
         roots = self._roots
         directory = directory_of(self.hello, roots)
         project = await anyio.to_thread.run_sync(project_of, directory, limiter=self._directory_thread)
@@ -325,7 +325,7 @@ class Session(ClientConversation):
             self._service.registry.known(self, caller)
 
     async def _take_lines(self) -> None:
-        """Take the bridge's lines until the connection ends. After that, requests get no answers."""
+        """Read the bridge's lines until the connection ends. After that, requests get no answers."""
         try:
             while (line := await self._reader.readline()).endswith(b"\n"):
                 self.take_line(line)
@@ -339,7 +339,7 @@ class Session(ClientConversation):
 
     @property
     def _is_full(self) -> bool:
-        """True if no more lines are to be read for now."""
+        """True if no further lines should be read for now."""
         return False
 
     def take_line(self, line: bytes) -> None:
@@ -484,7 +484,7 @@ class Listener:
     async def _converse(
         self, make: type[Session], hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Serve one session. An error in it ends this session only."""
+        """Serve one session. An error ends only this session."""
         tools, notices = choose_tools(self._service.tools, hello.environment.get(TOOLSETS_VARIABLE))
         notices += [*setting_warnings(hello.environment, self._settings), *self._service.notices()]
         for notice in notices:

@@ -1,5 +1,5 @@
-"""Asks a person through the client (elicitation), once, whether a new memory replaces an older one. This happens after
-storing is acknowledged, and no request waits for the answer."""
+"""Asks a person once, through the client (elicitation), whether a new memory replaces an older one. This happens after
+the new memory is acknowledged, and no request waits for the answer."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from remembrancer.memory.text import neutralised
 STORES: Final = ("store_memory", "memory_store")
 STORES_A_QUESTION: Final = 10
 QUOTED: Final = 300
-"""The number of characters that a question quotes from a memory."""
+"""The number of characters of a memory quoted in a question."""
 YES = "yes"
 NO = "no"
 BOTH = "both hold"
@@ -27,7 +27,7 @@ _SCHEMA: Final = {
 
 @dataclass
 class Questions:
-    """Counts the stored memories and the questions of all sessions."""
+    """Counts stored memories and questions over all sessions."""
 
     stores: int = 0
     asked: int = 0
@@ -39,7 +39,7 @@ class Questions:
 
 
 class Asking:
-    """The questions to one session. `write` sends a line to its client, `environment` is the client's."""
+    """The questions to one session. `write` sends a line to the client, `environment` is the client's environment."""
 
     def __init__(
         self, key: str, questions: Questions, write: Callable[[bytes], None], environment: Mapping[str, str]
@@ -60,7 +60,7 @@ class Asking:
         self._can_ask = offered and self._is_attended
 
     def heard(self, tool: str, arguments: Mapping[str, Any], answer: Mapping[str, Any] | None) -> None:
-        """Note an answered tool call, and ask if it stored a memory that probably replaces another."""
+        """Note an answered tool call, and ask a question if it stored a memory that probably replaces another."""
         if tool not in STORES or answer is None or "error" in answer:
             return
         self._questions.stores += 1

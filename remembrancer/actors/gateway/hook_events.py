@@ -34,7 +34,7 @@ MAX_TOOL_NAME: Final = 400
 MAX_CLIENT: Final = 100
 
 EARLIER_FORMAT: Final = 1
-"""The format of events of release 0.2.0, whose members differ from those of the client's input."""
+"""The format of events from release 0.2.0, whose members differ from those of the client's input."""
 LARGEST_DURATION: Final = 2**63
 
 ANSWER_MEMBERS: Final = ("last_assistant_message", "prompt_response", "text")
@@ -45,10 +45,10 @@ TURNS: Final[dict[str, tuple[TurnRole, tuple[str, ...]]]] = {
     "PostCompact": ("system", ("compact_summary", "text")),
     "ContextGiven": ("system", ("text",)),
 }
-"""The events that are turns, with the role, and the members that may contain the text: the first one present does. A
+"""The events that are turns, with the role, and the members that may contain the text: the first one present is used. A
 subagent counts as a tool of its session."""
 METADATA: Final[tuple[str, ...]] = ("trigger", "agent_type", "agent_id")
-"""The members that are kept as the metadata of a turn."""
+"""The members kept as metadata of a turn."""
 
 
 class HookEvent(msgspec.Struct, frozen=True):
@@ -67,8 +67,8 @@ class HookEvent(msgspec.Struct, frozen=True):
 
 
 def to_operation(name: str, event: HookEvent) -> Operation:
-    """The operation for the event in the file `name`, from which its id is derived. Text that looks like a credential
-    is masked, since nobody chose to store it. Raises `InvalidInput`."""
+    """The operation for the event in the file `name`, which determines the operation's id. Text that looks like a
+    credential is masked, since nobody chose to store it. Raises `InvalidInput`."""
     session = clean_name(event.session, field="session", longest=MAX_SESSION_ID)
     try:
         project = project_of(Path(event.directory))
@@ -166,7 +166,7 @@ def summarized(response: object) -> str:
 
 LOOK_S: Final = 0.5
 PAUSE_S: Final = 5.0
-"""The pause before retrying an event that cannot be written at the moment, as on a full disk."""
+"""The pause before retrying an event that cannot be written at the moment, for example because the disk is full."""
 PRESENT_S: Final = 1800.0
 """A session counts as present for this long after its last event, unless it has ended: people take time to think."""
 
@@ -177,7 +177,7 @@ class HookIntake:
     """Records hook events. Run `run` as a task. `directory` is created by the first hook, and need not exist.
 
     `apply` makes an operation durable, or raises an error. `shown` is called with the operation, the memories that a
-    hook has given to its session, the prompt or action, and True if these are all memories there are.
+    hook has given to its session, the prompt or action, and True if there are no other memories.
     """
 
     def __init__(
@@ -210,7 +210,7 @@ class HookIntake:
             await anyio.sleep(LOOK_S)
 
     async def take_all(self) -> None:
-        """Record all waiting events in order. If one cannot be written for now, raises an error and leaves the rest."""
+        """Record all waiting events in order. If one cannot be written for now, raises an error and keeps the rest."""
         try:
             with os.scandir(self._directory) as entries:
                 names = sorted(each.name for each in entries if _is_event(each))
@@ -247,7 +247,7 @@ class HookIntake:
 
 
 def _is_event(entry: os.DirEntry[str]) -> bool:
-    is_whole = not entry.name.startswith(".")  # whatever its form: what is not read is removed
+    is_whole = not entry.name.startswith(".")  # in any format: unreadable ones are removed
     return is_whole and entry.is_file(follow_symlinks=False)
 
 
@@ -259,6 +259,6 @@ def _read(path: Path) -> tuple[HookEvent, Operation]:
 
 
 def _given_in(given: dict[str, Any]) -> tuple[list[str], str, bool]:
-    """The memories that our hook has given, the prompt or action, and True if these are all memories there are."""
+    """The memories that our hook has given, the prompt or action, and True if there are no other memories."""
     about = given["metadata"]
     return about["memories"], given.get("question", ""), about.get("is_all", False)

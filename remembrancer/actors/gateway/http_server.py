@@ -55,7 +55,7 @@ IDLE_S: Final = 15
 """Seconds until an idle connection is closed. Clients close theirs sooner (usually after 4 or 5 s): otherwise a request
 could be sent on a closing connection and be lost."""
 RETRY_NOTICE_S: Final = 0.3
-"""The time during a stop in which waiting clients are told to retry."""
+"""The period during a stop in which waiting clients are told to retry."""
 STOPPED: Final = (
     "the memory service is stopping or restarting; try again in a moment, with the same id (a write may have been "
     "stored nevertheless)"
@@ -97,7 +97,7 @@ class HttpRefusal(Exception):
 
 
 class Exchange:
-    """A request whose answer may have begun; `id` is its JSON-RPC id, once known."""
+    """A request whose answer may have been started; `id` is its JSON-RPC id, once known."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope, self.receive = scope, receive
@@ -123,7 +123,7 @@ class QuietServer(uvicorn.Server):
 
 
 class MessageHead(msgspec.Struct, frozen=True):
-    """The parts of a message that are needed before the SDK reads it."""
+    """The parts of a message needed before the SDK reads it."""
 
     id: Any = msgspec.UNSET
     method: str | None = None
@@ -134,7 +134,7 @@ _decode_head: Final = msgspec.json.Decoder(MessageHead).decode
 
 
 def head_of(body: bytes) -> MessageHead:
-    """The head of a message; an empty one for anything else, which the SDK handles, reporting any errors. Raises
+    """The head of a message; an empty one for anything else, which is left to the SDK, including its errors. Raises
     `HttpRefusal` for a request with another kind of id, which the SDK would take for a notification."""
     with contextlib.suppress(ValueError, RecursionError):
         head = _decode_head(body)
@@ -178,7 +178,7 @@ class Visitor(ClientConversation):
         super().__init__(key, tools, notices, client or None)
         self.has_announced_end = True
         self.owner = owner
-        """The owner of the session, who alone can continue it."""
+        """The owner of the session; nobody else can continue it."""
         self._caller = caller
 
     async def caller(self) -> Caller:
@@ -188,8 +188,8 @@ class Visitor(ClientConversation):
 class HttpServer:
     """The HTTP server. Run `serve` as a task. `url` is its address, `error` the reason if it does not listen.
 
-    Each request needs a token. With `no_token`, requests without one are answered as well, but only on this machine.
-    `open_browser` makes the memory browser on first use.
+    Each request needs a token. With `no_token`, requests without a token are answered as well, but only on this
+    machine. `open_browser` makes the memory browser on first use.
     """
 
     def __init__(
@@ -211,9 +211,9 @@ class HttpServer:
         self._open_browser = open_browser
         self._browser: ASGIApp | None = None
         self.pages = 0
-        """The number of open pages of the memory browser."""
+        """The number of open memory browser pages."""
         self._names: frozenset[str] | None = None
-        """The names under which clients reach it; None: any."""
+        """The host names that clients may use for it; None: any."""
         self._sessions = Sessions(service)
         self._alone = StreamableHTTPSessionManager(service.server(), stateless=True)
         """Answers requests that need no session."""
@@ -300,8 +300,8 @@ class HttpServer:
     # --- one request ---
 
     def _allow_names(self, port: int) -> None:
-        """Set the hosts and origins that are served. A page in a browser can make any host name point to this machine,
-        so only our own names are served, and only to pages of allowed origins."""
+        """Set the hosts and origins that are served. A web page can make any host name point to this machine, so only
+        our own names are served, and only to pages of allowed origins."""
         local = "|".join(re.escape(f"[{each}]" if ":" in each else each) for each in sorted(LOOPBACK))
         # Without tokens, pages on other ports are not trusted: any account of this machine may serve one.
         origins = [f"https?://({local})" + (f":{port}" if self._no_token else r"(:\d+)?")]
@@ -498,7 +498,7 @@ class Sessions(StreamableHTTPSessionManager):
 
 
 def _place(directory: Path, grant: Grant | None) -> tuple[ProjectRef, str]:
-    """The project and the working tree of a directory, as seen by the holder of the token. Reads the disk. Raises
+    """The project and the working tree of a directory, as visible to the holder of the token. Reads the disk. Raises
     `HttpRefusal`."""
     project, tree = project_of(directory), working_tree_of(directory)
     has_all = grant is None or grant.every_project

@@ -28,11 +28,11 @@ MAX_FILE_BYTES: Final = 1024 * 1024
 """Larger files are not updated."""
 USED_S: Final = 7 * DAY_S
 MOST_USED: Final = 8
-"""The maximum number of uses that count; each use makes a memory count as newer by `USED_S`."""
+"""The maximum number of uses counted; each makes a memory count as newer by `USED_S`."""
 
 
 class MarkdownIndex:
-    """Keeps the files of the working trees in which sessions have been. Run `run` as a task."""
+    """Keeps the files in the working trees used by sessions up to date. Run `run` as a task."""
 
     def __init__(self, access: StoreAccess) -> None:
         self._access = access
@@ -89,7 +89,7 @@ def place_of(caller: Caller, named: str) -> tuple[Path, Path | None]:
 
 
 def _of_project(gathered: ContextGathered) -> ContextGathered:
-    """Only the project's memories, with used and new ones first."""
+    """Only the project's memories, with the most used and the newest first."""
     parts = gathered.memories, gathered.replaced, gathered.closed
     memories, replaced, closed = (tuple(each for each in part if each.scope == "project") for part in parts)
     return ContextGathered(

@@ -20,11 +20,11 @@ from remembrancer.protocol.gateway_link import PARSE_ERROR
 from remembrancer.toolsets.service import Caller
 
 STREAM: Final = "subscriptions/listen"
-"""A request that stays open until the client ends it, so a stop does not wait for it."""
+"""A request that stays open until the client ends it; a stop does not wait for it."""
 ROOTS_WAIT_S: Final = 1.0
-"""The time that a tool call waits for the client's list of roots."""
+"""The maximum time a tool call waits for the client's list of roots."""
 MAX_WAITING: Final = 64
-"""The maximum number of messages that wait for the SDK's server, or come from it."""
+"""The maximum number of messages waiting for the SDK's server, or coming from it."""
 MAX_CLIENT_NAME: Final = 100
 
 

@@ -29,7 +29,7 @@ PRESENCE_S: Final = 5.0
 """The interval between reports of the connected sessions to the store; a session's grace period is several times as
 long."""
 FIRST_WAIT_S: Final = 10.0
-"""The time that the first session of a new gateway waits for a starting store before its start is queued."""
+"""The maximum wait of a new gateway's first session for a starting store; then the session's start is queued."""
 
 logger = logging.getLogger(__name__)
 
@@ -41,11 +41,11 @@ class ClientConversation(abc.ABC):
         self.key = key
         self.tools = tools
         self.withheld = frozenset[str]()
-        """The tools that a read-only token leaves out."""
+        """The tools left out for a read-only token."""
         self.client = client
         """The client's name, once it has sent it."""
         self.has_announced_end = False
-        """True if the client has gone for good: otherwise, a broken connection may come back."""
+        """True if the client has gone for good: otherwise, a broken connection may be restored."""
         self._notices = notices
 
     @abc.abstractmethod
@@ -77,7 +77,7 @@ class SessionRegistry:
         self._waiting: asyncio.Queue[Operation] = asyncio.Queue()
         self._connection = anyio.Event()
         self._patience = anyio.CancelScope()
-        """The wait for the store's first answer; cancelled when the runtime stops."""
+        """The wait for the store's first answer, cancelled when the runtime stops."""
         self._stopping = False
 
     def left(self, session: ClientConversation) -> None:
@@ -93,7 +93,7 @@ class SessionRegistry:
                 self._waiting.task_done()
 
     async def drain(self) -> None:
-        """Return when every end so far has been reported. A session whose start was not reported begins at its client's
+        """Wait until all ends so far have been reported. A session whose start was not reported begins at its client's
         next request."""
         self._stopping = True
         self._patience.cancel()

@@ -23,7 +23,7 @@ FILE: Final = "shown.db"
 BATCH_S: Final = 2.0
 MAX_QUESTION: Final = 300
 QUOTED: Final = 24
-"""The number of leading characters by which a quote is recognised."""
+"""A quote is recognised by this many leading characters."""
 SCHEMA: Final = Schema(
     Step(
         "0.2.0",
@@ -75,7 +75,7 @@ class ShownLog:
         """Held by one writer at a time: a batch in progress must not write back erased words."""
 
     def note(self, project: str, session_id: str, memory_ids: Sequence[str], tool: str, question: str) -> None:
-        """Log these memories as shown, in this order. It only queues them, so a request may call it."""
+        """Log these memories as shown, in this order. They are only queued, so a request may call this."""
         if self._kept_s:
             at, asked = time.time(), question[: 2 * MAX_QUESTION]
             shown = enumerate(memory_ids, 1) if memory_ids else [(0, "")]
@@ -120,7 +120,7 @@ class ShownLog:
             drop_copies(self._path)
 
     def move(self, old: str, new: str) -> None:
-        """Move the entries of a project to another one, from any process. Raises `MemoryUnavailable`."""
+        """Move the entries of a project to another one; works in any process. Raises `MemoryUnavailable`."""
         if self._path.exists():
             try:
                 with _opened(self._path) as connection:

@@ -1,7 +1,7 @@
 """The gateway's access to the store: reads, writes, and the fallback answers while it is unavailable.
 
 A write goes to the store if it is available, otherwise into the write queue, behind earlier queued writes. A read waits
-for a restarting store for as long as the call may take; after that it gets the last answer with a notice.
+for a restarting store for as long as the call may take; after that it gets the previous answer with a notice.
 """
 
 import asyncio
@@ -78,9 +78,9 @@ LOST_PAUSE_S: Final = 0.02
 MARGIN_S: Final = 0.2
 """The part of a call's budget that is reserved for returning the answer."""
 ERASE_S: Final = 30.0
-"""The time limit for deleting a memory for good, which rebuilds the word index of its file."""
+"""The time limit for deleting a memory for good, which includes rebuilding the word index of its file."""
 MAX_REFUSED: Final = 20
-"""The maximum number of notices of refused writes that are kept for a session's next answer."""
+"""The maximum number of notices about refused writes kept for a session's next answer."""
 MOST_SESSIONS: Final = 512
 """The maximum number of sessions whose state is kept."""
 MAX_ANSWERS: Final = 100
@@ -116,7 +116,7 @@ class LastAnswers:
         return self._kept.get(_timeless(question, received_at))
 
     def last_shown(self, project: ProjectRef, session_id: str) -> tuple[tuple[RecalledMemory, ...], float] | None:
-        """The memories of the last answer to a session that contained any, and its time."""
+        """The memories in the last answer to a session that contained any, and the time of that answer."""
         for question, kept in reversed(self._kept.items()):
             asker = getattr(question, "project", None), getattr(question, "session_id", None)
             if asker == (project, session_id) and (memories := _memories_of(kept.reply)):
@@ -124,12 +124,12 @@ class LastAnswers:
         return None
 
     def clear(self) -> None:
-        """Drop all answers: each may contain a memory that was deleted for good."""
+        """Drop all answers: any of them may contain a memory that was deleted for good."""
         self._kept.clear()
 
 
 def _timeless(question: Request[Any], received_at: float) -> Request[Any]:
-    """The request without its reference time, so that it equals a later one for the current state."""
+    """The request without its reference time, so that it equals a later request for the current state."""
     if getattr(question, "valid_at", None) == received_at:
         return msgspec.structs.replace(question, valid_at=math.inf)
     return question
@@ -167,7 +167,7 @@ class StoreAccess(MemoryService):
         self.writes = WriteNews()
         self.applied = self.writes.note
         self.on_recall: Callable[[Caller], None] = lambda caller: None
-        """Called during a request, with the caller that memories are shown to."""
+        """Called during a request, with the caller to whom memories are shown."""
         self._answers = LastAnswers()
         self.run = Drain(queue, store, self.writes.note, self._note_refused).run
         self.shown_log = ShownLog(paths.home, settings.shown_kept_s)
@@ -245,7 +245,7 @@ class StoreAccess(MemoryService):
         with anyio.move_on_after(_left_s(until)):
             await self._queue.wait_empty(operation.project.id, USER_LANE)
         if self._queue.waits(operation.project.id, USER_LANE) > 0:
-            raise MemoryUnavailable("queued writes may concern this memory: erase it once they are applied")
+            raise MemoryUnavailable("queued writes may concern this memory: erase it after they have been applied")
         # The memory itself is deleted last, so that erasing it again after an error leaves nothing behind.
         quotes = await self._quotes_of(operation)
         if quotes is not None:
@@ -319,8 +319,8 @@ class StoreAccess(MemoryService):
             self._store.send(NoteAccess(caller.project, caller.session_id, tuple(counted), tuple(used)))
 
     def shown_by_hook(self, operation: Operation, memory_ids: Sequence[str], question: str, is_all: bool) -> None:
-        """Note the memories that a hook has printed for the session of an operation. They count as accessed, unless
-        they are all of the memories."""
+        """Note the memories printed by a hook for the session of an operation. They count as accessed, unless they are
+        all of the memories."""
         caller = Caller("", operation.session_id, operation.project, operation.requested_at)
         counted = () if is_all else memory_ids
         self.shown(caller, memory_ids, counted=counted, tool="get_memory_context", question=question)
@@ -398,8 +398,8 @@ class StoreAccess(MemoryService):
                     raise MemoryUnavailable(f"{error.message}: call again in a moment") from error
 
     async def _wait_for_store(self, until: float) -> None:
-        """Wait for a reconnecting store until that time (seconds since the epoch). Raises `MemoryUnavailable` if the
-        store is unavailable."""
+        """Wait for a reconnecting store until the given time (seconds since the epoch). Raises `MemoryUnavailable` if
+        the store is unavailable."""
         health = self.store_health
         if not health.usable and not (health.is_reconnecting and await self._store.wait_usable(_left_s(until))):
             raise MemoryUnavailable(f"{health.explain_absence()}: call again in a moment")
@@ -426,8 +426,8 @@ def _left_s(until: float) -> float:
 
 
 def _memory_lanes(request: Request[Any]) -> tuple[str, ...]:
-    """The lanes of writes that a request's answer would contain; none if it is about notes alone, which become part of
-    the index only later."""
+    """The lanes whose writes affect the answer to a request; none if it is only about notes, whose writes reach the
+    index only later."""
     if isinstance(request, DescribeFiles | ListFiles | SyncFiles):
         return ()
     is_of_notes = isinstance(request, Recall) and not request.searches_memories

@@ -22,7 +22,7 @@ Tell = Callable[[str], Awaitable[None]]
 
 
 class SessionWatcher:
-    """The resources that one session watches. `bus` carries the events of its streams of the 2026-07-28 protocol."""
+    """The resources that one session watches. `bus` carries the events for its streams of the 2026-07-28 protocol."""
 
     def __init__(self, caller: Caller, tasks: anyio.abc.TaskGroup) -> None:
         from mcp.server.subscriptions import InMemorySubscriptionBus  # already loaded, with the SDK's server
@@ -66,7 +66,7 @@ class SessionWatcher:
             self.mark()
 
     def mark(self, uris: Iterable[str] | None = None) -> None:
-        """Mark some or all watched resources as possibly changed."""
+        """Mark some watched resources, or all, as possibly changed."""
         self._marked |= self._held.keys() & set(self._held if uris is None else uris)
         if self._marked and not self._is_telling:
             self._is_telling = True
@@ -87,7 +87,7 @@ class SessionWatcher:
 
 
 def _is_seen_by(operation: Operation, caller: Caller) -> bool:
-    """False only if it is certain that a write changes nothing that a caller sees."""
+    """False only if a write certainly changes nothing that a caller sees."""
     change = operation.change
     if not isinstance(change, StoreMemory):  # it may concern any memory that the writer can see, including the user's
         return True

@@ -38,7 +38,7 @@ from remembrancer.protocol.store_client import AWAY, StoreClient
 from remembrancer.protocol.writes import BatchApplied, Operation, StoreMemory, SubmitBatch, WriteNote, memory_id_of
 
 LOCKED_S: Final = 0.5
-"""The time limit for another program's lock. It is short because a client waits for the queued write."""
+"""The maximum wait for another program's lock. It is short because a client waits for the queued write."""
 REJECTED_KEPT_S: Final = 90 * 86_400.0
 
 T = TypeVar("T")
@@ -128,8 +128,8 @@ class QueueFile:
         file.close()
 
     def _renewed(self, source: sqlite3.Connection, what: str) -> SqliteFile:
-        """Continue in a new file with the readable rows of `source`, and set the old one aside. An error while they are
-        copied leaves everything as it is."""
+        """Continue in a new file with the readable rows of `source`, and set the old one aside. An error while copying
+        them leaves everything unchanged."""
         fresh = self._path.with_suffix(".new")
         delete_database(fresh)
         with closing(_opened(fresh)) as target:
@@ -140,7 +140,7 @@ class QueueFile:
         for old, new in zip(database_files(self._path), database_files(aside), strict=True):
             if old.exists():
                 old.rename(new)
-        self.damage = f"the file of the write queue {what}: {kept} queued writes could be read, and are applied"
+        self.damage = f"the file of the write queue {what}: {kept} queued writes could be read, and will be applied"
         if aside.exists():
             self.damage += f". It is kept as {aside.name}"
         fresh.rename(self._path)
@@ -167,7 +167,7 @@ class QueueFile:
         return rows, rejected
 
     def append(self, row: QueuedRow) -> None:
-        """Append a row durably. A row that is already queued stays as it is."""
+        """Append a row durably. A row that is already queued is left unchanged."""
         with self._action() as database:
             database.execute(
                 f"""INSERT OR IGNORE INTO queued ({_QUEUED})
@@ -271,9 +271,9 @@ class Lane:
     refused_at: str = ""
     """The path of that operation's project."""
     again_at: float = 0.0
-    """The moment of the next attempt after a failed one, on the monotonic clock."""
+    """The time of the next attempt after a failed one, on the monotonic clock."""
     failures: int = 0
-    """The number of internal errors on the first operations, which are then sent one by one to find the culprit."""
+    """The number of internal errors on the first operations, which are then sent one by one to find the cause."""
 
 
 class WriteQueue:
@@ -295,12 +295,12 @@ class WriteQueue:
         self.changed = anyio.Event()
         """Set when an operation is added or removed, and then replaced by a new event."""
         self.problem: str | None = None
-        """The reason why the file cannot be opened. Until it can, nothing is queued: only the store takes writes."""
+        """The reason why the file cannot be opened. Until it is, nothing is queued: only the store takes writes."""
         self.damage: str | None = None
-        """The damage that was found in the file, and its outcome."""
+        """The damage found in the file, and the extent of the recovery."""
 
     async def open(self) -> None:
-        """Open the file and count its content. If it cannot be opened, it is left as it is, and `problem` says why."""
+        """Open the file and count its content. If it cannot be opened, it stays unchanged, and `problem` says why."""
         try:
             self._file = await self._in_thread(partial(QueueFile, self._path))
             await self._count()
@@ -438,7 +438,7 @@ RETRY_S: Final = 2.0
 """The pause before retrying a lane whose oldest operation the store refuses for now (as on a full disk), and between
 attempts to open an unusable file."""
 INTERNAL_TRIES: Final = 5
-"""An operation that makes the store fail is set aside after this many attempts, so that the others can proceed."""
+"""An operation that makes the store fail is set aside after this many attempts, so that others can proceed."""
 
 
 class Drain:
@@ -497,7 +497,7 @@ class Drain:
         return is_done
 
     async def _send(self, lane: Lane, batch: list[Operation]) -> None:
-        """Send a batch. Operations that the store did not attempt stay, and are sent again."""
+        """Send a batch. Operations that the store did not attempt stay queued, and are sent again."""
         lane.again_at = time.monotonic() + RETRY_S  # in case this attempt fails
         try:
             reply = await self._store.request(SubmitBatch(tuple(batch)), BATCH_TIMEOUT_S)
@@ -510,7 +510,7 @@ class Drain:
         logger.info("drained", extra={"applied": len(reply.applied), "depth": self._queue.depth})
 
     async def _note_refusal(self, lane: Lane, batch: list[Operation], error: RemembrancerError) -> None:
-        """Note the store's refusal of a batch: its oldest operation waits, or if the refusal is final, is set aside."""
+        """Note the store's refusal of a batch: its oldest operation waits or, if the refusal is final, is set aside."""
         is_final = not error.retry_possible and error.code not in UNREADABLE
         if isinstance(error, InternalError):
             lane.failures += 1

@@ -20,7 +20,7 @@ from remembrancer.protocol.store_client import StoreClient
 from remembrancer.protocol.system import lower_priority
 
 POLL_S: Final = 10.0
-"""The time for which a request for work stays open."""
+"""The maximum time a request for work stays open."""
 
 logger = logging.getLogger(__name__)
 

@@ -33,7 +33,7 @@ from remembrancer.toolsets.files.workspace_files import (
 )
 
 OTHER_PROJECT: Final = "of another project"
-"""A reason for skipping a transcript; it need not be reported."""
+"""A reason for skipping a transcript that need not be reported."""
 ENDED_S: Final = 300.0
 """A transcript that has not changed for this long is read, however little it has grown."""
 GROWTH: Final = 0.1
@@ -41,7 +41,7 @@ GROWTH: Final = 0.1
 HEAD_BYTES: Final = 256 * 1024
 """The beginning of a transcript, which usually names the directory of its session."""
 BATCH_BYTES: Final = 64 * 1024
-"""The size of the files in one transaction, which takes some 50 ms and blocks writing vectors."""
+"""The total size of the files in one transaction, which takes some 50 ms and blocks writing vectors."""
 LONGEST_S: Final = 4.0
 """The maximum wait for a quiet interval while files keep changing."""
 TRANSCRIPTS_LOOK_S: Final = 30.0
@@ -98,7 +98,7 @@ class WorkspaceFiles(TreeFiles):
         return path == self.root or any(path.is_relative_to(place) for place in self._places)
 
     def _is_due(self, file: FoundFile, known: FileState | None, asked: ToRead | None) -> bool:
-        """True if a file is to be read now: it is new or has changed (a transcript may wait), or a client asks for it
+        """True if a file should be read now: it is new or has changed (a transcript may wait), or a client requests it
         anyway."""
         is_known = known is not None and (known.mtime_ns, known.size) == (file.mtime_ns, file.size)
         if is_known and not (asked is not None and asked.force):

@@ -53,13 +53,13 @@ class Scan(NamedTuple):
 class TreeFiles(ABC):
     root: Path
     quiet_s: float
-    """The time without changes after which files are read."""
+    """The time without changes before files are read."""
     longest_s: float
-    """The time after which they are read at the latest, even if files keep changing."""
+    """The maximum time before they are read, even if files keep changing."""
     look_s: float = math.inf
-    """The interval between comparisons without a known change."""
+    """The interval between comparisons if no change is known."""
     batch_bytes: int
-    """The size of the files in one transaction."""
+    """The total size of the files in one transaction."""
     native: tuple[str, ...] = ()
     """The locations of the assistants' own memories."""
 
@@ -100,7 +100,7 @@ class Indexer:
         self._wake = anyio.Event()
         self._scope = anyio.CancelScope()
         self.files = self.native_files = 0
-        """The number of files in the index, and the number of those that belong to the assistants themselves."""
+        """The number of files in the index, and how many of them belong to the assistants themselves."""
         self.error: str | None = None
 
     async def run(self) -> None:
@@ -239,7 +239,7 @@ class Indexer:
             ):
                 if reported or is_due:
                     self._wake.set()
-                # Polling misses a second change within the same second, so the tree is compared again once it is quiet.
+                # Polling misses a second change within the same second: the tree is compared again when changes stop.
                 is_due, self.is_watching = IS_POLLED and bool(reported), True
                 is_gone = any(change is Change.deleted and Path(path) in paths for change, path in reported)
                 if is_gone or (reported and directories != self._files.directories()):
@@ -252,7 +252,7 @@ class Indexer:
 
 
 def _batches(files: Sequence[Any], enough_bytes: int) -> Iterator[list[Any]]:
-    """The files in batches of about this size, and at most `BATCH_FILES`."""
+    """The files in batches of about this size, with at most `BATCH_FILES` each."""
     portion: list[Any] = []
     size = 0
     for file in files:

@@ -56,7 +56,7 @@ def _make_private(directory: Path) -> None:
 
 
 def _claim(directory: Path, use: str) -> None:
-    """Create a directory for this user only, where another user may already have put a link or a directory."""
+    """Create a directory for this user only, where another user may already have created a link or a directory."""
     directory.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
     if not is_private(directory):
         raise unusable(directory, f"{use}, and other users can access it")
@@ -105,8 +105,8 @@ def _is_inside(paths: RuntimePaths) -> bool:
 
 
 def clear_memory_home(paths: RuntimePaths) -> None:
-    """Delete everything in the home except its locks, which others may be checking. Call this only with the lock of the
-    home."""
+    """Delete everything in the home except its locks, which other processes may be checking. Call this only with the
+    lock of the home."""
     for path in paths.home.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
@@ -115,7 +115,7 @@ def clear_memory_home(paths: RuntimePaths) -> None:
 
 
 def read_record(paths: RuntimePaths) -> int | None:
-    """The process id of the launcher that last took the home; None if there is no readable record."""
+    """The process id of the last launcher that locked the home; None if there is no readable record."""
     try:
         return int(json.loads(read_file(paths.runtime_record))["pid"])
     except (OSError, ValueError, TypeError, KeyError):

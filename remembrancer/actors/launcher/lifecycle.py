@@ -15,11 +15,11 @@ READY_S: Final = 60.0
 DELAYS_S: Final = (0.0, 0.0, 0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 """The pauses before successive restarts. The first ones are 0, so that a crash or two goes unnoticed."""
 SLOW_S: Final = 30.0
-"""The pause before further restarts. They never end, so the runtime recovers by itself once a full disk is cleared."""
+"""The pause before further restarts, without limit: the runtime recovers by itself once a full disk is cleared."""
 FORGIVEN_S: Final = 4.0
-"""Each such period of being ready cancels one earlier death."""
+"""Each period of this length in which the process is ready cancels one earlier death."""
 GRACE_S: Final = 1.2
-"""The time that a process has after `Stop` to finish its current work: longer than any commit, and hardly
+"""The time allowed after `Stop` for a process to finish its current work: longer than any commit, and hardly
 noticeable."""
 ASK_S: Final = 1.6
 """From `Stop` to SIGTERM: the grace period, plus time to close files and exit."""
@@ -79,18 +79,18 @@ class Lifecycle:
         """The number of deaths so far, minus one for each `FORGIVEN_S` of being ready."""
         self._ready_at: float | None = None
         self._cause: str | None = None
-        """The reason why it was killed."""
+        """The reason for killing it."""
         self._steps: list[tuple[float, Step]] = []
         """The next steps with their times, unless an event comes first."""
 
     @property
     def is_retiring(self) -> bool:
-        """True if it was asked to end and will not be started again."""
+        """True if it was told to end and will not be started again."""
         return self.state in ("stopping", "stopped")
 
     @property
     def next_at(self) -> float:
-        """The time at which `tick` next has something to do."""
+        """The next time at which `tick` has something to do."""
         return self._steps[0][0] if self._steps else math.inf
 
     def start(self, now: float) -> None:
@@ -116,7 +116,7 @@ class Lifecycle:
 
     def on_exit(self, ending: int | str | Failure, now: float) -> None:
         """Note the end of the process: its exit status (negative: the signal), the reason why it could not be started,
-        or its reported failure, which every further start would repeat."""
+        or the failure that it reported, which would recur at every further start."""
         self.alive, self._steps = False, []
         if self.is_retiring:
             self._enter("stopped", now)
@@ -140,7 +140,7 @@ class Lifecycle:
         self._steps = [(now + delay_s, "start")]
 
     def ask_to_stop(self, reason: str, now: float) -> None:
-        """Begin to stop the process, which counts as ended at once if it is not running."""
+        """Begin to stop the process; if it is not running, it counts as ended at once."""
         if self.is_retiring:
             return
         if not self.alive:

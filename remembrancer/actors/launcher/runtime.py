@@ -60,17 +60,17 @@ logger = logging.getLogger(__name__)
 UMASK: Final = 0o077
 """Files are private to this user; the children inherit the mask."""
 LOCK_WAIT_S: Final = 0.3
-"""The time that a runtime waits for the lock, which `status` and `down` hold for a moment to check it."""
+"""The maximum time a runtime waits for the lock, which `status` and `down` hold briefly to check it."""
 SOCKETS_LOOK_S: Final = 1.0
 """The interval between checks that the sockets still exist; without them the runtime ends."""
 FRESH_ANSWERS_S: Final = 0.5
-"""The time that a command waits for fresh reports from the processes before it uses the last known ones."""
+"""The maximum time a command waits for fresh reports from the processes before it uses the last known ones."""
 OUTPUT_LIMIT_BYTES: Final = 1024 * 1024
 """The size up to which a process's output file is kept across starts. Its actual log rotates by itself."""
 PRIVATE_FILE: Final = 0o600
 SMALL: Final = {"OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "MALLOC_ARENA_MAX": "1"}
 """The matrices outside the model are small: NumPy's own threads would only take processor time from the model, as would
-the tokenizer's. Threads that take turns need no separate heaps, which would hold 30 MB more."""
+the tokenizer's. Threads that take turns do not need separate heaps, which would use 30 MB more."""
 
 Command = Callable[[str], list[str]]
 _decode_failure: Final = msgspec.json.Decoder(Failure).decode
@@ -86,7 +86,7 @@ class Runtime(NamedTuple):
     `for_sessions` ends the runtime after the settings' `idle_timeout_s` without a session. `secrets` are variables that
     may include those for embedders. `command` maps a role to the command that runs it. `in_memory`: the content of the
     home is deleted after an orderly stop; after a crash the next runtime continues with it. `no_token`: HTTP is open to
-    every program on this machine. `when_started` is called once it can no longer fail to start.
+    every program on this machine. `when_started` is called once the runtime can no longer fail to start.
     """
 
     paths: RuntimePaths
@@ -162,8 +162,8 @@ def _blot_out(name: str, value: str) -> None:
 
 
 class Supervisor(System):
-    """Runs the processes of a runtime, once. Each embedder gets those of the `secrets` that its engine needs, and no
-    other process gets any."""
+    """Runs the processes of a runtime, once. Each embedder gets the `secrets` that its engine needs; no other process
+    gets any."""
 
     _tasks: anyio.abc.TaskGroup
 
@@ -350,7 +350,7 @@ def _kill_group(child: asyncio.subprocess.Process) -> None:
 
 
 def _failure_in(output: Path, name: str) -> Failure:
-    """The failure to start that a process has reported in the last line of its output."""
+    """The failure to start reported by a process in the last line of its output."""
     with contextlib.suppress(OSError, IndexError, msgspec.MsgspecError):
         return _decode_failure(output.read_bytes().splitlines()[-1])
     return Failure("start_failed", f"it cannot start: see {name}.log in the logs of the home")

@@ -15,11 +15,11 @@ from remembrancer.protocol.work import ModelChoice
 HEARTBEAT_S: Final = 1.0
 """The interval of heartbeats to each process."""
 FIRST_SESSION_S: Final = 30.0
-"""The minimum time for the session that started the runtime to connect, whatever the idle timeout is."""
+"""The minimum time allowed for the session that started the runtime to connect, whatever the idle timeout is."""
 RESTS: Final = "stopped until it is needed"
 NO_JOBS: Final = "it has no jobs"
 NO_JOBS_S: Final = 10.0
-"""The time without jobs after which the consolidator is stopped until there is another job."""
+"""After this time without jobs, the consolidator is stopped until there is another job."""
 LISTED: Final[tuple[Role, ...]] = ("gateway", "store", "embedder", "consolidator", "indexer")
 """The order in which processes are listed."""
 STOP_ORDER: Final[tuple[Role, ...]] = ("gateway", "consolidator", "indexer", "embedder", "store")
@@ -28,14 +28,14 @@ done later; a worker hands back its jobs; the store closes last."""
 
 
 class Supervision:
-    """The launcher's decisions. `for_sessions`: the runtime ends by itself if there are no sessions for a long time."""
+    """The launcher's decisions. `for_sessions`: the runtime ends by itself after a long time without sessions."""
 
     def __init__(self, settings: Settings, system: System, *, for_sessions: bool, now: float) -> None:
         self._settings = settings
         self._system = system
         self._wanted = settings.embedders
         self._processes: dict[str, Lifecycle] = {}
-        """The gateway, the store, and the others while there is work for them, by name."""
+        """The gateway, the store, and other processes while there is work for them, by name."""
         self.reports: dict[str, ProcessHealth] = {}
         """The last health of each process by name, kept after its end, since an old report is better than none."""
         least_s = 2 * HEARTBEAT_S if for_sessions else math.inf  # sessions are reported at each heartbeat
@@ -46,7 +46,7 @@ class Supervision:
         self.is_resting = False
         """True after a while without use: only the gateway and the store run, to serve the next request at once."""
         self._asked = 0
-        """The number of requests and writes counted by the present store."""
+        """The number of requests and writes counted by the current store."""
         self._next_beat = now + HEARTBEAT_S
         self._jobs_until = now
         """The time until which the consolidator keeps running without jobs."""
@@ -151,7 +151,7 @@ class Supervision:
 
     def _note_ready(self, now: float) -> None:
         """Note that the gateway serves sessions, or has failed to start. Only the first call counts: if the gateway is
-        down later, the time runs on, since a new one soon reports its sessions again."""
+        down later, the clock keeps running, since a new gateway soon reports its sessions again."""
         if self._ends_at == math.inf:
             self._ends_at = now + max(self._idle_s, FIRST_SESSION_S)
             self._rests_at = now + max(self._rest_s, FIRST_SESSION_S)
@@ -175,8 +175,8 @@ class Supervision:
         return any(process.role in roles and process.state in ("starting", "restarting") for process in self.processes)
 
     def _arrange_embedders(self, now: float) -> None:
-        """Run as many embedders as wanted with the first model, and one with each other model (none if 0 are wanted).
-        The highest numbers stop first; new ones get the lowest free numbers."""
+        """Run the desired number of embedders with the first model, and one with each other model (none if 0 are
+        desired). The highest numbers stop first; new ones get the lowest free numbers."""
         if self._are_beginning("gateway", "store"):
             return  # loading models takes both cores, and clients wait for the gateway and the store
         store, threads = self._store_health, threads_per_worker(self._wanted)
