@@ -1,4 +1,4 @@
-"""The store: the sole owner of the records, and the hub that the gateway and the embedders talk to."""
+"""The store: the sole owner of the records, and the hub for the gateway and the embedders."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ ASKERS: Final = ("gateway", "command")
 ABOUT_STATE: Final = (NotePresence, DescribeStore)
 HOUSEKEEPING_S: Final = 1.0
 IDLE_S: Final = 0.3
-"""The store looks for names, in longer steps, after this time without a request."""
+"""After this time without a request, the store looks for names in longer steps."""
 COUNTED_AT_ONCE_BYTES: Final = 4 * 1024 * 1024
-"""A database up to this size is counted whenever its status is read, in a few milliseconds, so that the status includes
-every acknowledged write."""
+"""A database up to this size is counted whenever its status is read, which takes a few milliseconds, so that the status
+includes every acknowledged write."""
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class StoreActor(Actor):
         self._counted: tuple[object, Counts | None] = (None, None)
         """The version of the records, and the counts of all memories at that version."""
         self._named: object = None
-        """The version of the records whose names have all been found."""
+        """The version of the records in which all names have been found."""
         self._asked = 0
         """The number of requests from clients and commands, except those for the store's status."""
         self._gateway: Peer | None = None
@@ -217,7 +217,7 @@ class StoreActor(Actor):
         self._jobs.note_presence(note)
 
     def _tell_gateway(self, operations: Sequence[Operation]) -> None:
-        """Tell the gateway, which caches answers, about the writes of other machines."""
+        """Tell the gateway, which caches answers, about writes by other machines."""
         if self._gateway is not None:
             self._router.send(self._gateway, OthersWrote(tuple(operations)))
 
@@ -251,7 +251,7 @@ class StoreActor(Actor):
                     self._named = version
 
     async def _count_accesses(self) -> None:
-        """Store the accesses to memories that answers have shown, including all from before the call."""
+        """Store the accesses to memories shown in answers, including all accesses before the call."""
         async with self._counting:
             now, spaces = time.time(), {records.space: records for records in self._files}
             for (space, session_id), (shown, used) in self._reads.take_touched().items():
@@ -260,7 +260,7 @@ class StoreActor(Actor):
                     await self._tolerantly(records.name, self._committer.run(records.name, touch))
 
     async def _tolerantly(self, name: str, work: Awaitable[T]) -> T | None:
-        """Run housekeeping on one file: a full disk or a damaged file postpones it and stops nothing else."""
+        """Run housekeeping on one file: a full disk or a damaged file only postpones it."""
         try:
             return await work
         except RemembrancerError as error:

@@ -56,7 +56,7 @@ from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import ProjectRef
 
 IN_USE_S: Final = 120.0
-"""A tree is kept indexed for this time after a request, even without a session in its project."""
+"""A tree's index is maintained for this time after a request, even without a session in its project."""
 READ_BATCH: Final = 200
 
 T = TypeVar("T")
@@ -94,7 +94,7 @@ class CodeHandlers(Handlers):
                 self._indexer.ask(tree)
 
     async def with_gone_files(self, project: ProjectRef, answer: Recalled) -> Recalled:
-        """The answer, with the memories that name a deleted file of the indexed code marked and moved to the end."""
+        """The answer, with memories that name a deleted file of the indexed code moved to the end, and marked."""
         roots = [tree.root for tree in self._readable(project).values()]
 
         def look() -> Recalled:
@@ -137,7 +137,7 @@ class CodeHandlers(Handlers):
         return self._paths.project_database(check_project_id(project_id)).with_name("code")
 
     def _of(self, project_id: str) -> dict[str, TreeDescription]:
-        """The trees of a project; none if the list cannot be read, until they are indexed again."""
+        """The trees of a project; if the list cannot be read, none until they are indexed again."""
         if project_id not in self._trees:
             folder = self._folder(project_id)
             listed = folder / "trees.json"
@@ -148,9 +148,9 @@ class CodeHandlers(Handlers):
                 pass
             except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
                 logger.warning("the list of trees cannot be read", extra={"file": str(listed), "reason": str(error)})
-                return self._trees.setdefault(project_id, {})  # and keep the indexes
+                return self._trees.setdefault(project_id, {})  # the indexes are kept
             self._trees[project_id] = {tree.id: tree for tree in trees}
-            for path in folder.glob("*.db"):  # of former releases, or made while its tree was being deleted
+            for path in folder.glob("*.db"):  # from earlier releases, or created while its tree was being deleted
                 if path.stem not in self._trees[project_id]:
                     with suppress(OSError):  # the next start tries again
                         delete_database(path)
@@ -168,7 +168,7 @@ class CodeHandlers(Handlers):
         return {each: tree for each, tree in trees.items() if _is_readable(tree.root, project)}
 
     def _chosen(self, project: ProjectRef, tree_id: str | None) -> list[TreeDescription]:
-        """The tree of that id, or all of them. Raises `NotFound` if the project has no such tree."""
+        """The tree with that id, or all trees. Raises `NotFound` if the project has no such tree."""
         self._of(project.id)
         trees = self._readable(project)
         if tree_id is None:
@@ -202,7 +202,7 @@ class CodeHandlers(Handlers):
         return IndexedTree(project_id, tree.root, database, "code", tree.watch)
 
     async def _ask(self, project_id: str, tree: TreeDescription, question: Callable[[CodeIndex], T]) -> T:
-        """Query the index of a tree. A damaged index is deleted, and its error raised; a missing one is rebuilt."""
+        """Query the index of a tree. A damaged index is deleted and its error raised; a missing index is rebuilt."""
         database = self._indexed(project_id, tree).database
         if not await asyncio.to_thread(os.path.exists, database):
             self._asked_at[project_id] = time.monotonic()
@@ -210,7 +210,7 @@ class CodeHandlers(Handlers):
         try:
             return await self._readers.read(lambda: question(self._opened(database)))
         except (RecordsUnusable, SchemaTooNew, SchemaTooOld):
-            with suppress(OSError):  # the reason why it cannot be read is the one to report
+            with suppress(OSError):  # the reason why it cannot be read is more useful
                 await self._readers.read(partial(self._delete_index, database))
             self._asked_at[project_id] = time.monotonic()  # so that it is rebuilt
             raise
@@ -327,8 +327,8 @@ def _described(tree: TreeDescription, is_asked: bool, index: CodeIndex) -> TreeD
 
 
 def _without_other_working_trees(trees: list[TreeDescription], request: SearchCode) -> list[TreeDescription]:
-    """Drop other working trees of the session's repository, which hold the same files on other branches, if the
-    session's own is among the trees. Blocks."""
+    """If the session's own working tree is among the trees, drop the repository's others, which have the same files on
+    other branches. Blocks."""
     if request.directory not in {tree.root for tree in trees}:
         return trees
 

@@ -1,8 +1,8 @@
-"""The writing threads: one for the records, and one for each writer that may be slow. Operations that wait together are
-committed together (group commit).
+"""The threads that write: one for the records, and one for each writer that may be slow. Operations that wait together
+are committed together (group commit).
 
-A commit with `synchronous=FULL` costs one wait for the disk, for one operation or a hundred. Other work of a thread,
-which is cut into steps of a few milliseconds, runs between the groups.
+A commit with `synchronous=FULL` waits for the disk once, whether it has one operation or a hundred. Other work of a
+thread, which is cut into steps of a few milliseconds, runs between the groups.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from remembrancer.protocol.writes import Operation
 INDEX: Final = ".files"
 """The suffix of an index of files, after its project's id."""
 MAX_WAITING: Final = 10_000
-"""The number of operations that may wait for one thread before more are refused."""
+"""The number of operations that may wait for one thread; further ones are refused."""
 MAX_GROUP: Final = 256
 """Operations in one transaction: enough to spread the cost of the disk wait, few enough to answer the first one
 soon."""
@@ -45,8 +45,8 @@ Submission = tuple[Target, Operation, asyncio.Future[Outcome]]
 
 
 class Committer:
-    """Commits operations. Use inside a running event loop, which delivers the outcomes; only `close` is to be called
-    from another thread."""
+    """Commits operations. Use inside a running event loop, which delivers the outcomes; only `close` may be called from
+    another thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -54,8 +54,8 @@ class Committer:
         self._closing = False
 
     def submit(self, target: Target, operation: Operation) -> asyncio.Future[Outcome]:
-        """Commit an operation, after those that were submitted earlier. The future gets its outcome. Raises `QueueFull`
-        if `MAX_WAITING` operations already wait for that thread."""
+        """Commit an operation, after any submitted earlier. The future receives its outcome. Raises `QueueFull` if
+        `MAX_WAITING` operations already wait for that thread."""
         writer = self._writer_of(target.name)
         if len(writer.operations) >= MAX_WAITING:
             raise QueueFull(f"{MAX_WAITING} operations are already waiting to be committed: try again in a moment")
@@ -68,8 +68,8 @@ class Committer:
         return future
 
     def run(self, name: str, work: Callable[[], T]) -> asyncio.Future[T]:
-        """Run `work` on the thread of that name, even if the caller is cancelled. The future fails if the committer is
-        closed."""
+        """Run `work` on the thread with that name, even if the caller is cancelled. The future fails if the committer
+        is closed."""
         try:
             running = self._loop.run_in_executor(self._writer_of(name).thread, work)
             running.add_done_callback(asyncio.Future.exception)  # otherwise asyncio complains if the caller is gone
@@ -100,8 +100,8 @@ class Committer:
 
 
 class _Writer:
-    """A thread, and the operations that wait for it. Each submission schedules a commit, which does nothing if an
-    earlier commit included it."""
+    """A thread, and the operations waiting for it. Each submission schedules a commit, which does nothing if an earlier
+    commit included it."""
 
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
         self._name = name

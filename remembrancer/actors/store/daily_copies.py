@@ -25,11 +25,10 @@ logger = logging.getLogger(__name__)
 
 
 class DailyCopies:
-    """Copies a database that has changed since its last copy, once the copy is a day old, on a thread that ends with
-    the store.
+    """Copies a database once its last copy is a day old, if it has changed since, on a thread that ends with the store.
 
-    `kept` is the number of copies to keep; 0 makes none. A database that is found with a write-ahead log is checked,
-    because its last store crashed. `report` is called if it is damaged.
+    `kept` is the number of copies to keep; with 0, none are made. If the database has a write-ahead log at the start,
+    it is checked, because the last store crashed. `report` is called if it is damaged.
     """
 
     def __init__(self, path: Path, kept: int, report: Callable[[RemembrancerError], None]) -> None:
@@ -68,9 +67,9 @@ class DailyCopies:
             raise RecordsUnusable(f"{self._path} is damaged ({found}): {REPAIR}")
 
     def copy_if_due(self) -> Path | None:
-        """Copy the database if its last copy is a day old and it has changed since. Returns the copy, or None. Raises
-        `RecordsUnusable` if the database is damaged, and keeps earlier copies; other errors if the copy cannot be
-        written."""
+        """Copy the database if its last copy is a day old and it has changed since. Returns the copy, or None. If the
+        database is damaged, keeps earlier copies and raises `RecordsUnusable`; raises other errors if the copy cannot
+        be written."""
         path, now = self._path, time.time()
         if not is_due(path, now):
             return None

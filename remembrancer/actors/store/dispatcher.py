@@ -1,4 +1,4 @@
-"""Dispatches the store's messages: a table from request types to handlers, one error boundary, the handlers' base."""
+"""Dispatches the store's messages: a table from request types to handlers, one error boundary, a base for handlers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class RequestContext:
     """Caveats about the answer."""
 
     def remaining_s(self, margin_s: float = ANSWER_MARGIN_S) -> float:
-        """Return the seconds until the deadline, less a margin for sending the answer."""
+        """Return the seconds until the deadline, minus a margin for sending the answer."""
         remaining_s = self.envelope.remaining_s
         return DEFAULT_DEADLINE_S if remaining_s == math.inf else max(0.0, remaining_s - margin_s)
 

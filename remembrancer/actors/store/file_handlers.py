@@ -51,11 +51,11 @@ from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.files.workspace_files import has_files
 
 IN_USE_S: Final = 120.0
-"""The time for which a workspace is watched after the last sign of a session in it."""
+"""A workspace is watched for this time after the last sign of a session in it."""
 PRESENT_S: Final = 12.0
-"""The time for which a report of connected sessions is valid; reports come twice as often."""
+"""A report of connected sessions is valid for this time; reports come twice as often."""
 ABSENT_S: Final = 60.0
-"""The embedders may be at rest after this time without a session."""
+"""The embedders may be idle after this time without a session."""
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class FileHandlers(Handlers):
         """The projects in which a client is connected. Sessions known only by their hooks may be idle."""
         self._looking: asyncio.Future[bool] | None = None
         self.has_files = False
-        """True if a workspace in use has files to read or in its index, or a client has asked for them."""
+        """True if a workspace in use has files to read or in its index, or a client has requested any."""
 
     def handlers(self) -> dict[type, Handler]:
         return by_request(self._describe, self._list, self._sync)
@@ -83,7 +83,7 @@ class FileHandlers(Handlers):
         if not note.sessions:
             return
         if self._settings.embedders and now - self._present_at > ABSENT_S:
-            self._scheduler.expect_workers()  # they rest while no session is connected
+            self._scheduler.expect_workers()  # they are idle while no session is connected
         self._present_at = now
         for project, directory in note.directories:
             if directory and PROJECT_ID.fullmatch(project.id):
@@ -92,7 +92,7 @@ class FileHandlers(Handlers):
         self._indexer.use("notes", self._used_at)
 
     def has_client(self, project_id: str) -> bool:
-        """True if a client is connected in the project, by the gateway's last report."""
+        """True if a client is connected in the project, according to the gateway's last report."""
         return time.monotonic() - self._present_at < PRESENT_S and project_id in self._connected
 
     async def discard_index(self, project_id: str) -> None:
@@ -106,7 +106,7 @@ class FileHandlers(Handlers):
             raise unusable(path, error) from error
 
     async def keep_house(self) -> None:
-        """Check regularly whether there are files to read, and whether an index was deleted."""
+        """Check regularly for files to read, and for deleted indexes."""
         roots = [Path(tree.root) for tree in self._used_at]
         if roots and not self.has_files and (self._looking is None or self._looking.done()):
             # Not awaited, and on a thread of its own: the disk of a workspace may hang.
@@ -114,7 +114,7 @@ class FileHandlers(Handlers):
             self._looking = look(None, lambda: any(has_files(root, self._settings) for root in roots))
             self._looking.add_done_callback(self._note_look)
         for tree in list(self._used_at):
-            index = await self._index_of(tree.project_id)  # which the indexer may have made
+            index = await self._index_of(tree.project_id)  # the indexer may have created it
             if index is not None and not self.has_files:  # indexed files may be gone, or no longer wanted
                 self.has_files = bool(await self._readers.in_background(partial(index.listed, tree.root, "", 1)))
         for project_id in list(self._files.indexes):
@@ -171,7 +171,7 @@ class FileHandlers(Handlers):
             sources = await self._readers.read(partial(index.counts, tree.root))
             pending = await self._readers.read(partial(index.missing, self._scheduler.answering.key))
             size = size_on_disk(index.file.path)
-            if synced_at is None:  # not by this store yet, but an earlier one may have had the index changed
+            if synced_at is None:  # not by this store yet, but perhaps under an earlier one
                 synced_at = (await self._readers.read(partial(index.about, tree.root))).get("completed_at")
         return FilesDescription(
             sources=sources,
@@ -257,5 +257,5 @@ class FileHandlers(Handlers):
 
 
 def _skipped(done: SyncDone, project: ProjectRef) -> dict[str, str]:
-    """The skipped files whose names a caller may see: those outside the working tree are the user's."""
+    """The skipped files whose names a caller may see: files outside the working tree are the user's."""
     return {path: why for path, why in done.skipped.items() if project.sees_user or not path.startswith("/")}

@@ -1,4 +1,4 @@
-"""The indexes of files as the store reads them: of a project's notes, which are embedded like memories, and of code."""
+"""The file indexes as read by the store: of a project's notes, which are embedded like memories, and of code."""
 
 import zlib
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ _changes: Final = count()
 
 
 INSIDE: Final = "(kind != 'notes' OR substr(path, 1, 1) != '/')"
-"""SQL: a file is in its working tree, or is not a note."""
+"""SQL: the file is in its working tree, or is not a note."""
 
 
 class FileFilter(NamedTuple):
@@ -127,7 +127,7 @@ class FileIndex(OpenIndex, EmbeddedTexts, SqliteWords):
 
     @property
     def commits(self) -> int:
-        """Different on every read, since the indexer writes as well."""
+        """Different on every read, since the indexer also writes."""
         return next(_changes)
 
 
@@ -137,8 +137,8 @@ _OF_TEXTS: Final = "chunks AS c CROSS JOIN files AS f ON f.number = c.file"
 
 
 class FileMemories:
-    """The chunks of an index that pass a filter, searched by recalls like memories. Time filters apply to the files'
-    times; other filters concern only memories. Methods without a docstring are as in `Records`."""
+    """The chunks of an index that pass a filter, searched by recalls like memories. Time filters apply to the times of
+    files; other filters concern only memories. Methods without a docstring are as in `Records`."""
 
     is_users = False
     space = NOTES
@@ -214,7 +214,7 @@ class FileMemories:
         return {chunk.text: _record(chunk) for chunk in reversed(self.chunks(numbers, filters))}
 
     def chunks(self, numbers: Sequence[int], filters: Filters | None = None) -> list[IndexedChunk]:
-        """Return the chunks of the given texts, ordered by path and line."""
+        """Return the chunks with the given texts, ordered by path and line."""
         if not numbers:
             return []
         condition, arguments = self._condition(filters)

@@ -29,7 +29,7 @@ class IndexerPoll:
     """Belongs to one event loop."""
 
     def __init__(self) -> None:
-        self.work = IndexerWork(time.time_ns())  # so that no revision repeats one of an earlier store
+        self.work = IndexerWork(time.time_ns())  # so that no revision repeats an earlier store's
         self.done: dict[IndexedTree, tuple[SyncDone, float]] = {}
         """The last completed reading of each tree, and its time (seconds since the epoch)."""
         self.left: dict[IndexedTree, int] = {}
@@ -42,7 +42,7 @@ class IndexerPoll:
         return {AwaitIndexerWork: self._await_work}
 
     def use(self, kind: Literal["notes", "code"], trees: Iterable[IndexedTree]) -> None:
-        """Have the indexer follow exactly these trees of a kind."""
+        """Have the indexer watch exactly these trees of a kind."""
         in_use = {tree for tree in self.work.trees if tree.kind != kind} | set(trees)
         if in_use != set(self.work.trees):
             asked = {sync_id: each for sync_id, each in self.work.asked.items() if each.tree in in_use}
@@ -86,7 +86,7 @@ class IndexerPoll:
 
 async def compared(root: str, files: Sequence[ListedFile], limit: int, changed: IndexState, within_s: float) -> Files:
     """The first `limit` of these indexed files; those that differ from the disk get the state `changed`. Raises
-    `DeadlineExceeded` if the disk does not answer in time."""
+    `DeadlineExceeded` if the disk does not respond in time."""
 
     def look() -> tuple[ListedFile, ...]:
         return tuple(

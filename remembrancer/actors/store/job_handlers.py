@@ -1,5 +1,5 @@
-"""Finds the consolidator's jobs in the records and hands them out, ends abandoned sessions, and answers requests by the
-consolidator and by clients that wait for it.
+"""Finds the consolidator's jobs in the records and hands them out, ends abandoned sessions, and answers the requests of
+the consolidator and of clients waiting for it.
 
 A space is read again after each commit to it. A shared lane's jobs are for the host that wrote to it last. Two hosts
 may do the same job without harm: edits of memories that have changed since are skipped.
@@ -56,9 +56,9 @@ CHECK_INTERVAL_S: Final = 1.0
 AGAIN_S: Final = 30.0
 """The pause after a failure to read the database or to write a session's end."""
 ABANDONED_AFTER_S: Final = 86_400.0
-"""The idle time after which a session that has not been seen since the store started counts as over."""
+"""After this idle time, a session that has not been seen since the store started counts as ended."""
 MAINTENANCE_SESSIONS: Final = 10
-"""The number of sessions after which a project's maintenance is due."""
+"""The number of sessions that make a project's maintenance due."""
 MAINTENANCE_S: Final = 7 * 86_400.0
 """The time after which maintenance is due in any case."""
 PROMOTIONS_PER_JOB: Final = 100
@@ -88,8 +88,8 @@ def jobs_of(project: ProjectRef | None, work: WaitingWork, now: float, lane_time
 
 
 def _maintenance_is_due(work: WaitingWork, wall_now: float) -> bool:
-    """True if maintenance is due. If the last one lies in the future, because the clock was set back, the wait is
-    limited to a week."""
+    """True if maintenance is due. If the last one is in the future, because the clock was set back, the wait is limited
+    to a week."""
     if work.oldest_at is None:
         return False
     due_at = (work.oldest_at if work.maintained_at is None else work.maintained_at) + MAINTENANCE_S
@@ -109,7 +109,7 @@ class Attempts:
         self._made = {job.key: self._made[job.key] for job in due if job.key in self._made}
 
     def take(self, due: Sequence[Job], sort: JobSort, now: float) -> Job | None:
-        """Return the first of these jobs that is of this kind and is not paused."""
+        """Return the first of these jobs that is of the given kind and not paused."""
         for job in due:
             made, next_at = self._made.get(job.key, (0, now))
             if job.sort == sort and next_at <= now:
@@ -136,7 +136,7 @@ def lost_sessions(
     the monotonic times of their last signs of life.
 
     `active_at` maps the open sessions of the registry to the wall-clock times of their last activity. A session is
-    abandoned after the grace time without a sign of life; one that was never seen, if it was last active a day
+    abandoned after the grace time without a sign of life; a session that was never seen, if it was last active a day
     before `wall_now` (a time in the future counts as now).
     """
     for key, at in list(seen_at.items()):
@@ -150,7 +150,7 @@ def lost_sessions(
 
 
 class _Space(NamedTuple):
-    """The work of a space, as last read, and the number of writes to the space at that time. For `project`, see
+    """The work of a space as last read, and the number of writes to the space by then. For `project`, see
     `JobHandlers._project_of`."""
 
     writes: int = -1
@@ -160,7 +160,7 @@ class _Space(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Asked:
-    """A request that one or more clients wait for."""
+    """A request that one or more clients are waiting for."""
 
     job: Job
     answer: asyncio.Future[Reflected | Maintained | Failure]
@@ -188,7 +188,7 @@ class JobHandlers(Handlers):
         """The time of each session's last sign of life, by the monotonic clock."""
         self._spaces: dict[Records, _Space] = {}
         self._due: list[Job] = []
-        """The jobs for this host that were last found."""
+        """The jobs last found for this host."""
         self._news = anyio.Event()
         self._asked: dict[Reflect | Maintain, _Asked] = {}
         self._refusal: str | None = None if parts.settings.consolidator else OFF
@@ -203,7 +203,7 @@ class JobHandlers(Handlers):
 
     @property
     def has_work(self) -> bool:
-        """True if a consolidator is needed. Jobs that were attempted repeatedly do not count."""
+        """True if a consolidator is needed. Repeatedly attempted jobs do not count."""
         is_due = any(self._attempts.made(job) < len(RETRY_S) for job in self._due)
         return self._settings.consolidator and (bool(self._asked) or is_due)
 
@@ -213,7 +213,7 @@ class JobHandlers(Handlers):
             asked.settle(ConsolidatorUnavailable(self._refusal).to_failure())
 
     async def ask(self, request: Reflect | Maintain, context: RequestContext) -> Reflected | Maintained:
-        """Have the consolidator do this now, before all other jobs, and return its answer."""
+        """Have the consolidator do this now, before any other job, and return its answer."""
         if isinstance(request, Reflect) and not request.project.sees_user:
             raise InvalidInput("a reflection also reads the user's memories, which this token may not see")
         if self._refusal is not None:
@@ -287,7 +287,7 @@ class JobHandlers(Handlers):
         spaces = self._spaces = {records: self._spaces.get(records, _Space()) for records in self._files}
         changed = [records for records, space in spaces.items() if space.writes != records.writes]
         if changed:
-            await self._count_accesses()  # accesses before a session's end count when the end is processed
+            await self._count_accesses()  # so that accesses before a session's end count in its processing
         for records in changed:
             writes, read = records.writes, partial(records.waiting_work, AT_ONCE_SCORE, PROMOTIONS_PER_JOB)
             spaces[records] = _Space(writes, await self._readers.in_background(read), self._project_of(records))

@@ -1,7 +1,7 @@
-"""Follows the journal of a shared lane: applies the entries of others as they come, and removes erased memories.
+"""Follows the journal of a shared lane: applies the entries of others as they arrive, and removes erased memories.
 
-After an erasure the host that wrote last writes a snapshot of the lane, reads it back, and deletes all entries and
-snapshots before it. A host that has not read those entries, or joins, loads the snapshot and continues from there.
+After an erasure, the host that wrote last writes a snapshot of the lane, reads it back, and deletes all earlier entries
+and snapshots. A host that has not read those entries, or joins, loads the snapshot and continues from there.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from remembrancer.journal.contract import SNAPSHOT_FORM, LaneSnapshot, Trimmed
 from remembrancer.protocol.errors import EntryDamaged, InternalError, InvalidInput, KeyMissing, RemembrancerError
 
 LATE_S: Final = 60.0
-"""The time after which any host removes erased memories from the journal, instead of the one that wrote last."""
+"""After this time, any host may remove erased memories from the journal, not only the one that wrote last."""
 COMPACTION_RETRY_S: Final = 10.0
 UNREACHABLE_RETRY_S: Final = 2.0
 logger = logging.getLogger(__name__)
@@ -46,9 +46,9 @@ class LaneFollower:
         self._following: asyncio.Task[None]
         self._one_at_a_time = asyncio.Lock()
         self._purged = -1
-        """The newest erasure known to be complete in the journal; -1 before the journal was checked."""
+        """The newest erasure known to be complete in the journal; -1 until the journal has been checked."""
         self._due_at: float | None = None
-        """The time at which this host removes erased memories from the journal, unless another one does."""
+        """The time at which this host removes erased memories from the journal, unless another host does so first."""
 
     def start(self) -> None:
         """Begin to follow the lane, or start over with another connection."""
@@ -61,7 +61,7 @@ class LaneFollower:
         await asyncio.gather(self._following, return_exceptions=True)
 
     async def _follow(self) -> None:
-        """Apply entries of others as they come, until the lane stops."""
+        """Apply entries of others as they arrive, until the lane stops."""
         lane = self.lane
         while lane.problem is None:
             try:
@@ -112,7 +112,7 @@ class LaneFollower:
         self.lane.erased.difference_update(erased)  # only now: scrubbing may be interrupted
 
     async def _compact_if_due(self) -> None:
-        """Call `compact`; wait first if it has failed, or if another host wrote last and should do so."""
+        """Call `compact`; wait first if it has failed, or if another host wrote last and should therefore compact."""
         now = time.monotonic()
         if self.lane.erased_at <= self._purged:
             self._due_at = None

@@ -2,7 +2,7 @@
 
 A note is edited from its current content on disk and replaced as a whole: a temporary file in the same directory,
 `fsync`, rename, `fsync` of the directory. A note that was saved after it was read is read again. A save in the
-microseconds between the last check and the rename is lost, as between any two editors.
+microseconds between the last check and the rename is lost, as it would be with any two editors.
 
 An operation is recorded after its note is written. After a crash in between, the repeated operation finds the text in
 the note and does not write it again, unless somebody has added text below it.
@@ -37,12 +37,12 @@ from remembrancer.toolsets.files.workspace_files import RealNote, open_directory
 
 BOM: Final = b"\xef\xbb\xbf"
 ATTEMPTS: Final = 20
-"""The number of times that a note is read again after somebody else saved it."""
+"""The number of times a note is read again because somebody else saved it."""
 WRITE_S: Final = 5.0
-"""The time that a write may take: the disk may hang, or be unreachable over the network."""
+"""The time limit for a write: the disk may hang, or be unreachable over the network."""
 REPEATED_S: Final = 30.0
-"""A note that ends with the same text, and was saved no longer than this before the request, counts as written by it:
-a repetition over HTTP does not say when it was first sent."""
+"""A note that ends with the same text, and was saved no longer than this before the request, counts as written by it: a
+repetition over HTTP does not tell when it was first sent."""
 
 logger = logging.getLogger(__name__)
 
@@ -53,8 +53,7 @@ async def write_note(
     """Write a note durably, and return the outcome. A write that takes too long raises an error, and may still happen,
     once.
 
-    `run` runs work on the thread of that name: each project's notes have one, so that nothing else waits for their
-    disk.
+    `run` runs work on a named thread: each project's notes have their own, so that nothing else waits for their disk.
     """
     work = asyncio.ensure_future(run(f"{records.name}.notes", partial(_written, records, operation)))
     done, _ = await asyncio.wait([work], timeout=WRITE_S)
@@ -133,7 +132,7 @@ def _replace(note: RealNote, edit: Callable[[str, float], Edited]) -> Edited:
     """Atomically replace a file with the result of `edit(text, saved_at)`, which is called again if the file has
     changed in the meantime. Its directory is created if needed. Returns the result."""
     directory, name = open_directory(note, make=True), note.name
-    temporary = f".note-{name}.tmp"  # hidden and not Markdown, so that nothing takes it for a note
+    temporary = f".note-{name}.tmp"  # hidden and not Markdown, so that it is not taken for a note
     try:
         for _ in range(ATTEMPTS):
             before = _read(directory, name)
@@ -173,10 +172,10 @@ def _write_durably(directory: int, name: str, data: bytes, mode: int | None) -> 
 
 
 def _ignore(root: Path, directories: Sequence[str]) -> tuple[str, ...]:
-    """Have git ignore directories that hold no note yet. Returns the directories added; none if the file cannot be
-    written.
+    """Have git ignore directories that do not contain a note yet. Returns the directories added; none if the file
+    cannot be written.
 
-    Directories that the file already mentions are left as they are, even if it excludes them from being ignored.
+    Directories already mentioned in the file are left alone, even if the file excludes them from being ignored.
     """
     if not os.path.lexists(root / ".git"):
         return ()

@@ -1,7 +1,7 @@
 """Migrates a home of release 0.2.0, which has a records file for each space, to the one database.
 
-The database is built under a temporary name, and renamed at the end: a kill at any moment leaves the home as it was,
-and the next attempt starts again. The old files are only read, and are kept.
+The database is built under a temporary name, and renamed at the end: if killed at any moment, it leaves the home as it
+was, and the next attempt starts again. The old files are only read, and are kept.
 """
 
 import os
@@ -29,7 +29,7 @@ _decode_operation: Final = msgspec.msgpack.Decoder(Operation).decode
 
 
 def old_files(paths: RuntimePaths) -> dict[str, Path]:
-    """Return the old record files of a home by the names of their spaces, the user's first."""
+    """Return a home's old record files by the names of their spaces, the user's first."""
     found = [path for pattern in OLD_FILES for path in sorted(paths.home.glob(pattern))]
     names = [path.parent.name if path.name == "memory.db" else path.stem for path in found]
     there = zip(names, found, strict=True)
@@ -89,7 +89,7 @@ def migrate_old_home(paths: RuntimePaths) -> None:
 
 
 def _finish(paths: RuntimePaths, connection: sqlite3.Connection) -> None:
-    """Import the catalogue, and finish the pending moves: a moved memory is deleted from its old space if the new one
+    """Import the catalogue, and finish the pending moves: a moved memory is deleted from its old space if the new space
     has it. Otherwise it stays until a client retries the operation, or the entry of a shared lane moves it."""
     spaces = dict(connection.execute("SELECT name, number FROM spaces").fetchall())
     lanes = former_shares(paths)

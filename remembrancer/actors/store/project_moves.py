@@ -1,4 +1,4 @@
-"""Returns memories, on request, to projects whose directory was moved.
+"""On request, returns memories to projects whose directory was moved.
 
 A project's id comes from its path and is the name of its space. Moving a project renames its space; memories stored at
 the new place since then are merged into it, in one transaction. After a crash, either nothing or everything has moved,

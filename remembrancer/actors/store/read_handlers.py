@@ -1,4 +1,4 @@
-"""Answers read requests. A recall is answered without the notes if their index cannot be read."""
+"""Answers read requests. If the index of notes cannot be read, a recall is answered without them."""
 
 import asyncio
 import contextlib
@@ -65,7 +65,7 @@ from remembrancer.protocol.writes import NearMemory, ProjectRef
 LOAD_BATCH: Final = 32
 
 CANDIDATE_WORDS: Final = 8
-"""The number of words that tell memories with similar ids apart."""
+"""The number of words used to distinguish memories with similar ids."""
 
 CANNOT_BE_READ: Final = (RecordsUnusable, FileLocked)
 Found = TypeVar("Found", Recalled, GraphFound)
@@ -254,8 +254,8 @@ class ReadHandlers(Handlers):
         model: str | None = None,
         notes: Source | None = None,
     ) -> View:
-        """Return a view of the project's space, if it exists, and of the user's, if the requester may see it, limited
-        to the spaces of these scopes, with a model's vectors and notes. Creates no space."""
+        """Return a view of the project's space, if it exists, and the user's, if the requester may see it, limited to
+        the spaces of these scopes, with notes and with a model's vectors. Creates no space."""
         files = self._files
         await files.wait_for_opening()
         found = files.users if "user" in scopes and project.sees_user else []
@@ -272,7 +272,7 @@ class ReadHandlers(Handlers):
 
 
 def follow_links(request: FollowLinks, view: View) -> Memories[LinkedMemory]:
-    """Read memories and those related to them. Raises `NotFound` if none of the ids exists."""
+    """Read memories and their related memories. Raises `NotFound` if none of the ids exists."""
     wanted = (request.memory_ids, request.session_id, request.depth, request.limit + 1)
     found = list(view.reader.follow(*wanted).values())
     if not found:
@@ -322,7 +322,7 @@ def _sendable(answer: Found, notices: list[Notice]) -> Found:
     if not is_cut:
         return answer
     text = (
-        f"These are the first {len(memories)} of {len(answer.memories)} memories: all of them are too large for one "
+        f"These are the first {len(memories)} of {len(answer.memories)} memories: together they are too large for one "
         "answer (narrow the request)."
     )
     notices.append(Notice("answer_cut", text))

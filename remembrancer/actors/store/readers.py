@@ -6,14 +6,14 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Final, TypeVar
 
 READ_THREADS: Final = 4
-"""Each thread has its own connection with a page cache, and Python runs one of them at a time."""
+"""Each thread has its own connection with a page cache, and Python runs only one thread at a time."""
 
 T = TypeVar("T")
 
 
 class Readers:
-    """Runs reads on threads. Work that no client waits for has a thread of its own, so that it delays no recall.
-    Belongs to one event loop. Closing a file waits for running queries; later ones are refused."""
+    """Runs reads on threads. Work that no client is waiting for has a thread of its own, so that it does not delay
+    recalls. Belongs to one event loop. Closing a file waits for running queries; later ones are refused."""
 
     def __init__(self) -> None:
         self.threads: Executor = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="reader")

@@ -1,6 +1,6 @@
 """Embedders on other hosts: admission, connections, and checks of their claims.
 
-The launcher does not watch them, so the store asks each for its state. A worker that is gone, hangs, is revoked or has
+The launcher does not watch them, so the store asks each for its state. A worker that is lost, hangs, is revoked or has
 sent false data gets no more work; others take over its texts. Imported only if the store listens for remote embedders.
 """
 
@@ -28,7 +28,7 @@ from remembrancer.protocol.work import AskWorker, WorkerState, from_worker
 PING_S: Final = 1.0
 LISTEN_RETRY_S: Final = 5.0
 SHOWN_CHARACTERS: Final = 300
-"""The length to which a worker's own text is cut before it is shown."""
+"""A worker's own text is cut to this length before it is shown."""
 REVOKED: Final = "this embedder was revoked"
 
 logger = logging.getLogger(__name__)
@@ -43,8 +43,8 @@ class _Connection:
 
 
 class NetworkRouter(Router[WorkerState]):
-    """A router for other hosts, over TCP with CURVE (RFC 26). It admits only peers whose public key is among the
-    `allowed` ones at that moment (ZAP, RFC 27), and identifies a peer by its authenticated key.
+    """A router for other hosts, over TCP with CURVE (RFC 26). It admits only peers whose public key is currently in
+    `allowed` (ZAP, RFC 27), and identifies a peer by its authenticated key.
 
     It has its own ZeroMQ context, so that it authenticates no other sockets' handshakes.
     """
@@ -60,7 +60,7 @@ class NetworkRouter(Router[WorkerState]):
         self._allowed = allowed
         self._authenticator: AsyncioAuthenticator | None = None
         self.address = endpoint
-        """The address that it listens on, with the actual port if the endpoint leaves it open."""
+        """The address it listens on, with the actual port if the endpoint does not specify one."""
 
     async def __aenter__(self) -> Self:
         """Listen. Raises `ConfigurationError` if the address is not available."""
@@ -113,7 +113,7 @@ class RemoteWorkers:
         self._refusals: dict[str, str] = {}
         """The reason for a worker's last refusal, by its public key, until it is admitted."""
         self.router: NetworkRouter | None = None
-        """The socket that they connect to, once it listens."""
+        """The socket for workers to connect to, once it listens."""
         self._tasks: anyio.abc.TaskGroup | None = None
         self._error: str | None = None
         scheduler.on_false_answer = self._refuse
@@ -136,7 +136,7 @@ class RemoteWorkers:
                 self.router = None
 
     def state(self) -> RemoteEmbedders:
-        """Return the connected workers, and the invited ones that are not connected."""
+        """Return the connected workers, and those invited but not connected."""
         heard_since = time.monotonic() - self._silence_s
         embedders: list[RemoteEmbedder] = []
         try:
@@ -177,7 +177,7 @@ class RemoteWorkers:
         self._take(connection, state)
 
     def _take(self, connection: _Connection, state: WorkerState) -> None:
-        """Take a worker's state: it may work if it has the right model."""
+        """Handle a worker's state: it may work if it has the right model."""
         peer, connection.heard_at = connection.peer, time.monotonic()
         if connection.is_refused:
             return
@@ -213,7 +213,7 @@ class RemoteWorkers:
                 return
             try:
                 state = await router.ask(peer, AskWorker(), timeout_s=self._silence_s)
-            except PeerLost:  # only its texts were given to others
+            except PeerLost:  # it is only that its texts were given to others
                 pass
             except PeerUnavailable:
                 logger.warning("an embedder on another host is gone", extra={"worker": peer.name})
@@ -228,7 +228,7 @@ class RemoteWorkers:
             await anyio.sleep(PING_S)
 
     def _is_admitted(self, peer: Peer) -> bool:
-        """True if a worker may get work. A lost worker gets none until it reports its state again."""
+        """True if a worker may get work. A lost worker gets no work until it reports its state again."""
         return peer in self._scheduler.workers
 
     def _forget(self, connection: _Connection) -> None:
@@ -236,7 +236,7 @@ class RemoteWorkers:
         self._scheduler.lose(connection.peer)
 
     def _refuse(self, worker: Peer, reason: str) -> None:
-        """Give a worker no more work until it is restarted."""
+        """Stop giving work to a worker until it is restarted."""
         self._scheduler.lose(worker)
         if (connection := self._connections.get(worker.routing_id)) is not None:
             connection.error, connection.is_refused = reason, True

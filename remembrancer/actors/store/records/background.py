@@ -21,16 +21,16 @@ from remembrancer.protocol.runs import LoggedPromotion, Prune
 from remembrancer.protocol.writes import EntityRef, MemoryLink
 
 MAX_EDGES: Final = 20_000
-"""The limit on edges in an answer: a few hundred kilobytes, and more than community detection needs."""
+"""The limit on edges in an answer: a few hundred kilobytes, which is more than community detection needs."""
 NAMED_TOGETHER: Final = 16
-"""If a memory names more entities than this, the rest are connected only with its first."""
+"""If a memory names more entities than this, the rest are connected only to the first one."""
 _CLOSED: Final = "s.status != 'active' AND coalesce(s.ended_at, s.last_active_at)"
 """SQL: a session is not active and has ended; to be followed by a comparison with the time of its end."""
 MAX_INCOMING_LINKS: Final = 50
 
 
 class SqliteBackground:
-    """The part of `Records` that serves the background work and explains its results."""
+    """The part of `Records` for the background work and for explaining its results."""
 
     _file: Spaces
 
@@ -76,7 +76,7 @@ class SqliteBackground:
         return tuple(rows)
 
     def proposals(self) -> tuple[Proposal, ...]:
-        """Return the first memories that are proposed to the user and await an answer, most certain first."""
+        """Return the first memories proposed to the user that await an answer, most certain first."""
         with self._file.reading() as query:
             return _read_proposals(query)
 
@@ -126,7 +126,7 @@ class SqliteBackground:
         return found
 
     def derived_among(self, numbers: Sequence[int]) -> set[int]:
-        """Return the numbers of those memories that are derived from others."""
+        """Return the numbers of the derived ones among these memories."""
         rows = self._file.read(
             f"SELECT source FROM memory_links WHERE relation = 'derived_from' AND source IN {AMONG}",  # noqa: S608 - fixed
             (json_list(numbers),),
@@ -146,8 +146,8 @@ class SqliteBackground:
         return dict(rows)
 
     def surroundings(self, memory_id: str, content: str, session_id: str | None) -> Surroundings:
-        """Return the part of a memory's surroundings that the session (None: anybody) may see. For a memory in another
-        space, only its copies here are returned."""
+        """Return the part of a memory's surroundings that the session (None: anybody) may see; for a memory in another
+        space, only its copies here."""
         with self._file.reading() as query:
             incoming = query(
                 f"""SELECT o.id, l.relation, l.strength, l.created_at FROM memory_links AS l
@@ -248,12 +248,12 @@ _STALE: Final = (
             WHERE s.space = @SPACE AND coalesce(s.ended_at, s.last_active_at) < ?{_NO_TRACE}""",  # noqa: S608 - our names
     ),
 )
-"""The tables to prune, in order (tool calls refer to turns): the key, the time of a `Prune` before which a row is
-stale, and a query for the keys of stale rows."""
+"""The tables to prune, in order (tool calls refer to turns): the key, the `Prune` time before which rows are stale, and
+a query for the keys of stale rows."""
 
 
 def prune(execute: Callable[[str, Sequence[object]], sqlite3.Cursor], edit: Prune) -> int:
-    """Delete up to `edit.limit` rows and return their number. If it is lower than the limit, none are left."""
+    """Delete up to `edit.limit` rows and return their number. If it is below the limit, no stale rows are left."""
     removed = 0
     for table, key, before, stale in _STALE:
         removed += execute(

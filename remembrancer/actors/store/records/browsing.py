@@ -52,7 +52,7 @@ Listed = TypeVar("Listed", bound=ListedMemory)
 LAST: Final = 1e12
 LINKS_PER_ENTITY: Final = 2
 MOST_WAITING: Final = 1000
-"""The maximum number of pairs examined, the most probable ones: no others are shown or marked, even if new."""
+"""The maximum number of pairs examined, the most probable ones first: no others are shown or marked, even if new."""
 UNSEEN: Final = f"""SELECT a.number FROM {APART}
    WHERE a.space = @SPACE AND (a.forgotten_at IS NOT NULL OR a.scope = 'session')
     AND (a.forgotten_at IS NOT NULL OR NOT {shown_to("a", "?1")})"""  # noqa: S608 - fixed
@@ -122,8 +122,8 @@ def _activity(records: Reader, request: ReadActivity) -> ActivityRead:
 
 
 def _happened(records: Reader, request: ReadActivity, before: float) -> tuple[MemoryChanged, ...]:
-    """The last events of the requested days in order, one more than the limit if there are more: without records of
-    sessions, memories derived from others, and those merged into another."""
+    """The last events of the requested days in order, one more than the limit if there are more, without session
+    records, derived memories, and memories merged into another."""
     of_request = request.session_id, before, request.after, request.limit, request.characters
     rows = request.days and records.spaces.read(
         f"""SELECT m.id, 'happened', m.occurred_at, m.session_id, 0,
@@ -151,7 +151,7 @@ def _with_undo(
         known = undoing(history)
         undone[space, memory_id] = known.undone
         imported = max((each.version for each in history if "imported" in each.details), default=0)
-        for last in known.standing[-1:]:  # an import is undone as a whole, and no memory returns to its session
+        for last in known.standing[-1:]:  # an import is undone as a whole, and memories never return to their session
             if last.version > imported and last.details.get("previous_scope") != "session":
                 undo[space, memory_id, last.version] = history[-1].version
     return tuple(
@@ -226,8 +226,8 @@ WAITING: Final = """l.relation IN ('contradicts', 'similar_to')
        WHERE s.target = a.number AND t.target = b.number AND relation = 'derived_from'))
    AND (l.relation = 'contradicts' OR NOT EXISTS (SELECT 1 FROM memory_links AS s
        WHERE s.source IN (a.number, b.number) AND s.relation = 'derived_from'))"""
-"""The pairs that await a decision: no link settles them, and no summary covers both. A summary that resembles another
-memory needs no decision."""
+"""The pairs that await a decision: no link settles them, and no summary covers both. A summary's resemblance to another
+memory requires no decision."""
 
 
 def find_undecided(records: Reader, request: FindUndecided) -> Undecided:
@@ -248,8 +248,8 @@ def pairs_in_review(
 def _pairs_at(
     file: SqliteFile, numbers: Sequence[int], session_id: str, alike: bool, with_hidden: bool, _writes: int
 ) -> Sequence[Pair]:
-    """The pairs, cached until the next write, since every recall needs them. A pair that ends with the validity of one
-    of its memories stays until then."""
+    """The pairs, cached until the next write, since every recall needs them. A pair that lapses when one of its
+    memories expires stays until then."""
     waiting = _waiting(Reader(Spaces(file, numbers), frozenset()), session_id, alike=alike)
     return waiting if with_hidden else _without_rivals(_without_series(waiting))
 
@@ -257,7 +257,7 @@ def _pairs_at(
 def _waiting(records: Reader, session_id: str, *, alike: bool) -> list[Pair]:
     """The pairs that await a decision, the most probable contradictions first."""
 
-    # What holds until a coming day may be replaced before it, but replaces nothing.
+    # A memory that is valid until a future day may be replaced before then, but replaces nothing.
     def holds_or_ends(one: str, other: str) -> str:
         ends = f"l.relation = 'contradicts' AND {one}.valid_until > ?4 AND {is_newer(other, one)}"
         return f"({one}.valid_until IS NULL OR ({ends}))"
@@ -317,7 +317,7 @@ def _without_series(waiting: Sequence[Pair]) -> list[Pair]:
 
 def _without_rivals(waiting: Sequence[Pair]) -> list[Pair]:
     """The pairs that can be decided now. If a memory may replace several, Review asks about the next one once the most
-    probable one is settled; if values follow each other, it asks about the first and the third once the steps between
+    probable one is settled; if one value follows another, it asks about the first and the third once the steps between
     them are settled."""
     strongest: dict[tuple[str, str], float] = {}
     doubts = defaultdict[str, dict[str, float]](dict)
@@ -341,7 +341,7 @@ def _without_rivals(waiting: Sequence[Pair]) -> list[Pair]:
 
 
 def doubted_in_review(records: Reader, session_id: str, memories: Sequence[Listed]) -> tuple[Listed, ...]:
-    """The memories, marked only with those doubts that Review shows."""
+    """The memories, marked only with the doubts that Review shows."""
     if not any(each.possibly_superseded_by for each in memories):
         return tuple(memories)
     pairs = {(pair.older.id, pair.newer.id) for pair in pairs_in_review(records, session_id)}
@@ -396,4 +396,4 @@ BROWSER_READS: Final[dict[type, Callable[[Reader, Any], Any]]] = {
     FindUndecided: find_undecided,
     ReadGraph: _graph,
 }
-"""The functions that answer the memory browser's requests."""
+"""The functions for answering the memory browser's requests."""

@@ -16,7 +16,7 @@ from remembrancer.protocol.problems import OPENING
 from remembrancer.protocol.writes import ProjectRef
 
 NEW_S: Final = 7 * 86400.0
-"""The age up to which a project that has memories may be another one that was moved."""
+"""Up to this age, a project that has memories may be another one that was moved."""
 REMEMBERED: Final = """
     SELECT id, path, projects.created_at, last_used_at, CAST(total(count) AS INTEGER),
         (SELECT created_at FROM memories WHERE number = max(
@@ -45,9 +45,9 @@ class RememberedProject(NamedTuple):
 
 def may_be_moved(former: RememberedProject, new: Path, created_at: float | None, oldest: float, now: float) -> bool:
     """True if the project at `new` may be `former` after a move, provided that `former` is gone: it is the same
-    directory after `git init`, or has the same name, or is next to it and contains something (`oldest`, a time) older
-    than the newest memory. A project that has memories (`created_at` is not None) must have the same name and be new,
-    and `former` must not have been used since it was created. Pure."""
+    directory after `git init`, has the same name, or is next to it and contains something (`oldest`, a time) older than
+    the newest memory. A project that has memories (`created_at` is not None) must have the same name and be new, and
+    `former` must not have been used since it was created. Pure."""
     old = former.directory
     is_late = created_at is not None and (now - created_at > NEW_S or former.last_used_at > created_at)
     is_renamed = created_at is None and old.parent == new.parent and oldest < former.newest_at
@@ -57,8 +57,8 @@ def may_be_moved(former: RememberedProject, new: Path, created_at: float | None,
 def former_project(
     remembered: Iterable[tuple[Any, ...]], project: ProjectRef, directory: Path, now: float
 ) -> RememberedProject | None:
-    """The project that `project`, seen from a directory, probably was before it was moved, among the rows of
-    `REMEMBERED`: one that is gone and fits (see `may_be_moved`). Reads the disk."""
+    """The project in the rows of `REMEMBERED` that probably became `project`, seen from a directory, in a move: one
+    that is gone and fits (see `may_be_moved`). Reads the disk."""
     known = [RememberedProject(*row) for row in remembered]
     created_at = next((each.created_at for each in known if each.id == project.id), None)
     here, oldest = Path(directory_of(project.path)), math.inf

@@ -17,20 +17,20 @@ from remembrancer.protocol.writes import MENTIONED_WITH, EntityRef
 BATCH: Final = 20
 """The number of memories in one transaction: a few milliseconds."""
 ENOUGH: Final = 3
-"""The number of memories that make a capitalised word a name, in a space with at least twice `SMALL` memories."""
+"""The number of memories needed to make a capitalised word a name, in a space with at least twice `SMALL` memories."""
 SMALL: Final = 50
-"""In a space with fewer memories, one is enough; up to twice as many, two."""
+"""In a space with fewer memories, one is enough; with up to twice as many, two."""
 FEW: Final = 10
 COMMON: Final = 1 / 3
-"""A name in more than this fraction of all memories, and in more than `FEW`, is not an entity."""
+"""A name in more than this fraction of all memories, and in more than `FEW` memories, is not an entity."""
 MENTIONS: Final = "mentions"
 """The relation of a memory to an entity that was found in it."""
 FOUND_ORDINAL: Final = -1
-"""The ordinal of an edge that was found. Edges given by clients never have it."""
+"""The ordinal of an edge that was found. Edges given by clients never have this ordinal."""
 
 
 def find_names(database: SqliteFile, now: float) -> bool:
-    """Find names in some new or changed memories of any space, which become entities marked as found. Returns whether
+    """Find names in some new or changed memories of any space, and make them entities marked as found. Returns whether
     more may be left. Runs on a thread that writes."""
     if not database.read("SELECT 1 FROM names_to_find LIMIT 1"):
         return False
@@ -56,7 +56,7 @@ def find_names(database: SqliteFile, now: float) -> bool:
 
 
 def _link(edits: SqliteEdits, key: str) -> None:
-    """Link the memories with a name to its entity, if the name is one."""
+    """Link the memories with a name to its entity, if the name is an entity."""
     if not _is_entity(edits, key):
         unlinked = edits.execute(
             """DELETE FROM memory_entities WHERE found AND entity IN (SELECT number FROM entities
@@ -75,7 +75,7 @@ def _link(edits: SqliteEdits, key: str) -> None:
     ).fetchall()
     known = "SELECT number FROM entities WHERE space = @SPACE AND key = ? ORDER BY number LIMIT 1"
     for memory, name, kind in unlinked:
-        entities = edits.query(known, (key,))  # whatever their source
+        entities = edits.query(known, (key,))  # from any source
         number = entities[0][0] if entities else edits.number_of_entity(EntityRef(name, kind, MENTIONS), edits.now)
         edits.execute(
             """INSERT INTO memory_entities (memory, entity, relationship, created_at, ordinal, subject, edge, found)

@@ -32,7 +32,7 @@ from remembrancer.protocol.writes import (
 RELATED: Final = "related_to"
 """The undirected relation: a link of either memory is a link of both."""
 FULL_TEXT: Final = ("content", "tags", "summary")
-"""The fields with a full-text column of their own. The words of other searched fields are in the column `parts`."""
+"""The fields with a full-text column of their own. The words of other searchable fields are in the column `parts`."""
 BEGINNING: Final = 300
 """The number of characters used to detect a memory's language."""
 STORED_FIELDS: Final = tuple(name for name in RecordedFields.__struct_fields__ if name != "related_entities")
@@ -134,8 +134,8 @@ OF_RUN: Final = f"FROM history INDEXED BY history_by_run WHERE space = @SPACE AN
 
 
 def of_import(run_id: str) -> str:
-    """Return SQL that selects the versions created by an import. `run_id` is a placeholder or a column. Scans the
-    history."""
+    """Return SQL that selects the versions created by an import, by scanning the history. `run_id` is a placeholder or
+    a column."""
     return f"""FROM history WHERE space = @SPACE AND instr(details, '"imported":"' || {run_id} || '"')"""
 
 
@@ -167,8 +167,8 @@ def read_copies(
 
 
 def read_related(query: Query, numbers: Sequence[int], session_id: str) -> list[tuple[float, int, int, str]]:
-    """Return the relations of these memories to others: the time, the other memory's number, the memory's own number,
-    and the other memory's id. Oldest links come first."""
+    """Return the relations of these memories to others: the time, the number of the other memory, the memory's own
+    number, and the other's id. Oldest links come first."""
     rows = query(
         f"""SELECT l.created_at, l.other, l.memory, o.id FROM (
                SELECT source AS memory, target AS other, created_at FROM memory_links

@@ -35,7 +35,7 @@ def log_step(
     writer: Writer, memory_id: str, before: MemoryVersion, project: str | None = None, merged_into: str | None = None
 ) -> ChainLink:
     """Log the promotion of a memory, which may be merged into another one, and return the step that it adds to the
-    promotion chain. `project` is the one that the memory leaves."""
+    promotion chain. `project` is the project that the memory leaves."""
     change = _promotion(writer)
     writer.log_promotion(
         LogPromotion(
@@ -64,7 +64,7 @@ def log_step(
 def join_promoted(
     writer: Writer, known: Memory, again: StoreMemory, before: MemoryVersion, project: str | None = None
 ) -> None:
-    """Merge a promoted memory into the one with the same text in the broader scope. `project` is the project that it
+    """Merge a promoted memory into the memory with the same text in the broader scope. `project` is the project that it
     leaves."""
     chain = (*known.promotion_chain, log_step(writer, again.memory_id, before, project, known.id))
     reason = f"{again.memory_id} was merged into it"
@@ -85,7 +85,7 @@ def propose(writer: Writer, edit: ProposeMemory) -> bool:
 
 
 def refuse_proposal(writer: Writer, memory_id: str, reason: str | None) -> bool:
-    """Record that a memory is not to be promoted to the user, until that is revoked. False if it was not proposed."""
+    """Record that a memory must not be promoted to the user, until this is revoked. False if it was not proposed."""
     refuse = """UPDATE proposals SET refused_at = coalesce(refused_at, ?), reason = coalesce(?, reason)
                 WHERE space = @SPACE AND memory_id = ?"""
     return writer.space.execute(refuse, (writer.at, reason or None, memory_id)).rowcount > 0
@@ -136,12 +136,12 @@ def _propose_as_before(writer: Writer, memory: PortableMemory, change: PromoteMe
 
 
 def memory_to_move(writer: Writer) -> PortableMemory:
-    """In the source lane: return the memory. Its versions from its session are not copied into a project's lane, which
-    others may read.
+    """In the source lane: return the memory. Versions from its time in a session are not copied into a project's lane,
+    which others may read.
 
     Raises:
-        NotFound: the session sees no such memory.
-        InvalidInput: it is forgotten, or its scope is not narrower than the target, or it came from a project
+        NotFound: the session cannot see such a memory. InvalidInput: it is forgotten, or its scope is not narrower than
+        the target, or it came from a project
             other than the target.
     """
     operation, change = writer.operation, _promotion(writer)
@@ -165,7 +165,7 @@ def memory_to_move(writer: Writer) -> PortableMemory:
 
 def return_move(writer: Writer) -> PromotedResult:
     """In the user's shared lane: delete a memory that its project has taken back, with its history, which has moved
-    with it. Other machines then keep nothing if the project erases it. Raises `NotFound` if it is gone."""
+    with it. If the project then erases it, other machines keep nothing. Raises `NotFound` if it is gone."""
     change = _promotion(writer)
     memory = writer.memory(change.memory_id)
     writer.space.delete(memory.id)
@@ -226,8 +226,8 @@ def receive_move(writer: Writer, memory: PortableMemory, proposal: Sequence[obje
 
 
 def end_move(writer: Writer, result: PromotedResult) -> PromotedResult:
-    """In the source lane: delete the memory except its history. A memory that is taken back leaves no promotion in the
-    log."""
+    """In the source lane: delete the memory except its history. If the memory is taken back, no promotion remains in
+    the log."""
     writer.space.delete(result.memory_id)
     if result.previous_scope == "user":
         writer.space.forget_promotion(result.memory_id)
@@ -235,8 +235,8 @@ def end_move(writer: Writer, result: PromotedResult) -> PromotedResult:
 
 
 def delete_handed_over(writer: Writer, memory: PortableMemory) -> ImportedResult:
-    """In the source lane: delete a memory that another lane has stored, unless it was changed here since. Only the
-    versions from its session stay in the history: the others have moved with it, and continue there."""
+    """In the source lane: delete a memory that another lane has stored, unless it was changed here since. Only versions
+    from its time in a session stay in the history: the others have moved with it, and continue there."""
     if is_unchanged(writer, memory):
         writer.space.delete(memory.id)
         writer.space.drop_history(memory.id)
@@ -244,7 +244,7 @@ def delete_handed_over(writer: Writer, memory: PortableMemory) -> ImportedResult
 
 
 def is_unchanged(writer: Writer, memory: PortableMemory) -> bool:
-    """True if a memory is still here, and has not changed since it was handed to another lane."""
+    """True if a memory is still here, and unchanged since it was handed to another lane."""
     here = writer.space.memory(memory.id)
     given = (memory.id, memory.version, memory.updated_at)
     return here is not None and (here.id, here.version, here.updated_at) == given

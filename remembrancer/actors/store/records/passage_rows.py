@@ -21,12 +21,12 @@ from remembrancer.actors.store.records.types import (
 class EmbeddedTexts:
     """Texts that have vectors: rows of a table `_table` with `number`, `content` and `content_digest`. They are the
     memories of a space, or the texts of a project's files; both are called memories here. `_own` is the clause that
-    selects the relevant rows and passages. Same errors as `Records`."""
+    selects the relevant rows and passages. Raises the errors of `Records`."""
 
     name: str
     """A unique name: `user`, a project's id, that id with `.files`, or `records` for all memories."""
     links_duplicates = True
-    """True if near-duplicates are linked, so that looking for them is useful."""
+    """True if near-duplicates are linked, so that it is useful to look for them."""
     _table = "memories"
     _own = "space = @SPACE"
     _count = "SELECT coalesce(sum(count), 0) FROM tallies WHERE space = @SPACE"
@@ -52,7 +52,7 @@ class EmbeddedTexts:
         return int(missing)
 
     def next_texts(self, model: str, limit: int, hand_bytes: int, without: Sequence[int] = ()) -> list[TextToEmbed]:
-        """Return the newest texts that have no vectors of `model`, except dead letters and those in `without`: at most
+        """Return the newest texts that have no vectors of `model`, except dead letters and texts in `without`: at most
         `limit`, and no more once their total size exceeds `hand_bytes`."""
         limit = min(limit, self.missing(model) - len(without))  # otherwise all texts might be read
         if limit <= 0:
@@ -75,8 +75,8 @@ class EmbeddedTexts:
         return found
 
     def note_attempts(self, model: str, failed: Sequence[FailedText]) -> list[FailedText]:
-        """Record failed attempts to embed texts. Returns those that are dead letters now, until `try_again` is called
-        at `until` or later."""
+        """Record failed attempts to embed texts. Returns the texts that are now dead letters, until `try_again` is
+        called at `until` or later."""
         with self._file.transaction(durable=False) as connection:
             for text in failed:
                 connection.execute(
@@ -91,7 +91,7 @@ class EmbeddedTexts:
         return [text for text in failed if text.number in dead]
 
     def try_again(self, model: str, now: float) -> None:
-        """Give dead letters another chance; those that killed workers get one attempt."""
+        """Give dead letters another chance; texts that killed workers get one attempt."""
         if not self.dead_letters(model):
             return
         with self._file.transaction(durable=False) as connection:
@@ -136,7 +136,7 @@ class EmbeddedTexts:
         return kept
 
     def names_of(self, numbers: Sequence[int]) -> list[str]:
-        """Return the names of the texts that memories belong to."""
+        """Return the names of the texts to which memories belong."""
         return [self.name]
 
     def prune_models(self, kept: Sequence[str], limit: int) -> int:
@@ -177,7 +177,7 @@ class EmbeddedTexts:
         return rows[0][0] if rows else 0
 
     def note_compared(self, model: str, number: int) -> None:
-        """Store the number that `compared` returns."""
+        """Store the number returned by `compared`."""
         with self._file.transaction(durable=False) as connection:
             noted = f"UPDATE embedded SET compared = ? WHERE {self._own} AND model = ?"  # noqa: S608 - our clause
             connection.execute(noted, (number, model))
@@ -251,7 +251,7 @@ class HomeTexts(EmbeddedTexts):
 
 
 def mean_vectors(passages: PassageVectors) -> tuple[list[int], Vectors]:
-    """Return the memories of the passages, ascending, and the normalised mean of each one's vectors. (len(memories),
+    """Return the memories of the passages, ascending, and the normalised mean of each memory's vectors. (len(memories),
     dimensions), float32. Pure."""
     if not passages.numbers:
         return [], np.zeros((0, 0), dtype=np.float32)

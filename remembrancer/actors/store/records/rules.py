@@ -83,12 +83,12 @@ SUPERSEDED: Final = "superseded"
 INVALIDATED: Final = "invalidated"
 """`SUPERSEDED` and `INVALIDATED` are the changes that end a memory's validity."""
 SUPERSEDING: Final = "superseding"
-"""The undone change, in the history of a memory whose replacement of another one was undone."""
+"""In the history of a memory, if its replacement of another one was undone: the undone change."""
 SUPERSEDING_UNDONE: Final = "superseding_undone"
 BOTH_HOLD: Final = "both hold"
 STORING_UNDONE: Final = "its storing was undone"
 FORMER_WORDS: Final = 8
-"""The number of words that an answer quotes from a text that was replaced as a whole."""
+"""The number of words quoted in an answer from a text that was replaced as a whole."""
 
 Targets = list[tuple[LinkRef, Memory]]
 """Requested links, each with its target."""
@@ -110,8 +110,7 @@ def apply_rule(writer: Writer) -> Result:
 
 def _used_by(change: Change) -> tuple[str, ...] | None:
     """The memories that a session uses with a change: the changed one, and those that it links. Hiding a memory does
-    not count as use. None if the change does not make the operation's session, which may differ from the memory's,
-    active."""
+    not count as use. None if the change does not make the operation's session (perhaps not the memory's own) active."""
     match change:
         case StoreMemory():
             return change.related
@@ -155,7 +154,7 @@ def _store(writer: Writer, change: StoreMemory) -> Result:
             own = {name: getattr(first, name) for name in ("session_id", "occurred_at", "status")}
             first = msgspec.structs.replace(joined(known.now, change), **own)
         writer.insert(change.memory_id, first)
-        for strength, other in doubts:  # of that pair, the restated text is now the newer one
+        for strength, other in doubts:  # the restated text is now the newer one of this pair
             writer.space.put_link(change.memory_id, other.id, CONTRADICTS, strength, writer.at)
         result = StoredResult(change.memory_id, change.scope, len(first.related_entities))
     if links or change.related:
@@ -182,7 +181,7 @@ def check_session_limit(writer: Writer, change: StoreMemory, limit: int) -> None
 
 
 def _store_again(writer: Writer, change: StoreMemory, known: Memory) -> StoredResult:
-    """Merge a restated text into the memory that has it, and make the new id an alias of it."""
+    """Merge a restated text into the memory that has it, and make the new id an alias of that memory."""
     revised = writer.revise(known, joined(known.now, change), "stored again")
     writer.space.add_alias(change.memory_id, known.id)
     writer.space.count_accesses([known.number], writer.at)
@@ -301,7 +300,7 @@ def _hold_again(writer: Writer, memory: Memory) -> RestoredResult | None:
     is_replaced = any(link.relation == SUPERSEDES for link, _ in replacing)
     for _, newer in replacing:
         _remove_link(writer, newer.id, memory.id, SUPERSEDES)
-        if not is_replaced:  # else nobody has decided about a pair that is in doubt
+        if not is_replaced:  # otherwise nobody has decided about a doubtful pair
             _add_links(writer, newer, [(LinkRef(RELATED, memory.id), memory)])
     proposed_again = propose_again(writer, memory.id)
     if not (replacing or proposed_again):
@@ -324,7 +323,7 @@ def _replacing(writer: Writer, memory: Memory) -> list[tuple[Link, Memory]]:
 
 
 def _doubts_about(writer: Writer, memory: Memory) -> list[tuple[float, Memory]]:
-    """The later memories that hold and may replace this one, each with its probability. Always empty in a shared lane,
+    """The later, valid memories that may replace this one, each with its probability. Always empty in a shared lane,
     where each host has its own links of this kind."""
     return [
         (link.strength, other)
@@ -335,7 +334,7 @@ def _doubts_about(writer: Writer, memory: Memory) -> list[tuple[float, Memory]]:
 
 
 class Undo(NamedTuple):
-    """The changes to undo, latest first: of the last operation in effect on a memory, which becomes `after`."""
+    """The changes to undo, latest first: those of the last operation in effect on a memory, which becomes `after`."""
 
     memory: Memory
     changes: Sequence[HistoryEntry]
@@ -376,8 +375,8 @@ def next_undos(
 
 
 def _named_in(entry: HistoryEntry) -> tuple[str, ...]:
-    """The other memories that a change concerns: those that replace the changed memory, did so until then, or are kept
-    beside it."""
+    """The other memories that a change concerns: those that replace the changed memory, replaced it until then, or are
+    kept beside it."""
     return (entry.details.get("by"), entry.details.get("other"), *entry.details.get("superseded_by", ()))
 
 
@@ -395,8 +394,8 @@ def _undo_of(memory: Memory, history: Sequence[HistoryEntry]) -> Undo:
 
 def _undo_change(writer: Writer, change: UndoChange) -> RestoredResult:
     """Undo the last change that concerns a memory, its own or one in `next_undos`. The new version names the version it
-    returns to, even if nothing differs. A move between lanes is undone by another move; a memory found here has come
-    from elsewhere in the meantime."""
+    returns to, even if nothing differs. A move between lanes is undone by another move; a memory found here has
+    meanwhile come from elsewhere."""
     asked = writer.memory(change.memory_id)
     if change.version not in (None, asked.version):
         raise InvalidInput(f"{asked.id} {CHANGED_SINCE}", field="version")
@@ -444,7 +443,7 @@ def _take_back(writer: Writer, undo: Undo) -> RestoredResult:
 
 
 def _valid_until_before(writer: Writer, memory_id: str) -> float | None:
-    """The end of a memory's validity before it was invalidated, or its own if nothing replaces it any more."""
+    """The end of a memory's validity before it was invalidated, or its own end if nothing replaces it any more."""
     history = writer.space.history(memory_id)
     if not _is_replaced(writer, memory_id):
         return _own_end(standing(history))
@@ -539,9 +538,9 @@ def _promote(writer: Writer, change: PromoteMemory) -> PromotedResult:
 def _targets(
     writer: Writer, source_id: str, links: Iterable[LinkRef], field: str, scope: Scope | None = None
 ) -> Targets:
-    """The targets of links. `field` is the argument that had them; `scope` is their source's, if they are to be added.
-    Raises `InvalidInput` if a target is the memory itself, not a memory in the same space that the session can see, or
-    may not be superseded by the source."""
+    """The targets of links. `field` is the argument that contained them; `scope` is the scope of their source, if they
+    are to be added. Raises `InvalidInput` if a target is the memory itself, not a memory in the same space that the
+    session can see, or may not be superseded by the source."""
     targets: Targets = []
     for link in dict.fromkeys(links):
         try:
@@ -575,7 +574,7 @@ def _check_may_supersede(source_id: str, scope: Scope, target: Memory, field: st
 def _add_links(writer: Writer, source: Memory, links: Targets, reason: str | None = None) -> bool:
     """Add links; True if one is new or has another strength. A superseding link makes a new version of its target, with
     the reason, and ends its validity if that is open. The source gets a new version only if the link settles that both
-    memories of an undecided pair hold."""
+    memories of an undecided pair are valid."""
     changed = False
     for link, target in links:
         before = writer.space.strength(source.id, target.id, link.relation)
@@ -588,7 +587,7 @@ def _add_links(writer: Writer, source: Memory, links: Targets, reason: str | Non
             for newer_id in _replacing_through(writer, source, target):  # it was the other way round
                 _remove_link(writer, newer_id, source.id, SUPERSEDES)
             replaced = writer.memory(target.id)  # including the effects of earlier links
-            # If the older one holds, it is no longer thought to be replaced.
+            # If the older one is valid, it no longer counts as possibly replaced.
             doubts = _take_doubts(writer, *ends) if target.age_key > source.age_key else []
             until = writer.at if replaced.now.valid_until is None else replaced.now.valid_until
             after, chain = msgspec.structs.replace(replaced.now, valid_until=until), replaced.promotion_chain
@@ -603,7 +602,7 @@ def _add_links(writer: Writer, source: Memory, links: Targets, reason: str | Non
 
 
 def _replacing_through(writer: Writer, older: Memory, last: Memory) -> list[str]:
-    """The memories that replace `older` and are `last`, or were replaced by it, directly or through others."""
+    """The memories replacing `older` that are `last` itself or were replaced by it, directly or through others."""
     rows = writer.space.query(
         """WITH RECURSIVE before(number) AS (VALUES (?1) UNION SELECT target FROM before
                JOIN memory_links ON source = number AND relation = 'supersedes')
@@ -623,7 +622,7 @@ def _take_doubts(writer: Writer, *pairs: tuple[str, str]) -> list[tuple[str, str
 
 def _remove_link(writer: Writer, source_id: str, target_id: str, relation: str) -> bool:
     """Remove a link; True if it existed. Removing a `supersedes` link makes a new version of its target. If it was the
-    last one, the target holds as long as it did by itself, unless it was invalidated for another reason."""
+    last one, the target is valid for as long as it was by itself, unless it was invalidated for another reason."""
     if writer.space.unlink(source_id, target_id, relation) is None:
         return False
     target = writer.space.memory(target_id)
@@ -716,7 +715,7 @@ def _erase(writer: Writer, change: EraseMemory) -> ErasedResult:
 
 
 def _is_made_by_run(space: SqliteEdits, memory_id: str) -> bool:
-    """True if a memory was derived in the background, and never stored by anybody."""
+    """True if a memory was derived in the background, and never explicitly stored."""
     return any(entry.version == 1 and entry.details.get("run") is not None for entry in space.history(memory_id))
 
 
@@ -736,7 +735,7 @@ def _start_session(writer: Writer, change: StartSession) -> SessionResult:
 
 def _end_session(writer: Writer, change: EndSession) -> SessionResult:
     """Record the end of a session and write its record; the rest is done later. Unknown and ended sessions stay as they
-    are. A session that ended once, and continues without a second end, does not count as abandoned."""
+    are. A session that continues after its end does not count as abandoned if it does not end again."""
     ended = writer.space.execute(
         """UPDATE sessions SET ended_at = ?, ending = iif(? = 'abandoned', coalesce(ending, 'abandoned'), 'completed')
            WHERE space = @SPACE AND session_id = ? AND status = 'active' AND ended_at IS NULL""",

@@ -230,8 +230,8 @@ def _prerequisites_of(edit: RunEdit) -> tuple[str | None, ...]:
 
 def undo_run(writer: Writer, change: UndoRun) -> UndoneResult:
     """Undo all parts of a run or an import: return each memory to the version before the run, or forget it if the run
-    made or imported it. Memories that have changed since, and those to be forgotten that have replaced another
-    since, are left alone and listed. Counts of accesses and observations stay.
+    made or imported it. Memories that have changed since, and memories to be forgotten that have since replaced
+    another, are left alone and listed. Counts of accesses and observations stay.
 
     Raises `NotFound` if there is no such run here, or the operation's session may not undo it: it changed a memory that
     the session may not see, or one of the user's for another project, or it is an import, and the session is not a
@@ -270,7 +270,7 @@ def undo_run(writer: Writer, change: UndoRun) -> UndoneResult:
 
 
 def _memory_of(writer: Writer, memory_id: str) -> Memory | None:
-    """The memory with this id; None if the id is only an alias by now."""
+    """The memory with this id; None if the id has become an alias."""
     memory = writer.space.memory(memory_id)
     return memory if memory is not None and memory.id == memory_id else None
 
@@ -285,13 +285,13 @@ def _is_own(writer: Writer, change: UndoRun, memory_ids: Sequence[str]) -> bool:
 
 
 def _has_replaced(writer: Writer, memory: Memory, since: float) -> bool:
-    """True if a memory has replaced another since that time: if it were forgotten, the other would stay replaced."""
+    """True if a memory has replaced another since that time: if it were forgotten, the other would remain replaced."""
     links = writer.space.links(memory.id)
     return any((each.source, each.relation) == (memory.id, "supersedes") and each.created_at > since for each in links)
 
 
 def _forget_imported(writer: Writer, run_id: str, memory: Memory, began_at: float) -> str | None:
-    """Forget a memory that an import added, unless a session has changed it since. Returns the same as `_undo`."""
+    """Forget a memory that an import added, unless a session has changed it since. Returns what `_undo` does."""
     if memory.now.forgotten:
         return ""
     history = writer.space.history(memory.id)
@@ -307,8 +307,8 @@ def _forget_imported(writer: Writer, run_id: str, memory: Memory, began_at: floa
 
 
 def _undo(writer: Writer, run_id: str, memory: Memory, began_at: float) -> str | None:
-    """Undo the versions that a run made of a memory, with its links. Returns the reason if this is skipped, empty
-    if the memory is already forgotten."""
+    """Undo a run's versions of a memory, and its links. Returns the reason if this is skipped, empty if the memory is
+    already forgotten."""
     history = writer.space.history(memory.id)
     made = {entry.version for entry in history if entry.details.get("run") == run_id}
     if memory.now.forgotten and 1 in made:

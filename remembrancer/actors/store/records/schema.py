@@ -402,7 +402,7 @@ OWNED: Final = (
     *("cross_project_patterns", "topics", "maintenance"),
     *("lane", "lane_erasures"),
 )
-"""The tables with a `space` column. The rows of all others depend on theirs."""
+"""The tables with a `space` column. The rows of all other tables depend on rows of these."""
 
 FULL_TEXTS: Final = """
     -- The words of the memories of a space, and those of entities' names, cut as `name_words` cuts them.

@@ -32,7 +32,7 @@ from remembrancer.protocol.reads import Counts, LinkedMemory, Order
 NAMED: Final = {"near_duplicates": 5, "derived_from": 20, "possibly_superseded_by": 5, "superseded_by": 5}
 """The number of ids in an answer; more would only cost tokens."""
 NO_COLUMNS: Final = frozenset({*NAMED, "number", "forgotten", "origin", "lines"})
-"""Fields of a listed memory that are read elsewhere, or belong to files."""
+"""The fields of a listed memory that are read elsewhere, or that belong to files."""
 LISTED_COLUMNS: Final = ("number", *(name for name in MemoryRecord.__struct_fields__ if name not in NO_COLUMNS))
 _LISTED: Final = ", ".join(f"m.{name}" for name in LISTED_COLUMNS)
 RANKING: Final = (
@@ -41,14 +41,14 @@ RANKING: Final = (
 )
 """The columns of `RankingFacts`."""
 SCOPE_COLUMN: Final = 3
-"""The position of the scope among them."""
+"""The position of the scope among these columns."""
 
 
 _decode_numbers: Final = msgspec.json.Decoder(list[int]).decode
 
 
 class SqliteWords:
-    """The words of texts. Their full-text table is `_words`."""
+    """Searches the words of texts, in the full-text table `_words`."""
 
     _words = "words_@SPACE"
     _file: Any
@@ -63,7 +63,7 @@ class SqliteWords:
         return [_decode_numbers(numbers) for numbers in self._of_each("json_group_array(rowid)", groups)]
 
     def _of_each(self, value: str, groups: Sequence[Sequence[Phrase]]) -> list[Any]:
-        """Return a value of the rows with each group of phrases."""
+        """Return a value computed from the rows with each group of phrases."""
         rows = self._file.read(
             f"""SELECT (SELECT {value} FROM {self._words} WHERE {self._words} MATCH asked.value)
                 FROM json_each(?) AS asked ORDER BY asked.key""",  # noqa: S608 - our names
@@ -90,11 +90,11 @@ class SqliteSearch(SqliteWords):
         numbers: Sequence[int] = (),
     ) -> Hits:
         """Return the best `limit` memories with any of the phrases (at least one), best first. A repeated phrase counts
-        each time. `counted` has the number of memories with some of the phrases, if there are so many that scoring all
-        would be slow. `numbers` are all that pass the filters, if they are few. For one space only."""
+        each time. `counted` has the number of memories with some of the phrases, if scoring all of them would be slow.
+        `numbers` are all memories that pass the filters, if there are few. For one space only."""
 
         def hits(match: str, most: int = 2 * limit) -> Hits:
-            """Filter only the best `most`, unless too few of these pass."""
+            """Filter only the best `most` hits, unless too few of them pass."""
             condition, arguments = condition_of(filters)
             among = (min(numbers), max(numbers), json_list(numbers)) if numbers else ()
             rows = self._file.read(
@@ -198,8 +198,8 @@ class SqliteSearch(SqliteWords):
 
     def neighbours(self, numbers: Sequence[int], filters: Filters, *, and_theirs: bool = False) -> Neighbours:
         """Return the memories that pass the filters and come just before or after these, in the same session and scope;
-        with `and_theirs` also the neighbours' neighbours. Only episodic memories are considered, and they must pass the
-        filters themselves."""
+        with `and_theirs`, also their neighbours. Only episodic memories are considered, and they must pass the filters
+        themselves."""
         (condition, arguments), times = condition_of(filters), 2 if and_theirs else 1
         rows = self._file.read(
             f"""SELECT DISTINCT m.session_id, m.number, {RANKING}
@@ -380,9 +380,9 @@ _LINKS: Final = f"""SELECT json_group_array(json_array(field, id)) FROM (
         OR (l.strength >= ? AND o.valid_until IS NULL AND NOT m.done AND {is_newer("o", "m")}))
     AND o.forgotten_at IS NULL AND {shown_to("o")}
     ORDER BY l.strength DESC, o.number)"""  # noqa: S608 - fixed clauses
-"""The memories that `m` is linked to, with the field that lists them: those that the session may see and that are not
-forgotten, strongest links first. A memory that no longer holds puts none in doubt, and an open end that is done is
-never in doubt."""
+"""The memories linked to `m`, with the field that lists them: those that the session may see and that are not
+forgotten, strongest links first. A memory that is no longer valid does not put others in doubt, and a completed open
+end is never in doubt."""
 _decode_links: Final = msgspec.json.Decoder(list[tuple[str, str]]).decode
 
 
@@ -390,7 +390,7 @@ def condition_of(filters: Filters) -> tuple[str, list[object]]:
     """Return the WHERE clause of filters over `memories AS m`, with its arguments. The clauses are fixed strings."""
     lists = (("scope", filters.scopes), ("type", filters.types), ("kind", filters.kinds), ("domain", filters.domains))
     tagged = f"m.number IN (SELECT memory FROM memory_tags WHERE tag COLLATE NOCASE IN {places_for(filters.tags)})"  # noqa: S608
-    # An event's day begins at midnight in UTC: it is that day in every zone.
+    # An event's day begins at midnight in UTC: it is the same day in every zone.
     edge = "CASE WHEN m.occurred_at % 86400 = 0 THEN ? ELSE ? END"
     return where(
         (visible(), filters.session_id),
@@ -408,11 +408,11 @@ def condition_of(filters: Filters) -> tuple[str, list[object]]:
 
 
 ROWS: Final = 4_000
-"""The number of rows worth scoring: words are taken, rarest first, as long as their rows do not exceed it."""
+"""The number of rows worth scoring: words are added, rarest first, as long as their rows do not exceed it."""
 WIDE_ROWS: Final = 10_000
 """The number of rows worth scoring for a second word besides the rarest."""
 ENOUGH: Final = 20
-"""The number of hits at which a narrowed search is not repeated in full."""
+"""With this many hits, a narrowed search is not repeated in full."""
 TIMES: Final = 2
 """The factor by which a narrowed expression's scores exceed the full expression's."""
 
@@ -474,7 +474,7 @@ SOURCE_FILE: Final = "CASE WHEN json_valid(m.source) THEN json_extract(m.source,
 _HAPPENED: Final = "coalesce(m.occurred_at, m.created_at)"
 _BEGINS: Final = f"coalesce(m.valid_from, min(m.created_at, {_HAPPENED}))"
 _IS_REPLACED: Final = "EXISTS (SELECT 1 FROM memory_links AS l WHERE l.target = m.number AND l.relation = 'supersedes')"
-"""True at once, even if the memory was valid until a future day, or another machine's clock is ahead."""
+"""True immediately, even if the memory was valid until a future day, or another machine's clock is ahead."""
 _ORDERS: Final[dict[Order, str]] = {
     "important": f"m.importance DESC, {_HAPPENED} DESC",
     "latest": f"{_HAPPENED} DESC",
@@ -483,7 +483,7 @@ _ORDERS: Final[dict[Order, str]] = {
     "forgotten": "m.forgotten_at DESC",
 }
 _EVERY: Final = "memories AS m INDEXED BY memories_scanned"
-"""All memories, by an index with the columns of filters and orders: the rows themselves are long."""
+"""All memories, through an index with the columns for filters and orders, since the rows themselves are long."""
 
 
 def _scanned(filters: Filters, order: Order | None = None) -> str:
@@ -496,13 +496,13 @@ def _scanned(filters: Filters, order: Order | None = None) -> str:
 TOGETHER_S: Final = 600.0
 """Events within ten minutes of each other in one session belong to one conversation."""
 REACH: Final = 2
-"""The number of neighbours on each side that count."""
+"""The number of neighbours that count on each side."""
 INTERLEAVED: Final = 4
 """The number of rows checked on each side, since other sessions may have stored theirs in between."""
 
 
 def _neighbours_of(turns: Sequence[tuple[int, RankingFacts]], place: int) -> dict[int, int]:
-    """Return the neighbours of a turn, with their distance in steps. The turns are in order."""
+    """Return the neighbours of a turn, with their distance in steps. The turns must be in order."""
     number, facts = turns[place]
     before = turns[max(0, place - INTERLEAVED) : place][::-1]
     sides = (before, turns[place + 1 : place + 1 + INTERLEAVED])

@@ -30,7 +30,7 @@ def session_record_of(query: Query, session_id: str) -> Memory | None:
 
 
 def files_worked_on(query: Query, session_id: str, root: str) -> tuple[str, ...]:
-    """Return the files passed to a session's tools, the most used first. `root` is the project's path."""
+    """Return the files that a session passed to its tools, most used first. `root` is the project's path."""
     used = query(
         """SELECT file, count(*) FROM (
                SELECT json_extract(arguments, '$.' || name.value) AS file

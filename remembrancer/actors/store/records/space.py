@@ -19,7 +19,7 @@ Arguments = Sequence[object] | Mapping[str, object]
 
 
 def _of_spaces(*numbers: int) -> tuple[str, str]:
-    """Return the text that selects a statement's space, and its replacement for these spaces."""
+    """Return the text that selects a statement's space, and the replacement of this text for these spaces."""
     if len(numbers) == 1:
         return "@SPACE", str(numbers[0])
     return "= @SPACE", f"IN ({', '.join(map(str, numbers))})"
@@ -44,14 +44,14 @@ class SpaceConnection:
 
 
 def visible(alias: str = "m", session: str = "?") -> str:
-    """Return the condition for a viewer to see a memory: it is in one of the spaces read, and does not belong to
-    another session. Only this condition isolates memories, so every read must have it. `session` is the placeholder of
-    the session's id."""
+    """Return the condition under which a viewer may see a memory: it is in one of the spaces read, and does not belong
+    to another session. Only this condition isolates memories, so every read must include it. `session` is the
+    placeholder of the session's id."""
     return f"+{alias}.space = @SPACE AND {shown_to(alias, session)}"
 
 
 def shown_to(alias: str = "m", session: str = "?") -> str:
-    """Like `visible`, for a memory known to be in one of the spaces because another one there refers to it."""
+    """Like `visible`, for a memory known to be in one of the spaces because another memory there refers to it."""
     return f"({alias}.scope != 'session' OR {alias}.session_id = {session})"
 
 
@@ -79,7 +79,7 @@ class Spaces:
         self._spaces = _of_spaces(*numbers)
 
     def for_each(self, statement: str) -> str:
-        """Repeat a statement for each space, in order: for full-text tables, and for rows wanted in the order of a
+        """Repeat a statement for each space, in order: for full-text tables, and for rows needed in the order of a
         space's index. Its arguments must be numbered."""
         return " UNION ALL ".join(statement.replace("@SPACE", str(number)) for number in self.numbers or (NO_SPACE,))
 

@@ -27,7 +27,7 @@ NUMBERED: Final[dict[str, dict[str, str]]] = {
     "promotion_log": _IN_ORDER,
     "topics": {"number": ""},
 }
-"""The columns that are row numbers, with the table they refer to; empty: the row gets a new number."""
+"""The columns containing row numbers, with the table that they refer to; empty: the row gets a new number."""
 _NAMED: Final = frozenset(named for columns in NUMBERED.values() for named in columns.values() if named)
 _TAKEN: Final = (
     *("memories", "entities", "aliases", "memory_tags", "memory_entities", "names_to_find", "found_names"),

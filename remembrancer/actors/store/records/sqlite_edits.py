@@ -36,7 +36,7 @@ from remembrancer.protocol.writes import (
 
 SIMILAR: Final = "similar_to"
 MAX_TURNS: Final = 5000
-"""The number of a session's latest turns that are kept, so that a session that never ends does not grow forever."""
+"""The number of latest turns kept for a session, so that a session that never ends does not grow forever."""
 MAX_TOOL_CALLS: Final = 10_000
 SESSIONS_KEPT: Final = 16
 """The number of sessions recorded for a memory: three are enough for a promotion."""
@@ -49,13 +49,13 @@ _TRACES: Final = (
     *_OF_PROMOTION,
     """DELETE FROM awaited_links WHERE target = ?1
        AND (SELECT space FROM memories WHERE number = awaited_links.source) = @SPACE""",
-    # Answers that contain its text, its tags or a reason; a repeated change no longer finds the memory.
+    # Answers with its text, its tags or a reason; a repetition of the change no longer finds the memory.
     *(
         f"DELETE FROM applied_operations WHERE space = @SPACE AND instr(result, '{name}') AND instr(result, ?1)"  # noqa: S608 - our names
         for name in ("TaggedResult", "ForgottenResult", "PromotedResult", "UpdatedResult")
     ),
 )
-"""Deletes the traces of a memory, including those in the space of a project that it was promoted from."""
+"""Deletes the traces of a memory, including traces in the space of a project that it was promoted from."""
 
 _WORDS: Final = "content, tags, summary, parts"
 _WORDS_OF: Final = f"SELECT number, {_WORDS} FROM memories WHERE number = ?"  # noqa: S608 - our names
@@ -102,7 +102,7 @@ class SqliteEdits(SpaceConnection):
 
     def scrub(self, memory_id: str, at: float) -> bool:
         """Delete the remains of an erased memory; True if it was erased here, or anything was left. An existing memory
-        of that id stays as it is: it was erased in another space."""
+        with that id is left alone: the erasure was in another space."""
         if self.query("SELECT 1 FROM memories WHERE space = @SPACE AND id = ?", (memory_id,)):
             return False
         is_erased = self.erased_at(memory_id) is not None
@@ -112,12 +112,12 @@ class SqliteEdits(SpaceConnection):
         return found or is_erased
 
     def erased_at(self, memory_id: str) -> float | None:
-        """The time at which a memory of that id was erased here; None if none was."""
+        """The time at which a memory with that id was erased here; None if it never was."""
         rows = self.query("SELECT erased_at FROM erased WHERE space = @SPACE AND memory_id = ?", (memory_id,))
         return rows[0][0] if rows else None
 
     def drop_quotes(self, quotes: Sequence[str]) -> None:
-        """Delete the turns and tool calls that quote one of these."""
+        """Delete the turns and tool calls that quote one of these texts."""
         values = [(quote, as_json(quote)[1:-1]) for quote in quotes]
         self.executemany(
             "DELETE FROM turns WHERE space = @SPACE AND (instr(content, ?1) OR instr(metadata, ?2))", values
@@ -143,7 +143,7 @@ class SqliteEdits(SpaceConnection):
         return read_history(self.query, memory_id)
 
     def named_with(self, memory_id: str, since: float) -> list[str]:
-        """The ids of other memories with a change since then that names this one in its details."""
+        """The ids of other memories changed since then with this one named in the details."""
         rows = self.query(
             """SELECT DISTINCT memory_id FROM history WHERE space = @SPACE AND changed_at >= ? AND change != 'stored'
                AND memory_id != ? AND instr(details, ?) ORDER BY 1""",
@@ -209,7 +209,7 @@ class SqliteEdits(SpaceConnection):
             self.execute(statement, (memory_id,))
 
     def note_use(self, memory_ids: Sequence[str], session_id: str) -> None:
-        """Record that a session has used memories, but not its private ones, which no other session can use. For each
+        """Record that a session has used memories, except its private ones, which no other session can use. For each
         memory only the first few sessions are kept."""
         if memory_ids and session_id:
             self.execute(
@@ -240,7 +240,7 @@ class SqliteEdits(SpaceConnection):
         self._add_tags(number, memory.tags)
         self._link_entities(number, memory.related_entities, at)
         if comes_whole:
-            self.drop_history(memory.id)  # from when it was here before: its own history includes that
+            self.drop_history(memory.id)  # from its earlier time here, which its own history includes
             self.executemany(
                 "INSERT OR IGNORE INTO awaited_links VALUES (?, ?, ?, ?, ?)",
                 [(number, link.target, link.relation, link.strength, link.created_at) for link in memory.links],
@@ -254,7 +254,7 @@ class SqliteEdits(SpaceConnection):
         self.execute("DELETE FROM history WHERE space = @SPACE AND memory_id = ? AND owner IS NULL", (memory_id,))
 
     def _link_awaited(self, number: int, memory_id: str) -> None:
-        """Make the waiting links from and to a memory whose other ends are here."""
+        """Create the waiting links from and to a memory whose other ends are here."""
         self.execute(
             """INSERT OR IGNORE INTO memory_links
                SELECT a.source, o.number, a.relation, a.strength, a.created_at
@@ -307,7 +307,7 @@ class SqliteEdits(SpaceConnection):
         self._add_entry(before.id, entry)
         if "content" in fields:
             self._drop_derived(number)
-        elif "valid_until" in fields and after.valid_until is None:  # to compare it with what changed meanwhile
+        elif "valid_until" in fields and after.valid_until is None:  # to compare it with later changes
             self.execute("DELETE FROM passages WHERE memory = ?", (number,))
 
     def _set(self, number: int, columns: dict[str, Any]) -> None:
@@ -340,8 +340,8 @@ class SqliteEdits(SpaceConnection):
         self.remove_unlinked(entity for (entity,) in rows.fetchall())
 
     def _add_entry(self, memory_id: str, entry: HistoryEntry) -> None:
-        """Add a history entry, unless it exists because the memory was here before. Its time is at least that of the
-        previous entry, since the clocks of a shared lane's hosts differ."""
+        """Add a history entry, unless it already exists because the memory was here before. Its time is at least that
+        of the previous entry, since the clocks of a shared lane's hosts differ."""
         record = entry.record
         columns = asdict(entry) | {"record": as_json(record), "details": as_json(entry.details), "memory_id": memory_id}
         self.execute(  # `+` keeps SQLite from scanning the index by time for the largest value
@@ -437,7 +437,7 @@ class SqliteEdits(SpaceConnection):
         )
 
     def number_of_entity(self, entity: EntityRef, at: float) -> int:
-        """The number of an entity, which is added as of that time if it is new."""
+        """The number of an entity; a new entity is added as of the given time."""
         known = "SELECT number FROM entities WHERE space = @SPACE AND name = ? AND type = ?"
         found = self.query(known, (entity.name, entity.type))
         if found:
@@ -475,7 +475,7 @@ class ArrivingEdits(SqliteEdits):
         self._suspend_links(number)
         entities = read_entities(self.query, number)
         former = self.query("DELETE FROM memory_entities WHERE memory = ? RETURNING entity", (number,))
-        self.drop_history(memory_id)  # from when it was here before: its own history includes that
+        self.drop_history(memory_id)  # from its earlier time here, which its own history includes
         source.execute(
             "UPDATE OR REPLACE history SET space = ? WHERE space = @SPACE AND memory_id = ?", (self.number, memory_id)
         )
@@ -488,7 +488,7 @@ class ArrivingEdits(SqliteEdits):
         self._take_passages(number)
 
     def _suspend_links(self, number: int) -> None:
-        """Suspend the links of a memory until both ends are in one space again."""
+        """Suspend the links of a memory until both ends are again in one space."""
         self.execute(
             """INSERT OR IGNORE INTO awaited_links SELECT l.source, t.id, l.relation, l.strength, l.created_at
                FROM memory_links AS l JOIN memories AS t ON t.number = l.target

@@ -71,8 +71,8 @@ class Reader(SqliteSearch, SqliteBackground):
 
 
 class Limits(NamedTuple):
-    """The limits of a host. `database_bytes`: a database of this size accepts only forgetting. `session`: the number of
-    memories that one session may store in a space."""
+    """The limits of a host. `database_bytes`: at this size, the database accepts only forgetting. `session`: the number
+    of memories that one session may store in a space."""
 
     database_bytes: int | None = None
     session: int | None = None
@@ -119,7 +119,7 @@ class Records(Reader, EmbeddedTexts):
 
     @property
     def works_here(self) -> bool:
-        """True if this host does the background work of the space: in a shared lane, if it wrote there last."""
+        """True if this host does the background work of the space: in a shared lane, if it was the last to write."""
         return True
 
     @property
@@ -129,15 +129,15 @@ class Records(Reader, EmbeddedTexts):
 
     @property
     def lane_time(self) -> float | None:
-        """The time of a shared lane, and None for another space."""
+        """The time of a shared lane; None for any other space."""
         return self.time if self.is_shared else None
 
     # Writing: on the thread that writes.
 
     def apply_in(self, connection: sqlite3.Connection, operation: Operation, destination: Records) -> Outcome:
-        """Apply an operation that was not applied before, inside a transaction of the database. If the destination is
-        another space, its memory moves there. A refusal counts as an outcome; nothing is written. SQLite's errors
-        leave the transaction to be rolled back."""
+        """Apply a new operation, inside a transaction of the database. If the destination is another space, its memory
+        moves there. A refusal counts as an outcome; nothing is written. SQLite's errors leave the transaction to be
+        rolled back."""
         full = destination._full() if needs_room(operation.change) else None
         if full is not None:
             return full
@@ -168,12 +168,12 @@ class Records(Reader, EmbeddedTexts):
             return earlier or Writer(operation, edits).carry_out(step)
 
     def note_commit(self) -> None:
-        """Count a write to this space that was made in a transaction of another one."""
+        """Count a write to this space made in another space's transaction."""
         self._file.commits += 1
 
     def touch(self, numbers: Sequence[int], at: float, session_id: str = "", used: Sequence[str] = ()) -> None:
         """Count an access to each memory (twice in the list counts twice), and record the session of each used one.
-        `used` are ids; those that are not here, or that the session may not see, are skipped. An access makes an
+        `used` are ids; memories that are not here, or that the session may not see, are skipped. An access makes an
         archived memory active, in a new version that belongs to no operation."""
         with self._edits(is_access=True) as edits:
             edits.note_use(used, session_id)
@@ -183,13 +183,13 @@ class Records(Reader, EmbeddedTexts):
             self._revive(archived, at)
 
     def _revive(self, archived: Sequence[str], at: float) -> None:
-        with self._edits() as edits:  # an ordinary write: Review may show pairs of these again
+        with self._edits() as edits:  # an ordinary write: Review may show pairs of these memories again
             revive(edits, archived, at)
 
     # Reading.
 
     def outcome_of(self, operation_id: str) -> Applied | None:
-        """Return the answer to an operation that was applied here, else None."""
+        """Return the answer to an operation applied here, or None."""
         with self._file.reading() as query:
             return read_applied(query, operation_id)
 
@@ -200,7 +200,7 @@ class Records(Reader, EmbeddedTexts):
         self._file.file.close()
 
     def _full(self) -> StorageFull | None:
-        """Return the error for a database that has reached its limit, else None."""
+        """Return the error for a database that has reached its limit, or None."""
         database, limit_bytes = self._file.file, self._limits.database_bytes
         if limit_bytes is None or (size_bytes := size_on_disk(database.path)) < limit_bytes:
             return None

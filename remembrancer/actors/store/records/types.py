@@ -31,10 +31,9 @@ RECORDS: Final = "records"
 @dataclass(frozen=True, slots=True)
 class WaitingWork:
     """The consolidator's work in one space. `sessions` are active, or have ended and await processing; `promotable` are
-    memories of running sessions, newest first, which, by importance and confidence, could still be promoted; the
-    consolidator decides on these. `maintained_at` is the time of the last maintenance (None: never), and
-    `sessions_since` the number of sessions closed since. `oldest_at` is the time of the first memory, None if there is
-    none."""
+    memories of running sessions, newest first, that could still be promoted, judging by importance and confidence; the
+    consolidator decides. `maintained_at` is the time of the last maintenance (None: never), and `sessions_since` the
+    number of sessions closed since. `oldest_at` is the time of the first memory, None if there is none."""
 
     sessions: tuple[SessionEntry, ...] = ()
     promotable: tuple[Promotable, ...] = ()
@@ -49,13 +48,13 @@ SOON_TOLD_S: Final = 14 * DAY_S
 
 
 def is_memory(number: int) -> bool:
-    """True if the number is a memory's, not that of a chunk of notes."""
+    """True if the number belongs to a memory, not to a chunk of notes."""
     return number < FIRST_CHUNK
 
 
 @dataclass(frozen=True, slots=True)
 class AgeKey:
-    """Of two memories, the newer has the greater key: the day that lists show, then the time of storing. Only this
+    """The newer of two memories has the greater key: the day shown in lists, then the time of storing. Only this
     decides which of a pair may replace the other, whichever way their link points: an import stores old memories late.
     """
 
@@ -67,9 +66,9 @@ class AgeKey:
         return (self._time_beside(other), self.number) < (other._time_beside(self), other.number)
 
     def _time_beside(self, other: Self) -> float:
-        """The time of the event, or else of storing. An event counts as later, but not later than its storing: by up to
-        a day if it has only a day (in UTC), and by up to `SOON_TOLD_S` if the other memory has no event, since the
-        other may have held before."""
+        """The time of the event, or else of storing. The time of an event is moved towards that of storing: by up to a
+        day if it is only a day (in UTC), or by up to `SOON_TOLD_S` if the other memory has no event, since the other
+        may have been valid earlier."""
         if (at := self.occurred_at) is None:
             return self.created_at
         told_within = SOON_TOLD_S if other.occurred_at is None else DAY_S * (at % DAY_S == 0)
@@ -88,7 +87,7 @@ class MemoryRecord(ListedMemory, frozen=True, kw_only=True):
 
 
 class Phrase(NamedTuple):
-    """Words to be found in sequence, in lower case and separated by spaces. With `begins` the last one may be the
+    """Words to be found in sequence, in lower case and separated by spaces. With `begins`, the last may be the
     beginning of a word."""
 
     words: str
@@ -163,8 +162,8 @@ class RankingFacts(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """The memories that were stored around some others: the neighbours of each, with their distance in steps (from 1),
-    and the neighbours' ranking facts."""
+    """The memories stored around some others: the neighbours of each, with their distance in steps (from 1), and their
+    ranking facts."""
 
     steps: dict[int, dict[int, int]]
     facts: dict[int, RankingFacts]

@@ -37,18 +37,18 @@ DERIVED: Final = "derived_from"
 _SUMMED_UP_IN: Final = f"""SELECT 1 FROM memories AS m JOIN memory_links AS l ON l.target = m.number
     JOIN memories AS o ON o.number = l.source
     WHERE m.space = @SPACE AND m.id = ? AND l.relation = 'derived_from' AND {SAYS_IT} LIMIT 1"""  # noqa: S608 - fixed
-"""Finds a memory that was derived from another one and repeats its text, or the text of one that it supports. Forgotten
-memories do not count, nor do a session's private memories that stand for memories visible to others."""
+"""Finds a memory that was derived from another one and repeats its text, or the text of one that this other supports.
+Forgotten memories do not count, nor do a session's private memories that stand for memories visible to others."""
 RECORD_IMPORTANCE: Final = 0.6
 RECORD_CONFIDENCE: Final = 0.8
 MAX_COMPARED: Final = 5
-"""The number of memories with the same text, oldest first, that are compared with a new one."""
+"""The number of memories with the same text that are compared with a new one, oldest first."""
 NAMED_FILES: Final = 8
 """The number of files in the text of a session's record; the others are in its structured part."""
 
 
 class Revision(NamedTuple):
-    """The version of a memory after a change, and the changed fields; if there are none, the version is as before."""
+    """The version of a memory after a change, and the changed fields; without any, the version is as before."""
 
     version: int
     fields: tuple[str, ...]
@@ -141,7 +141,7 @@ class Writer:
         chain: tuple[ChainLink, ...] | None = None,
         **about: object,
     ) -> Revision:
-        """Make `after` the next version of a memory. Does nothing if there is no difference.
+        """Make `after` the next version of a memory. Does nothing if they are equal.
 
         `chain` is a new promotion chain, which alone makes a version. If the text changes, the summaries and
         session records that repeat the old text are forgotten, unless somebody has reworded them, and the memories that
@@ -208,9 +208,8 @@ class Writer:
                 make_active(self.space, hidden, RELEASED, reason, self.at)
 
     def note_active(self, session_id: str | None = None, start: StartSession | None = None) -> None:
-        """Record that a session, by default the operation's, is active: a new one is registered, and an ended one is
-        reopened; unless it starts again, the way in which it ended is kept. Background work and shells have no
-        session."""
+        """Record that a session, by default the operation's, is active: a new session is registered, and an ended one
+        is reopened; unless it starts again, the way it ended is kept. Background work and shells have no session."""
         session_id = self.operation.session_id if session_id is None else session_id
         if session_id not in ("", SHELL_SESSION):
             self.space.execute(
@@ -275,7 +274,7 @@ def make_active(space: SqliteEdits, memory: Memory, change: str, reason: str, at
 
 
 def revive(space: SqliteEdits, memory_ids: Iterable[str], at: float) -> None:
-    """Make those memories active again that are archived: a memory that is shown is in use."""
+    """Reactivate the archived ones among these memories: a memory that is shown is in use."""
     for memory in map(space.memory, memory_ids):
         if memory is not None and memory.now.status == "archived" and not memory.now.forgotten:
             make_active(space, memory, REVIVED, "it was used again", at)
