@@ -36,7 +36,7 @@ COMMANDS = {
     "mcp": (MORE, "", "serve MCP on standard input and output (clients run this)"),
     "admin": (MORE, "", "queue, maintain, scale, embedder, projects, hook, completion"),
 }
-"""By name: the section of the help, the module of `remembrancer.commands` with the command, and a line of help."""
+"""For each command, by name: its section in the help, its module in `remembrancer.commands`, and a line of help."""
 ADMIN = {
     "queue": ("commands", "queue", "list waiting and rejected writes"),
     "maintain": ("commands", "maintain", "run maintenance now"),

@@ -1,8 +1,8 @@
 """`remembrancer backup` and `backup restore`: everything that cannot be rebuilt, as SQLite files in one tar archive.
 
-It is compressed, since gzip's checksum shows damage. A restore unpacks and checks the whole archive beside the home's
-files while it holds the home's locks, and then replaces one file after the other. Each file is intact at every moment,
-so a killed restore can be repeated or left as it is.
+It is compressed, since gzip's checksum shows damage. A restore unpacks and checks the whole archive next to the home's
+files while it holds the home's locks, then replaces the files one by one. Each file is intact at every moment, so a
+killed restore can be repeated or abandoned.
 """
 
 import gzip
@@ -44,22 +44,22 @@ from remembrancer.protocol.paths import RuntimePaths, sync_directory
 
 MANIFEST: Final = "manifest.json"
 SEAL: Final = "manifest.sha256"
-"""In backups of earlier releases, which may be uncompressed: the checksums of the files, and a checksum of those."""
+"""In backups of earlier releases, which may be uncompressed: the files' checksums, and the checksum of that list."""
 CHUNK_BYTES: Final = 1024 * 1024
 COMPRESSION_LEVEL: Final = 1
-"""Most of the data are vectors, which hardly compress at any level."""
+"""Most of the data is vectors, which hardly compress at any level."""
 QUEUE: Final = "queue.db"
 SCHEMAS: Final = {QUEUE: write_queue.SCHEMA, RECORDS: MEMORY}
 """The databases in a backup."""
 FORMER_FILES: Final = re.compile(
     r"projects/p_[0-9a-f]{12}/memory\.db|lanes/l_[0-9a-f]{12}\.db|user/memory\.db|catalog\.db|lanes/projects\.json"
 )
-"""The names of further files in a backup of release 0.2.0."""
+"""The names of additional files in a backup of release 0.2.0."""
 LEFT_OUT: Final = ("config.toml", "sharing", "keys", "tokens.json", "vectors", "hooks", "shown.db", "logs")
 """The files and directories of a home that no backup contains."""
 STAGING: Final = "restore.staging"
 REPLACED: Final = "before-restore-"
-"""The beginning of the name of a directory with the files that a restore replaced."""
+"""The prefix of the name of a directory that contains the files replaced by a restore."""
 LOCK_WAIT_S: Final = 3.0
 """The time to wait for locks: `status` holds one briefly, and a crashed runtime takes a moment to end."""
 _UNREADABLE: Final = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
@@ -76,8 +76,8 @@ def write_archive(file: IO[bytes], staged: Path) -> None:
 
 
 def read_archive(path: Path, target: Path | None = None) -> str:
-    """Read a whole archive, and unpack it into a directory. Returns the time when it was made. Raises `FileUnusable` if
-    it is damaged or not a backup, or cannot be unpacked."""
+    """Read a whole archive, and unpack it into a directory. Returns the time at which it was made. Raises
+    `FileUnusable` if it is damaged or not a backup, or cannot be unpacked."""
     made_at, names = 0.0, set[str]()
     try:
         with tarfile.open(path) as archive:
@@ -123,7 +123,7 @@ def create(file: str | None, force: bool) -> Report:
     """Write all memories, their history and vectors, and the write queue into one file, even while the runtime is up.
     Keys (keys/, sharing/), logs and shown.db are left out."""
     os.umask(PRIVATE_UMASK)
-    if file is not None and not Path(file).suffix:  # a word that was meant as a command, such as `list`
+    if file is not None and not Path(file).suffix:  # a word meant as a command, such as `list`
         raise InvalidInput(f"{file!r} cannot be the name of a backup: it must end in .tar.gz or .tar")
     paths = paths_here()
     target = target_of(file, f"remembrancer-{stamp(time.time())}.tar.gz", force=force)
@@ -140,7 +140,7 @@ def create(file: str | None, force: bool) -> Report:
 
 
 def back_up(paths: RuntimePaths, target: Path, *, force: bool) -> tuple[int, int]:
-    """Write the backup of a home and read it back. Returns the numbers of its memories and of its queued writes. Raises
+    """Write the backup of a home and read it back. Returns the number of memories and of queued writes in it. Raises
     the errors of `new_file` and `copy_database`, and `FileUnusable` if there is nothing to back up."""
     with (
         new_file(target, force=force) as file,
@@ -168,7 +168,7 @@ def put_back(file: str, yes: bool) -> Report:
     archive = Path(file).expanduser()
     paths = paths_here()
     if locate(os.environ).in_memory:
-        raise InvalidInput("this memory is kept in RAM only, and ends with its runtime: restore into another home")
+        raise InvalidInput("this memory is kept only in RAM, until its runtime ends: restore into another home")
     with notice_when_slow("Checking the backup"):
         made_at = read_archive(archive)
     when = f"{datetime.fromisoformat(made_at).astimezone():%Y-%m-%d %H:%M}"
@@ -180,7 +180,7 @@ def put_back(file: str, yes: bool) -> Report:
         aside = restore(paths, archive, time.time())
     memories = memories_in(paths.database)
     facts = {"home": str(paths.home), "archive": str(archive), "made_at": made_at, "memories": memories}
-    lines = [f"{paths.home} has the {count(memories, 'memory')} of the backup of {when}."]
+    lines = [f"{paths.home} now has the {count(memories, 'memory')} from the backup of {when}."]
     if aside is not None:
         lines.append(f"The files that were there before are in {aside}: delete them when you no longer need them.")
     return Report(facts | {"set_aside": aside and str(aside)}, lines)
@@ -216,7 +216,7 @@ def restore(paths: RuntimePaths, archive: Path, now: float) -> Path | None:
         while os.path.lexists(aside):
             aside, number = aside.with_name(f"{REPLACED}{stamp(now)}-{number}"), number + 1
         aside.mkdir(mode=0o700)
-        for path in (paths.vectors, home / BACKUPS):  # first, since they only fit the present records
+        for path in (paths.vectors, home / BACKUPS):  # first, since they fit only the present records
             if os.path.lexists(path):
                 path.rename(aside / path.name)
         for name, schema in SCHEMAS.items():
@@ -263,7 +263,7 @@ def _digest(path: Path) -> str:
 
 def put_in_place(path: Path, fresh: Path, aside: Path) -> None:
     """Replace a database that no process has open with the file `fresh`, or remove it if there is no such file. The old
-    one is kept as `aside`, with its log. A kill leaves one of the two in place."""
+    one is kept as `aside`, with its log. If killed, this leaves one of the two in place."""
     for suffix in ("-journal", "-shm", "-wal", ""):
         there = path.with_name(f"{path.name}{suffix}")
         if there.exists():

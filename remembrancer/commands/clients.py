@@ -1,7 +1,7 @@
 """Changes the configuration files of MCP clients so that a client starts Remembrancer.
 
-The clients are a table, `clients.toml`, and `merge` is the change of a file's text. Files of JSON or YAML with comments
-are left alone; in a TOML file only our own tables are rewritten, and in a file of instructions only our own block.
+The clients are a table, `clients.toml`, and `merge` changes the text of a file. JSON and YAML files with comments are
+left alone; in a TOML file only our own tables are rewritten, and in an instruction file only our own block.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ HOOK_TIMEOUT_S: Final = 10
 TOOL_EVENTS: Final = ("PreToolUse", "PostToolUse", "PostToolUseFailure")
 COMMAND: Final = "remembrancer"
 _YAML_COMMENT: Final = re.compile(r"(?:^|\s)#")
-"""Also matches inside a string: leaving a file alone needlessly is the safer error."""
+"""Also matches inside a string: leaving a file alone unnecessarily is the safer error."""
 _BLOCK: Final = re.compile(r"\n*<!-- remembrancer -->.*?<!-- /remembrancer -->\n?", re.DOTALL)
 RULES: Final = """<!-- remembrancer -->
 Long-term memory is served by the MCP server `remembrancer`. Call `recall_memories` before a decision that may have been
@@ -85,7 +85,7 @@ class ClientEnvironment:
 
 
 class ClientFile(NamedTuple):
-    """A file from which a client reads its servers or hooks, in the top-level member `key`, or its instructions."""
+    """A file from which a client reads its servers or hooks (in the top-level member `key`), or its instructions."""
 
     scope: ClientScope
     part: ClientPart
@@ -116,7 +116,7 @@ class Client(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return tuple(place for scope in self.files if (place := self.place(around, scope)))
 
     def place(self, around: ClientEnvironment, scope: ClientScope, part: ClientPart = "entry") -> ClientFile | None:
-        """The file with its servers, hooks or instructions in that scope; None if it has none."""
+        """The file with its servers, hooks or instructions in a scope; None if there is none."""
         files = {"entry": self.files, "hooks": self.hooks, "rules": self.rules}[part]
         key = self.key if part == "entry" else part
         return ClientFile(scope, part, around.path(files[scope]), key) if scope in files else None
@@ -148,9 +148,9 @@ def client_named(name: str) -> Client:
 
 
 def own_command(program: str, interpreter: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The command line of `mcp`: `program` (`sys.argv[0]`) if it is the installed command (by the name used: a link in
-    the user's `bin` outlives its target), else the command beside the interpreter, else the one on the PATH, else the
-    interpreter with the module."""
+    """The command line of `mcp`: `program` (`sys.argv[0]`) if it is the installed command (by the name it was called
+    by, since a link in the user's `bin` outlives its target), else the command beside the interpreter, else the one on
+    the PATH, else the interpreter with the module."""
     candidates = [program] if Path(program).name == COMMAND else []
     for candidate in (*candidates, str(Path(interpreter).parent / COMMAND), COMMAND):
         if found := shutil.which(candidate, path=environ.get("PATH", "")):
@@ -192,8 +192,8 @@ def merge(
     client: Client, place: ClientFile, text: str, command: Sequence[str] | None, environ: Mapping[str, str]
 ) -> str:
     """The text of a client's file with the entry, hooks or instructions that make it start `command` (the command line
-    of `mcp`) with these variables. With None, our part is removed, and a text without anything else becomes empty.
-    Raises `FileRefused` if the file cannot be changed safely, or an entry with our name starts something else."""
+    of `mcp`) with these variables. With None, our part is removed; the text is empty if nothing else is left. Raises
+    `FileRefused` if the file cannot be changed safely, or an entry with our name starts something else."""
     if place.part == "rules":
         return _with_block(place, text, remove=command is None)
     content = _parsed(place, text)
@@ -220,8 +220,8 @@ def merge(
 
 
 def _entry(client: Client, member: Json, command: Sequence[str] | None, environ: Mapping[str, str]) -> Json:
-    """Our entry, or None in its place to remove it. Keeps its other members, and its arguments if it starts the same
-    command."""
+    """Our entry, or None to remove it. The present entry's other members are kept, and its arguments if it starts the
+    same command."""
     present = member.get(COMMAND)
     if present is not None and not is_ours(client, present):
         raise FileRefused(f"its entry {COMMAND!r} starts something else")
@@ -237,7 +237,7 @@ def _entry(client: Client, member: Json, command: Sequence[str] | None, environ:
 
 
 def _hooks(client: Client, member: Json, command: Sequence[str] | None, environ: Mapping[str, str]) -> Json:
-    """The groups of commands of each event, with ours in place of earlier ones; None to remove an event."""
+    """The groups of commands for each event, with ours replacing our earlier ones; None removes an event."""
     ours: Json = {}
     if command is not None:
         variables = [f"{name}={shlex.quote(value)}" for name, value in environ.items()]
@@ -270,7 +270,7 @@ def _is_our_group(group: object) -> bool:
 
 
 def _with_block(place: ClientFile, text: str, *, remove: bool) -> str:
-    """The text of a file of instructions with our block, or without it."""
+    """The text of an instruction file with our block, or without it."""
     head = _ALWAYS if place.path.suffix == ".mdc" else ""
     others = _BLOCK.sub("\n", text)
     is_empty = others.strip() in ("", head.strip())
@@ -326,7 +326,7 @@ def _parsed(place: ClientFile, text: str) -> Json:
 
 
 def read_text(path: Path) -> str:
-    """The content of a file with its own line ends; empty if it does not exist. Raises `FileRefused`."""
+    """The content of a file with unchanged line ends; empty if it does not exist. Raises `FileRefused`."""
     try:
         return path.read_bytes().decode("utf-8-sig")  # some editors add a byte order mark
     except (FileNotFoundError, NotADirectoryError):

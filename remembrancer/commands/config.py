@@ -36,7 +36,7 @@ from remembrancer.protocol.paths import write_whole
         "--import",
         "imported",
         metavar="FILE",
-        help="Create config.toml from another memory server's file, or from release 0.2.0's in JSON or Markdown.",
+        help="Create config.toml from the file of another memory server, or of release 0.2.0 (JSON or Markdown).",
     ),
     flag("--all", "shows_all", help="Also show the settings with default values."),
 )
@@ -147,7 +147,7 @@ def as_lines(home: Home, configuration: Configuration, *, shows_all: bool) -> li
 
 
 def _listed(configuration: Configuration) -> list[tuple[str, object]]:
-    """All settings, and the constants that were set under another server's names."""
+    """All settings, and those constants for which another server's name was set."""
     names = [name for name in Settings.__struct_fields__ if name in SETTABLE or name in configuration.origins]
     return [(name, getattr(configuration.settings, name)) for name in names]
 

@@ -56,7 +56,7 @@ MARKS: Final[dict[CheckStatus, str]] = {
 }
 """From best to worst."""
 LISTED: Final = 10
-"""The number of details that are listed; the rest is counted."""
+"""The number of details listed; the rest are counted."""
 _REMOTE: Final = """
     afpfs afs ceph cifs davfs glusterfs lustre nfs nfs4 smb2 smb3 smbfs webdav 9p drvfs prl_fs vboxsf virtiofs vmhgfs
     fuse.gcsfuse fuse.glusterfs fuse.rclone fuse.s3fs fuse.sshfs
@@ -65,7 +65,7 @@ REMOTE_FILE_SYSTEMS: Final = frozenset(_REMOTE.split())
 """File systems on which SQLite's locks and its memory-mapped log are unreliable."""
 MOVE: Final = "set REMEMBRANCER_HOME to a directory of your own"
 LATE_S: Final = 2 * DAY_S
-"""A daily copy that is this late is reported if the store has been up for long enough to make it."""
+"""A daily copy that is this late is reported if the store has been up long enough to have made it."""
 logger = logging.getLogger(__name__)
 
 
@@ -252,7 +252,7 @@ def file_system(path: Path) -> str:
     """The type of the file system that holds a path, as the system names it; empty if unknown."""
     real = Path(os.path.realpath(path))
     holding = [partition for partition in psutil.disk_partitions(all=True) if real.is_relative_to(partition.mountpoint)]
-    holding.sort(key=lambda partition: len(Path(partition.mountpoint).parts))  # of two mounts at one point, the later
+    holding.sort(key=lambda partition: len(Path(partition.mountpoint).parts))  # the later of two mounts at one point
     return str(holding[-1].fstype) if holding else ""
 
 
@@ -277,7 +277,7 @@ def check_files(at: Examination) -> Finding:
 
 
 def check_processes(at: Examination) -> Finding:
-    """Check for a runtime that holds the home, and its processes by their own reports."""
+    """Check whether a runtime holds the home, and what its processes report about themselves."""
     try:
         state = look(at.paths)
     except HomeUnusable as error:
@@ -321,7 +321,7 @@ def check_records(at: Examination) -> Finding:
         size = size_in_words(sum(path.stat().st_size for path in old))
         advice |= {f"'doctor --delete-old-files' deletes {count(len(old), 'file')} of release 0.2.0, {size}": None}
     status = worst([*(file.status for file in files), "warning" if later else "ok"])
-    return Finding(status, f"{whole} of {count(len(files), 'file')} whole, {total}", "; ".join(advice), few(details))
+    return Finding(status, f"{whole} of {count(len(files), 'file')} intact, {total}", "; ".join(advice), few(details))
 
 
 def check_copies(at: Examination) -> Finding:

@@ -34,7 +34,7 @@ from remembrancer.memory.text import count
         help="Default: remembrancer-<time>.jsonl here, or in ~ if this is a repository; - is standard output.",
     ),
     option("--project", multiple=True, metavar="DIR|ID", help="Only this project (may be given several times)."),
-    flag("--markdown", help="FILE is a directory, which gets a Markdown file for each project and kind of memory."),
+    flag("--markdown", help="FILE is a directory for Markdown files, one for each project and kind of memory."),
     flag("--force", help="Replace the file."),
 )
 def export(file: str | None, project: Sequence[str], markdown: bool, force: bool) -> Report | int:
@@ -69,7 +69,7 @@ def export(file: str | None, project: Sequence[str], markdown: bool, force: bool
 
 
 def _write_markdown(lines: IO[bytes], directory: Path) -> None:
-    """Write the memories of an export as Markdown files, and its other lines beside them."""
+    """Write the memories of an export as Markdown files, and its other lines next to them."""
     folders: dict[str | None, str] = {None: "user"}
     try:
         directory.mkdir(mode=0o700, parents=True)

@@ -30,8 +30,8 @@ LEAST_START_S = 0.25
 
 
 def reach(starter: Starter, until: float) -> socket.socket | None:
-    """Connect to the gateway by `until` (of `time.monotonic`); None if that fails; `starter` may have the reason.
-    Starts a runtime if none is up, even if that is too late for this caller."""
+    """Connect to the gateway by `until` (of `time.monotonic`). Returns None if that fails; `starter` may have the
+    reason. Starts a runtime if none is up, even if that is too late for this caller."""
     while (link := starter.dial()) is None:
         now = time.monotonic()
         starter.tend(now)

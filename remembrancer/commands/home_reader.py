@@ -69,7 +69,7 @@ RESTORE: Final = "'remembrancer down', then 'remembrancer doctor --repair'; or r
 
 
 def memories_in(database: Path) -> int:
-    """The number of memories in a database, with forgotten ones. Raises `sqlite3.Error` if it cannot be read."""
+    """The number of memories in a database, including forgotten ones. Raises `sqlite3.Error` if it cannot be read."""
     with opened(database) as connection:
         return int(connection.execute("SELECT count(*) FROM memories").fetchone()[0])
 
@@ -88,7 +88,7 @@ class KnownProject(msgspec.Struct, frozen=True):
     """A project. Times are seconds since the epoch, None where the catalogue lacks them.
 
     `path` is the one that its id was made from (its git common directory, or else its directory), `directory` the
-    working tree of its latest session. `memories` leaves out forgotten ones. `lane` is the lane that it shares with
+    working tree of its latest session. `memories` does not count forgotten ones. `lane` is the lane that it shares with
     other machines, whose memories are counted too.
     """
 
@@ -114,7 +114,7 @@ class FoundMemory(NamedTuple):
 
 
 class ExaminedFile(msgspec.Struct, frozen=True):
-    """A file of records: its state, in words and with advice unless it is whole and of this release. SQLite's messages
+    """A file of records and its state, in words, with advice unless it is intact and of this release. SQLite's messages
     name pages and rows but never their content."""
 
     path: str
@@ -150,7 +150,7 @@ def known_projects(paths: RuntimePaths) -> list[KnownProject]:
 
 
 def moved_project(paths: RuntimePaths, directory: Path) -> RememberedProject | None:
-    """The project that probably was moved to a directory."""
+    """The project that was probably moved to a directory."""
     with _records(paths, leaves_no_log=True) as file:
         rows = [] if file is None else file.rows(REMEMBERED)
     return former_project(rows, project_of(directory), directory, time.time())
@@ -225,7 +225,7 @@ def export_records(paths: RuntimePaths, projects: Collection[str], output: IO[by
         wanted = projects or [*known, *({USER} & spaces.keys())]
         lines = chain.from_iterable(_lines_of(file.connection, space, *spaces[space], written) for space in wanted)
         try:
-            # Its own buffer: on a full disk closing fails like the write, and must do so inside this `try`.
+            # A buffer of its own: on a full disk, closing it fails like the write, and must do so inside this `try`.
             with open(output.fileno(), "wb", closefd=False) as buffered:
                 buffered.write(encode_header(time.time()))
                 buffered.writelines(map(encode_line, lines))

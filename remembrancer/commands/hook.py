@@ -34,23 +34,23 @@ if TYPE_CHECKING:
 SESSION_START, PROMPT, TOOL_BEGINS = "SessionStart", "UserPromptSubmit", "PreToolUse"
 COMPACTIONS = ("PreCompact", "PostCompact")
 NOT_RECORDED = (TOOL_BEGINS, "PreCompact")
-"""These events are not recorded, only the ones that mark their end."""
+"""Events that are not recorded; only the events that mark their end are."""
 LONG_MEMBERS = frozenset({"prompt", "last_assistant_message", "prompt_response", "text", "compact_summary"})
 LONG_MEMBER_BYTES, MEMBER_BYTES = 32 * 1024, 2 * 1024
-"""The bytes kept of a turn, and of any other member of the input; the rest is cut, with a note."""
+"""The number of bytes kept of a turn, and of any other member of the input; the rest is cut off, with a note."""
 STRING_LIMITS = (2000, 1500, 1000, 500, 100)
 """Limits on the length of each text in a structured member: the first that makes all of them fit is used."""
 LONGEST_LIST = 50
 LARGEST_INTEGER = 2**63 - 1
 CONTEXT_LOST = b"again"
-"""The note on a session whose conversation has lost its context."""
+"""The note that a session's conversation has lost its context."""
 INPUT_BYTES = 16 * 1024 * 1024
 INPUT_WAIT_S = 2.0
 """The maximum size of the input, and the time to wait for it."""
 MAX_WAITING_EVENTS = 5000
 """The maximum number of events that wait for a gateway; further ones are not recorded."""
 MAX_NOTES = 1000
-"""The number of notes on what sessions were given; then all are deleted, and current sessions get everything again."""
+"""The most notes kept on what sessions were given; beyond it all are deleted, and sessions get everything again."""
 DEFAULT_TOKENS = 6000
 """The tool's default. A different length is passed on to it."""
 LEAST_TOKENS, MOST_TOKENS = 100, 8000
@@ -116,8 +116,8 @@ class Hook:
     # --- the record ---
 
     def record(self) -> None:
-        """Leave the event for the gateway, unless only its end is recorded. Raises `OSError` if it cannot be noted that
-        the conversation has lost its memories."""
+        """Leave the event for the gateway, unless only its end is recorded. Raises `OSError` if the note that the
+        conversation has lost its memories cannot be written."""
         if self.event in COMPACTIONS:
             self.note("given", CONTEXT_LOST)
         if self.event not in NOT_RECORDED:
@@ -427,7 +427,7 @@ def _complain(text: str) -> None:
 
 
 def _write(descriptor: int, text: str) -> None:
-    """Write without Python's own streams, which complain at exit if the reader has gone. Raises `OSError` then."""
+    """Write without Python's own streams, which complain at exit if the reader has gone; raises `OSError` instead."""
     rest = memoryview(text.encode("utf-8", "replace"))
     while rest:
         rest = rest[os.write(descriptor, rest) :]

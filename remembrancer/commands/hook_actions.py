@@ -28,7 +28,7 @@ SENDING = frozenset("XdFToO-")
 """The letters of curl options that may do more than print a response, also combined as in `-sXPOST`; any long option
 may."""
 LONGEST_ACTION, LONGEST_PATH = 8000, 4000
-"""The number of characters used of each text, from its start, and of a path, from its end."""
+"""The number of characters used from the start of each text, and from the end of a path."""
 
 
 def action_of(called: Mapping[str, Any]) -> dict[str, str] | None:

@@ -64,8 +64,8 @@ class Contents(msgspec.Struct):
     projects: dict[str, ProjectRef] = {}
     memories: list[PlacedMemory] = []
     skipped: list[str] = []
-    """The memories that are not imported, because they look like credentials or the store refuses them, each by its
-    place or id with the reason."""
+    """The memories that are not imported, because they look like credentials or the store refuses them: the place or id
+    of each, with the reason."""
     imported: int = 0
     ticked: int = 0
     """The number of ticked Markdown list items, which are left out."""
@@ -83,7 +83,7 @@ class Contents(msgspec.Struct):
             try:
                 refuse_credentials(ImportMemory(line.memory))
             except InvalidInput as error:
-                self.skipped.append(f"{where}: {error.message} (--allow-secrets imports it nevertheless)")
+                self.skipped.append(f"{where}: {error.message} (--allow-secrets imports it anyway)")
                 return
         self.memories.append((project, line.memory))
 
@@ -158,8 +158,8 @@ def _batches(operations: Iterable[Operation]) -> Iterator[dict[str, Operation]]:
 def _operations(memories: Sequence[PlacedMemory], run_id: str) -> tuple[list[Operation], list[str], list[str]]:
     """The operations that import memories, and the ids of those that are forgotten here, but not in the file, and of
     those with a different text here. A memory that exists (in its project or, once promoted, among the user's) gets no
-    operation, unless undoing an import has forgotten it, but the file has not. The second of two with the same id
-    counts as existing."""
+    operation, unless undoing an import has forgotten it and the file has not. The second of two memories with the same
+    id counts as existing."""
     projects, now = {project.id for project, _ in memories if project is not None}, time.time()
     known = find_memories(paths_here(), projects, [memory.id for _, memory in memories])
     why_forgotten = {(memory.place, memory.id): memory.forgotten for memory in known}
@@ -255,8 +255,8 @@ def _is_export(file: Path) -> bool:
 
 
 def _read_notes(places: Sequence[Path], project: ProjectRef, scope: Scope, contents: Contents) -> None:
-    """Add the memories of Markdown files: those that an export wrote unchanged; in other files each section becomes
-    one. Raises `FileUnusable` if a file that an export wrote is no longer valid."""
+    """Add the memories of Markdown files: unchanged if an export wrote them; in other files each section becomes one.
+    Raises `FileUnusable` if a file that an export wrote is no longer valid."""
     details: dict[str, dict[str, Any]] = {}
     for place in places:
         _read_details((place if place.is_dir() else place.parent.parent) / DETAILS, contents.projects, details)

@@ -39,7 +39,7 @@ def target_of(named: str | None, default_name: str, *, force: bool) -> Path:
 
 @contextmanager
 def new_file(target: Path, *, force: bool) -> Iterator[IO[bytes]]:
-    """A file of mode 0600 to write to. It gets its name, durably, at the end of the block, or none after an error.
+    """A file of mode 0600 to write to. It gets its name, durably, at the end of the block unless there was an error.
     Until then it is `NAME.part` (its path is `file.name`), which a killed process leaves behind. Raises `InvalidInput`
     if a file of that name exists (and not `force`), `FileUnusable` if it cannot be written."""
     fresh = target.with_name(f"{target.name}.part")

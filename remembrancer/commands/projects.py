@@ -44,8 +44,8 @@ def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
     source = _old_place(old, known_projects(paths), target)
     if not yes and not is_gone(source):
         raise InvalidInput(
-            f"{source.path} is still there: it would lose its memories. Use --yes if that is intended; what both need "
-            "can be given to the user instead ('remembrancer edit ID --to user')"
+            f"{source.path} is still there: it would lose its memories. Use --yes if that is intended; memories that "
+            "both need can be moved to the user instead ('remembrancer edit ID --to user')"
         )
     queued, _ = read_queue(paths.write_queue)
     if waiting := sum(write.lane in (source.id, source.id + NOTES) for write in queued):
@@ -97,7 +97,7 @@ def list_projects() -> Report:
     Works with and without a runtime."""
     paths = paths_here()
     known = known_projects(paths)
-    nothing = f"The home {paths.home} has no project's memories yet."
+    nothing = f"The home {paths.home} has no memories of a project yet."
     gone = missing_projects(known)
     facts = {"home": str(paths.home), "projects": known}
     return Report(facts, _table(known) if known else nothing, notes=[gone] if gone else [])

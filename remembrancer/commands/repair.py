@@ -23,7 +23,7 @@ from remembrancer.protocol.paths import RuntimePaths
 NAMED = "memories"
 """The table whose lost rows are listed by id; those of other tables are only counted."""
 MOST_NAMED: Final = 20
-"""The number of memories from a copy that are named to a person."""
+"""The number of memories from a copy that are listed for a person."""
 
 
 def lines_of(repaired: Mapping[str, Any]) -> Iterator[str]:
@@ -56,9 +56,9 @@ def repair_home(paths: RuntimePaths) -> dict[str, Any] | None:
 
 
 def repair(path: Path, now: float) -> dict[str, Any]:
-    """Replace a damaged or missing file with a sound one, while no process has it open. A kill leaves one of them in
-    place. Returns the outcome as `doctor --json` prints it: `lost` and `as_of_copy` (from `copy`) are ids of memories,
-    `other_rows` counts those of other tables, and `incomplete` names the tables that may lack more."""
+    """Replace a damaged or missing file with a sound one, while no process has it open. If killed, this leaves one of
+    the two in place. Returns the outcome as `doctor --json` prints it: `lost` and `as_of_copy` (from `copy`) are ids of
+    memories, `other_rows` counts those of other tables, and `incomplete` names the tables that may lack more."""
     copy = next((copy for copy in daily_copies(path) if damage_of(copy) is None), None)
     fresh = path.with_name(f"{path.name}.repaired")
     try:
@@ -67,7 +67,7 @@ def repair(path: Path, now: float) -> dict[str, Any]:
         aside = path.with_name(f"{path.name}.damaged-{stamp(now)}")
         put_in_place(path, fresh, aside)
     except OSError as error:
-        raise FileUnusable(f"{fresh} cannot be written ({error}): {path} is as it was") from error
+        raise FileUnusable(f"{fresh} cannot be written ({error}): {path} is unchanged") from error
     others = Counter(row.table for row in (*done.lost, *done.from_copy) if row.table != NAMED)
     return {
         "path": str(path),
@@ -82,7 +82,7 @@ def repair(path: Path, now: float) -> dict[str, Any]:
 
 
 def _was_made(fresh: Path, path: Path) -> bool:
-    """True if a killed attempt had completed the sound file, and nothing was written since."""
+    """True if a killed attempt had completed the sound file, and nothing has been written since."""
     log = path.with_name(f"{path.name}-wal")
     if not fresh.exists() or (log.exists() and log.stat().st_size):  # opening a database leaves an empty log
         return False

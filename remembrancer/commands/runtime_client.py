@@ -97,8 +97,8 @@ def look(paths: RuntimePaths) -> RuntimeStatus | Problem | None:
 
 
 def end_runtime(paths: RuntimePaths, within_s: float) -> bool:
-    """Stop the runtime of a home cleanly, whatever its release. Returns False if one is still up after that time.
-    Raises the same errors as `is_up`."""
+    """Stop the runtime of a home cleanly, whatever its release. Returns False if it is still up after that time. Raises
+    the same errors as `is_up`."""
     give_up_at = time.monotonic() + within_s
     if is_up(paths) and (pid := _launcher(paths)) is not None:
         with suppress(ProcessLookupError):
@@ -143,7 +143,7 @@ def not_started(starter: Starter, places: Places) -> RemembrancerError:
     if starter.status == exit_codes.CONFIGURATION:
         from remembrancer.config.reading import load_settings
 
-        load_settings(os.environ)  # raises the error that the runtime has met
+        load_settings(os.environ)  # raises the error that stopped the runtime
     errors = {exit_codes.HOME_UNUSABLE: HomeUnusable, exit_codes.CONFIGURATION: ConfigurationError}
     kind = errors.get(starter.status, MemoryUnavailable)
     return kind(starter.failure or f"the memory service does not start: look at {places.logs}")

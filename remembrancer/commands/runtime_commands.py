@@ -109,7 +109,7 @@ def _address(text: str) -> tuple[str, int]:
 
 
 def _check_free(host: str, port: int) -> None:
-    """Raise `InvalidInput` if an address cannot be listened at: the runtime would start without HTTP."""
+    """Raise `InvalidInput` if it is impossible to listen on an address, as the runtime would start without HTTP."""
     try:
         socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
     except OSError as error:
@@ -120,7 +120,7 @@ def _check_free(host: str, port: int) -> None:
 
 
 def _prepare_tokens(home: Home, host: str, token: str | None, *, is_none_needed: bool) -> None:
-    """Register the token given by a variable. Raises `InvalidInput` if nobody could connect, or anybody."""
+    """Register the token given by a variable. Raises `InvalidInput` if either nobody or anybody could connect."""
     tokens = Tokens(home.directory)
     if token:
         tokens.create("FLOOD_MEMORY_AUTH_TOKEN", (str(home.directory),), time.time(), token=token, replace=True)
@@ -136,7 +136,7 @@ def _prepare_tokens(home: Home, host: str, token: str | None, *, is_none_needed:
 
 
 def _say_how_to_connect(home: Home, address: tuple[str, int] | None) -> None:
-    """Print how clients connect, as they can do from now on. `address` is the requested HTTP address."""
+    """Print how clients connect, which they can do from now on. `address` is the requested HTTP address."""
     is_named = home.named_by in HOME_VARIABLES
     setting = f"-e REMEMBRANCER_HOME={home.on_disk} " if is_named else ""
     where = "" if address is None else f"{address[0]}:{address[1]}"

@@ -187,7 +187,7 @@ class GatewayConnection:
         try:
             status = self._asked("get_memory_status", {})
         except (RecordsUnusable, FileLocked):
-            return True  # it is there, but cannot read its file: writes are queued
+            return True  # it is up, but cannot read its file: writes are queued
         embedding = status.get("embedding", {})
         self.embeds_soon = bool(embedding.get("workers") and not embedding.get("pending"))
         return bool(status["connection"]["status"] == "connected")
@@ -277,7 +277,7 @@ def warnings_of(answer: Answer) -> dict[str, str]:
 
 
 def as_notes(warnings: dict[str, str]) -> Sequence[str]:
-    """The warnings as lines, without their codes, and without those that a change's report states or that soon pass."""
+    """The warnings as lines, without their codes, leaving out those that a change's report states or that soon pass."""
     unsaid = ("queued", "embedding_pending")
     return [re.sub(r" \(\w+\)$", "", message) for message, code in warnings.items() if code not in unsaid]
 

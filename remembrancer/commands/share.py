@@ -63,7 +63,7 @@ def server_config(host: Sequence[str], out: Path) -> Report:
             )
         addresses.append(Address(matched[1] or matched[2], int(matched[3] or PORT)))
     if out.exists():
-        raise InvalidInput(f"{out} exists already: delete it if no server uses it, or name a new directory with --out")
+        raise InvalidInput(f"{out} already exists: delete it if no server uses it, or name a new directory with --out")
     out.mkdir(mode=0o700)
     files = _sharing().configure(addresses)
     for server, of_server in files.items():
@@ -109,7 +109,7 @@ async def remove(name: str, lane: str | None, user: bool, yes: bool) -> Report:
     """Remove a machine, and seal new entries with a new key."""
     sharing = _sharing()
     shared = _lane(sharing, lane, is_users=user)
-    effect = f"{shared.title} will no longer admit {name}, which can only come back with a new invitation."
+    effect = f"{shared.title} will no longer admit {name}, which can come back only with a new invitation."
     confirm(f"{effect} Continue?", yes=yes)
     await sharing.remove(shared.lane, name)
     await _rejoin(RejoinLane(shared.lane, has_new_key=True))  # when it answers, it seals with the new key
@@ -163,8 +163,8 @@ async def status() -> Report:
     argument("invitation", metavar="FILE", help="The invitation's file, its text, or - for standard input."),
     flag(
         "--here",
-        help="Also share all memories of the project in this directory (not for an invitation to your own "
-        "scope 'user', which your memories join from any directory).",
+        help="Also share all memories of the project in this directory (not with an invitation to your own scope "
+        "'user', which your memories join from any directory).",
     ),
     YES,
 )
@@ -202,7 +202,7 @@ def _sharing() -> Sharing:
 async def _share(
     sharing: Sharing, named: str | None, invite: str | None, *, dry_run: bool, yes: bool, is_users: bool
 ) -> Report:
-    """Share this project, or the user's memories, by a lane that this home has joined, or else by a new one."""
+    """Share this project, or the user's memories, through a lane that this home has joined, or else a new one."""
     project, title = _whose(is_users=is_users)
     path = "" if project is None else project.path
     described = await request_store(DescribeLanes())
@@ -249,7 +249,7 @@ def _whose(*, is_users: bool) -> tuple[ProjectRef | None, str]:
 
 
 def _lane(sharing: Sharing, named: str | None, *, is_users: bool) -> Membership:
-    """The lane to use: a project's, or only if requested, the user's own."""
+    """The lane to use: a project's, or, only if requested, the user's own."""
     lanes = [member for member in sharing.memberships() if member.is_users == is_users]
     meant = [member for member in lanes if named is None or named in (member.lane, member.title)]
     if len(meant) == 1:

@@ -90,7 +90,7 @@ def report(home: Path, status: RuntimeStatus | None, problems: tuple[Problem, ..
 
 
 def _fields(struct: msgspec.Struct | None, kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """The fields of a struct, all None without one."""
+    """The fields of a struct; all None if there is no struct."""
     return {name: msgspec.to_builtins(getattr(struct, name, None)) for name in kind.__struct_fields__}
 
 
@@ -123,7 +123,7 @@ def _work(status: RuntimeStatus) -> list[str]:
             lines.append(f"memories    {counts.total}, and {counts.forgotten} forgotten; {entities}")
         lines.append(
             f"embedding   {embedding.model} by {embedding.engine}, {embedding.dimensions} dimensions, "
-            f"{embedding.workers} at work, {embedding.pending} pending"
+            f"{embedding.workers} working, {embedding.pending} pending"
         )
         if len(embedding.models) > 1:
             lines += [f"            {describe(model)}" for model in embedding.models]

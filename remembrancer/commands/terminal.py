@@ -73,14 +73,14 @@ def styled(markup: str) -> Text:
 
 
 def unwrapped(text: str) -> Text:
-    """A text that is left as it is, however wide the terminal: a line break in a link or in JSON would break it."""
+    """A text that is never wrapped, however narrow the terminal: a line break would break a link or JSON."""
     return Text(text, no_wrap=True)
 
 
 def print_lines(lines: Sequence[RenderableType]) -> None:
     """Print a command's report, wrapped between words, and through a pager if it is longer than the screen. A line with
-    a word that is wider than the screen, such as a link, is not wrapped; in a pipe no line is, and tables are as wide
-    as they need to be."""
+    a word that is wider than the screen, such as a link, is not wrapped; in a pipe no line is wrapped, and tables are
+    as wide as they need to be."""
     out = Terminal(soft_wrap=False)
 
     def text_of(line: str) -> Text:

@@ -103,7 +103,7 @@ def ui(project: str | None, prints: bool) -> Report:
     place = Where(project).places[0]
     url = GatewayConnection(place).call("open_browser")["url"]
     home = paths_here().home
-    # The directory of a project that is named by its id may be gone, or be a part of another project now.
+    # The directory of a project named by its id may be gone, or be part of another project by now.
     tree, to = (str(directory_here().absolute()), f"&project={place.name}") if place.name else (place.directory, "")
     link = f"{url}/enter?link={Tokens(home).link(tree, time.time())}{to}"
     prints |= click.get_current_context().params["as_json"]

@@ -1,4 +1,4 @@
-"""The location of the home, its configuration file, and the content of that file.
+"""Finds the home and its configuration file, and reads that file.
 
 Uses only the standard library, and imports most of it on demand, since the bridge imports this module. The home is
 found even if the configuration is wrong. An error in a file is a `ValueError` whose message names the file and never
@@ -24,8 +24,7 @@ class Home(NamedTuple):
     directory: Path
     """Absolute, with symbolic links resolved."""
     on_disk: Path
-    """The same, unless the memory is kept in RAM: then the directory that it would have on disk, which identifies
-    it."""
+    """The same directory; or for a memory in RAM, the one that it would have on disk, which identifies it."""
     named_by: str
     """The setting that determined the home: a variable, `db_path in <file>`, or `default`."""
     file: Path | None = None

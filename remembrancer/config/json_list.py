@@ -1,4 +1,4 @@
-"""A list of named items in a JSON file of the home, which a person changes and a process reads when it needs one."""
+"""A list of named items in a JSON file of the home, changed by a person and read by a process when it needs an item."""
 
 from pathlib import Path
 from typing import Final, Generic, TypeVar
@@ -20,7 +20,7 @@ T = TypeVar("T", bound=Named)
 
 
 class JsonList(Generic[T]):
-    """The list in a file. `noun` is the word for an item."""
+    """A list in a file. `noun` is the word for an item."""
 
     def __init__(self, path: Path, kind: type[T], noun: str) -> None:
         self._path, self._noun = path, noun
@@ -28,7 +28,8 @@ class JsonList(Generic[T]):
         self._decoder: Final = msgspec.json.Decoder(tuple[kind, ...])  # type: ignore[valid-type]
 
     def all(self) -> tuple[T, ...]:
-        """All items; empty if there is no file. Raises `HomeUnusable` if it cannot be read; then nobody is admitted."""
+        """All items; empty if there is no file. Raises `HomeUnusable`, so that nobody is admitted, if it cannot be
+        read."""
         try:
             return self._decoder.decode(read_file(self._path))
         except FileNotFoundError:

@@ -28,7 +28,7 @@ class RelativeHome(ValueError):
 
 
 def first_of(environ: Mapping[str, str], variables: tuple[str, ...]) -> tuple[str, str | None]:
-    """The first of the variables with a non-empty value, and the value."""
+    """The first variable with a non-empty value, and that value."""
     return next(((name, environ[name]) for name in variables if environ.get(name)), (variables[0], None))
 
 
@@ -45,7 +45,7 @@ def named_home(environ: Mapping[str, str]) -> tuple[str, str]:
             )
         return variable, real_path(home)
     data = environ.get("XDG_DATA_HOME", "").strip()
-    if not os.path.isabs(data):  # the specification ignores relative ones
+    if not os.path.isabs(data):  # the specification says to ignore relative ones
         data = os.path.expanduser(DATA_DIRECTORY)
     return "default", real_path(os.path.join(data, "remembrancer"))
 

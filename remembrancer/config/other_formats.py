@@ -35,13 +35,13 @@ NAMES: Final = {
     "secrets.VOYAGE_API_KEY": "voyage_key_from",
     "secrets.OPENAI_API_KEY": "openai_key_from",
 }
-"""Our settings by the names in a file. A dot separates the name of a section from a name in it."""
+"""Our settings by the names in a file. A dot separates the name of a section from the name of a setting in it."""
 SECONDS: Final = {"sync.watchDebounceMs": 0.001, "sync.intervalMinutes": 60.0}
 PROVIDERS: Final = {
     "embedding.provider": ("engine", "model"),
     "embedding.fallback": ("fallback_engine", "fallback_model"),
 }
-"""Our settings for the engine and its model, by the name in a file that chooses the source of vectors."""
+"""Our settings for the engine and its model, by the name in a file that selects the source of vectors."""
 LOCAL_MODEL: Final = "embedding.local.model"
 _FRONT_MATTER: Final = re.compile(r"---[ \t]*\n(.*?)^(?:---|\.\.\.)[ \t]*$(.*)", re.DOTALL | re.MULTILINE)
 _YAML_BLOCK: Final = re.compile(r"^```ya?ml[ \t]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE | re.IGNORECASE)

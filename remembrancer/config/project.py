@@ -34,7 +34,7 @@ def working_tree_of(directory: Path) -> Path:
 
 
 def directory_of(path: str) -> str:
-    """The directory that a person works in, given the path of a project: without the `.git` that identifies it; for a
+    """The directory that a person works in, given the path of a project: the path without its final `.git`; for a
     submodule, whose git directory is in the outer repository, the working tree that its configuration names."""
     if f"{os.sep}.git{os.sep}modules{os.sep}" in path:
         with contextlib.suppress(OSError, ValueError):
@@ -53,8 +53,8 @@ def workspace_root(directory: str, settings: Settings) -> str:
 
 
 def is_gone(project: ProjectRef) -> bool:
-    """True if a project is no longer where its id was made: it was moved or deleted, or has become (part of) another
-    project by `git init`. Reads the disk."""
+    """True if a project is no longer where its id was made: it was moved or deleted, or `git init` has made it (part
+    of) another project. Reads the disk."""
     path = Path(project.path)
     if path.name == ".git" or (path / "HEAD").is_file():
         return not os.path.lexists(path)
@@ -65,7 +65,7 @@ def _git_common_directory(directory: Path) -> Path | None:
     """The git common directory of the working tree that contains a directory, given its real path; None if there is
     none. See gitrepository-layout(5): `.git` may be a file that names the directory, and its `commondir` the shared
     one. A file or a link may have come with somebody else's files, so it is followed only if its target points back, as
-    git checks for worktrees, or is beside it, as `.bare` often is. Otherwise it counts as a separate repository."""
+    git checks for worktrees, or is next to it, as `.bare` often is. Otherwise it counts as a separate repository."""
     for parent in (directory, *directory.parents):
         dot_git = parent / ".git"
         try:

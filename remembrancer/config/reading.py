@@ -1,6 +1,5 @@
-"""Settings from an environment and a configuration file: their values, origins and errors.
-
-All errors are collected, so that a person sees them at once.
+"""Settings from an environment and a configuration file: their values, origins and errors. All errors are collected, so
+that a person sees them all at once.
 """
 
 from collections.abc import Iterator, Mapping
@@ -71,8 +70,8 @@ class Configuration(NamedTuple):
 
 
 def load_settings(environ: Mapping[str, str]) -> Settings:
-    """The settings of an environment: its variables over the configuration file over the defaults. Raises
-    `ConfigurationError` if a name in the file is unknown, a value is not allowed, or the file cannot be read."""
+    """The settings of an environment: its variables override the configuration file, which overrides the defaults.
+    Raises `ConfigurationError` if a name in the file is unknown, a value is not allowed, or the file cannot be read."""
     return load_configuration(environ).settings
 
 
@@ -85,7 +84,7 @@ def load_configuration(environ: Mapping[str, str]) -> Configuration:
 
 
 def read_configuration(environ: Mapping[str, str], file: Path | None = None) -> Configuration:
-    """The settings of an environment over those of a file over the defaults. Never fails: see `problems`."""
+    """The settings of an environment, which override a file's and the defaults. Never fails: see `problems`."""
     content: Mapping[str, object] = {}
     problems: tuple[str, ...] = ()
     if file is not None:
@@ -139,7 +138,7 @@ def _given(
 
 
 class _Reader:
-    """Collects the settings that are allowed, and what is wrong with the others."""
+    """Collects the allowed settings, and the errors in the others."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
@@ -151,10 +150,10 @@ class _Reader:
         return msgspec.structs.replace(Settings(), **self._values)
 
     def take(self, name: str, value: object, origin: SettingOrigin) -> None:
-        """Take a value, which may have another type if it is a variable's."""
+        """Take a value; one from a variable is converted to the setting's type."""
         field, is_variable = _FIELDS[name], origin.file is None
         if isinstance(value, str):
-            value = "warning" if name == "log_level" and value == "warn" else value  # another server's word
+            value = "warning" if name == "log_level" and value == "warn" else value  # another server's word for it
             try:
                 value.encode()
             except UnicodeEncodeError:  # an environment may hold any bytes, which Python turns into lone surrogates

@@ -42,10 +42,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """All settings with their defaults. Durations are seconds, sizes are bytes."""
 
     deployment_mode: Literal["embedded-file", "embedded-memory", "local-server", "remote"] = "embedded-file"
-    """The location of the home: on disk, or in RAM and gone with the runtime. The last two modes also use a Chroma
-    server."""
+    """The location of the home: on disk, or in RAM, where it is lost when the runtime ends. The last two modes also use
+    a Chroma server."""
     embedders: Annotated[int, Meta(ge=0, le=MOST_EMBEDDERS)] = 1
-    """The number of embedding workers at the start."""
+    """The initial number of embedding workers."""
     engine: Literal["onnx", "multilingual", "sentence-transformers", "voyage", "openai"] = "onnx"
     """The engine that computes vectors; the second and third are extras, and the last two send texts to a provider."""
     model: str | None = None
@@ -86,7 +86,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     database_limit_bytes: Annotated[int, Meta(ge=1_048_576)] | None = None
     """The size at which a database refuses new writes; None: only the disk limits it."""
     backup_copies: Annotated[int, Meta(ge=0, le=366)] = 7
-    """The number of daily backups that are kept of each memory file; 0: no backups."""
+    """The number of daily backups kept of each memory file; 0: no backups."""
     consolidator: bool = True
     """True if memories are promoted, consolidated and cleaned up in the background; otherwise this work waits."""
     session_grace_s: Seconds = 120.0
@@ -94,8 +94,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     consolidation_on_shutdown: bool = True
     """True if a session's related memories are summarized at its end; otherwise only the session summary is made."""
     max_memories_per_session: Annotated[int, Meta(ge=1)] | None = None
-    """The number of memories that one session may store in a project, and the same number for the user; None: no
-    limit."""
+    """The number of memories that one session may store in a project, and also for the user; None: no limit."""
     shown_kept_s: Annotated[float, Meta(ge=0, le=1e9)] = 7_776_000.0
     """The retention time of the record of which memories were shown to which session for which query; 0: no record."""
     hook_context_length: Annotated[int, Meta(ge=0, le=8000)] = 6000
@@ -159,9 +158,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     sync_interval_s: Annotated[float, Meta(ge=0, le=604_800)] = 0.0
     """The interval at which all files are checked even if no change was noticed; 0: never."""
     index_file: FileName = "index.db"
-    """The name of the index file for notes and transcripts, beside a project's records."""
+    """The name of the index file for notes and transcripts, next to a project's records."""
     embedding_batch_texts: Annotated[int, Meta(ge=0, le=10_000)] = 0
-    """The maximum number of passages in a batch of the model; 0: as many as take a moment."""
+    """The maximum number of passages in a batch of the model; 0: as many as it can embed in a moment."""
     model_load_timeout_s: Annotated[float, Meta(ge=0, le=86_400)] = 60.0
     """An embedder that has had no model for this long reports why there are no vectors, and continues loading; 0:
     never."""
@@ -169,9 +168,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The maximum number of a project's vectors that are held in memory and searched exhaustively; Chroma holds larger
     sets, if the extra is installed. 0: always Chroma."""
     chroma_url: Url | None = None
-    """The address of a Chroma server that holds the vectors of those projects; None: Chroma in the home."""
+    """The address of a Chroma server that holds the vectors of large projects; None: Chroma in the home."""
     chroma_credential_file: Text | None = None
-    """The file with the secret that the server, or a proxy in front of it, requires."""
+    """The file with the secret that the Chroma server, or a proxy in front of it, requires."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The level below which messages are not logged; only `debug` messages can contain memories."""
 
@@ -237,7 +236,7 @@ NAMED_MODELS: Final = {
 KNOWN_DIMENSIONS: Final = {"all-MiniLM-L6-v2": 384, "multilingual-e5-small": 384} | {
     name: item.dimensions for name, item in NAMED_MODELS.items()
 }
-"""By model, if its dimensions are known before loading."""
+"""The dimensions of models, if they are known before loading."""
 
 
 def named_model(name: str) -> NamedModel | None:
@@ -265,7 +264,7 @@ def unknown_name(name: str, known: list[str]) -> str:
 
 
 def threads_per_worker(workers: int) -> int:
-    """The number of threads for one of `workers` embedders, at least 1: they share the machine's cores."""
+    """The number of threads for each of `workers` embedders, at least 1: they share the machine's cores."""
     return max(1, (os.cpu_count() or 1) // max(1, workers))
 
 

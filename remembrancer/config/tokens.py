@@ -23,7 +23,7 @@ RANDOM_BYTES: Final = 32
 LINK_S: Final = 600.0
 """The lifetime of a link that opens the browser once."""
 LINK: Final = "link "
-"""The prefix of the names of links' tokens."""
+"""The prefix of the names of tokens for links."""
 BROWSER_S: Final = 30 * 86_400.0
 """The time for which a browser that opened a link stays signed in."""
 
@@ -40,7 +40,7 @@ class Grant(Named, frozen=True):
     sees_user: bool = True
     """True if it can see and change the user's memories, which belong to all projects."""
     every_project: bool = False
-    """True if it has access to every project of the home; `projects` then has the default."""
+    """True if it has access to every project of the home; `projects` then contains only the default."""
     once: bool = False
     """True for a link's token, whose only use is to be exchanged, once, for a browser's token."""
 

@@ -67,7 +67,7 @@ _decode_pair: Final = msgspec.json.Decoder(_Pair).decode
 
 
 class WorkerKeys(JsonList[InvitedWorker]):
-    """The embedders that were invited and not revoked, and the store's own keys."""
+    """The embedders that were invited and have not been revoked, and the store's own keys."""
 
     def __init__(self, keys: Path) -> None:
         self._own = keys / "embedders.secret"

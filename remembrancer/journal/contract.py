@@ -2,14 +2,14 @@
 
 A lane is the unit of ordering, and a `LaneMark` is the position up to which a host has applied it. Positions begin at
 1, grow and are never reused. No host reads past a deleted entry: a host that has not read it continues from a snapshot.
-Each call names the mark from which it continues. If the journal is not the mark's (deleted and recreated, restored
-from an older backup, or another one with the same name), the call raises `JournalChanged`, and the host stops
+Each call names the mark from which it continues. If the journal is not that of the mark (it was deleted and recreated,
+restored from an older backup, or is another with the same name), the call raises `JournalChanged`, and the host stops
 applying and appending to this lane.
 
-**One append is atomic**: either all its entries are stored, next to each other, or none is. Concurrent appends of
+**One append is atomic**: either all its entries are stored, next to each other, or none is. Concurrent appends by
 others come before or after them, so nobody waits: an entry takes effect at its position, and the caller reads up to
-there. **An append without an answer** raises `JournalAway`: its entries may have been stored, or may be yet, so the
-caller reads before it appends them again, under new ids. An operation that is applied once per id is done exactly once.
+there. **An append without an answer** raises `JournalAway`: its entries may have been stored, or may yet be, so the
+caller reads before it appends them again, under new ids. Operations applied once per id take effect exactly once.
 """
 
 import re
@@ -35,7 +35,7 @@ class LaneMark(msgspec.Struct, frozen=True):
     """The identity of the lane's journal; "" matches any, for a host that has not seen one yet."""
     position: int
     entry_id: str
-    """The id of the entry at that position; "" matches any: at position 0."""
+    """The id of the entry at that position; "" matches any, and stands for none at position 0."""
 
 
 START: Final = LaneMark("", 0, "")
@@ -77,7 +77,7 @@ class LaneSnapshot(msgspec.Struct, frozen=True):
     name: str
     mark: LaneMark
     size_bytes: int
-    """The size as it is stored, sealed."""
+    """The size as stored, sealed."""
     form: int = 1
     """The form of a snapshot's content and seal. Release 0.2.0 wrote form 1, which is no longer read."""
 
@@ -94,7 +94,7 @@ class Journal(Protocol):
     """A connection to the journals of lanes. Any call may raise `JournalAway` and `JournalRefused`."""
 
     async def create(self, lane: str) -> LaneMark:
-        """Begin a lane, and return the mark of its start. Raises `InvalidInput` if a lane of that name exists."""
+        """Create a lane, and return the mark of its start. Raises `InvalidInput` if a lane of that name exists."""
 
     async def head(self, lane: str) -> int:
         """The newest position of a lane; 0 if it is empty. Raises `JournalChanged` if there is no such lane."""
@@ -104,19 +104,18 @@ class Journal(Protocol):
         1,000 of them, with new ids, at most `MAX_ENTRY_BYTES` in a body, and `MAX_APPEND_BYTES` together.
 
         Raises:
-            JournalAway: the entries may have been appended, or may be yet.
+            JournalAway: the entries may have been appended, or may yet be.
             StorageFull: the journal has no room. Nothing was appended.
             JournalChanged: this is not the journal of the mark.
         """
 
     async def read(self, lane: str, *, after: LaneMark, limit: int = 1000) -> EntryPage:
-        """At most `limit` entries after a mark, without a gap, or fewer if they are large; none only if none follow.
+        """At most `limit` entries after a mark, without a gap; fewer if they are large, but none only if none follow.
 
         Raises:
             Trimmed: the entry directly after the mark is no longer kept.
             JournalChanged: this is not the journal of the mark.
-            EntryDamaged: no member wrote the first entry after the mark in this form. Valid ones before it are
-            returned.
+            EntryDamaged: no member wrote the first entry after the mark in this form; a later one ends the page.
             KeyMissing: it was sealed with a key that this host does not have.
         """
 
@@ -133,7 +132,7 @@ class Journal(Protocol):
         """The snapshots of a lane, newest first, in the same order for all hosts."""
 
     async def get_snapshot(self, lane: str, snapshot: LaneSnapshot) -> bytes:
-        """The content of a snapshot. Raises `InvalidInput` if it was dropped, and as `read`."""
+        """The content of a snapshot. Raises `InvalidInput` if it was dropped, and the errors of `read`."""
 
     async def drop_snapshot(self, lane: str, snapshot: LaneSnapshot) -> None:
         """Delete a snapshot."""

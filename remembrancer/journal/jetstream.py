@@ -47,14 +47,14 @@ from remembrancer.protocol.errors import (
 OLDEST_SERVER: Final = (2, 12)
 """The first release with atomic batches."""
 ANSWER_S: Final = 5.0
-"""The time limit for one answer of the server."""
+"""The time limit for one answer from the server."""
 CONNECT_S: Final = 2.0
 """The time limit for connecting to one of several servers."""
 CLOSE_S: Final = 1.0
 LAG_S: Final = 15.0
 """The time for which the leader of several servers may report too few entries: longer than an election."""
 HINT_S: Final = 30.0
-"""The interval of hints from a watch without appends, in case some were lost with a connection."""
+"""The interval at which a watch yields without appends, in case hints were lost with a connection."""
 PAGE_BYTES: Final = 4 * 1024 * 1024
 PIECE_BYTES: Final = 512 * 1024
 """The size of a snapshot's pieces: like entries, below the server's limit for a message."""
@@ -84,7 +84,7 @@ class Server(msgspec.Struct, frozen=True):
     """The servers of a journal, and the credentials for them."""
 
     urls: tuple[str, ...]
-    """`nats://host:port` or `tls://host:port`: all of one cluster."""
+    """`nats://host:port` or `tls://host:port`; all belong to one cluster."""
     user_jwt: str = ""
     user_seed: str = ""
     """The user's signed permissions and the seed of its key, in NATS's formats; empty if the server requires none."""
@@ -433,7 +433,7 @@ def _know_encrypted(client: Client) -> None:
 
 
 async def _close(client: Client) -> None:
-    """Close a connection, unless another task does. The time limit is for refused TLS, where the close hangs."""
+    """Close a connection, unless another task is doing so. The time limit is for refused TLS, where it hangs."""
     try:
         async with asyncio.timeout(CLOSE_S):
             await client.close()
@@ -442,7 +442,7 @@ async def _close(client: Client) -> None:
     except (TimeoutError, OSError) as error:
         logger.debug("a connection to a journal was not closed in time", extra={"reason": str(error)})
     finally:
-        if client._transport is not None:  # the library leaves one open that another task is closing
+        if client._transport is not None:  # the library leaves it open if another task is closing it
             client._transport.close()  # type: ignore[no-untyped-call]
 
 

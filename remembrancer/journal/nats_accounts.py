@@ -109,8 +109,8 @@ class Authority(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return KeyPair(self.account_seed).public
 
     def account_jwt(self) -> str:
-        """The operator's statement about the account of all lanes, with the revoked users. It is dated after
-        statements with fewer, since servers may keep either of two that date from the same second."""
+        """The operator's statement about the account of all lanes, with the revoked users. It is dated later than
+        statements with fewer of them, since servers may keep either of two from the same second."""
         limits = {**_LIMITS, "disk_storage": _UNLIMITED, "streams": _UNLIMITED, "consumer": _UNLIMITED}
         rights = {"type": "account", "limits": limits, "revocations": {each.user: each.at for each in self.revoked}}
         return KeyPair(self.operator_seed).claim(self.account, "lanes", rights, at=self._newest())

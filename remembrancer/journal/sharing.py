@@ -1,4 +1,4 @@
-"""The sharing state of a home: the lanes that it is a member of, and the administrator's keys of a server.
+"""The sharing state of a home: the lanes that it is a member of, and the keys of a server's administrator.
 
 It is in the home's directory `sharing` (mode 0700, files 0600): `administration.json` if a server was configured here
 or is used, and `lanes/<lane>.json` for each membership. An invitation is a membership on one line.
@@ -239,7 +239,7 @@ class Sharing:
     async def _member(
         self, administration: Administration, lane: str, title: str, member: str, keyring: Keyring, *, is_users: bool
     ) -> Membership:
-        """A membership in a lane, recorded among the invited ones."""
+        """A membership in a lane, recorded among the invited members."""
         key = KeyPair.new(USER)
         publishes, hears = rights(lane, member, key.inbox)
         jwt = administration.authority.user(member, publishes, hears, key=key)

@@ -35,7 +35,7 @@ UNDONE: Final = "undone"
 """The history's name for a change that undoes others."""
 RESTORED: Final = "restored"
 MOVE_UNDONE: Final = "the move was undone"
-"""The reason of a move between lanes that undoes another one."""
+"""The reason for a move between lanes that undoes another move."""
 RELEASED: Final = "released"
 """The history's name for a change that reactivates a memory because no other memory represents it any longer."""
 REVIVED: Final = "revived"
@@ -97,8 +97,8 @@ def changed(before: MemoryVersion, values: Mapping[str, Any]) -> MemoryVersion:
 def updated(
     before: MemoryVersion, change: UpdateMemory, at: float, earlier: Callable[[], Iterable[MemoryVersion]] = tuple
 ) -> MemoryVersion:
-    """Apply an update, apart from its links. A new text for an open end also sets its due date, unless the present due
-    date was set by hand, that is, comes from none of the memory's texts. `earlier` returns its versions.
+    """Apply an update, except for its links. A new text for an open end also sets its due date, unless the present due
+    date was set by hand, that is, comes from none of the memory's texts. `earlier` returns their versions.
 
     Raises `InvalidInput` if a passage does not occur exactly once in the text, an object becomes too large, there are
     too many tags or entities, the scope does not allow the kind, or the validity would end before it begins.
@@ -187,9 +187,9 @@ class Undoing(NamedTuple):
 
 
 def undoing(history: Iterable[HistoryEntry]) -> Undoing:
-    """Separate the changes that were undone from those in effect, leaving out changes that nobody made. An undo names
-    the version that it went back to. A move between lanes is undone by another move, and the undo of a memory's
-    creation by a restore."""
+    """Separate the changes that were undone from those in effect, leaving out automatic changes. An undo names the
+    version that it went back to. A move between lanes is undone by another move, and the undo of a memory's creation by
+    a restore."""
     changes: list[HistoryEntry] = []
     undone = set[int]()
     standing_at: dict[int, list[HistoryEntry]] = {}
@@ -197,7 +197,7 @@ def undoing(history: Iterable[HistoryEntry]) -> Undoing:
     for entry in history:
         if entry.change == UNDONE or "as_of" in entry.details:
             named = entry.details.get("as_of")
-            as_of = named if isinstance(named, int) else 0  # an import may say anything
+            as_of = named if isinstance(named, int) else 0  # an import may contain anything
             kept = standing_at.get(as_of, [each for each in changes if each.version <= as_of])
             taken_back_whole = [] if kept else changes
         elif entry.change == RESTORED and taken_back_whole:
@@ -218,7 +218,7 @@ def standing(history: Iterable[HistoryEntry]) -> list[HistoryEntry]:
 
 
 def taken_back(now: MemoryVersion, before: MemoryVersion | None, reason: str) -> MemoryVersion:
-    """A memory as it was before a change; if the change created it, it is forgotten for this reason."""
+    """A memory as it was before a change; if the change created it, it is forgotten, with this reason."""
     if before is None:
         return msgspec.structs.replace(now, forgotten=True, forgotten_reason=reason)
     return msgspec.structs.replace(before, kind=kind_of(before))

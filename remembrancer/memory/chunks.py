@@ -22,7 +22,7 @@ SECTION_SHARE: Final = 1 / 4
 """A heading starts a new chunk if the current one is at least this full; shorter sections share a chunk."""
 LONGEST_TITLE: Final = 120
 _CHARACTERS: Final = 8
-"""The most characters per token, except in runs of whitespace; limits the search for a place to cut."""
+"""The maximum number of characters per token, except in runs of whitespace; limits the search for a place to cut."""
 
 _NEWLINE: Final = re.compile(r"\r\n?|\n")
 _FRONT_MATTER: Final = re.compile(r"---[ \t]*(?:\r\n?|\n)(?s:.*?)(?:\r\n?|\n)---[ \t]*(?=[\r\n]|\Z)")
@@ -67,7 +67,7 @@ def headings_of(text: str) -> list[Block]:
 def chunks_of(
     text: str, tokens: int = 400, overlap: int = 80, *, at_blocks: bool = True, blocks: Sequence[Block] | None = None
 ) -> list[Chunk]:
-    """The chunks of a text in order, each estimated at no more than `tokens`; together, these have all non-blank lines.
+    """The chunks of a text in order, each estimated at no more than `tokens`; together they have all non-blank lines.
 
     A chunk that continues where the previous one was cut begins with up to `overlap` tokens of it: whole lines, or else
     sentences, or else words. There is no overlap if the chunk begins with a heading, or if its first block would not
@@ -113,8 +113,8 @@ class _Cutter(NamedTuple):
     overlap: int
 
     def pieces(self, first: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """The lines from `first` to `end` in pieces that fit: all of them, or each line, or parts of a line. Each piece
-        is a range of characters, with its number of tokens."""
+        """The lines from `first` to `end` in pieces that fit: all lines together, single lines, or parts of a line.
+        Each piece is a range of characters, with its number of tokens."""
         while first < end and not self._line(first).strip():
             first += 1
         while first < end and not self._line(end - 1).strip():

@@ -79,7 +79,7 @@ def choose(
     longest = min(max(LEAST_LONGEST, int(LONGEST_SHARE * tokens)), max(0, int(room) - AROUND))
 
     def take(memories: Iterable[RecalledMemory], most: float) -> None:
-        """Take those memories, in order, that fit into the remaining budget, and into `most` tokens."""
+        """Take the memories, in order, that fit into the remaining budget, and into `most` tokens."""
         nonlocal room
         available = min(room, most)
         for memory in memories:

@@ -59,7 +59,7 @@ Check = Callable[[Any], bool]
 @dataclass(eq=False)
 class Rule:
     """A pattern from `credential_rules.txt`. One of its checks must accept the value; without checks, the secret must
-    have this entropy, and not be an exception."""
+    have at least this entropy, and not be an exception."""
 
     name: str
     regex: str

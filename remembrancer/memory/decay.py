@@ -38,7 +38,7 @@ DELETE_AFTER_S: Final = 90 * DAY_S
 
 
 def accessed_at(memory: ListedMemory | PortableMemory) -> float:
-    """The time of the last access, or else of the creation."""
+    """The time of the last access, or else of creation."""
     return max(memory.created_at, memory.last_accessed_at or 0.0)
 
 
@@ -56,8 +56,8 @@ def strength_of(memory: ListedMemory | PortableMemory, now: float) -> float:
 
 
 def is_stale(memory: ListedMemory | PortableMemory, now: float) -> bool:
-    """True if an active memory other than an open end has not been accessed in the last 30 days, and fewer than
-    three times in all."""
+    """True if an active memory other than an open end was not accessed in the last 30 days, and fewer than three times
+    in all."""
     is_unused = accessed_at(memory) < now - STALE_AFTER_S and memory.access_count < STALE_BELOW_ACCESSES
     return memory.status == "active" and not memory.is_open and is_unused
 

@@ -26,7 +26,7 @@ COSINE_FLOOR: Final = 0.1
 ANSWERING_COSINE: Final = 0.32
 """The cosine of a possible answer: a lower best cosine does not count as a perfect match."""
 SAME_SUBJECT_COSINE: Final = 0.5
-"""Two facts with a higher cosine are about the same subject, the more so the higher it is."""
+"""Two facts with a higher cosine are about the same subject; the higher it is, the more certainly."""
 LAST_S: Final = 10 * DAY_S
 """The half-life for memories that a message may refer back to."""
 COMMON: Final = 2_000
@@ -50,7 +50,7 @@ class Candidates:
     opening: Column
     """The cosine of the first passage of a text that has several."""
     bm25: Column
-    """Comparable between files; 0 without any word of the query."""
+    """Comparable between files; 0 for a memory without any of the query's words."""
     coverage: Column
     """The share of the query's words in the memory, weighted by rarity."""
     context_cosine: Column
@@ -208,7 +208,7 @@ FEATURES: Final = (
     Feature("continues", _continues, "a message continues what came last"),
     Feature("assistant", _assistant, "users who ask about themselves mean what they said, not the answers to it"),
     Feature("names_missed", lambda of, _: of.names_missed, "for PAY-9999, half a match is not enough"),
-    Feature("outdated", _outdated, "of facts about the same thing, the later is more likely true"),
+    Feature("outdated", _outdated, "of facts about the same thing, the later is more likely to be true"),
     Feature("joined", _joined, "it shares an entity with the best candidates, and nothing with the question"),
     Feature("graph", lambda of, _: of.graph, "it shares an entity with the best candidates"),
     Feature("importance", lambda of, _: of.importance, "it was marked as important"),

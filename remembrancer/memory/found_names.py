@@ -34,7 +34,7 @@ class FoundName(NamedTuple):
 
 
 _EXTENSIONS: Final = f"{FILE_ENDINGS}|bat|bib|conf|env|ex|fish|glsl|less|lock|log|ml|parquet|r|service|wgsl"
-"""Including endings that other words may have as well."""
+"""The extensions of files, including endings that other words may have as well."""
 _CODE: Final = re.compile(r"`([^`\s]{2,80})`")
 _IN_CODE: Final = re.compile(r"@?[\w.~/](?:[\w./@-]|::)*[^\W_](?:\(\))?")
 """A code span that is a name, rather than an expression or a flag."""
@@ -70,7 +70,7 @@ _PERSON: Final = re.compile(
     r"(?!\w+ing )[A-Z][\w’'-]+ [A-Z][\w’'-]+ (?:is|was|has|had|will|can|owns|runs|leads|knows|likes"
     r"|prefers|wants|works|maintains|reviews|handles|said|says|wrote|joined|left|moved|asked|approves|decides|lives|does)\b)"
 )
-"""The text before a title, or two capitalized words followed by a verb: a name that begins a sentence."""
+"""The text before a title, or before two capitalized words followed by a verb: a name that begins a sentence."""
 _DESCRIBED: Final = re.compile(r"\W*((?:[\w./-]+ ){0,3}[\w./-]+?)\s*(?::|\(|,| - | – | — | is | are | was | means )")
 """The beginning of a description of an entity: its name."""
 NO_NAMES: Final = word_lists("found_names")["no_names"]
@@ -128,7 +128,7 @@ def _by_capitals(text: str) -> Iterator[FoundName]:
     unless their form shows that they are a person's name."""
     if language_of(text[:300]) == "de":  # German capitalizes all nouns
         return
-    prose, ignored = re.sub(_TITLE, r"\1 ", _CODE.sub(" ", text)), stop_words_of(text)  # "Mrs." ends no sentence
+    prose, ignored = re.sub(_TITLE, r"\1 ", _CODE.sub(" ", text)), stop_words_of(text)  # "Mrs." does not end a sentence
     sentences = [each for each in _SENTENCE.split(prose) if each]
     within = [
         each[person.end() :] if (person := _PERSON.match(each)) else _LEADING.sub("", each, count=1)

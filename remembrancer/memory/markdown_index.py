@@ -19,13 +19,13 @@ _BLOCK: Final = re.compile(
 )
 _ITEM: Final = re.compile(r"- [0-9A-HJKMNP-TV-Z]{4,26} .")
 _ITEM_DIGEST: Final = 4
-"""The characters of an item's digest."""
+"""The number of characters in an item's digest."""
 ASIDE: Final = " (edited above; change the memory with 'remembrancer edit')"
 MOST_BYTES: Final = 25_000
 MOST_LINES: Final = 200
-"""The most lines that assistants read from such a file."""
+"""The maximum number of lines that assistants read from such a file."""
 _RESERVED: Final = 5
-"""The lines of the marks, and the blank lines around them."""
+"""The number of lines taken by the marks and the blank lines around them."""
 _RESERVED_BYTES: Final = len(_BEGIN.format(items="", at="2026-11-27T12:00:00Z", digest="0" * 12) + _END) + _RESERVED
 
 

@@ -165,7 +165,7 @@ def _parse_heading(heading: str) -> tuple[int, str]:
 
 
 def _find(headings: Sequence[Block], heading: str) -> int | None:
-    """The index of a heading by its path, or by an end of it such as its title, ignoring case."""
+    """The index of a heading, given its path or the end of its path, such as its title, ignoring case."""
     level, title = _parse_heading(heading)
     wanted = " ".join(title.split()).casefold()
     if not wanted or "\n" in title or "\r" in title:

@@ -38,7 +38,7 @@ FOR_KIND: Final[dict[Kind, float]] = {
 DIGITS: Final = 9
 """The number of digits to which sums are rounded, so that 0.4 + 0.3 + 0.1 + 0.05 reaches a threshold of 0.85."""
 MAX_BONUS: Final = max(FOR_KIND.values()) + FOR_VECTORS
-"""The most that is added to the importance and confidence of a memory that no other session has used."""
+"""The maximum added to the importance and confidence of a memory that no other session has used."""
 SPEAKING_KINDS: Final[tuple[Kind, ...]] = ("preference",)
 """The kinds that are about the user."""
 _ADVERB: Final = r"(?:\w+ly|also|always|never|still|now|often|please)"

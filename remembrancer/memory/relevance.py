@@ -18,7 +18,7 @@ PERHAPS: Final = 0.2
 
 _WORD: Final = re.compile(r"[^\W\d_]+")
 MOST_OPENING_WORDS: Final = 4
-"""The maximum number of words of an opening in the lists of questions and requests. The longest match decides."""
+"""The maximum number of words in an opening from the lists of questions and requests. The longest match decides."""
 
 
 def is_question(query: str) -> bool:
