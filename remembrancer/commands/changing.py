@@ -36,7 +36,7 @@ from remembrancer.protocol.session_life import SHELL_SESSION
 RUN: Final = "run:"
 """The prefix of a run's id."""
 ERASED: Final = "no memory with the id"
-"""Part of the error for the whole id of an erased memory, but not for an unknown short id."""
+"""Part of the error for the full id of an erased memory, but not of that for an unknown short id."""
 QUOTED: Final = 80
 """The number of characters of a memory quoted in the message about its change."""
 QUOTED_OLD: Final = 300
@@ -46,8 +46,8 @@ UNCHANGED: Final = "Nothing was changed: the memory has these values already."
 
 def due_date(text: str) -> str:
     """Parse a due date for the tools: a day (2026-02-20, optionally with a local time; 4 December; `today`; `tomorrow`;
-    `next month`; a weekday, which is the next one or today; `next Friday`, which is the one next week). An empty text
-    or `none` clears it."""
+    `next month`; a weekday, meaning the next one or today; `next Friday`, meaning the one next week). An empty text or
+    `none` clears it."""
     from remembrancer.memory.open_ends import day_named
     from remembrancer.memory.times.phrases import WEEKDAYS
     from remembrancer.toolsets.memory.answers import iso
@@ -163,8 +163,8 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
 
 
 def _remark_about(near: Answer, newer: str, options: str) -> str:
-    """The remark that a new text may replace an older one, close it (an open end), or change a part of it (if the older
-    one says more)."""
+    """The note that a new text may replace an older one, close it (if it is an open end), or change a part of it (if
+    the older one says more)."""
     new, old = short(near["replaced_by"]), short(near["id"])
     whole = "replaces", "If it replaces all of it", f"edit {new} --supersedes {old}"
     part = "changes a part of", "If only a part of it has changed", f"edit {old}"
@@ -178,8 +178,8 @@ def _remark_about(near: Answer, newer: str, options: str) -> str:
 
 
 def _state_of(memory: Answer, changed: Iterable[str] = ("occurred_at",)) -> str:
-    """A memory's kind, unless it is a fact, and its due date: ", an open end due 2026-12-05"; or that it is done. The
-    day of its event is included only if it was `changed`: otherwise it would read like the day of the change."""
+    """A memory's kind (unless it is a fact) and due date, such as ", an open end due 2026-12-05", or that it is done.
+    The day of its event is included only if it was `changed`: otherwise it would read like the day of the change."""
     due, day = local_time(memory.get("due", "")), memory.get("occurred_at", "") if "occurred_at" in changed else ""
     state = "" if memory.get("kind", "fact") == "fact" else f", {named_kind(memory['kind'])}"
     state += f" due {due}" if due else ""
@@ -247,7 +247,7 @@ def edit(
         return _settle(where, memory, settled == "replaced", reason)
     if to is not None:
         answer = where.ask("promote_memory", memory_id=memory, target_scope=to, reason=reason)
-        stays = answer.get("previous_scope") == to  # a proposal that is declined
+        stays = answer.get("previous_scope") == to  # a declined proposal
         name = _name_of(where, memory, answer)
         owner = "all your projects" if to == "user" else "the project"
         outcome = f"It stays with {owner}: {name}" if stays else f"Moved to {owner}: {name}"
@@ -269,7 +269,7 @@ def edit(
         since = f"now; {where.undo(memory)} takes that back" if changed else "already"
         return _done(answer, f"It replaces {name} {since}")
     state = _state_of(_as_stored(where, memory, answer) or without_none(given), changed)
-    # The text as given: another edit may have followed by now.
+    # The text as given, since another edit may have followed.
     name = f"“{excerpt(content, QUOTED)}”" if content and "content" in changed else _name_of(where, memory, answer)
     outcome = with_fields(word_of("updated", changed, done=done is True), changed)
     line = f"{outcome.capitalize()}: {name}{'' if outcome == 'closed' else state}; {where.undo(memory)} undoes it"
@@ -317,7 +317,7 @@ def _input_text() -> str:
 
 
 def edited(text: str) -> str:
-    """The text as edited by the person. Raises `InvalidInput` if there is no terminal, or the editor fails."""
+    """The text as the person has edited it. Raises `InvalidInput` if there is no terminal, or the editor fails."""
     if not sys.stdin.isatty():
         raise InvalidInput(
             "there is no terminal for an editor: give the text (add TEXT, edit ID TEXT), or - for standard input"
@@ -438,8 +438,8 @@ def restore(where: Where, memories: Sequence[str], version: int | None, reason: 
 
 
 def _check_restorable(where: Where, memory: str) -> None:
-    """Raises `InvalidInput` if a memory is neither forgotten nor replaced: the store would settle a pair, or renew a
-    declined proposal."""
+    """Raises `InvalidInput` if a memory is neither forgotten nor replaced, since the store would then settle a pair, or
+    renew a declined proposal."""
     with suppress(MemoryUnavailable):  # it will be queued
         before = where.ask("get_memory", memory_id=memory, detail=True)
         if before.keys().isdisjoint(("forgotten_at", "valid_until", "invalid_reason")):
@@ -494,8 +494,8 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
 
 
 def undo_run(where: Where, run_id: str) -> Report:
-    """Undo a run in its project and in the user's memories, or an import in all projects, unless one is selected.
-    Returns the memories that were restored or forgotten, and those that were left alone."""
+    """Undo a run in its project and in the user's memories, or an import in all projects, unless one project is
+    selected. Returns the memories that were restored or forgotten, and those that were skipped."""
     is_import = run_id.startswith(IMPORTS)
     if is_import and not where.names_one:
         where = replace(where, all_projects=True)
@@ -506,7 +506,7 @@ def undo_run(where: Where, run_id: str) -> Report:
             answer = conversation.call("reflect_and_consolidate", undo=run_id)
             memories, skipped = answer.get("memories", []), answer.get("skipped", [])
             is_again = answer.get("already_undone", False)
-            if is_again and places and len(where.places) > 1:  # the user's part, which was undone with the first place
+            if is_again and places and len(where.places) > 1:  # the user's part, already undone with the first place
                 continue
             places.append({"project": place.project, "memories": memories, "skipped": skipped, "already": is_again})
             of_user = len(answer.get("of_user", ()))
@@ -527,9 +527,9 @@ def undo_run(where: Where, run_id: str) -> Report:
 
 
 def _last_change(where: Where, yes: bool) -> tuple[str, int | None, str]:
-    """The memory of the last change here that has not been undone, the version to pass to an undo, and a sentence about
-    another memory that was forgotten before; or a later run, unless it is maintenance or a promotion to the user. Asks
-    for confirmation. Raises `MemoryUnavailable` if a later change may be missing from the log, such as a queued one."""
+    """The memory last changed here, ignoring undone changes, the version to pass to an undo, and a sentence about
+    another memory that was forgotten before; or a later run other than maintenance or a promotion to the user. Asks for
+    confirmation. Raises `MemoryUnavailable` if a later change may be missing from the log, for example a queued one."""
     answer, warnings = log_of(where, begins=0.0)
     lacking = next((text for text, code in warnings.items() if code == "partial_results"), None)
     if lacking is not None:
@@ -584,6 +584,6 @@ def _done(answer: Answer, line: str) -> Report:
 
 
 def _all_done(name: str, answers: Sequence[Answer], lines: Sequence[str]) -> Report:
-    """The report of the same change of several memories, with its lines; the facts of a single one are its answer."""
+    """The report of one change to several memories, with these lines; for a single memory, the facts are its answer."""
     facts = answers[0] if len(answers) == 1 else {name: answers}
     return Report(facts, lines, notes=[note for answer in answers for note in as_notes(warnings_of(answer))])

@@ -43,13 +43,13 @@ from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES, OPEN_END, SCOPES, S
 from remembrancer.protocol.session_life import SHELL_SESSION, author_of
 
 MEANING_S: Final = 3.0
-"""The time that a search waits for a model to load; then it searches by words only, and says so."""
+"""The time that a search waits for a model to load; after that, it searches by words only, and says so."""
 BEST: Final = 5
 """The number of search results shown by default."""
 QUOTED_CHARACTERS: Final = 60
 """The number of characters of the newer memory quoted in a "replaced by" mark."""
 LONGEST: Final = 500
-"""The number of characters of a memory shown in a list at a terminal; `show` shows all, and so does a pipe."""
+"""The number of characters of a memory shown in a list at a terminal; `show` and lists in a pipe show all of them."""
 MOST_LISTED: Final = 1000
 """The maximum number of memories that `list_memories` lists."""
 NAMED_SESSIONS: Final = 200
@@ -77,7 +77,7 @@ def since(text: str) -> str:
 
 def until(text: str) -> str:
     """Parse the end of a period; a day means its end."""
-    return _edge(text, lambda window: window.end - 1)  # an event with a day is at its beginning
+    return _edge(text, lambda window: window.end - 1)  # an event dated by day only is at the beginning of the day
 
 
 def _edge(text: str, edge: Callable[[TimeWindow], float]) -> str:
@@ -187,7 +187,7 @@ def search(
 
     if "sessions" in sources and not load_settings(os.environ).transcripts:
         print("Transcripts are not searched: the setting transcripts is off.", file=sys.stderr)
-    # Results count as shown, so no more are requested than printed; some open ends may turn out to be closed.
+    # Results count as shown, so no more are requested than printed, except open ends, which may turn out to be closed.
     is_whole = shows_all or is_open or click.get_current_context().params["as_json"]
     arguments = _filters(where, given | {"kind": (OPEN_END,) if is_open else given["kind"]})
     arguments |= {"query": " ".join(query), "detail": True, "strategy": strategy, "sources": list(sources) or None}
@@ -220,7 +220,7 @@ def search(
 def list_(where: Where, order: str | None, about: str | None, **given: Any) -> Report:
     """List memories, newest first; session records only with --kind session_record."""
     if given["include_forgotten"] and order is not None:
-        raise InvalidInput("--open, --important and --forgotten have an order each: give one of them")
+        raise InvalidInput("--open, --important and --forgotten each have their own order: give one of them")
     order = "forgotten" if given["include_forgotten"] else order
     if about is not None:
         source = click.get_current_context().get_parameter_source("number")
@@ -238,8 +238,8 @@ def _in_order(
     heading: str = "",
     due_by: str = "",
 ) -> Report:
-    """The memories that match the options, newest first unless there is another order. If any are due by the day
-    `due_by`, only these."""
+    """The memories that match the options, newest first unless another order is given. If any are due by the day
+    `due_by`, only those."""
     most = given["number"]
     arguments = _filters(where, given) | {"order": order or "latest", "kind": list(given["kind"] or KINDS)}
     if 0 < most < MOST_LISTED:
@@ -273,7 +273,7 @@ def _in_order(
 
 
 def _nothing(where: Where, otherwise: str) -> str:
-    """The line for an empty result: that nothing is stored yet and what to do, or else `otherwise`."""
+    """The line for an empty result: it says that nothing is stored yet and what to do, or else `otherwise`."""
     anything, *_ = _gather(where, "list_memories", {"limit": 1, "kind": list(LISTED), "include_forgotten": True})
     if anything:
         return otherwise
@@ -291,7 +291,7 @@ def _read_notes(where: Where) -> tuple[bool, dict[str, str]]:
     tree = working_tree_of(Path(where.places[0].directory))
     are_there = has_files(Path(workspace_root(str(tree), settings)), settings)
     try:
-        if not (are_there or where.first().call("memory_status")["totalFiles"]):  # read files may be gone by now
+        if not (are_there or where.first().call("memory_status")["totalFiles"]):  # files read may be gone by now
             return False, {}
         with notice_when_slow("Reading the notes"):
             where.first().call("memory_sync")
@@ -384,7 +384,7 @@ def _place(memory: Answer) -> str:
 def _marks(memory: Answer, words: Mapping[str, str]) -> list[str]:
     """The marks of a memory in a list: forgotten, no longer valid, done, derived from others, or changed since; the
     memory that probably replaces it, with its first `words` if they are known; its due date, and whether it probably
-    answers."""
+    answers the question."""
 
     def named(newer: str) -> str:
         text, bare = words.get(short(newer), ""), short(newer)
@@ -420,7 +420,7 @@ def _happened(memory: Answer) -> str:
 
 
 def _day(memory: Answer) -> str:
-    """The day by which lists are ordered and filtered: that of a memory's event, or else of its creation."""
+    """The day by which lists are ordered and filtered: the day of a memory's event, or else of its creation."""
     return local_time(_happened(memory))[:10]
 
 
@@ -498,7 +498,7 @@ def _waiting(where: Where) -> Report:
         "--shown",
         "view",
         flag_value="shown",
-        help="List the answers that showed it to a session, with its place; without an ID, those with any memory.",
+        help="List the answers that showed it to a session, with its rank; without an ID, all that showed a memory.",
     ),
     flag("--graph", "view", flag_value="graph", help="Show an entity's relations; without a name, all entities."),
     option("--relation", metavar="TYPE", help="With --graph: only relations of this type (uses, depends_on …)."),
