@@ -35,9 +35,9 @@ _LINK: Final = re.compile(r"\s*[-*] \[[^\]]*\]\([^):]*\.md\)")
 """A list item that links to another note."""
 _TICKED: Final = re.compile(r"^[ \t]*[-*] \[[xX]\] .*\n?", re.MULTILINE)
 """An item of a task list that is done."""
-_DAY: Final = rf"(\d{{4}}-\d\d-\d\d|{CALENDAR_DAY},? \d{{4}}|(?=\w* ?(?-i:[A-Z])){CALENDAR_DAY})"
+_DAY: Final = rf"(\d{{4}}-\d\d-\d\d|{CALENDAR_DAY},? \d{{4}}|(?=\w* ?(?-i:[A-Z]))(?!\D+ \d+ \w){CALENDAR_DAY})"
 _DATED: Final = re.compile(rf"\W*{_DAY}(?!\d)|.*\({_DAY}\)\W*$", re.IGNORECASE)
-"""A date at the start of a text, or in brackets at the end of a line."""
+"""A date at the start of a text ("May 10 servers" is none), or in brackets at the end of a line."""
 _AT_END: Final = (
     r".*\b(?!(?:since|until|till|to|by|before|after|due|from|starts?|starting|ends?|ending|expires|deadline|version|api"
     rf"|born)\b)[^\W_]+[\W_]+{_DAY}\W*$"
