@@ -21,16 +21,16 @@ LONGEST_NAME: Final = 80
 SHORTEST: Final = 3
 SHORTEST_CAMEL: Final = 5
 """Shorter words are units: kWh, GHz, MiB."""
+CERTAIN, POSSIBLE, FIRST = 1, 0, -1
+"""The certainty of a name by its form, of another capitalized word, and of one that only begins a sentence."""
 
 
 class FoundName(NamedTuple):
-    """A name as written, the type of its entity, whether its form alone makes it certain, and whether it only begins a
-    sentence."""
+    """A name as written, the type of its entity, and its certainty."""
 
     name: str
     type: str
-    is_certain: bool
-    is_first: bool = False
+    certainty: int
 
 
 _EXTENSIONS: Final = f"{FILE_ENDINGS}|bat|bib|conf|env|ex|fish|glsl|less|lock|log|ml|parquet|r|service|wgsl"
@@ -59,7 +59,7 @@ _ENDLESS: Final = re.compile(r"(?<![\w/.@-])[\w/.@-]{400,}")
 _QUOTED: Final = re.compile(r"[\"“«]\s?((?:[A-Z][\w'’-]+)(?: [A-Z][\w'’-]+){1,3})\s?[\"”»]")
 _SENTENCE: Final = re.compile(r"(?<=[.!?:;|…])\s+|\n+|(?<=[\"“«])|\s[-–—]\s")
 _CAPITALISED: Final = re.compile(r"(?<![\w'’/.@-])[A-Z][a-zà-öø-ÿ]{2,}(?:[ -][A-Z][a-zà-öø-ÿ]{2,}){0,2}(?![\w/@])")
-_FIRST: Final = re.compile(rf"[\s\W\d]*({_CAPITALISED.pattern})")
+_OPENING: Final = re.compile(rf"[\s\W\d]*({_CAPITALISED.pattern})")
 _HEADINGS: Final = re.compile(r"\A[^\n:]{1,200} > [^\n:]{1,200}:\s")
 """The headings before the text of an imported section: subjects, not names."""
 _LEADING: Final = re.compile(r"^[\s\W\d]*[\w'’-]+")
@@ -90,7 +90,7 @@ def found_names(text: str, *, is_entity: bool = False) -> tuple[FoundName, ...]:
     with its name."""
     read = _ENDLESS.sub(" ", _URL.sub(" ", _HEADINGS.sub("", text[:READ])))
     described = _DESCRIBED.match(read) if is_entity else None
-    own_name = [] if described is None else [FoundName(described[1], "custom", is_certain=True)]
+    own_name = [] if described is None else [FoundName(described[1], "custom", CERTAIN)]
     names: dict[str, FoundName] = {}
     for each in chain(own_name, _by_form(read), _by_capitals(read)):
         key = name_key(each.name)
@@ -104,7 +104,7 @@ def found_names(text: str, *, is_entity: bool = False) -> tuple[FoundName, ...]:
 def _by_form(text: str) -> Iterator[FoundName]:
     for span in _CODE.finditer(text):
         if _IN_CODE.fullmatch(span[1]):
-            yield FoundName(span[1], _type_of(span[1]), is_certain=not _PLAIN.fullmatch(span[1]))
+            yield FoundName(span[1], _type_of(span[1]), POSSIBLE if _PLAIN.fullmatch(span[1]) else CERTAIN)
     prose = _CODE.sub(" ", text)
     for match in _CERTAIN.finditer(prose):
         sort, name = match.lastgroup, match[0]
@@ -112,9 +112,9 @@ def _by_form(text: str) -> Iterator[FoundName]:
             continue
         if sort == "path" and ("_/" in name or not (name.count("/") > 2 or re.search(r"[_.]|\w-\w", name))):
             continue  # and/or, client/server, fct_/dim_
-        yield FoundName(name, _type_of(name), is_certain=True)
+        yield FoundName(name, _type_of(name), CERTAIN)
     for quoted in _QUOTED.finditer(prose):
-        yield FoundName(quoted[1], "custom", is_certain=True)
+        yield FoundName(quoted[1], "custom", CERTAIN)
 
 
 def _type_of(name: str) -> str:
@@ -134,10 +134,10 @@ def _by_capitals(text: str) -> Iterator[FoundName]:
         each[person.end() :] if (person := _PERSON.match(each)) else _LEADING.sub("", each, count=1)
         for each in sentences
     ]
-    found = [(match[0], False) for each in within for match in _CAPITALISED.finditer(each)]
-    found += [(match[1], True) for each in sentences if (match := _FIRST.match(each))]
-    for name, is_first in found:
+    possible = [(match[0], POSSIBLE) for each in within for match in _CAPITALISED.finditer(each)]
+    first = [(match[1], FIRST) for each in sentences if (match := _OPENING.match(each))]
+    for name, certainty in (*possible, *first):
         plain = {form for word in name.split() for form in (word.lower(), word.lower().removesuffix("s"))}  # Mondays
         is_name = plain.isdisjoint(ignored | NO_NAMES)
         if is_name and not re.search(rf"\b{re.escape(name.lower())}\b", prose):
-            yield FoundName(name, "custom", is_certain=False, is_first=is_first)
+            yield FoundName(name, "custom", certainty)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from remembrancer.actors.store.retrieval.graph import Edge, Expansion, Node
 from remembrancer.actors.store.retrieval.graph_search import Reached, connection, longest, spans_of, walk
-from remembrancer.memory.found_names import MOST_NAMES, READ, found_names, is_proper
+from remembrancer.memory.found_names import CERTAIN, FIRST, MOST_NAMES, POSSIBLE, READ, found_names, is_proper
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.reads import Direction
 from tests.cases import cases
@@ -145,7 +145,7 @@ def test_any_text_can_be_read_for_names(text: str) -> None:
 
 # --- Names that a text has, and what only looks like one.
 def certain(text: str, *, is_entity: bool = False) -> list[str]:
-    return [each.name for each in found_names(text, is_entity=is_entity) if each.is_certain]
+    return [each.name for each in found_names(text, is_entity=is_entity) if each.certainty == CERTAIN]
 
 
 @pytest.mark.parametrize(("text", "names"), cases("found_names", "names"))
@@ -155,12 +155,12 @@ def test_names_are_certain_by_their_form(text: str, names: list[str]) -> None:
 
 @pytest.mark.parametrize(("text", "names"), cases("found_names", "possible"))
 def test_a_capital_letter_makes_a_possible_name_within_a_sentence(text: str, names: list[str]) -> None:
-    assert [each.name for each in found_names(text) if not (each.is_certain or each.is_first)] == names
+    assert [each.name for each in found_names(text) if each.certainty == POSSIBLE] == names
 
 
 @pytest.mark.parametrize(("text", "names"), cases("found_names", "first"))
 def test_what_begins_a_sentence_may_be_a_name_that_is_known(text: str, names: list[str]) -> None:
-    assert [each.name for each in found_names(text) if each.is_first] == names
+    assert [each.name for each in found_names(text) if each.certainty == FIRST] == names
 
 
 def test_an_entity_begins_its_memory_and_names_are_not_without_number() -> None:

@@ -9,7 +9,7 @@ from typing import Final
 
 from remembrancer.actors.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
-from remembrancer.memory.found_names import found_names
+from remembrancer.memory.found_names import CERTAIN, FIRST, found_names
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.writes import MENTIONED_WITH, EntityRef
@@ -47,8 +47,7 @@ def find_names(database: SqliteFile, now: float) -> bool:
             for name in names:
                 key = name_key(name.name)
                 touched[space, key] = None
-                certain = -1 if name.is_first else name.is_certain  # -1: the name only begins a sentence
-                row = (key, memory, name.name, name.type, certain)
+                row = (key, memory, name.name, name.type, name.certainty)
                 connection.execute("INSERT OR REPLACE INTO found_names VALUES (?, ?, ?, ?, ?)", row)
         for space, key in touched:
             _link(SqliteEdits(connection, space, now), key)
@@ -90,9 +89,9 @@ def _is_entity(edits: SqliteEdits, key: str) -> bool:
     """True if a name is certain or in enough memories, not counting session memories and those in which it only begins
     a sentence, and not in too many."""
     (having, is_certain, known) = edits.execute(
-        """SELECT count(*), max(f.is_certain) > 0, sum(m.scope != 'session' AND f.is_certain >= 0) FROM found_names AS f
-           CROSS JOIN memories AS m ON m.number = f.memory WHERE f.key = ? AND m.space = @SPACE""",
-        (key,),
+        """SELECT count(*), max(f.is_certain) = ?2, sum(m.scope != 'session' AND f.is_certain != ?3)
+           FROM found_names AS f CROSS JOIN memories AS m ON m.number = f.memory WHERE key = ?1 AND m.space = @SPACE""",
+        (key, CERTAIN, FIRST),
     ).fetchone()
     (total,) = edits.execute("SELECT coalesce(sum(count), 0) FROM tallies WHERE space = @SPACE").fetchone()
     is_name = having and (is_certain or known >= min(ENOUGH, 1 + total // SMALL))

@@ -153,8 +153,7 @@ MEMORY: Final = Schema(
     CREATE INDEX memory_entities_by_subject ON memory_entities (subject, entity) WHERE subject IS NOT NULL;
     CREATE INDEX memory_entities_by_entity ON memory_entities (entity, memory, edge, subject);
 
-    -- Memories in whose texts names are still to be looked for, and the names that were found; one that only begins a
-    -- sentence has the certainty -1.
+    -- Memories in whose texts names are still to be looked for, and the names that were found, with their certainty.
     CREATE TABLE names_to_find (memory INTEGER PRIMARY KEY REFERENCES memories ON DELETE CASCADE);
     CREATE TRIGGER names_of_new AFTER INSERT ON memories BEGIN
         INSERT OR IGNORE INTO names_to_find VALUES (new.number);
