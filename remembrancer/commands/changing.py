@@ -464,20 +464,28 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
 
     Run it again to undo the change before that.
     """
-    version, before = None, ""
-    if change is None:
-        change, version, before = _last_change(where, yes)
+    versions = {} if change else _last_changes(where, yes)
+    change = change or next(iter(versions))
     if change.startswith(RUN):
         return undo_run(where, change)
-    if version is None:
+    if not versions:
         memory = where.ask("get_memory", memory_id=memory_id(change), detail=True)
-        change, version = memory["id"], memory["version"]
+        versions = {memory["id"]: memory["version"]}
         if not yes and memory.get("undo_forgets"):
             where.close()
             confirm(f"Undo its last change? This forgets: {excerpt(memory['content'])}", yes=yes)
-    answer = where.ask("restore_memory", memory_id=change, version=version, undo=True)
-    if "undone" not in answer:
-        return _done(answer, "")  # it is queued
+    answers: list[Answer] = []
+    lines = []
+    for name, version in versions.items():
+        if answers and where.ask("get_memory", memory_id=name, detail=True)["version"] != version:
+            continue  # it was undone together with another one
+        answers.append(where.ask("restore_memory", memory_id=name, version=version, undo=True))
+        lines.append(_if_applied(answers[-1], "") or _undone(where, answers[-1]))
+    return _all_done("undone", answers, lines)
+
+
+def _undone(where: Where, answer: Answer) -> str:
+    """The line about an undo."""
     from remembrancer.toolsets.memory.day_log import with_fields, word_of
 
     after = where.ask("get_memory", memory_id=answer["memory_id"], detail=True)
@@ -490,7 +498,7 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
     line = f"Undone: “{excerpt(after['content'])}” was {undone}{state}"
     line += f"; it is {after['status']} now" if after["status"] != "active" else ""
     line += "; it is expired again" if "valid_until" in fields and "valid_until" in after else ""
-    return _done(answer, "; ".join([f"{line}  {short(after['id'])}", *valid_again]) + before)
+    return "; ".join([f"{line}  {short(after['id'])}", *valid_again])
 
 
 def undo_run(where: Where, run_id: str) -> Report:
@@ -526,10 +534,11 @@ def undo_run(where: Where, run_id: str) -> Report:
     )
 
 
-def _last_change(where: Where, yes: bool) -> tuple[str, int | None, str]:
-    """The memory last changed here, ignoring undone changes, the version to pass to an undo, and a sentence about
-    another memory that was forgotten before; or a later run other than maintenance or a promotion to the user. Asks for
-    confirmation. Raises `MemoryUnavailable` if a later change may be missing from the log, for example a queued one."""
+def _last_changes(where: Where, yes: bool) -> dict[str, int]:
+    """The memories of the last change here, ignoring undone changes, each with the version to pass to an undo, latest
+    first (one shell command makes one change); or a later run other than maintenance or a promotion to the user. Asks
+    for confirmation. Raises `MemoryUnavailable` if a later change may be missing from the log, for example a queued
+    one."""
     answer, warnings = log_of(where, begins=0.0)
     lacking = next((text for text, code in warnings.items() if code == "partial_results"), None)
     if lacking is not None:
@@ -548,15 +557,18 @@ def _last_change(where: Where, yes: bool) -> tuple[str, int | None, str]:
         if last["did"] != "imported":
             what, more = last["did"], ", summarised or promoted"
         confirm(f"Undo the {what} of {minute(last['at'])} ({count(total, 'memory')}{more})?", yes=yes)
-        return last["run_id"], None, ""
+        return {last["run_id"]: 0}
     memory = where.ask("get_memory", memory_id=last["id"], detail=True)
     owner = "all your projects" if memory["scope"] == "user" else f"the project {last['project']}"
     where.close()
     did = last["did"].removeprefix("changed ").strip("()")
-    confirm(f"Undo the last change ({did}) of “{excerpt(last['text'])}” ({owner}, {minute(last['at'])})?", yes=yes)
-    before = [each["text"] for each in changes[-2:-1] if each["did"] == did == "forgotten"]
-    also = "".join(f". “{excerpt(text, QUOTED)}” was forgotten before: another undo brings it back" for text in before)
-    return last["id"], last["undo_at"], also
+    same = last.get("command", last), last["did"]
+    together = [each for each in reversed(changes) if (each.get("command", each), each["did"]) == same]
+    others = f" and {count(len(together) - 1, 'other memory')}" if len(together) > 1 else ""
+    confirm(
+        f"Undo the last change ({did}) of “{excerpt(last['text'])}”{others} ({owner}, {minute(last['at'])})?", yes=yes
+    )
+    return {each["id"]: each["undo_at"] for each in together}
 
 
 def _name_of(where: Where, memory: str, answer: Answer) -> str:

@@ -742,14 +742,18 @@ def log(where: Where, day: Sequence[str]) -> Report:
         nothing = f"Nothing was stored or changed {'from' if ' to ' in dates else 'on'} {dates}."
         return Report(answer, notes=(*notes, nothing))
     rows, piped = [], []
-    for at, did, text, name, change in sorted(entries, key=lambda entry: (local_time(entry[0]), entry[-1]["time"])):
-        mark = next((mark for mark in ("undone", "forgotten") if mark in change), "")
-        start = excerpt(without_marks(text), LONGEST)
-        when = local_time(at)
-        piped.append("\t".join((name, when, did, one_line(text), mark)))
-        start += f" ({mark})" if mark not in ("", did) else ""
-        if "run_id" in change:  # its id is too long for a column
-            start, name = f"{start}  {name}", ""
+    entries.sort(key=lambda entry: (local_time(entry[0]), entry[-1]["time"]))
+    for _, together in groupby(entries, lambda entry: (entry[1], entry[-1].get("command", entry[2:]))):
+        listed = []
+        for at, did, text, name, change in together:
+            mark = next((mark for mark in ("undone", "forgotten") if mark in change), "")
+            start = excerpt(without_marks(text), LONGEST)
+            when = local_time(at)
+            piped.append("\t".join((name, when, did, one_line(text), mark)))
+            listed.append((f"{start} ({mark})" if mark not in ("", did) else start, name))
+        start, name = listed[-1]
+        if len(listed) > 1 or "run_id" in change:  # a run's id is too long for a column
+            start, name = "\n".join(map("  ".join, listed)), ""
         rows.append((when, did, start, name))
     lines: list[Line] = [dates, Rows(("when", "what", "memory", "id"), rows)]
     return Report(answer, lines, notes=notes, piped=piped)

@@ -27,6 +27,7 @@ from remembrancer.protocol.environment import toolsets_in, unknown_toolsets
 from remembrancer.protocol.errors import MemoryUnavailable, RemembrancerError
 from remembrancer.protocol.ids import derive_id, derive_memory_id
 from remembrancer.protocol.reads import FindIds, TakeNear
+from remembrancer.protocol.session_life import SHELL_SESSION
 from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.wire import Notice, Request
 from remembrancer.protocol.writes import Change, NearMemory, Operation, Result, memory_id_of
@@ -105,8 +106,10 @@ class Call:
         return derive_memory_id(self._operation_id_of(part))
 
     def operation(self, change: Change, part: str = "") -> Operation:
-        """The operation that makes a change; a retry of the call makes the same. `part` is as in `submit`."""
-        return Operation(self._operation_id_of(part), *self.caller.viewer, self.received_at, change)
+        """The operation that makes a change; a retry of the call makes the same. `part` is as in `submit`. The ids of a
+        shell command's operations begin with its connection, and are undone together."""
+        command = f"{self.caller.bridge}:" if self.caller.session_id == SHELL_SESSION else ""
+        return Operation(command + self._operation_id_of(part), *self.caller.viewer, self.received_at, change)
 
     def _operation_id_of(self, part: str) -> str:
         return derive_id(self.operation_id, part, "", None) if part else self.operation_id

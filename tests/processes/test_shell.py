@@ -158,6 +158,13 @@ def test_an_undo_in_a_log_at_a_terminal_is_no_markup(shell: Shell) -> None:
     assert "notes | sort" in shown
 
 
+def test_what_one_command_did_is_one_line_of_the_log(shell: Shell) -> None:
+    one, two = (shell.json("add", text)["memory_id"] for text in ("We have a boat", "An oar is broken"))
+    shell("forget", one, two)
+    _, shown = shell.at_a_terminal("log", COLUMNS="200", PAGER="cat")
+    assert (shown.count(" forgotten "), f"An oar is broken  {two}" in shown) == (1, True), shown
+
+
 def test_a_program_gets_an_error_as_an_object(shell: Shell) -> None:
     for arguments, code in ((("show", "ZZZZ"), "not_found"), (("list", "--kind", "nope"), "invalid_input")):
         done = shell.run(*arguments, "--json")

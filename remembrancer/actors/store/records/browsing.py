@@ -78,7 +78,8 @@ def _activity(records: Reader, request: ReadActivity) -> ActivityRead:
                coalesce(json_extract(h.details, '$.undid'),
                    CASE json_extract(h.details, '$.reason')
                        WHEN '{MOVE_UNDONE}' THEN iif(h.change = 'promoted', 'taken back', 'promoted')
-                       WHEN '{IMPORT_UNDONE}' THEN 'imported' ELSE '' END)
+                       WHEN '{IMPORT_UNDONE}' THEN 'imported' ELSE '' END),
+               substr(h.operation_id, 1, instr(h.operation_id, ':'))
            FROM history AS h JOIN memories AS m ON m.space = @SPACE AND m.id = h.memory_id
            WHERE h.space = @SPACE AND (json_extract(h.record, '$.forgotten') IS NULL OR h.change = 'forgotten')
            AND h.changed_at < ?1 AND h.changed_at >= ?4
