@@ -1,7 +1,6 @@
 """Models that are missing, die of a text, fail as a provider or are changed: nothing is lost, words are found."""
 
 import json
-import operator
 import os
 import shutil
 import signal
@@ -65,12 +64,6 @@ async def test_a_model_that_is_missing_costs_vectors_alone_until_it_is_there(hom
         assert set(restarts.values()) == {0}
 
 
-def customized(directory: Path, program: str) -> dict[str, str]:
-    """The environment of processes that run a program first."""
-    (directory / "sitecustomize.py").write_text(program)
-    return {"PYTHONPATH": os.pathsep.join(filter(None, [str(directory), os.environ.get("PYTHONPATH")]))}
-
-
 LOCAL, REMOTE = "all-MiniLM-L6-v2", "voyage-3-large"
 
 
@@ -94,11 +87,6 @@ async def models(home: Path, *arguments: str) -> dict[str, dict[str, Any]]:
     done = await anyio.to_thread.run_sync(lambda: patiently("model", *arguments, "--json", home=home))
     assert done.returncode == 0, done.stderr
     return {model["choice"]["model"]: model for model in json.loads(done.stdout)["models"]}
-
-
-async def told(home: Path, *arguments: str) -> dict[str, dict[str, Any]]:
-    """The same, by their roles."""
-    return {model["role"]: model for model in (await models(home, *arguments)).values()}
 
 
 def passages_by_model(home: Path) -> Counter[str]:
@@ -182,13 +170,16 @@ async def test_the_local_model_answers_for_a_provider_and_nothing_is_lost(home: 
     assert files_with(home, KEY.encode()) == []
 
 
-async def test_a_change_to_a_provider_completes_though_it_refuses_a_text(home: Path, provider: FakeProvider) -> None:
+async def test_a_change_to_a_provider_completes_though_it_refuses_a_text_and_the_store_is_killed(
+    home: Path, provider: FakeProvider
+) -> None:
     runtime = Runtime(home)
     async with Session(home, environ={**settings(provider), "REMEMBRANCER_ENGINE": "onnx"}) as client:
         for text in ("The deploy key is rotated every 90 days.", "What is forbidden by the provider.", "Payroll runs."):
             await client.store(text)
         await until(runtime.is_drained)
         await anyio.to_thread.run_sync(lambda: patiently("model", "use", "voyage", home=home))
+        runtime.kill("store")
         await until(partial(models, home), lambda found: found.get(REMOTE, {}).get("role") == "active")
         refused = [request for request in provider.requests if any("forbidden" in text for text in request["input"])]
         assert len(refused) <= 2 * MAX_ATTEMPTS, "in a batch, and alone"
@@ -216,96 +207,3 @@ async def test_a_runtime_that_a_person_starts_hides_the_key_of_its_start(home: P
     finally:
         launcher.send_signal(signal.SIGINT)
         await anyio.to_thread.run_sync(lambda: launcher.wait(PATIENCE_S))
-
-
-UNHURRIED = """
-import os, pathlib, sys, time
-
-if sys.orig_argv[-2:] == ["remembrancer.actors", "embedder"]:
-    from remembrancer.actors.embedder import workers
-
-    passages_of = workers.passages_of
-
-    def passages_in_time(*given):
-        if pathlib.Path(os.environ["REMEMBRANCER_HOME"], "unhurried").exists():
-            time.sleep(0.1)
-        return passages_of(*given)
-
-    workers.passages_of = passages_in_time
-"""
-"""Run by every process of the runtime that finds it on its path: while that file is there, embedders take long."""
-TOPICS = {
-    "how often is the deploy key changed?": "The deploy key of the staging cluster is rotated every ninety days.",
-    "do divers inspect submarine cables?": "Submarine cables are inspected by divers in winter.",
-    "on which day does payroll run?": "The payroll run happens on the 25th.",
-}
-
-
-async def test_meaning_is_searched_throughout_a_change_whatever_is_killed(home: Path, tmp_path: Path) -> None:
-    other = home / "another"
-    copy_model(other)
-    runtime = Runtime(home)
-    note = tmp_path / "shop" / "memory" / "decisions.md"
-    note.parent.mkdir(parents=True)
-    note.write_text("# Decisions\n\n## Database\n\nWe chose PostgreSQL for the billing service.\n")
-    environ = {"REMEMBRANCER_TOOLSETS": "memory,files", **customized(tmp_path, UNHURRIED)}
-    async with Session(home, cwd=note.parent.parent, environ=environ) as client:
-        ids = {query: (await client.store(text))["memory_id"] for query, text in TOPICS.items()}
-        for number in range(60):
-            await client.store(f"Minutes of meeting {number}.")
-        await until(runtime.is_drained)
-        bills = partial(client.call, "memory_search", query="which database holds the bills?")
-        await until(bills, lambda said: bool(said["results"]))  # its vector is made behind those of the memories
-
-        async def without_meaning() -> list[object]:
-            """Ask everything: why answers went without meaning. What is found by meaning is always the right."""
-            found = []
-            for query, memory_id in ids.items():
-                answer = await client.call_or_error("recall_memories", query=query, strategy="vector")
-                if "memories" in answer and not answer.get("warnings"):
-                    assert answer["memories"][0]["id"] == memory_id, answer
-                else:
-                    found.append(answer.get("warnings", answer))
-            answer = await client.call_or_error("memory_search", query="which database holds the bills?")
-            if answer.get("searchMode") == "hybrid" and not answer.get("warnings"):
-                assert [each["path"] for each in answer["results"]] == ["memory/decisions.md"]
-            else:
-                found.append(answer.get("warnings", answer))
-            return found
-
-        await until(without_meaning, operator.not_)
-        (home / "unhurried").touch()
-        before = await told(home, "use", "onnx", str(other))
-        assert set(before) == {"active", "next"}
-        await until(
-            partial(told, home), lambda said: "next" not in said or said["next"]["pending"] < said["next"]["total"]
-        )
-        assert await without_meaning() == [], "the old model answers"
-        answering = (await runtime.status())["embedding"]["model"]
-        assert answering == "all-MiniLM-L6-v2" or "next" not in await told(home), "until the new one is whole"
-        for role in ("store", "embedder", "gateway", "launcher"):
-            killed = runtime.pid(role)
-            runtime.kill(role)
-
-            async def is_back(role: str = role, killed: int = killed) -> bool:
-                replaced = runtime.pid(role) not in (0, killed)  # the others of a killed launcher answer for a moment
-                return not await without_meaning() and replaced
-
-            await until(is_back)
-            assert "all-minilm-l6-v2" in passages_by_model(home) or "next" not in await told(home)
-
-        (home / "unhurried").unlink()
-
-        async def is_changed() -> bool:
-            assert await without_meaning() == []
-            return set(await told(home)) == {"active"}
-
-        await until(is_changed)
-        assert (await told(home))["active"]["choice"] == {"engine": "onnx", "model": str(other)}
-
-        async def is_tidy() -> bool:
-            embedders = [role for role, _ in runtime.recorded() if role == "embedder"]
-            return set(passages_by_model(home)) == {"another"} and len(embedders) == 1
-
-        await until(is_tidy)
-        assert await without_meaning() == []

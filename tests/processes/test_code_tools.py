@@ -13,7 +13,7 @@ from bench.client import StdioClient
 from remembrancer.memory.markdown_index import with_block
 from tests.git import make_worktree
 from tests.patience import until
-from tests.runtime import PatientSession, Runtime, command, note_session
+from tests.runtime import PatientSession, command, note_session
 
 POOL = (
     "class ConnectionPool:\n    '''Keeps open connections for reuse.'''\n\n    def acquire(self):\n        return 1\n"
@@ -152,25 +152,3 @@ async def test_a_recall_finds_memories_and_code_and_says_which_file_of_a_memory_
         printed = await asyncio.to_thread(command, "list", "--stale", "--json", home=home, directory=tree)
         listed = json.loads(printed.stdout)["memories"]
         assert [each["code"] for each in listed] == ["gone: src/pool.py"] * 2
-
-
-async def test_a_killed_indexer_goes_on_and_other_projects_see_nothing(home: Path, tree: Path, tmp_path: Path) -> None:
-    for number in range(600):
-        (tree / "src" / f"part_{number}.py").write_text(f"def part_{number}():\n    return {number}\n" * 20)
-    runtime = Runtime(home)
-    other = tmp_path / "other"
-    other.mkdir()
-    async with code_session(home, tree) as client:
-        tree_id = (await client.call("index_project", path=str(tree)))["project_id"]
-
-        status = partial(client.call, "get_index_status", project_id=tree_id)
-        await until(status, lambda said: said["status"] != "queued")
-        runtime.kill("indexer")
-        await until(status, lambda said: (said["status"], said["indexed_files"]) == ("ready", 603))
-        assert (await paths(client, "part_77"))[0] == "src/part_77.py"
-        assert await index(client, tree) == tree_id  # a second session that asks for the same tree shares it
-        async with code_session(home, other) as stranger:
-            assert (await stranger.call("list_projects"))["projects"] == []
-            assert await paths(stranger, "part_77") == []
-            refused = await stranger.call_or_error("get_index_status", project_id=tree_id)
-            assert refused["error"] == "not_found"
