@@ -2,7 +2,7 @@
 
 The tokenizer (`unicode61`) splits words at everything that is neither a letter nor a digit. So it sees one word in
 `connectionPoolSize`, three in `connection-pool-size`, one in a whole Chinese sentence, and a fragment for each letter
-of pointed Hebrew. The same extra spellings are made of a stored text and of a query:
+of pointed Hebrew. The same extra spellings are made from a stored text and from a query:
 
 - the parts of camelCase (`connection pool size`), and of a name with a number (`sha 256`, `python 3 11`);
 - a name of several parts as one word (`connectionpoolsize`, `econnreset104`), so that each spelling finds it;
@@ -30,7 +30,7 @@ _NAME: Final = re.compile(r"\w+(?:[-.]\w+)*")
 _WORD: Final = re.compile(r"[^\W_]+")
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _NUMBERED: Final = re.compile(r"([A-Za-z]+)([0-9]+)")
-# The marks of current scripts: all below the punctuation at U+2000, and later additions for the same scripts.
+# The marks of scripts in current use: all below the punctuation at U+2000, and later additions for the same scripts.
 _MARKS: Final = {
     code: None
     for codes in (range(0x300, 0x2000), range(0xA66F, 0xAC00), range(0xFB00, 0xFE30))

@@ -18,9 +18,9 @@ import msgspec
 from remembrancer.protocol.errors import InvalidInput
 
 _REFUSED: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
-"""Categories that names may not contain: controls, surrogates, and separators of lines and paragraphs."""
+"""Categories that names may not contain: control characters, surrogates, and separators of lines and paragraphs."""
 _UNSEEN: Final = frozenset("\u061c\u200b\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff")
-"""Bidirectional controls and zero-width characters: with them, names can look alike or read as different ones. The
+"""Bidirectional controls and zero-width characters: names that contain them can look alike, or read as other names. The
 joiners (U+200C, U+200D) are allowed, because several scripts and emoji need them."""
 _SHOWN: Final = 60
 
@@ -118,7 +118,7 @@ MAX_EXACT: Final = 2**53
 
 
 def clean_object(given: dict[str, Any], *, field: str) -> dict[str, Any] | None:
-    """A validated object, or None for an empty one. Its top-level names are cleaned as names are.
+    """A validated object, or None for an empty one. Its top-level names are cleaned like other names.
 
     Raises:
         InvalidInput: it is too large or too deeply nested, or holds a value that JSON or MessagePack would change.
@@ -175,7 +175,7 @@ _JOINED: Final = re.compile("[\ufe0e\ufe0f]?[\u200c\u200d]?")
 _FIRST_JOINED: Final = "\u0590"
 """Letters before this one (Latin, Greek, Cyrillic) are never joined."""
 _KEYCAP: Final = "\ufe0f\u20e3"
-"""Follows a digit."""
+"""Turns the digit before it into a keycap emoji."""
 
 
 def _harmless(match: re.Match[str]) -> str:
@@ -202,7 +202,7 @@ def printable(text: str) -> str:
 
 
 NAMELESS: Final = "A session"
-"""The name for a client that gives none."""
+"""The name for a client that does not give one."""
 
 
 def client_title(client: str) -> str:

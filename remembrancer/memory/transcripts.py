@@ -1,4 +1,4 @@
-"""Reads transcripts of sessions: the conversation, without data for programs only. Pure.
+"""Reads transcripts of sessions: the conversation, without data meant only for programs. Pure.
 
 Two formats are recognized line by line. Claude Code writes one JSON object per line into
 `~/.claude/projects/<project>/<session>.jsonl`, with `type`, `message`, `uuid`, `timestamp`, `sessionId` and `cwd`;

@@ -42,7 +42,7 @@ NUMBERS: Final = {
     "eight": "8", "nine": "9", "ten": "10", "eleven": "11", "twelve": "12",
 }  # fmt: skip
 _CONTRACTED: Final = {"ca": "can", "wo": "will", "sha": "shall"}
-"""The stems that remain of verbs before "n't"."""
+"""The stems of verbs before "n't", if they differ from the verbs."""
 PREPOSITIONS: Final = _LISTS["prepositions"]
 _INSIGNIFICANT: Final = ARTICLES | _LISTS["insignificant"]
 _AROUND: Final = "'\"`´“”„‘’«»()[]{},;:!…"

@@ -115,7 +115,7 @@ class Pair(msgspec.Struct, frozen=True):
 
     @property
     def may_be_done(self) -> bool:
-        """True if the older one is an open end and the newer one is not, which usually reports it as done."""
+        """True if the older one is an open end and the newer one, which is not, usually reports it as done."""
         return self.relation == "contradicts" and self.older.is_open and self.newer.kind != "open_end"
 
 

@@ -145,7 +145,7 @@ class Job(msgspec.Struct, frozen=True, tag=True):
 
     @property
     def key(self) -> tuple[ProjectRef | None, Work]:
-        """The identity of the job, which `lane_time` is not part of."""
+        """The identity of the job, without `lane_time`."""
         return self.project, self.work
 
     @property
@@ -189,7 +189,7 @@ class Material(ListedMemory, frozen=True, kw_only=True, omit_defaults=True):
     """True if a later memory probably replaces it."""
     vector: bytes = b""
     undone: str = ""
-    """If the memory's last change undid a run's change: the name of the undone change in the history."""
+    """The name, in the history, of a run's change that the memory's last change undid; empty if there is none."""
 
     @property
     def is_derived(self) -> bool:
@@ -230,7 +230,7 @@ class ReadMemories(Request[Memories[Material]], frozen=True):
     kinds: tuple[Kind, ...] = ()
     min_importance: float = 0.0
     newest_first: bool = False
-    """True to read them in the opposite order."""
+    """True: read them in the opposite order."""
     closed_before: float | None = None
     """Only memories of sessions that were closed before this time."""
     proposed: bool | None = None
@@ -240,7 +240,7 @@ class ReadMemories(Request[Memories[Material]], frozen=True):
 
 class FindNear(Request[tuple[tuple[tuple[Material, float], ...], ...]], frozen=True):
     """For each of these memories (by number), find the nearest active memories of a project (None: of the user) and
-    their cosines, nearest first. Excludes vectors, and memories of scope session."""
+    their cosines, nearest first. The answer has no vectors, and no memories of scope session."""
 
     project: ProjectRef | None
     numbers: tuple[int, ...]

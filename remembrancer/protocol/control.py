@@ -126,7 +126,7 @@ class IndexerHealth(msgspec.Struct, frozen=True, tag=True):
     code_trees: int = 0
     code_files: int = 0
     native_files: int = 0
-    """The number of those files that belong to the user's assistants themselves."""
+    """The number of these files that belong to the assistants themselves."""
 
 
 ProcessHealth = StoreHealth | GatewayHealth | EmbedderHealth | ConsolidatorHealth | IndexerHealth

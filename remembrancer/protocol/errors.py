@@ -123,7 +123,7 @@ class ConsolidatorUnavailable(RemembrancerError, retry_possible=True):
 
 
 class SchemaTooNew(RemembrancerError):
-    """A database was written by a newer release. It is left untouched; the message says which release reads it."""
+    """A database was written by a newer release. It is left untouched; the message says which release can read it."""
 
 
 class SchemaTooOld(RemembrancerError):

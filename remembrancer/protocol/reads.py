@@ -26,8 +26,8 @@ Strategy = Literal["vector", "keyword", "hybrid", "graph"]
 Ranking = Literal["fitted", "composite", "pagerank"]
 """The rankings of results: by probability, or by one of the two formulas in `memory/ranking.py`."""
 Order = Literal["important", "latest", "valid", "due", "forgotten"]
-"""`valid`: by the start of validity, latest first. `due`: open ends that are not done, by due date, undated ones
-last. `forgotten`: only forgotten memories (with `include_forgotten`), by that time, latest first."""
+"""`valid`: by the start of validity, latest first. `due`: open ends that are not done, by due date, undated ones last.
+`forgotten`: only forgotten memories (with `include_forgotten`), by the time of forgetting, latest first."""
 Direction = Literal["outgoing", "incoming", "both"]
 ProfileName = Literal["default", "codebase", "preferences", "debugging", "new_project", "architecture"]
 """The six named profiles of scope weights in a recall."""

@@ -26,7 +26,7 @@ PromotionReason = Literal["importance", "explicit", "pattern_match"]
 
 
 class ChainLink(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A step in a memory's promotion to its scope: it was promoted from `scope`, or another one was merged into it.
+    """A step in a memory's promotion to its scope: it was promoted from `scope`, or another memory was merged into it.
 
     `memory_id` is the memory that was promoted or merged, `content` the merged memory's text, if different, and
     `run_id` the run that did this.
@@ -68,8 +68,8 @@ class AddMemory(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit_de
 
     memory: NewMemory
     made_of: tuple[tuple[str, int], ...] = ()
-    """Ids and versions of the memories that it was made of. The edit is skipped if one of them is forgotten or gone, or
-    was changed by anything but this run."""
+    """Ids and versions of the memories that it was made from. The edit is skipped if one of them is forgotten or gone,
+    or was changed by anything but this run."""
 
 
 class ReviseMemory(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit_defaults=True):
@@ -100,7 +100,7 @@ class ReviseMemory(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit
     forget: str | None = None
     reason: str | None = None
     only_with: str | None = None
-    """The id of another memory: if an earlier edit skipped that one, this edit is skipped as well."""
+    """The id of another memory: if an earlier edit skipped that memory, this edit is skipped as well."""
 
 
 class AddLink(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit_defaults=True):

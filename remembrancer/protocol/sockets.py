@@ -45,15 +45,15 @@ from remembrancer.protocol.wire import (
 )
 
 LINGER_MS: Final = 200
-"""The time in milliseconds that a closing socket has left to send: enough for a last answer on the same host, short
-enough for a stop."""
+"""The time in milliseconds that a closing socket still has for sending: enough for a last answer on the same host,
+short enough for a stop."""
 HIGH_WATER_MARK: Final = 20_000
 """The maximum number of messages that a socket queues per direction."""
 RECONNECT_MS: Final = 10
 RECONNECT_MAX_MS: Final = 40
 NETWORK_RECONNECT_MS: Final = 250
 NETWORK_RECONNECT_MAX_MS: Final = 4000
-"""The same for another host."""
+"""Longer intervals for another host."""
 NETWORK_HEARTBEAT_MS: Final = 2000
 NETWORK_SILENCE_MS: Final = 8000
 """A connection to another host counts as broken after this time without a message, whatever TCP reports."""
@@ -64,7 +64,7 @@ YIELD_AFTER: Final = 64
 """The number of messages after which a reader yields to the event loop, which one sender could otherwise block."""
 
 FIRST_ID_BITS: Final = 48
-"""Message ids begin at a random number, so that an answer to an earlier process of that name matches none of them."""
+"""Message ids begin at a random number, so that an answer to an earlier process of the same name matches none."""
 
 In = TypeVar("In")
 T = TypeVar("T")
@@ -238,7 +238,7 @@ class _Endpoint(abc.ABC, Generic[In]):
 
     @abc.abstractmethod
     def _hear(self, sender: bytes, key: str, envelope: Envelope, body: In) -> None:
-        """Handle a message that answers no request."""
+        """Handle a message that does not answer a request."""
 
     @abc.abstractmethod
     def _hear_stranger(self, sender: bytes, key: str, error: VersionMismatch) -> None:
@@ -285,10 +285,10 @@ def _secure(socket: zmq.asyncio.Socket, keys: CurveKeys) -> None:
 class Dealer(_Endpoint[In]):
     """A connection to one peer, for requests with an answer and for one-way messages.
 
-    `on_message` gets messages that answer no request; it must not block. It reconnects automatically. While it is down,
-    `request` raises `PeerUnavailable` at once, and requests in flight end with `PeerLost`.
-    `on_refused` is called when the peer speaks another version (with the message), and with keys when the peer does not
-    admit this key (True) or the handshake fails otherwise (False).
+    `on_message` gets messages that do not answer a request; it must not block. It reconnects automatically. While it is
+    down, `request` raises `PeerUnavailable` at once, and requests in flight end with `PeerLost`. `on_refused` is called
+    when the peer speaks another version (with the message), and with keys when the peer does not admit this key (True)
+    or the handshake fails otherwise (False).
     """
 
     _frames = 2
@@ -385,7 +385,7 @@ class Dealer(_Endpoint[In]):
 
 
 def unless_refused(answer: T | Failure) -> T:
-    """The answer. Raises a refusal as an error."""
+    """Returns the answer, or raises a refusal as an error."""
     if isinstance(answer, Failure):
         raise from_failure(answer)
     return answer

@@ -85,7 +85,7 @@ class StoreAvailability:
 
     @property
     def is_starting(self) -> bool:
-        """True if the store has never answered yet, and has not failed either."""
+        """True if the store has not answered yet, and has not failed either."""
         return not self.has_answered and self.is_reconnecting
 
     def explain_absence(self) -> str:

@@ -22,8 +22,8 @@ _PR_SET_PDEATHSIG = 1
 
 
 def real_path(path: str | os.PathLike[str]) -> str:
-    """The absolute path without links, as the file system stores it: macOS also finds a file by another case or
-    Unicode composition. Accepts a loop of links, unlike `Path.resolve`."""
+    """The absolute path without links, as the file system stores it: macOS also finds a file by a name in a different
+    case or Unicode composition. Accepts a loop of links, unlike `Path.resolve`."""
     return _as_stored(os.path.realpath(path))
 
 

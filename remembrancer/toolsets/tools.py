@@ -98,11 +98,11 @@ class Call:
 
     @cached_property
     def operation_id(self) -> str:
-        """The id of the write that this call requests; a retry has the same."""
+        """The id of the write that this call requests; a retry has the same id."""
         return derive_id(self.caller.bridge, self.request_id, self.tool, self.raw_arguments)
 
     def memory_id(self, part: str = "") -> str:
-        """The id of the memory that this call, or a part of it, makes; a retry has the same, however late it comes."""
+        """The id of the memory that this call, or a part of it, makes: the same for a retry, however late it comes."""
         return derive_memory_id(self._operation_id_of(part))
 
     def operation(self, change: Change, part: str = "") -> Operation:
@@ -264,7 +264,7 @@ async def _with_whole_ids(call: Call, arguments: T) -> T:
     if not parts:
         return arguments
     known = call.session.short_ids
-    # Ids that were shown before need no store: it may be away, and a memory may have been erased.
+    # Ids that were shown before need no store: it may be unavailable, and a memory may have been erased.
     whole_ids = {part: known[part] for part in parts if known.get(known.get(part, "")) == part}
     if unknown := [part for part in parts if part not in whole_ids]:
         question = FindIds(*call.caller.viewer, tuple(unknown))

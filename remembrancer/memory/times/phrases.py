@@ -27,7 +27,7 @@ MONTHS, WEEKDAYS = (tuple(_FILE["words"][name].split()) for name in ("months", "
 COUNTS: Final[Mapping[str, float | list[float]]] = _FILE["counts"]
 """Words for numbers: a number, or a minimum and a maximum."""
 UNITS: Final[Mapping[str, tuple[float, Unit]]] = _FILE["units"]
-"""Words for units: a number of another unit."""
+"""Words for units, each a number of another unit."""
 
 DAY: Final = timedelta(days=1)
 VAGUENESS: Final = 0.15
@@ -50,13 +50,14 @@ PARTS_OF_DAY: Final[Mapping[str, tuple[int, int]]] = {
 }
 """The first and last hour of each part of a day; 28 is four o'clock on the next day."""
 SEASONS: Final[Mapping[str, int]] = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}
-"""The month in which each season begins; it has three."""
+"""The month in which each season begins; a season has three."""
 _MONTHS_OF: Final[Mapping[str, int]] = {"month": 1, "quarter": 3, "year": 12}
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The time from `start` to before `end`; `slack` is the minimum distance outside it at which a time counts half."""
+    """The time from `start` to just before `end`; `slack` is the least distance outside it at which a time counts
+    half."""
 
     start: datetime
     end: datetime
@@ -109,13 +110,13 @@ def period_of(of: datetime, unit: str, back: int = 0) -> Span:
 
 
 def _weekend(of: datetime, back: int) -> Span:
-    """The latest weekend that has begun by that day, or `back` weekends earlier."""
+    """The latest weekend that has begun by a day, or the one `back` weekends earlier."""
     start = _midnight(of) - timedelta(days=(of.weekday() - 5) % 7 + 7 * back)
     return Span(start, start + 2 * DAY)
 
 
 def _around(now: datetime, least: float, most: float | None, unit: Unit) -> Span:
-    """A time so many units ago: a span of one unit around it (for years, of one month), or between both counts."""
+    """A time a number of units ago: a span of one unit around it (for years, of one month), or between two counts."""
     half = (least if 0.0 < least < 1.0 else 1.0) * _LENGTHS["month" if unit == "year" else unit] / 2
     slack = max(half, VAGUENESS * least * _LENGTHS[unit])
     if unit == "day" and most is None:
@@ -133,7 +134,7 @@ def _ago(match: Match, now: datetime) -> Span:
 
 
 def _rolling(match: Match, now: datetime) -> Span:
-    """The last units up to now; with days and longer units, from the beginning of a day."""
+    """The given number of units up to now; for days and longer units, from the beginning of a day."""
     least, most, unit = counted(match)
     start = back(now, most or least, unit)
     return Span(start if unit in ("minute", "hour") else _midnight(start), now, min(DAY, _LENGTHS[unit]))
@@ -148,7 +149,7 @@ def _near_day(match: Match, now: datetime) -> Span:
 
 
 def _named_weekend(match: Match, now: datetime) -> Span:
-    is_last = (match["which"] or "this").lower() != "this"  # on a Sunday, the previous one
+    is_last = (match["which"] or "this").lower() != "this"  # on a Saturday or Sunday, the previous one
     return _weekend(now, is_last and now.weekday() >= WEEKDAYS.index("saturday"))
 
 
@@ -230,7 +231,7 @@ LOOK_BACK: Final = 40
 
 class Phrase(NamedTuple):
     """The words from `begin` to `end` of a text, which name a time; `resolve` gives its span at the local time of the
-    query, or raises ValueError or OverflowError. `weak`: only as one end of a range."""
+    query, or raises ValueError or OverflowError. `weak`: they do so only as one end of a range."""
 
     begin: int
     end: int

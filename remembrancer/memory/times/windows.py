@@ -33,7 +33,7 @@ _RELATIONS: Final[Mapping[str, Callable[[Span, datetime], Span]]] = {
     **dict.fromkeys(("until", "till", "by", "up to"), lambda span, _: Span(datetime.min, span.end, span.slack)),
     **dict.fromkeys(("around", "about", "roughly"), lambda span, _: Span(span.start, span.end, 2 * span.fade)),
 }
-"""The spans that words before a phrase make of its span."""
+"""For each word before a phrase, the span that it makes of the phrase's span."""
 _RELATION = re.compile(rf"\b(?P<word>{'|'.join(_RELATIONS)})\s+(?:(?<!about\s)on\s+)?(?:the\s+)?$", re.I)
 _RANGE_BEGINS = re.compile(r"\b(?:between|from)\s+(?:on\s+)?(?:the\s+)?$", re.I)
 _RANGE_GOES_ON = re.compile(r"\s+(?:and|to|until|till|through)\s+(?:on\s+)?(?:the\s+)?", re.I)
@@ -41,7 +41,7 @@ _AHEAD = re.compile(
     r"\b(?:should|shall|will|going to|suggest\w*|recommend\w*|plans?|planning|tomorrow|can i|could i)\b", re.I
 )
 _PRESENT = pattern_of(r"(?:today|tonight|this (?!past |<any_month>|.*\d))")
-"""Words of queries about the future, and phrases that are then not times of memories: "today", "this weekend"."""
+"""Words of queries about the future, and phrases that name no time of memories there: "today", "this weekend"."""
 
 LONGEST_OF_PERIOD: Final = 200
 """In characters. A longer query asks for something specific."""

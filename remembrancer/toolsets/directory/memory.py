@@ -185,7 +185,7 @@ class MemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Directory:
-    """The files that a call sees, and its commands: a method each, named like the command, which returns the text of
+    """The files that a call sees, and its commands: each is a method with the command's name, which returns the text of
     the answer, and adds to the `changes` to be made."""
 
     def __init__(self, call: Call, files: dict[str, File]) -> None:
@@ -306,7 +306,7 @@ class _Directory:
                 raise InvalidInput(f"The path {file} is not a directory.", field=field)
 
     def _edit(self, file: File, after: str) -> None:
-        """Turn the content of a file into `after`: a group by changes of the memories whose items differ."""
+        """Change the content of a file to `after`; for a group, by changing the memories whose items differ."""
         if not file.is_group:
             self._set(file, file.memories[0], after)
             return

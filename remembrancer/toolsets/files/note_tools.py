@@ -64,7 +64,7 @@ UNITS: Final = (("d", 86_400.0), ("h", 3600.0), ("m", 60.0), ("s", 1.0))
 LINES: Final = 50
 MAX_PATH_BYTES: Final = 4096
 MAX_CHARACTERS: Final = 40_000
-"""The limit of one answer. A client continues from the line after its last one."""
+"""The limit of one answer. A client continues with the line after the last one in it."""
 INDEXED_WITHIN_S: Final = 0.5
 """The time to wait until a written note can be found by its words. It is stored in any case."""
 
@@ -148,7 +148,7 @@ def root_of(call: Call) -> str:
 
 
 def age_of(at: float | None, now: float) -> str:
-    """The age of a time in its largest unit: `2m ago`; `never` without one."""
+    """The age of a time in its largest unit: `2m ago`; `never` without a time."""
     if at is None:
         return "never"
     age_s = max(0.0, now - at)

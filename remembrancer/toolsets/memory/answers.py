@@ -72,8 +72,8 @@ def _value(name: str, value: Any) -> Any:
 def with_lines(
     memories: Sequence[RecalledMemory], full: Container[str], limit: int | None, seen: Set[str] = frozenset()
 ) -> list[RecalledMemory]:
-    """The memories that are given in full, and the first others (at most `limit`), in their order. Without a limit,
-    others are left out if the session has `seen` them, or one that supersedes them, unless nearest."""
+    """The memories that are given in full, and the first of the others (at most `limit`), in their order. Without a
+    limit, others except the nearest are left out if the session has `seen` them, or one that supersedes them."""
     is_answered = any(each.scores.relevance >= LIKELY for each in memories)
     most_lines = limit or (MOST_LINES_IF_LIKELY if is_answered else MOST_LINES)
     others = [each for each in memories if not is_given_whole(each)]
@@ -177,9 +177,9 @@ def copies_of(memory: MemoryShown) -> list[dict[str, Any]]:
 
 
 def near_of(found: Sequence[NearMemory], stored: Collection[str]) -> Answer:
-    """The memories that later ones of the session probably replace, in full, and the calls that settle the matter. A
-    later one that is not among the `stored` is quoted (`newer`): the answer is about something else, or about several.
-    `perhaps` marks a less probable pair of Review, about which no person is asked; `in_part` a text that says more."""
+    """The memories that later ones of the session probably replace, and the calls that settle the matter. A later one
+    that is not among the `stored` is quoted (`newer`), since the answer is about other memories. `perhaps` marks a less
+    probable pair of Review, about which no person is asked; `in_part` a text that says more."""
     near = {each.memory_id: each for each in found}
     replaced = [
         {"id": each.memory_id, "content": cut_at_word(each.content, OLD_CHARACTERS), "replaced_by": each.replaced_by}

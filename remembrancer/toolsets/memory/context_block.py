@@ -66,7 +66,7 @@ _RELATIVE: Final = re.compile(
     rf"|(?P<weekday>(?:on|until|by|since) (?:{'|'.join(WEEKDAYS)})))\b",
     re.IGNORECASE,
 )
-"""A day that means a different one when read later; a weekday only in a text that is not a rule."""
+"""A day that means a different day when read later; a weekday counts only in a text that is not a rule."""
 
 _BEFORE_HEADING: Final = re.compile(r"\A((?>(?:\s|>|[-+*]\s|\d{1,9}[.)]\s)*))(?=#+(?:\s|$)|[-=*_][-=*_\s]*$|`{3}|~{3})")
 """The marks of quotations and lists before `# a heading`, the line of dashes below one (on its own, a rule), or a
@@ -164,7 +164,7 @@ def _groups_of(memories: Sequence[RecalledMemory], gathered: ContextGathered, to
 
 
 def _text_of(memory: RecalledMemory) -> str:
-    """The content of a memory, or the summary that somebody gave a long one."""
+    """The content of a memory, or, if it is long, the summary that somebody gave it."""
     if memory.summary and len(memory.content) > LONG and not memory.derived_from:
         return f"{memory.summary} {SUMMARY}"
     return memory.content

@@ -31,7 +31,7 @@ CHANGE_WORDS: Final = {
     **{"both hold": "kept beside another", "consolidated": "summarised", "superseding": "replaced another"},
 }
 """The words for changes that are stored under a different name."""
-# Fields with an empty name only follow from others.
+# Fields with an empty name change only because others do.
 FIELD_NAMES: Final = {"occurred_at": "day", "valid_until": "its end", "type": "", "status": "", "invalid_reason": ""}
 
 
@@ -104,7 +104,7 @@ def verb_of(change: MemoryChanged) -> str:
 
 
 def word_of(change: str, fields: Sequence[str], *, done: bool) -> str:
-    """The word for a stored change to these fields; `done` says if the memory was done afterwards."""
+    """The word for a stored change to these fields; `done` says whether the memory was done afterwards."""
     if "done" in fields and "kind" not in fields:
         return "closed" if done else "reopened"
     return "changed" if change == "updated" else CHANGE_WORDS.get(change, change)

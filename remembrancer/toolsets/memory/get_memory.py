@@ -39,7 +39,7 @@ async def get_memory(call: Call, memory_id: str, version: Version | None = None,
 
 
 def shown(reply: MemoryShown, version: int | None = None, *, detail: bool = True) -> Answer:
-    """One memory; with `version`, as it was then. Raises `InvalidInput`, which names the existing ones.
+    """One memory; with `version`, as it was then. Raises `InvalidInput`, which names the existing versions.
 
     Without `detail`, improbable contradictions, empty fields and usual values are left out, and its history has only
     days; a line without `change` is an update.

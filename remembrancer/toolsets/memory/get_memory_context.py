@@ -123,7 +123,7 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
 
 
 async def _in_doubt(call: Call) -> str:
-    """A question about a memory that one of this session probably replaces, with the calls that answer it; or ""."""
+    """A question about a memory that one from this session probably replaces, with the calls that answer it; or ""."""
     near = await call.next_near()
     ids = await short_forms_of(call, [memory_id for each in near for memory_id in (each.memory_id, each.replaced_by)])
     return "".join(

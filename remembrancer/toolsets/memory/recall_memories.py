@@ -67,7 +67,7 @@ MOST_NEAR: Final = 5
 CODE: Final = "code"
 """The source that is searched and shown alongside the others: places in the project's code."""
 CODE_SHARE: Final = 3
-"""Code gets at most one part in this many of `max_tokens`."""
+"""Code gets at most `max_tokens` divided by this."""
 NOTHING: Final = Recalled((), 0, 0, "hybrid")
 
 
@@ -216,7 +216,7 @@ async def _standing(nearest: Sequence[RecalledMemory], call: Call) -> list[Liste
 
 
 def _holds(memory: ListedMemory, now: float) -> bool:
-    """True if a memory is valid and no other one that is listed says the same."""
+    """True if a memory is valid and no other listed memory says the same."""
     is_repeated = memory.superseded_by or memory.status in ("consolidated", "promoted")
     return not (is_repeated or has_ended(memory.valid_until, now))
 
@@ -267,7 +267,7 @@ def to_recall(arguments: RecallMemoriesArguments, project: ProjectRef, session_i
 
 
 def within_budget(answer: Answer, max_tokens: int) -> Answer:
-    """The answer, cut so that what is sent has at most `max_tokens`: the best memories, and the beginning of the first
+    """The answer, cut so that the text sent has at most `max_tokens`: the best memories, and the beginning of the first
     that does not fit. `omitted` counts the memories left out."""
     if _fits(answer, max_tokens):
         return answer

@@ -70,7 +70,7 @@ def session_summary(session_id: str, started_at: float, story: SessionDescriptio
 
 
 def knowledge_graph(graph: GraphFound) -> str:
-    """The overview of a project's graph. Density is relative to n (n - 1), the edges of a complete directed graph."""
+    """The overview of a project's graph. Density is relative to the n (n - 1) edges of a complete directed graph."""
     entities, relationships = graph.total_entities, graph.total_relationships
     heading = "Project Knowledge Graph"
     if not entities:

@@ -233,7 +233,7 @@ def to_change(arguments: MemoryArguments, session_id: str, content_limit_bytes: 
 
 def _scope_and_kind(arguments: MemoryArguments, content: str, at: float) -> tuple[Scope, MemoryType, Kind | None]:
     """The scope, type and kind of a memory: as requested, else the project, and the kind that its wording suggests,
-    unless it contradicts a given type. A kind determines the type, and one that exists only in sessions the scope."""
+    unless it contradicts a given type. A kind determines the type, and the scope if it exists only in sessions."""
     scope: Scope = arguments.scope or "project"
     if arguments.due is not None and arguments.kind not in (None, OPEN_END, "fact"):  # of a coming event
         raise InvalidInput("only an open end has a due date", field="due", remedy=f"kind: {OPEN_END}")
