@@ -16,6 +16,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from remembrancer.actors.bridge.bridge import PREPARED_FILE
 from remembrancer.actors.bridge.replay import HANDSHAKE, PreparedAnswers
 from remembrancer.actors.gateway import conversations, session_registry
+from remembrancer.actors.gateway.conversations import Hello, directory_of
 from remembrancer.actors.gateway.elicitation import Asking, Questions
 from remembrancer.actors.gateway.mcp_session import MAX_WAITING, McpSession
 from remembrancer.commands.setup import PLUGIN
@@ -25,7 +26,7 @@ from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.errors import DeadlineExceeded, RecordsUnusable
 from remembrancer.protocol.files import DescribeFiles, FilesDescription, SourceCounts
-from remembrancer.protocol.gateway_link import stamped
+from remembrancer.protocol.gateway_link import LINK_VERSION, stamped
 from remembrancer.protocol.reads import EmbeddingSummary, Recall, Recalled, Scores
 from remembrancer.protocol.session_life import EndSession, StartSession
 from remembrancer.protocol.sockets import Reply
@@ -56,10 +57,6 @@ async def test_what_is_always_in_a_prompt_has_at_most_nine_hundred_and_ninety_to
     assert (len(listed) + len(instructions) + len(skill)) / 4 <= 990
     always = {tool["name"] for tool in tools if tool.get("_meta") == {"anthropic/alwaysLoad": True}}
     assert always == {"get_memory_context", "recall_memories"}
-    hints = {tool["name"]: tool.get("annotations", {}) for tool in tools}
-    assert hints["store_memory"]["destructiveHint"] is False
-    assert hints["recall_memories"]["readOnlyHint"] is True
-    assert hints["get_memory_status"]["readOnlyHint"] is True
 
 
 async def test_a_session_is_told_of_its_own_tools_alone(served: Rig) -> None:
@@ -442,20 +439,29 @@ async def test_roots_that_come_while_a_call_looks_for_its_project_name_the_proje
     assert {each.project for each in served.written} == {project_of(tmp_path)}
 
 
-async def test_without_roots_flag_variable_directory_count(served: Rig) -> None:
-    hellos: dict[str, dict[str, Any]] = {
-        "/flag": {"project": "/flag", "environment": {"REMEMBRANCER_PROJECT": "/variable"}},
-        "/variable": {"environment": {"REMEMBRANCER_PROJECT": "/variable"}},
-        "/working/sub": {"environment": {"REMEMBRANCER_PROJECT": "sub"}, "directory": "/working"},
-        "/working": {"directory": "/working"},
-    }
-    for place, hello in hellos.items():
-        async with served.session(**hello) as client:
-            await client.store(f"stored for {place}")
-    projects = {content_of(each): each.project for each in served.written}
-    assert {place: projects[f"stored for {place}"] for place in hellos} == {
-        place: project_of(Path(place)) for place in hellos
-    }
+VARIABLE = {"REMEMBRANCER_PROJECT": "/variable"}
+
+
+@pytest.mark.parametrize(
+    ("roots", "named", "place"),
+    [
+        ([], {}, "/working"),
+        ([], {"environment": {"REMEMBRANCER_PROJECT": "sub"}}, "/working/sub"),
+        ([], {"environment": VARIABLE}, "/variable"),
+        ([], {"environment": VARIABLE, "project": "/flag"}, "/flag"),
+        (["file:///root", "file:///other"], {"environment": VARIABLE, "project": "/flag"}, "/root"),
+        (["file://elsewhere/other", "file://localhost/a%20root/"], {}, "/a root"),
+        (
+            ["https://example.org/other", "/other", "file:other", "file:/other\0", "file://[::1", "file:///root"],
+            {},
+            "/root",
+        ),
+    ],
+)
+def test_the_first_root_on_this_disk_counts_before_flag_variable_and_directory(
+    roots: list[str], named: dict[str, Any], place: str
+) -> None:
+    assert directory_of(Hello(LINK_VERSION, "1", "00", "s", "/working", **named), roots) == Path(place)
 
 
 async def test_a_bridge_that_cannot_be_served_is_told_why(patient_rig: Rig) -> None:

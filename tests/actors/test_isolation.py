@@ -215,28 +215,6 @@ async def test_a_secret_is_neither_seen_nor_changed_nor_found(house: House, scop
         assert hidden.encode() not in b"".join(intruder.heard), "neither as a duplicate nor as nearly one"
 
 
-async def test_nothing_is_written_into_another_session(house: House) -> None:
-    planted = {"content": "Planted words", "scope": "session", "session_id": VICTIM}
-    for intruding in (house.neighbour(), house.stranger()):
-        async with intruding as intruder:
-            refused = await intruder.call("store_memory", **planted)
-            assert (refused["error"], refused["field"]) == ("invalid_input", "session_id")
-    async with house.victim() as victim:
-        assert (await victim.call("recall_memories", query="planted"))["memories"] == []
-        own = await victim.store("My own words", scope="session", session_id=VICTIM)
-        assert "error" not in own, own
-
-
-async def test_who_names_another_session_as_the_origin_learns_nothing_of_it(house: House) -> None:
-    await hide(house, "session")
-    async with house.neighbour() as intruder:
-        known = await intruder.call("store_memory", **{**secret("session"), "scope": "project", "session_id": VICTIM})
-        assert "error" not in known, known
-        assert "duplicates" not in known, known
-        assert (await intruder.call("get_memory", memory_id=known["memory_id"], detail=True))["session_id"] == VICTIM
-        assert house.secrets["session"].encode() not in b"".join(intruder.heard)
-
-
 @pytest.mark.parametrize(("scope", "who"), [("project", "neighbour"), ("user", "neighbour"), ("user", "stranger")])
 async def test_a_memory_that_is_given_away_does_not_give_its_drafts_away(house: House, scope: str, who: str) -> None:
     public = {"content": "The depot has a code", "summary": "a code", "domain": "depot"}
@@ -269,25 +247,6 @@ async def test_the_log_of_a_day_has_no_text_of_before_a_memory_was_given_to_the_
     request = ReadActivity(project_of(house.mine), INTRUDER)
     changes = (await house.rig.gateway.access.ask(request, time.time())).reply.changes
     assert [each.version for each in changes] == [3, 2, 1]
-
-
-async def test_the_first_root_on_this_disk_is_the_project_whatever_else_is_said(house: House) -> None:
-    """The roots count before `--project`, the environment and the working directory, which all name the other."""
-    await hide(house, "project")
-    lies = {"directory": str(house.mine), "project": str(house.mine)}
-    for roots in (
-        ["file://{theirs}", "file://{mine}"],
-        ["file://elsewhere{mine}", "file://{theirs}"],
-        ["https://example.org{mine}", "{mine}", "file:{mine}\0", "file://{theirs}/"],
-        ["file://{theirs}/../theirs"],
-    ):
-        async with house.rig.client(**OTHER, **lies, environment={"REMEMBRANCER_PROJECT": str(house.mine)}) as intruder:
-            intruder.answers_roots = [each.format(mine=house.mine, theirs=house.theirs) for each in roots]
-            await intruder.initialize(roots={})
-            await ask_everything(intruder)
-            await ask_by_id(intruder, house.secrets["project"])
-            intruder.heard = [line for line in intruder.heard if b"roots/list" not in line]
-            assert_silent(intruder)
 
 
 async def test_roots_that_come_later_do_not_move_a_session_into_another_project(house: House) -> None:
