@@ -41,10 +41,6 @@ def said_by_sdk(tool: Any, command: Command) -> str:
         return f"error: {error}"
 
 
-def command(name: str, path: str | None = None, **arguments: Any) -> Command:
-    return {"command": name, **arguments} | ({} if path is None else {"path": path})
-
-
 async def test_it_answers_as_the_tool_of_the_sdk_does(client: RawClient, tmp_path: Path) -> None:
     from anthropic.tools.memory import BetaLocalFilesystemMemoryTool
 
@@ -53,7 +49,7 @@ async def test_it_answers_as_the_tool_of_the_sdk_does(client: RawClient, tmp_pat
         given = dict(each)
         answer = await said(client, given.pop("command"), **given)
         assert answer == said_by_sdk(own, each), each
-    wanted = said_by_sdk(own, command("view", "/memories")).splitlines()
+    wanted = said_by_sdk(own, {"command": "view", "path": "/memories"}).splitlines()
     shown = (await said(client, "view", "/memories")).splitlines()
     names = [line.split("\t")[-1] for line in wanted]
     assert [line.split("\t")[-1] for line in shown if "/repo/" not in line and "/session/" not in line] == names
@@ -119,7 +115,8 @@ async def test_a_line_becomes_the_file_with_its_text_and_a_group_gives_way_to_a_
 
 async def test_bad_input_is_refused_in_a_sentence(client: RawClient) -> None:
     await said(client, "create", "/memories/own.md", file_text="Own.")
-    secret = command("create", "/memories/repo/k.md", file_text="api_key = sk-ant-api03-" + "aB3" * 30)
+    key = "api_key = sk-ant-api03-" + "aB3" * 30
+    secret = {"command": "create", "path": "/memories/repo/k.md", "file_text": key}
     for arguments, message in (*cases("directory_toolset", "refused"), (secret, "a credential")):
         answer = await said(client, **arguments)
         assert answer.startswith("error: "), arguments
@@ -134,8 +131,9 @@ def test_what_the_tool_keeps_outlives_its_session_and_a_killed_store(
 
     from remembrancer.anthropic_memory import MemoryTool
 
-    create = command("create", "/memories/repo/cache.md", file_text="The cache is Valkey 8.\n")
-    change = command("str_replace", "/memories/repo/cache.md", old_str="8", new_str="9")
+    file = {"path": "/memories/repo/cache.md"}
+    create = {"command": "create", "file_text": "The cache is Valkey 8.\n", **file}
+    change = {"command": "str_replace", "old_str": "8", "new_str": "9", **file}
     monkeypatch.setenv("REMEMBRANCER_CALL_BUDGET_S", str(PATIENCE_S))  # a store that is slow to come back is waited for
     start(home)
     with MemoryTool(tmp_path, home=home) as tool:
@@ -147,6 +145,6 @@ def test_what_the_tool_keeps_outlives_its_session_and_a_killed_store(
         assert "The cache is Valkey 9." in str(tool.call(change))
     tool.close()
     with MemoryTool(tmp_path, home=home) as tool:
-        shown = str(tool.call(command("view", "/memories/repo/cache.md")))
+        shown = str(tool.call({"command": "view", **file}))
         assert shown.splitlines()[1:] == ["     1\tThe cache is Valkey 9.", "     2\t"]
     assert "The cache is Valkey 9." in done("search", "what do we cache with", home=home, directory=tmp_path)

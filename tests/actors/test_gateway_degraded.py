@@ -43,6 +43,7 @@ from remembrancer.protocol.writes import (
     UpdateMemory,
 )
 from tests.actors.gateway_rig import AWAY, QUICK, RawClient, Rig, call, warned
+from tests.cases import cases
 from tests.operations import PROJECT, change_operation
 from tests.patience import PATIENCE_S, until
 from tests.spaces import locked, write_rows
@@ -193,18 +194,6 @@ async def test_a_full_store_refuses_or_lets_a_write_wait_behind_a_queued_one_and
         assert quick_rig.contents[12:] == ["older", "newer", "newest"]
 
 
-ASKED: list[tuple[str, dict[str, Any]]] = [
-    ("recall_memories", {"query": "harbour"}),
-    ("get_memory_context", {}),
-    ("search_knowledge_graph", {"entity": "harbour"}),
-    ("list_memories", {}),
-    ("read_log", {}),
-    ("get_valid", {}),
-    ("search", {"query": "harbour"}),
-    ("connections", {"node_id": None}),
-    ("get_memory", {"memory_id": None}),
-]
-"""The tools that read, with the arguments of a call; None stands for a memory's id."""
 EVERY = {"REMEMBRANCER_TOOLSETS": "memory,admin,graph,nodes"}
 
 
@@ -215,8 +204,12 @@ def said(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 async def answers_of(client: RawClient, memory_id: str) -> dict[str, dict[str, Any]]:
-    given = {tool: {name: value or memory_id for name, value in asked.items()} for tool, asked in ASKED}
-    return {tool: await client.call(tool, **arguments) for tool, arguments in given.items()}
+    """The answers of the tools that read, by their names."""
+    answers = {}
+    for tool, asked in cases("gateway_degraded", "asked"):
+        given = {name: memory_id if value == "ID" else value for name, value in asked.items()}
+        answers[tool] = await client.call(tool, **given)
+    return answers
 
 
 @pytest.mark.usefixtures("waits_for_no_store")
@@ -262,8 +255,7 @@ async def test_another_question_gets_what_this_session_was_shown_last_and_no_oth
         assert "The harbour is deep" in context["context_block"]
         for hello in ({"session": "session:other"}, {"directory": str(elsewhere)}):
             async with rig.session("22" * 16, environment=EVERY, **hello) as other:
-                for tool, arguments in ASKED:
-                    answer = await other.call(tool, **{name: value or "DEEP" for name, value in arguments.items()})
+                for answer in (await answers_of(other, "DEEP")).values():
                     assert "harbour is deep" not in json.dumps(answer)
                     assert "crane" not in json.dumps(answer)
                     assert answer["degraded"] is True

@@ -26,13 +26,11 @@ from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.reads import TakeNear
 from remembrancer.protocol.writes import (
     Applied,
-    BatchApplied,
     ForgetMemory,
     Operation,
     ProjectRef,
     PromoteMemory,
     RestoreMemory,
-    SubmitBatch,
     TagMemory,
     UpdateMemory,
 )
@@ -212,23 +210,6 @@ async def test_a_batch_goes_to_where_each_memory_is_by_then(rig: StoreRig) -> No
     assert [entry.change for entry in own.history] == ["stored", "updated", "promoted", *since]
     assert (await rig.gateway.show(before)).memory.tags == ("x",)
     assert (await rig.gateway.show(other_id, project=OTHER_PROJECT)).memory.tags == ("z",)
-
-
-async def test_changes_of_one_memory_that_are_sent_at_once_are_all_made_and_none_twice(rig: StoreRig) -> None:
-    memory_id = await rig.gateway.store("a lantern", scope="session")
-    operations = [change_operation(f"tag{n}", TagMemory(memory_id, (f"t{n}",))) for n in range(20)]
-    operations.insert(10, change_operation("promote", PromoteMemory(memory_id, "user")))
-    operations.insert(16, change_operation("take back", PromoteMemory(memory_id, "project")))
-    first = await asyncio.gather(*(rig.gateway.submit(operation) for operation in operations))
-    again = await asyncio.gather(*(rig.gateway.submit(operation) for operation in operations))
-    assert not any(each.replayed for each in first)
-    assert all(each.replayed for each in again)
-    assert [each.result for each in again] == [each.result for each in first]
-    batch = await rig.gateway.ask(SubmitBatch((change_operation("new", TagMemory(memory_id, ("new",))), *operations)))
-    assert batch == BatchApplied(("new", *(operation.operation_id for operation in operations)), {})
-    shown = (await rig.gateway.show(memory_id)).memory
-    assert set(shown.tags) == {"new", *(f"t{n}" for n in range(20))}
-    assert (shown.scope, shown.version, len(shown.history)) == ("project", 24, 24)
 
 
 async def test_a_pair_that_is_found_while_a_session_is_queued_is_told_to_it_later(rig: StoreRig) -> None:

@@ -21,9 +21,8 @@ from tests.actors.store_process import (
     chronicle,
     store_rig,
 )
-from tests.operations import PROJECT
 from tests.patience import until
-from tests.spaces import connect_space, rows_of
+from tests.spaces import rows_of
 
 OTHER = ModelChoice("sentence-transformers", "better words")
 BETTER = msgspec.structs.replace(IDENTITY, model="better words", revision="fedcba9876543210")
@@ -44,17 +43,12 @@ async def fill(rig: StoreRig) -> list[str]:
     return ids
 
 
-async def choose(rig: StoreRig, choice: ModelChoice | None) -> tuple[ModelProgress, ...]:
-    return await rig.gateway.ask(ChooseModel(choice))
-
-
 async def models(rig: StoreRig) -> dict[str, ModelProgress]:
     return {each.role: each for each in (await rig.gateway.describe()).embedding.models}
 
 
 def models_recorded(rig: StoreRig) -> set[str]:
-    with closing(connect_space(rig.paths, PROJECT.id)) as connection:
-        return {row[0] for row in connection.execute("SELECT DISTINCT model FROM passages")}
+    return {model for (model,) in rig.rows("SELECT DISTINCT model FROM passages")}
 
 
 def collections(rig: StoreRig) -> set[str]:
@@ -77,7 +71,7 @@ async def test_a_change_of_model_is_made_behind_the_old_one_and_survives_the_sto
     await rig.restart()
     old = await rig.worker()
     ids = await fill(rig)
-    await choose(rig, OTHER)
+    await rig.gateway.ask(ChooseModel(OTHER))
     async with Worker(rig.home, "embedder-2", identity=BETTER, choice=OTHER, holds=True) as new:
         new.announce()
         await until(lambda: len(new.jobs) >= 10)
@@ -114,7 +108,7 @@ async def test_a_change_of_model_is_made_behind_the_old_one_and_survives_the_sto
 async def test_a_store_that_is_killed_before_the_change_is_noted_still_has_the_old_vectors(rig: StoreRig) -> None:
     old = await rig.worker()
     ids = await fill(rig)
-    await choose(rig, OTHER)
+    await rig.gateway.ask(ChooseModel(OTHER))
     async with Worker(rig.home, "embedder-2", identity=BETTER, choice=OTHER, holds=True, credit=2 * MANY) as new:
         new.announce()
         await until(lambda: len(new.jobs) == MANY)
@@ -143,7 +137,7 @@ async def test_a_question_is_never_answered_by_another_models_vectors(rig: Store
     """Two models of the same dimensions, which share no direction: mixed up, they would find the wrong memories."""
     await rig.worker()
     ids = await fill(rig)
-    await choose(rig, OTHER)
+    await rig.gateway.ask(ChooseModel(OTHER))
     async with Worker(rig.home, "embedder-2", identity=BETTER, choice=OTHER) as new, anyio.create_task_group() as tasks:
         changed = anyio.Event()
 
@@ -165,17 +159,15 @@ async def test_a_question_is_never_answered_by_another_models_vectors(rig: Store
 async def test_a_new_model_whose_vectors_are_not_whole_never_answers_for_the_old_one(rig: StoreRig) -> None:
     old = await rig.worker()
     ids = await fill(rig)
-    await choose(rig, OTHER)
+    await rig.gateway.ask(ChooseModel(OTHER))
     async with Worker(rig.home, "embedder-2", identity=BETTER, choice=OTHER, holds=True) as new:
         new.announce()
         await until(lambda: new.jobs)
         old.leave()
         await rig.gateway.until(lambda now: now.embedding.models[0].workers == 0)
         answer = await rig.gateway.recall("word3 of the chronicle3")
-        assert (answer.memories[0].id, [notice.code for notice in rig.gateway.notices]) == (
-            ids[3],
-            ["embedding_failed"],
-        )
+        assert answer.memories[0].id == ids[3]
+        assert [notice.code for notice in rig.gateway.notices] == ["embedding_failed"]
         assert not new.questions
 
 
