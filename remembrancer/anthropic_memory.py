@@ -1,4 +1,4 @@
-"""The memory tool of Anthropic's Python SDK over Remembrancer: durable, searchable and undoable memory for an API user.
+"""The memory tool of Anthropic's Python SDK, on Remembrancer: durable, searchable and undoable memory for API users.
 
     client.beta.messages.run_tools(model=…, messages=[…], tools=[MemoryTool(project=".")])
 
@@ -23,7 +23,7 @@ _END_S: Final = 5.0
 
 
 class MemoryTool(BetaAbstractMemoryTool):  # type: ignore[misc]  # 3,000 modules that mypy would read
-    """A session with this machine's runtime, which is started if none is up; `close` ends it.
+    """A session with this machine's runtime, which is started if it is not running; `close` ends the session.
 
     `/memories` is the user's memory, `/memories/repo` that of the `project` (a directory; the working directory by
     default), `/memories/session` this object's own. `home` replaces this user's home. A refused command raises the

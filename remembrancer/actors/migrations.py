@@ -79,8 +79,8 @@ class Schema:
         """
         if version > self.latest:
             raise SchemaTooNew(
-                f"{path} was written by a newer release ({release_of(version)} or later, and this is {__version__}): "
-                f"install that one, restore the copies '*.{COPY}-{__version__}' that it made, or set "
+                f"{path} was written by a newer release ({release_of(version)} or later; this is {__version__}): "
+                f"install that release, restore the copies '*.{COPY}-{__version__}' that it made, or set "
                 "REMEMBRANCER_HOME to another directory"
             )
         if version and (version < self.versions[0] or (self.derived and version != self.latest)):

@@ -166,7 +166,7 @@ class SqliteFile:
         if not self.empty_log():
             raise FileLocked(
                 f"deleted words are still in the log of {self.path}, because it is being read or written "
-                "(a copy or an export takes a while): they are removed as soon as that ends"
+                "(a copy or an export takes a while): they will be removed when that ends"
             )
 
     def _has_any(self, texts: Sequence[str]) -> bool:

@@ -1,2 +1,2 @@
 """The memory browser: web pages that show memories and let a person correct them and undo changes. It is an ASGI
-application that the gateway's HTTP listener mounts and imports on its first request."""
+application, which the gateway's HTTP listener imports and mounts on the first request."""

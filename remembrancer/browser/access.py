@@ -1,4 +1,4 @@
-"""Access control: the cookie that stands for a token, and the checks of requests that make changes."""
+"""Access control: the cookie that represents a token, and the checks on requests that make changes."""
 
 import hashlib
 import hmac
@@ -22,7 +22,7 @@ DRAWING_STYLES: Final = (
     "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=' 'sha256-jtRRMYY2VbEXuBKbHvqM1/fPT8vazFrEooXdvwUK4y8=' "
     "'sha256-9xjtvxMT1ApHlgn9ohbh2FNfvK5Tqtzy94BjfXBeMSY='"
 )
-"""The digests of the styles that the vendored graph library adds to its page."""
+"""The digests of the styles that the vendored graph library adds to the page."""
 HEADERS: Final = {
     "Content-Security-Policy": (
         f"default-src 'none'; script-src 'self'; style-src 'self' {DRAWING_STYLES}; "
@@ -36,14 +36,14 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-"""The headers of every response except assets. A memory's content cannot load, run, frame or send anything."""
+"""The headers of every response except assets. The content of a memory cannot load, run, frame or send anything."""
 
 Form = list[tuple[str, str]]
 """The fields of a form, in order; a name may occur several times."""
 
 
 class VisitorAccess:
-    """Identifies visitors by their cookies. With `no_token`, visitors without a cookie are admitted too."""
+    """Identifies visitors by their cookies. With `no_token`, visitors without a cookie are also admitted."""
 
     def __init__(self, home: Path, *, no_token: bool) -> None:
         self._tokens = Tokens(home)
@@ -67,7 +67,7 @@ class VisitorAccess:
         return self._no_token if grant is None else self._tokens.holds(grant, time.time())
 
     def csrf(self, request: Request) -> str:
-        """The token that this visitor's forms have to send along; no other site can know it."""
+        """The token that this visitor's forms must include; no other site can know it."""
         token = request.cookies.get(self._cookie, "")
         return hmac.new(self._key if not token else token.encode(), b"form", hashlib.sha256).hexdigest()
 
@@ -118,7 +118,7 @@ async def read_form(request: Request) -> Form:
     async for chunk in request.stream():
         body += chunk
         if len(body) > MAX_FORM_BYTES:
-            raise HTTPException(413, "That is too large for a form.")
+            raise HTTPException(413, "The form's content is too large.")
     try:
         return parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict")
     except ValueError as error:

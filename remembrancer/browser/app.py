@@ -1,4 +1,4 @@
-"""The application: routing, the choice of the visitor's project, and error responses."""
+"""The application: routing, choosing the visitor's project, and error responses."""
 
 import asyncio
 import hashlib
@@ -34,11 +34,11 @@ from remembrancer.toolsets.tools import Tool
 ASSETS: Final = HERE / "assets"
 ASSET_AGE_S: Final = 31_536_000
 PAGES: Final = (memories, history, overviews)
-"""The modules of pages; each has a table `PAGES` from method and path to handler."""
+"""The modules with pages; each has a table `PAGES`, from method and path to handler."""
 
 
 class Assets(StaticFiles):
-    """The files that pages load. Their address contains the digest of all of them, so they may be cached for ever."""
+    """The files that pages load. Their addresses contain a digest of all these files, so they may be cached forever."""
 
     def file_response(self, *args: Any, **kwargs: Any) -> Response:
         response = super().file_response(*args, **kwargs)
@@ -148,7 +148,7 @@ class Browser:
         return RedirectResponse(f"{PREFIX}/p/{project.id}/today", 303)
 
     async def _enter(self, request: Request) -> Response:
-        """Sign in: by a link that the command line printed, or by a token in a form."""
+        """Sign in, with a link printed by the command line, or with a token in a form."""
         # A page instead of a redirect, because a SameSite cookie is not sent after a click on another site.
         project = PROJECT_ID.fullmatch(request.query_params.get("project", ""))
         first = f"/p/{project[0]}/today" if project else "/"
@@ -159,7 +159,7 @@ class Browser:
             if self._access.enter(request, welcome, token=form.get("token", "")):
                 return welcome
             return HTMLResponse(self._shared.render("enter.html", is_in=False, said="This token is not valid."), 401)
-        link = request.query_params.get("link", "") if request.method == "GET" else ""  # HEAD must not use it up
+        link = request.query_params.get("link", "") if request.method == "GET" else ""  # HEAD must not use up the link
         if link and self._access.enter(request, welcome, link=link):
             return welcome
         if link:

@@ -34,7 +34,7 @@ PAGE: Final = 100
 FEW: Final = 20
 """The number of queries shown for a session, and of memories shown for each query."""
 PULSE_S: Final = 10.0
-"""Something is sent at least this often, so that a dead gateway or a revoked token is noticed."""
+"""Something is sent at least this often, so that the loss of a gateway or a revoked token is noticed."""
 OTHER_PROJECTS: Final = "others"
 """The session id under which all sessions of other projects are grouped."""
 TOGETHER_S: Final = 0.3
@@ -61,14 +61,14 @@ async def live(view: View) -> Response:
 
 
 async def waiting(view: View) -> Response:
-    """The number of proposals and pairs on the page *Review*, for the menu; empty if there are none."""
+    """The number of proposals and pairs on the *Review* page, for the menu; empty if there are none."""
     found = await view.ask(FindUndecided(view.project, view.session))
     number = len(found.proposals) + len(found.pairs) + found.more
     return HTMLResponse(f'<span id="waiting">{number}</span>' if number else "")
 
 
 async def review(view: View) -> Response:
-    """The items that wait for a person's decision."""
+    """The items awaiting a person's decision."""
     return await view.page(
         "review.html",
         undecided=await view.ask(FindUndecided(view.project, view.session, PAGE)),
@@ -88,7 +88,7 @@ class Line(NamedTuple):
 
 
 class AnsweredQuery(NamedTuple):
-    """A query, and the memories that answered it, the best first. `in_files`: parts of files answered it as well."""
+    """A query, and the memories that answered it, best first. `in_files`: parts of files also answered it."""
 
     at: float
     question: str
@@ -98,7 +98,7 @@ class AnsweredQuery(NamedTuple):
 
 
 class Part(NamedTuple):
-    """One session's part of a day, latest first."""
+    """The part of a day that belongs to one session, latest first."""
 
     session_id: str
     who: str
@@ -111,7 +111,7 @@ class Part(NamedTuple):
 
 async def today(view: View) -> Response:
     """One day by session: what was stored, changed, learned and shown, and the open ends. The default is today, or else
-    the last day that has any changes."""
+    the last day with changes."""
     wanted = view.asked("day")
     current = datetime.now().astimezone().date()
     day = current if not wanted else datetime.fromtimestamp(day_of(wanted) or 0.0).astimezone().date()
@@ -156,7 +156,7 @@ async def _done_on(view: View, day: date) -> tuple[ActivityRead, Sequence[Any], 
 
 
 def totals_of(changes: Iterable[MemoryChanged]) -> dict[str, int]:
-    """The number of memories for each kind of change that was not undone."""
+    """For each kind of change, the number of memories where it was not undone."""
     done: dict[str, set[str]] = {}
     for each in filter(stands, changes):
         done.setdefault(verb_of(each), set()).add(each.memory_id)
@@ -199,7 +199,7 @@ def asked_of(log: Iterable[Any]) -> dict[str, list[AnsweredQuery]]:
 
 
 def _author_of(change: MemoryChanged) -> tuple[str, str]:
-    """The session, and for a person, whose session id is the same on all machines, the machine."""
+    """The session, and for a person (whose session id is the same on all machines) also the machine."""
     return change.session_id, change.member if change.session_id in (BROWSER_SESSION, SHELL_SESSION) else ""
 
 
@@ -207,8 +207,8 @@ def parts_of(
     activity: ActivityRead, queries: Mapping[str, list[AnsweredQuery]], sessions: Mapping[str, ListedSession]
 ) -> list[Part]:
     """A day by session, the most recently active first. A change belongs to the session or person that made it; a
-    background change, to the session or person that last changed that memory. Changes to the user's memories by
-    sessions of other projects form one part, which comes last."""
+    background change, to the session or person that last changed the memory. Changes to the user's memories by sessions
+    of other projects form one part, which comes last."""
     last = dict[str, tuple[str, str]]()
     for each in activity.changes:
         if each.session_id:
@@ -232,7 +232,7 @@ def parts_of(
 
 
 async def undo_run(view: View) -> Response:
-    """Undo all changes of a consolidation run or an import."""
+    """Undo all changes made by a consolidation run or an import."""
     if not view.field("run"):
         raise InvalidInput("No run was named.")
     await view.call("reflect_and_consolidate", undo=view.field("run"))
@@ -240,8 +240,8 @@ async def undo_run(view: View) -> Response:
 
 
 async def sessions(view: View) -> Response:
-    """The assistants' sessions in this project, each with the last memory that it stored or changed and that is not
-    forgotten. What people did themselves is on the page *Today*."""
+    """The assistants' sessions in this project, each with the last unforgotten memory that it stored or changed.
+    Changes by people themselves are on the *Today* page."""
     before = view.asked("before")
     request = ListSessions(view.project, view.session, float_of(before) if before else None, PAGE)
     listed = await view.ask(request)
@@ -259,7 +259,7 @@ async def sessions(view: View) -> Response:
 
 
 async def session(view: View) -> Response:
-    """One session: the memories that it stored, was shown and left open, and its transcript."""
+    """One session: the memories that it stored or was shown, its open ends, and its transcript."""
     name = str(view.request.path_params["name"])
     about = await view.ask(DescribeSession(view.project, name))
     turns, past = TurnsRead(), min(number_of(view.asked("past")), MOST_PAST)

@@ -1,4 +1,4 @@
-"""The pages *Search* and *Memory*, and all changes of memories with their undo."""
+"""The *Search* and *Memory* pages, and all changes to memories with their undo."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,13 +31,13 @@ RESULTS_SHOWN: Final = 5
 PAGE: Final = 50
 LEFT_OUT: Final = 8
 VERSIONS_COMPARED: Final = 20
-"""The number of latest versions that are compared with their predecessors."""
+"""The number of latest versions compared with their predecessors."""
 EXCERPT_CHARACTERS: Final = 80
 FILTERS: Final = ("scope", "kind", "tag", "since", "until", "source", "order", "forgotten")
-"""The fields of an address that narrow or order a search."""
+"""The fields in an address that narrow or order a search."""
 SHORT_ID_LENGTH: Final = 4
 NAMES_NO_VALUE: Final = ("updated", "restored", "tagged", UNDONE)
-"""The changes whose changed fields are listed, with their values."""
+"""The changes for which the changed fields are listed, with their values."""
 FORMATTERS: Final[Mapping[str, Callable[[Any], str]]] = {
     **dict.fromkeys(("kind", "type", "scope"), lambda name: (name or "").replace("_", " ")),
     **dict.fromkeys(("due", "occurred_at", "valid_from", "valid_until"), day),
@@ -59,7 +59,7 @@ DONE: Final = {
     **{"edit": "Saved.", "remember": "Remembered.", "known": "Already remembered.", "erase": "Erased for good."},
     **{"run": "All of it was undone."},
 }
-"""The messages about the last change that an address can name; no other text from an address is shown."""
+"""The messages about the last change that an address can select; no other text from an address is shown."""
 
 
 class Version(NamedTuple):
@@ -72,10 +72,10 @@ class Version(NamedTuple):
 
 
 def filters_of(view: View) -> dict[str, Any]:
-    """The filters in an address, as `Filters` takes them. Raises `InvalidInput` if one is not valid."""
+    """The filters in an address, in the form that `Filters` takes. Raises `InvalidInput` if one is not valid."""
     scope, kind = view.asked("scope"), view.asked("kind")
     if (scope and scope not in SCOPES) or (kind and kind not in KINDS):
-        raise InvalidInput("There is no such scope or kind: choose one from the list.")
+        raise InvalidInput("No such scope or kind: choose one from the list.")
     before = day_of(view.asked("until"))
     return {
         "session_id": view.session,
@@ -132,8 +132,8 @@ async def search(view: View, refused: str = "") -> Response:
 
 
 async def memory(view: View, unsaved: Mapping[str, Any] | None = None, refused: str = "") -> Response:
-    """One memory in full. `unsaved` are rejected edits, `refused` the reason (empty: the text has changed in
-    the meantime)."""
+    """One memory in full. `unsaved` are the rejected edits, `refused` is the reason (empty: the text has changed in the
+    meantime)."""
     shown = await view.ask(GetMemory(view.project, view.session, await view.whole_id(_id_of(view))))
     memory = shown.memory
     links = (*memory.links, *shown.incoming)
@@ -184,8 +184,8 @@ def _changed(field: str, before: RecordedFields, after: RecordedFields) -> str:
 
 
 async def edit(view: View) -> Response:
-    """Change only the fields that differ from the version that the page showed, since the others may have
-    changed in the meantime. Nothing is saved if somebody else has also changed the text."""
+    """Change only the fields that differ from the version shown on the page, since others may have changed in the
+    meantime. If somebody else has also changed the text, nothing is saved."""
     now = await _now(view, _id_of(view))
     before = next((each.record for each in now.history if str(each.version) == view.field("version")), now)
     shown = {"summary": before.summary or "", "kind": before.kind, "importance": round(before.importance, 2)}
@@ -244,7 +244,7 @@ async def erase(view: View) -> Response:
 
 
 async def change(view: View) -> Response:
-    """Make one change to all given memories; the next page's address says how to undo it."""
+    """Make one change to all given memories; the address of the next page tells how to undo it."""
     chosen = [value for name, value in view.form if name == "id"]
     what = view.field("what")
     if not chosen:
@@ -267,7 +267,7 @@ async def change(view: View) -> Response:
 
 
 async def _change(view: View, memory: PortableMemory, what: str) -> str:
-    """Change a memory as the button named `what` says. Returns the change that undoes it if it makes no new version."""
+    """Make the change of the button named `what`. Returns the change that undoes it, if it makes no new version."""
     call = partial(view.call, memory_id=memory.id)
     match what.split("/"):
         case ["tag"] if tags := tags_in(view.field("tags")):
@@ -298,7 +298,7 @@ async def _change(view: View, memory: PortableMemory, what: str) -> str:
         case ["both", other]:
             await call("update_memory", add_links=[{"relation": "related_to", "target": other}])
         case _:
-            raise InvalidInput("Choose what to do with them: add tags, move them, or forget them.")
+            raise InvalidInput("Choose an action for the memories: add tags, move them, or forget them.")
     return ""
 
 
@@ -316,7 +316,7 @@ async def _now(view: View, memory_id: str) -> PortableMemory:
 
 async def done_of(view: View, *, with_names: bool = True) -> dict[str, Any]:
     """The message about the last change, and the undo for each memory id; `with_names`, for pages that do not show the
-    changed memories, also the memory's text, or the number of memories."""
+    changed memories, adds the memory's text, or the number of memories."""
     undo = dict(each.rpartition("~")[::2] for each in view.asked("undo").split(",") if "~" in each)
     said, names = DONE.get(view.asked("done"), ""), ""
     if len(undo) > 1:
@@ -360,11 +360,11 @@ def day_of(text: str) -> float | None:
     """The start of a day in this machine's time zone. Raises `InvalidInput`."""
     try:
         at = datetime.fromisoformat(text) if text else None
-        if at is not None and not 1970 < at.year < 9000:  # the range that all systems' clocks support
+        if at is not None and not 1970 < at.year < 9000:  # the range supported by the clocks of all systems
             raise ValueError
         return None if at is None else at.timestamp()
     except ValueError:
-        raise InvalidInput("Write a day like 2026-11-22.") from None
+        raise InvalidInput("Enter a date such as 2026-11-22.") from None
 
 
 PAGES: Final[dict[tuple[str, str], Handler]] = {

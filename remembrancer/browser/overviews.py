@@ -1,4 +1,4 @@
-"""The overview pages: *Projects*, *Health*, *Notes*, *Code* and *Graph*."""
+"""The overview pages *Projects*, *Health*, *Notes*, *Code* and *Graph*."""
 
 import asyncio
 import hashlib
@@ -35,21 +35,21 @@ FILES: Final = 200
 
 
 async def projects(view: View) -> Response:
-    """The projects that the visitor may see, and the contents of the present one."""
+    """The projects that the visitor may see, and the contents of the current one."""
     store = await view.ask(DescribeStore(view.project, view.session))
     gone = await anyio.to_thread.run_sync(lambda: {each.id for each in view.projects if is_gone(each)})
     return await view.page("projects.html", here=store, gone=gone)
 
 
 async def health(view: View) -> Response:
-    """The problems of the runtime that concern the visitor, and the latency of the latest calls."""
+    """The runtime problems that concern the visitor, and the latency of the latest calls."""
     (problems, status), store = await asyncio.gather(
         view.shared.service.look(None if view.is_owner else view.project),
         view.ask(DescribeStore(view.project, view.session)),
     )
     lasted_ms = [1000 * each for each in last_durations_s()] if view.is_owner else []  # of this gateway
     shown = status if view.is_owner else None
-    heights = [math.log1p(each) / math.log1p(max(lasted_ms)) for each in lasted_ms]  # one slow start flattens none
+    heights = [math.log1p(each) / math.log1p(max(lasted_ms)) for each in lasted_ms]  # logarithmic, for a slow start
     values: dict[str, Any] = {
         "status": shown,
         "store": store,
@@ -78,7 +78,7 @@ async def note(view: View) -> Response:
 
 
 async def _note_page(view: View, path: str, refused: InvalidInput | None = None, text: str | None = None) -> Response:
-    """The page of a note; `text` is an edited version that was not saved because it was refused."""
+    """The page of a note; `text` is an edited version that was refused."""
     settings = view.shared.service.settings
     try:
         now = await anyio.to_thread.run_sync(partial(read_note, path, view.project, view.tree, settings))
@@ -102,7 +102,7 @@ async def _note_page(view: View, path: str, refused: InvalidInput | None = None,
 
 
 def passages(text: str) -> Iterator[tuple[str, bool]]:
-    """The blocks of a Markdown text, with True for those that can be remembered: no headings or very long texts."""
+    """The blocks of a Markdown text, each with True if it can be remembered: no heading, and not very long."""
     lines = text.split("\n")
     for first, end, is_heading in blocks_of(text) if len(text) <= MAX_MARKDOWN else [(0, len(lines), True)]:
         yield "\n".join(lines[first:end]).strip("\r\n"), not is_heading
@@ -138,7 +138,7 @@ def _after(view: View, path: str, listed: Files, **query: str) -> str:
 
 
 async def graph(view: View) -> Response:
-    """The entities and their relations (a list if scripts are off), and the memories about the named entity."""
+    """The entities and their relations (as a list if scripts are off), and the memories about the named entity."""
     entity = view.asked("entity")
     found, hidden = await _entities(view, LISTED)
     of_entity = SearchGraph(view.project, view.session, entity=entity, depth=0, limit=LISTED)
@@ -169,7 +169,7 @@ async def graph_data(view: View) -> Response:
 
 
 async def _entities(view: View, limit: int) -> tuple[GraphFound, int]:
-    """The entities around the named one, or else the ones worth showing (with `all`, all), and the number of others."""
+    """The entities around the named one, or else those worth showing (with `all`, all), and the number of others."""
     if entity := view.asked("entity"):
         around = SearchGraph(view.project, view.session, entity=entity, depth=2, include_memories=False, limit=limit)
         return await view.ask(around), 0

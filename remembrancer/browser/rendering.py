@@ -1,4 +1,4 @@
-"""The templates of pages, the filters that turn values into words, bars and markup, and the card in a conversation."""
+"""The page templates, the filters that turn values into words, bars and markup, and the card in a conversation."""
 
 import difflib
 import re
@@ -25,13 +25,13 @@ from remembrancer.toolsets.memory.day_log import CHANGE_WORDS
 
 HERE: Final = Path(__file__).parent
 MAX_DIFF_PARTS: Final = 2000
-"""The maximum number of words, or else of lines, in two versions together that are compared."""
+"""The maximum number of words, or else of lines, in two versions to be compared."""
 MAX_MARKDOWN: Final = 20_000
 """Longer texts are not rendered as Markdown: some take seconds per 10,000 characters."""
 WHOLE_CHARACTERS: Final = 320
 """The text of a search result is shown in full up to this length."""
 SEARCHED_CHARACTERS: Final = 8000
-"""The number of characters of a longer text that are searched for the terms of the question."""
+"""In a longer text, the number of characters searched for the terms of the question."""
 _INLINE_CODE: Final = re.compile(r"`([^`\n]+)`")
 _PLAIN_CODE: Final = re.compile(r"`([^`\n<>]+)`")
 """Code without any marks of changed words."""
@@ -53,7 +53,7 @@ _WHY: Final = {each.name: each.why for each in FEATURES} | {
 }
 SCOPES: Final = {"project": "this project", "user": "all my projects", "session": "one session"}
 FEW_WORDS: Final = 3
-"""Fewer unchanged words between two changes are also shown as changed, which is easier to read."""
+"""If there are fewer unchanged words between two changes, these are also shown as changed, which is easier to read."""
 
 
 class Bar(NamedTuple):
@@ -67,8 +67,8 @@ class Bar(NamedTuple):
 
 
 def bars(shares: Mapping[str, float]) -> list[Bar]:
-    """The parts of a score by meaning, the largest first, on one scale; parts that add nothing are left out."""
-    # `standing` raises the score of a valid rule, and lowers that of a memory that is no longer valid.
+    """The parts of a score by meaning, largest first, on one scale; parts that add nothing are left out."""
+    # `standing` raises the score of a valid rule, and lowers the score of a memory that is no longer valid.
     shares = {"rule" if name == "standing" and value > 0.0 else name: value for name, value in shares.items()}
     parts = {label: sum(shares.get(name, 0.0) for name in names) for label, names in _MEANS.items()}
     ranked = sorted((each for each in parts.items() if abs(each[1]) >= 0.005), key=lambda each: -abs(each[1]))
@@ -100,7 +100,7 @@ def word_diff(before: str, after: str, *, least: float = 0.0) -> Markup:
 
 
 def _diffed(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[Markup, bool]]:
-    """The parts of the second text and those removed, each with True if it is marked as changed."""
+    """The parts of the second text and the removed parts, each with True if it is marked as changed."""
     taken, put = "", ""
     changes = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
     for place, (tag, a, b, c, d) in enumerate(changes):
@@ -124,10 +124,10 @@ def _changed(taken: str, put: str) -> Iterator[tuple[Markup, bool]]:
 
 
 class _Renderer(RendererHTML):
-    """Renders no external content and no unsafe link."""
+    """Renders neither external content nor unsafe links."""
 
     def image(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
-        """An image is shown as its alternative text: loading it would tell its server who is reading."""
+        """An image is replaced by its alternative text: loading it would reveal the reader to its server."""
         return str(escape(f"[{tokens[idx].content or 'image'}]"))
 
     def link_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
@@ -165,7 +165,7 @@ def blocks_of(text: str) -> Iterator[tuple[int, int, bool]]:
 
 
 def day(at: float | None) -> str:
-    """The day of a due date in the format of a form's field; empty if there is none."""
+    """The day of a due date in the format of a form field; empty if there is none."""
     return "" if at is None else datetime.fromtimestamp(at, UTC).date().isoformat()
 
 
@@ -181,7 +181,7 @@ def _ago(at: float, now: float, local: datetime) -> str:
 
 
 def _date(on: date, month: str) -> str:
-    """A date, with its year unless that is this one."""
+    """A date, with its year unless that is the current one."""
     year = "" if on.year == datetime.now().astimezone().year else f" {on.year}"
     return f"{on.day} {on:{month}}{year}"
 
@@ -192,7 +192,7 @@ def happened(at: float) -> Markup:
 
 
 def inline(text: str) -> Markup:
-    """A line of text with code marked up as code; markup in it is kept."""
+    """A line of text with code marked up as code; existing markup is kept."""
     if isinstance(text, Markup):
         return Markup(_PLAIN_CODE.sub(r"<code>\1</code>", str(text)))  # noqa: S704 - it was escaped
     return Markup(_INLINE_CODE.sub(r"<code>\1</code>", str(escape(harmless(text)))))  # noqa: S704 - escaped
@@ -212,7 +212,7 @@ def when_due(due: float) -> str:
 
 
 def _matching(text: str, question: str) -> str:
-    """A text too long to be shown in full, from the sentence with the most terms of the question onwards."""
+    """A text too long to be shown in full, starting with the sentence that has the most terms of the question."""
     terms = terms_of(question)
     if len(text) <= WHOLE_CHARACTERS or not terms:
         return text
@@ -252,7 +252,7 @@ def card_page() -> str:
     """The card in a conversation: the memories that a tool just stored or found, with *undo*, *correct* and *why*.
 
     It is a resource of the extension MCP Apps (https://github.com/modelcontextprotocol/ext-apps, 2026-01-26): a client
-    that declares it shows this page, which loads nothing, in a frame, and passes it the data of the call.
+    that declares this extension shows the page, which loads nothing, in a frame, and passes it the data of the call.
     """
     assets = HERE / "assets"
     return (

@@ -36,9 +36,9 @@ from remembrancer.toolsets.tools import Answer, Call, Tool
 
 MAX_SHOWN_ROWS: Final = 2000
 MAX_CHANGES: Final = 1000
-"""The maximum number of changes read for a day, or for a session."""
+"""The maximum number of changes read for a day or a session."""
 MAX_SESSIONS: Final = 200
-"""The number of latest sessions that pages name by their clients: counting each one's records takes time."""
+"""The number of latest sessions named on pages by their clients: counting the records of each takes time."""
 ONE_TIME_FIELDS: Final = frozenset({"done", "undo", "failed", "session", "typed"})
 """Query fields that are dropped when a form leads back to its page."""
 PEOPLE: Final = {BROWSER_SESSION: "You", SHELL_SESSION: "You, in the shell", "": "In the background"}
@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Shared:
-    """Shared by all requests: the connection to the store, the tools for changes, and the templates."""
+    """The parts shared by all requests: the connection to the store, the tools for changes, and the templates."""
 
     service: MemoryService
     tools: Mapping[str, Tool[Any]]
@@ -58,7 +58,7 @@ class Shared:
     next_write: Callable[[], asyncio.Event]
     """An event that is set at the next write."""
     shown: Callable[..., Sequence[Any]]
-    """Reads the log of which memories were shown to whom, the latest entries first."""
+    """Reads the log of shown memories, the latest entries first."""
 
     def render(self, template: str, **values: Any) -> str:
         return self.templates.get_template(template).render(values)
@@ -76,11 +76,11 @@ class View:
     form: Form
     notices: list[Notice]
     through: str = ""
-    """The session that the page is about, if it is about one."""
+    """The session that the page is about, if any."""
 
     @property
     def session(self) -> str:
-        """The session whose own memories are shown with the project's, for the owner only."""
+        """The session whose own memories are shown with the project's, only to the owner."""
         return (self.is_owner and (self.through or self.request.query_params.get("session"))) or BROWSER_SESSION
 
     @property
@@ -103,7 +103,7 @@ class View:
         try:
             rows = await anyio.to_thread.run_sync(partial(read, limit=MAX_SHOWN_ROWS))
         except (RemembrancerError, sqlite3.Error, OSError) as error:
-            self.notices.append(Notice("records_unusable", f"What was shown to whom cannot be read: {error}"))
+            self.notices.append(Notice("records_unusable", f"The log of shown memories cannot be read: {error}"))
             return ()
         return [each for each in rows if each.at < until]
 
@@ -113,7 +113,7 @@ class View:
         return {each.session_id: each for each in listed}
 
     async def whole_id(self, text: str) -> str:
-        """The full id for an id, a part of one, the address of its page, or an id without its prefix."""
+        """The full id for an id, for a part of it (such as one without its prefix), or for its page's address."""
         name = text.rstrip("/").rpartition("/")[2].partition("?")[0]
         if (part := part_of_id(name)) is None:
             return f"{MEMORY_PREFIX}{name}" if name and ":" not in name else name
@@ -163,7 +163,7 @@ class View:
         return self.exactly(name).strip()
 
     def exactly(self, name: str) -> str:
-        """A field of the form, white space included; its lines end as in a stored text."""
+        """A field of the form, including whitespace; its lines end as in a stored text."""
         return dict(self.form).get(name, "").replace("\r\n", "\n")
 
     async def ask(self, question: wire.Request[T]) -> T:
@@ -180,7 +180,7 @@ class View:
         return await chosen.answer(call, chosen.decoder.decode(arguments))
 
     async def page(self, template: str, status_code: int = 200, **values: Any) -> Response:
-        """A page, rendered in a thread, since a long text takes a while."""
+        """A page, rendered in a thread, since long texts take a while."""
         notices = list({each.message: each for each in self.notices}.values())
         common = {"view": self, "at": self.at, "csrf": self.shared.access.csrf(self.request), "notices": notices}
         render = partial(self.shared.render, template, **common, **values)
@@ -195,7 +195,7 @@ Handler = Callable[[View], Awaitable[Response]]
 
 
 def name_of(project: ProjectRef) -> str:
-    """The name of a project, which is its directory's."""
+    """The name of a project, which is that of its directory."""
     return PurePath(directory_of(project.path)).name or project.path
 
 
@@ -211,8 +211,8 @@ def names_of(projects: Sequence[ProjectRef]) -> dict[str, str]:
 
 
 def who(session_id: str, sessions: Mapping[str, ListedSession], member: str = "") -> str:
-    """A readable name for a session: its client, or else its start time, and for a change in a shared project the
-    member's machine. An unknown session belongs to another project or is long past."""
+    """A readable name for a session: its client, or else its start time, and for a change in a shared project, the
+    member's machine. An unknown session belongs to another project or ended long ago."""
     known = sessions.get(session_id)
     name = session_title(known.client, known.started_at) if known else NAMELESS if member else ELSEWHERE
     name = PEOPLE.get(session_id, name)

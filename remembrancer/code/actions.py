@@ -25,25 +25,25 @@ from remembrancer.protocol.reads import RecalledMemory
 
 RELEVANT_KINDS: Final[frozenset[Kind]] = frozenset({"convention", "decision", "preference", "procedure"})
 SEARCHED: Final = 600
-"""The number of characters of a command or an edit that are searched for."""
+"""The number of characters of a command or an edit used as a query."""
 MOST: Final = 2
 LEAST_PROBABILITY: Final = 0.38
-"""Memories below it are not shown; one in forty actions without a relevant memory exceeded it."""
+"""Memories below this are not shown; one in forty actions without a relevant memory exceeded it."""
 WEIGHTS: Final = {"words": 0.718, "cosine": 8.548, "denied": 2.398, "share": -11.932, "length": -2.23}
 """`words` is the number of words that an action shares with a memory, weighted by rarity; `share` is their share of the
-memory's words; `denied` is 1 if one of them is rare, new in this project and denied by the memory."""
+memory's words; `denied` is 1 if one of these words is rare, new in this project and denied by the memory."""
 INTERCEPT: Final = 3.167
 MOST_OF_WORDS, MOST_SHARE = 12.0, 0.15
 RARE: Final = 2.0
 RAREST: Final = 3.95
-"""The rarity of a word in only one of the candidates, however many there are."""
+"""The rarity of a word that is in only one candidate, however many there are."""
 NAMING_PROBABILITY: Final = 0.6
-"""The probability assigned to a naming rule that the edit falls under."""
+"""The probability assigned to a naming rule that applies to the edit."""
 TOKENS_OF_FACT: Final = 39
 UNSEEN: Final = 20
-"""Empty actions added to the count, so that a few real ones do not decide which words are common."""
+"""The number of empty actions added to the count, so that a few real ones do not decide which words are common."""
 MOST_PAST: Final = 500
-"""The counts are halved after this number of actions, so that a long session takes no more memory."""
+"""The counts are halved after this number of actions, so that long sessions do not use more memory."""
 
 _COMMON: Final = frozenset(
     terms_in("""
@@ -53,7 +53,7 @@ _COMMON: Final = frozenset(
         tsx type use value var yaml yml 10
     """)
 )
-"""Words that are common in code, and the components of most paths."""
+"""Words that are common in code, and in most paths."""
 _CLAUSE: Final = re.compile(r"[.;:!?()\n]+\s|[,;]\s|\s[-–—]\s|\n")
 _DENIES: Final = re.compile(
     r"\b(?:never|not|no|nobody|neither|nor|without|instead of|rather than|avoid|forbid\w*|refus\w*|nothing|none of"
@@ -77,18 +77,18 @@ _CONSTRUCTS: Final = {
     "import": re.compile(r"^\s*(?:import|from|use|#include)\b", re.MULTILINE),
     "comment": re.compile(r"\n.*\S.*\n.*\S"),
 }
-"""The parts of code that naming and style rules are about, each with a pattern for edits that create one."""
+"""The parts of code covered by naming and style rules, each with a pattern for edits that create one."""
 
 
 @dataclass
 class PastActions:
-    """The words of a project's earlier actions. Words that most actions contain are not informative."""
+    """The words of a project's earlier actions. Words in most actions are not informative."""
 
     number: int = 0
     having: Counter[str] = field(default_factory=Counter)
 
     def novelty(self, term: str) -> float:
-        """1 for a word that no action contained, near 0 for one that all contained."""
+        """1 for a word in no earlier action, near 0 for a word in all of them."""
         total = self.number + UNSEEN
         return math.log(total / (self.having[term] + 1)) / math.log(total)
 
@@ -114,7 +114,7 @@ class Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
 
     @cached_property
     def terms(self) -> frozenset[str]:
-        """The stems of the words that it adds, and of those in the path."""
+        """The stems of the words added, and of the words in the path."""
         if self.command:
             return terms_of(self.command[:SEARCHED])
         had = set(words_in(self.old))
@@ -136,7 +136,7 @@ def relevant_to(
     action: Action, candidates: Sequence[RecalledMemory], past: PastActions, given: Iterable[str], now: float
 ) -> list[RecalledMemory]:
     """The candidates to show before an action, the most probable first. Leaves out memories that were `given` (whole
-    ids or their ends) or are replaced, also by one that is shown, and the earlier of two rules about one form."""
+    ids or their ends) or are replaced (even by one that is shown), and the earlier of two rules about one form."""
     terms = {each.id: terms_of(each.content) for each in candidates}
     having = Counter(term for each in terms.values() for term in each)
     scale = RAREST / math.log(len(candidates) + 2)

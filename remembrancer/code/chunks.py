@@ -44,7 +44,7 @@ _KINDS: Final = {
 }
 _KIND_OF: Final = {name: kind for kind, names in _KINDS.items() for name in names.split()}
 OPEN: Final = frozenset({"class", "struct", "enum", "interface", "impl", "module"})
-"""Kinds that have members."""
+"""The kinds with members."""
 _AROUND: Final = """
     export_statement decorated_definition template_declaration linkage_specification preproc_ifdef preproc_if
     preproc_else declaration_list block statement_block class_body expression_statement ambient_declaration body
@@ -88,14 +88,14 @@ class Definition(NamedTuple):
     """A definition at its `node`."""
 
     node: tree_sitter.Node
-    """Includes wrappers that hold nothing else: decorators, `export`."""
+    """Includes wrappers that contain nothing else: decorators, `export`."""
     inner: tree_sitter.Node
     kind: str
     name: str
 
 
 def chunks_of(text: str, language: str, *, is_plain: bool = False) -> list[Chunk]:
-    """The chunks of a file in the order of its lines; `is_plain`: cut without a parser."""
+    """The chunks of a file in line order; `is_plain`: cut without a parser."""
     source = None if is_plain else parsed(text, language)
     return cut_by_lines(text) if source is None else list(source.chunks())
 
@@ -115,7 +115,7 @@ class Source:
         self._lines = text.split("\n")
 
     def chunks(self) -> Iterator[Chunk]:
-        """The chunks in the order of the lines."""
+        """The chunks in line order."""
         yield from self._region(self.definitions(self.root), 0, len(self._lines) - 1, "", 0)
 
     def definitions(self, node: tree_sitter.Node, depth: int = 0) -> list[Definition]:
@@ -197,7 +197,7 @@ class Source:
             yield self._chunk(at, until, kind, name, head)
 
     def _between(self, start: int, end: int, above: str) -> Iterator[Chunk]:
-        """The text outside of definitions: imports, statements, comments."""
+        """The text outside definitions: imports, statements, comments."""
         while start <= end and not self._lines[start].strip():
             start += 1
         while end >= start and not self._lines[end].strip():
@@ -253,7 +253,7 @@ class Source:
 
 
 def _innermost_declarator(node: tree_sitter.Node) -> tree_sitter.Node | None:
-    """The name in a declaration of C, which may be nested in pointer, function and parenthesised declarators."""
+    """The name in a C declaration, which may be nested in pointer, function and parenthesised declarators."""
     inner = node.child_by_field_name("declarator")
     if inner is None and node.type == "parenthesized_declarator":
         inner = next(iter(node.named_children), None)
@@ -272,7 +272,7 @@ def body_of(node: tree_sitter.Node) -> tree_sitter.Node | None:
 
 
 def cut_by_lines(text: str) -> list[Chunk]:
-    """The chunks of a text without a grammar, cut at unindented lines that follow a blank one."""
+    """The chunks of a text without a grammar, cut at unindented lines after blank lines."""
     lines = text.split("\n")
     starts = [0]
     for at in range(1, len(lines)):
@@ -298,7 +298,7 @@ def cut_by_lines(text: str) -> list[Chunk]:
 
 
 def _portions(lines: Sequence[str], start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Lines in portions of a chunk's size, split at a blank line if there is one in the last third."""
+    """Lines in portions of the size of a chunk, split at a blank line if there is one in the last third."""
     while start <= end:
         until, size = start, len(lines[start])
         while until < end and until - start < MOST_LINES - 1 and size + len(lines[until + 1]) < MOST_CHARACTERS:

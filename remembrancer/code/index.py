@@ -1,5 +1,5 @@
 """Searches an index of code by words alone: FTS5 counts the terms in each chunk, and chunks are ranked by their BM25
-and their file's over weighted fields, definitions of the names in the question, and the kind of the file."""
+and their file's over weighted fields, by definitions of names in the question, and by the kind of file."""
 
 import re
 import sqlite3
@@ -26,15 +26,15 @@ FILE_B: Final = 0.6
 FILE_SHARE: Final = 0.6
 """The weight of the file's BM25, relative to its best chunk's; both are scaled to 1."""
 SEVERAL_SHARE: Final = 0.6
-"""The weight of several good chunks in one file."""
+"""The weight of having several good chunks in one file."""
 STEM_SHARE: Final = 0.7
-"""The weight of the share of the file's own name that the question contains."""
+"""The weight of the share of the file's own name found in the question."""
 GOOD: Final = 0.5
 """A chunk with this share of the best BM25 is a good one."""
 DEFINES: Final = 0.5
 """The bonus for a chunk that defines a name in the question, as a share of the best score."""
 ASIDE: Final = 0.4
-"""The factor for a file that is not the code proper, unless the question asks for it."""
+"""The factor for a file that is not actual code, unless the question asks for it."""
 PROSE_SHARE: Final = 0.5
 """The factor for prose and data."""
 _ASIDE: Final = {
@@ -60,7 +60,7 @@ _SHOWN: Final = """
 
 
 class CodeSearch:
-    """Searches one index. It rereads its statistics of all chunks after the index has changed."""
+    """Searches one index. The statistics of all chunks are read again after the index has changed."""
 
     def __init__(self) -> None:
         self._corpus = _Corpus(0, (), ())
@@ -87,8 +87,8 @@ class CodeSearch:
 
 
 class _Corpus:
-    """The searchable chunks of an index with their files and lengths in terms, by number, as of this count of its
-    changes; and its files with their paths."""
+    """The searchable chunks of an index, by number, with their files and their lengths in terms, as of this count of
+    changes; and the files with their paths."""
 
     def __init__(self, changes: int, files: Sequence[tuple[int, str]], chunks: Sequence[tuple[int, int, int]]) -> None:
         table = np.array(chunks, np.int64).reshape(-1, 3)
@@ -133,13 +133,13 @@ class _Corpus:
         return np.asarray(scores * (self._priors * np.where(is_aside, ASIDE, 1.0))[self.files])
 
     def _in_files(self, places: NDArray[np.int64], amounts: Numbers) -> Numbers:
-        """For each file, the sum of these amounts, which belong to its chunks at these places."""
+        """For each file, the sum of these amounts, which belong to the chunks at these places."""
         sums = np.bincount(self.files[places], weights=amounts, minlength=len(self._names))
         return sums.astype(np.float64)
 
 
 def _scaled(values: Numbers) -> Numbers:
-    """The values, with 1 for the greatest."""
+    """The values, scaled to a maximum of 1."""
     return values / (values.max(initial=0.0) or 1.0)
 
 

@@ -1,9 +1,9 @@
 """The process that reads and cuts files of code, and lists the terms of their chunks.
 
-Its input may kill it: a grammar may crash, loop, or exhaust the memory, and Python cannot stop it. So the operating
-system kills it when a file has used up its processor time. `python -P -m remembrancer.code.reader` answers a
+Its input may kill it: a grammar may crash, loop, or exhaust the memory, and Python cannot stop this. So the operating
+system kills the process when a file has used up its processor time. `python -P -m remembrancer.code.reader` answers a
 `ReadFiles` on standard input with an empty line once it has started, and then with one `ReadFile` in JSON per line and
-file. The first file without a line is the one that killed it.
+file. The first file without a line is the one that killed the process.
 """
 
 import os
@@ -27,10 +27,10 @@ from remembrancer.protocol.system import limit_memory
 DEADLINE_S: Final = 10
 """Seconds of processor time for reading, parsing and counting one file."""
 LONGEST_S: Final = 300
-"""Wall-clock seconds for a file that takes no processor time, such as one on a disk that does not respond."""
+"""Wall-clock seconds for a file that uses no processor time, for example on a disk that does not respond."""
 ADDRESS_SPACE_BYTES: Final = 1024**3
 NAME_WEIGHT, FILE_WEIGHT = 2, 2
-"""The weights of terms in these fields; those in the directory, and in the text and head of a chunk, have weight 1."""
+"""The weights of terms in these fields; terms in the directory, and in the text and head of a chunk, have weight 1."""
 MAX_TERM_COUNT: Final = 255
 
 
@@ -45,8 +45,8 @@ class ReadFiles(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ReadChunk(msgspec.Struct, frozen=True, array_like=True):
-    """A chunk for the index. `length` counts its terms, `terms` has each with its count
-    (`retry^3 pool^1`); `text` and `terms` are deflated."""
+    """A chunk for the index. `length` is the number of its terms, `terms` has each term with its count (`retry^3
+    pool^1`); `text` and `terms` are deflated."""
 
     start_line: int
     end_line: int
@@ -74,7 +74,7 @@ answers: Final = msgspec.json.Decoder(ReadFile)
 
 
 def read_file(root: str, file: SourceFile, *, is_plain: bool = False) -> ReadFile:
-    """Read a file of a tree; a plain one is cut without a parser. Blocks."""
+    """Read a file of a tree; if it is plain, it is cut without a parser. Blocks."""
     language = language_of(file.path) or ""
     cut, skipped = _cut(root, file.path, language, is_plain=is_plain)
     of_path = [own_name(file.path)] * FILE_WEIGHT + [str(PurePosixPath(file.path).parent)]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 MAX_BYTES: Final = 1024 * 1024
 LONGEST_LINE: Final = 5000
-"""A file with a longer line, in characters, was not written by hand."""
+"""A file with a line of more characters was not written by hand."""
 IGNORE_FILES: Final = (".gitignore", ".ignore")
 FOREIGN: Final = frozenset(
     {"node_modules", "bower_components", "vendor", "third_party", "thirdparty", "site-packages", "__pycache__"}
@@ -117,7 +117,7 @@ def _rules_of(path: Path) -> pathspec.GitIgnoreSpec | None:
 
 
 def _rules(lines: Sequence[str]) -> pathspec.GitIgnoreSpec | None:
-    """The patterns in these lines. As in git, an invalid one (a lone `!`) matches nothing."""
+    """The patterns in these lines. As in git, an invalid pattern (a lone `!`) matches nothing."""
     import pathspec  # only needed here; reading processes start faster without it
     import re2
 

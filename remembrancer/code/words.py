@@ -20,7 +20,7 @@ _NAME: Final = re.compile(r"[A-Za-z_$][\w$]*(?:(?:\.|::|->|#)[A-Za-z_$][\w$]*)*"
 
 @lru_cache(maxsize=200_000)
 def terms_of(word: str) -> tuple[str, ...]:
-    """The terms that find a word: the stems of its parts, and the word itself in lower case if it has several."""
+    """The terms that find a word: the stems of its parts and, if there are several, the word itself in lower case."""
     if len(word) > LONGEST:
         return ()
     if word.isascii() and word.isalpha() and word.islower():
@@ -40,7 +40,7 @@ def terms_in(text: str) -> Iterator[str]:
 
 
 def question_words(question: str) -> list[str]:
-    """The words of a question except stop words, as written; all of them if all are stop words."""
+    """The words of a question, as written, except stop words; if all words are stop words, all of them."""
     from remembrancer.memory.stop_words import stop_words_of  # the reader process does not need it, and starts faster
 
     words = words_in(question)

@@ -33,7 +33,7 @@ from tests.operations import PROJECT, REQUESTED_AT, SESSION, change_of, store_op
 from tests.patience import until
 from tests.spaces import has_space
 
-DEATH = "reading a file has ended its process"
+DEATH = "reading a file killed the process"
 FATAL = {
     "kotlin": "import ctypes\n\ndef language():\n    ctypes.string_at(0)\n",  # a segmentation fault
     "lua": "import os\n\ndef language():\n    os.abort()\n",

@@ -148,7 +148,7 @@ class Conversation:
         if not isinstance(method, str):  # an answer: the gateway recognises its own requests
             if "result" in message or "error" in message:
                 return None
-            return error_line(_id_of(message), INVALID_REQUEST, "neither a request nor an answer")
+            return error_line(_id_of(message), INVALID_REQUEST, "the line is neither a request nor an answer")
         if "id" in message:
             return self._take_request(message, line, now)
         if method == "notifications/initialized":
@@ -164,7 +164,7 @@ class Conversation:
         if request_id is None:
             return error_line(None, INVALID_REQUEST, "the id of a request must be a string or an integer")
         if request_id in self._open:
-            text = f"the id {json.dumps(request_id)} belongs to a request that has no answer yet"
+            text = f"the id {json.dumps(request_id)} is in use by a request without an answer so far"
             return error_line(None, INVALID_REQUEST, text)
         if len(self._open) >= MAX_OPEN_REQUESTS:
             text = f"{MAX_OPEN_REQUESTS} requests have no answer yet: wait until one is answered"

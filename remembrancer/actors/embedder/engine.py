@@ -108,7 +108,7 @@ def sha256_of(paths: Iterable[Path]) -> str:
                 while chunk := stream.read(1 << 20):
                     digest.update(chunk)
     except OSError as error:
-        raise ModelUnusable(f"a file of the model cannot be read: {error}") from error
+        raise ModelUnusable(f"a model file cannot be read: {error}") from error
     return digest.hexdigest()
 
 

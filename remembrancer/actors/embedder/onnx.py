@@ -165,7 +165,7 @@ def _local(directory: Path) -> tuple[Path, ModelIdentity, ModelTokenizer]:
     pooling = _read_json(directory / "1_Pooling" / "config.json")
     if not pooling.get("pooling_mode_mean_tokens", True):
         raise ModelUnusable(
-            f"the model in {directory} does not pool by the mean: use it with REMEMBRANCER_ENGINE=sentence-transformers"
+            f"the model in {directory} does not use mean pooling: use it with REMEMBRANCER_ENGINE=sentence-transformers"
         )
     window = _read_json(directory / "sentence_bert_config.json").get("max_seq_length", DEFAULT_WINDOW)
     # Large weights are beside the graph.

@@ -103,8 +103,8 @@ def read_hello(line: bytes) -> Hello:
         raise InvalidInput("the first line of a connection must be a hello") from error
     if link != LINK_VERSION:
         raise VersionMismatch(
-            f"this bridge speaks version {link} of the link, the memory service version {LINK_VERSION}: "
-            "run `remembrancer down`, so that the next session starts it from one release"
+            f"this bridge uses version {link} of the link, the memory service version {LINK_VERSION}: "
+            "run `remembrancer down`, so that the next session starts both from the same release"
         )
     try:
         hello = msgspec.convert(fields, Hello)
@@ -350,7 +350,7 @@ class Session(ClientConversation):
         try:
             sent_ms, text = split_stamp(line)
         except ValueError:
-            logger.warning("a line without a stamp was dropped")
+            logger.warning("a line without a timestamp was dropped")
             return
         # A plain tool call would take twice as long through the SDK's server.
         if self._has_plain_calls and (call := plain_call_in(text)) is not None:

@@ -85,7 +85,7 @@ def read_event(content: bytes) -> HookEvent:
         raw = json.loads(content)
         event = msgspec.convert(raw, HookEvent)
     except (ValueError, RecursionError) as error:  # msgspec's error is a ValueError as well
-        raise InvalidInput(f"not a hook's event: {error}") from error
+        raise InvalidInput(f"not a hook event: {error}") from error
     if event.format == EARLIER_FORMAT:
         event = msgspec.structs.replace(event, given=raw)
     elif event.format != HOOK_FORMAT:
@@ -108,13 +108,13 @@ def change_of(event: HookEvent, session: str) -> SessionChange:
         case name if name in TURNS:
             return RecordEvents(session, turns=(_turn(event, *TURNS[name]),))
         case name:
-            raise InvalidInput(f"the event {name[:60]!r} is not known")
+            raise InvalidInput(f"the event {name[:60]!r} is unknown")
 
 
 def _turn(event: HookEvent, role: TurnRole, names: tuple[str, ...]) -> Turn:
     text = event.first(*names)
     if not isinstance(text, str) or not text.strip():
-        raise InvalidInput(f"{event.event} without a text")
+        raise InvalidInput(f"{event.event} has no text")
     more = event.first("metadata")
     metadata = {name: event.given[name] for name in METADATA if name in event.given}
     metadata |= more if isinstance(more, dict) else {}
@@ -205,7 +205,7 @@ class HookIntake:
             try:
                 await self.take_all()
             except (RemembrancerError, OSError) as error:
-                logger.warning("hooks' events have to wait", extra={"reason": str(error)})
+                logger.warning("hook events have to wait", extra={"reason": str(error)})
                 await anyio.sleep(PAUSE_S)
             await anyio.sleep(LOOK_S)
 
@@ -234,9 +234,9 @@ class HookIntake:
         except RemembrancerError as error:
             if error.retry_possible:
                 raise
-            logger.warning("a hook's event is not recorded", extra={"file": name, "reason": error.message})
+            logger.warning("a hook event was rejected", extra={"file": name, "reason": error.message})
         except Exception:
-            logger.exception("a hook's event could not be recorded", extra={"file": name})
+            logger.exception("a hook event could not be recorded", extra={"file": name})
         else:
             key = (operation.project.id, operation.session_id)
             if isinstance(operation.change, EndSession):

@@ -404,7 +404,7 @@ class HttpServer:
         elif (known := self._sessions.visitors.get(session_id)) is not None and known.owner == _whose(grant):
             visitor = known
         else:
-            raise HttpRefusal(404, "there is no such session any more: begin one with initialize")
+            raise HttpRefusal(404, "there is no such session: begin a new one with initialize")
         try:
             reads_json = any(each in headers.get("accept", "*/*") for each in ("application/json", "*/*"))
             call, context = plain_call_in(body), CallContext(visitor, time.time())

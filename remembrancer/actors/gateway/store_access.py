@@ -263,7 +263,7 @@ class StoreAccess(MemoryService):
         try:
             await anyio.to_thread.run_sync(self.shown_log.erase, memory_ids, quotes, project_id)
         except sqlite3.Error as error:
-            raise MemoryUnavailable(f"the record of what was shown cannot be changed: {error}") from error
+            raise MemoryUnavailable(f"the log of shown memories cannot be changed: {error}") from error
 
     async def _quotes_of(self, operation: Operation) -> tuple[str, ...] | None:
         """The texts by which quotes of a memory are recognised; None if the session cannot see the memory."""

@@ -40,7 +40,7 @@ async def _read_until_death(request: ReadFiles) -> list[ReadFile]:
         with anyio.CancelScope(shield=True):
             await process.wait()
     if not output:
-        raise OSError("the process that reads code does not start")
+        raise OSError("the process that reads code did not start")
     complete, _, _ = output.rpartition(b"\n")
     return answers.decode_lines(complete)
 
@@ -83,7 +83,7 @@ class CodeFiles(TreeFiles):
                 if len(read) == len(batch):
                     break
                 fatal = batch[len(read)]
-                logger.warning("reading a file has ended its process", extra={"root": root, "file": fatal.path})
+                logger.warning("reading a file killed the process", extra={"root": root, "file": fatal.path})
                 if fatal.path in plain:
                     read.append(ReadFile(*fatal, kind="", skipped="fatal"))
                 plain.add(fatal.path)

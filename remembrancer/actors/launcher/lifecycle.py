@@ -197,5 +197,5 @@ def describe_ending(name: str, ending: int | str) -> str:
     if isinstance(ending, str):
         return ending
     if ending < 0:
-        return f"it was ended by a signal ({signal.strsignal(-ending)})"
-    return f"it ended with status {ending}: see {name}.log and {name}.out in the logs of the home"
+        return f"it was killed by a signal ({signal.strsignal(-ending)})"
+    return f"it ended with status {ending}: see {name}.log and {name}.out in the home's logs"

@@ -353,7 +353,7 @@ def _failure_in(output: Path, name: str) -> Failure:
     """The failure to start reported by a process in the last line of its output."""
     with contextlib.suppress(OSError, IndexError, msgspec.MsgspecError):
         return _decode_failure(output.read_bytes().splitlines()[-1])
-    return Failure("start_failed", f"it cannot start: see {name}.log in the logs of the home")
+    return Failure("start_failed", f"it cannot start: see {name}.log in the home's logs")
 
 
 def _open_output(path: Path) -> BinaryIO:

@@ -204,7 +204,7 @@ class FileHandlers(Handlers):
             with anyio.fail_after(context.remaining_s()):
                 done = await self._indexer.ask(tree, force=request.force, source=request.source)
         except TimeoutError as error:
-            raise DeadlineExceeded("the files are still being read: memory_status says when that is done") from error
+            raise DeadlineExceeded("the files are still being read: memory_status shows when this is done") from error
         if done.error is not None:
             raise MemoryUnavailable(f"the files could not be read: {done.error}")
         return msgspec.structs.replace(done, skipped=_skipped(done, request.project))

@@ -1,10 +1,9 @@
 """A shared lane: records that several hosts keep identical, each by applying the entries of one journal in order.
 
-The effect of an entry depends only on the lane, the entry and the time that the journal gave it. A host appends its
+The effect of an entry depends only on the lane, the entry and the time assigned by the journal. A host appends its
 operations, reads the journal up to them, and applies them, with everything that others appended before, in one
-transaction with the new mark; only then does it know their outcomes. Data derived from a memory (vectors, entity
-names) is each host's own. So are counts of accesses, and a host's limits, which are checked before an operation is
-appended.
+transaction with the new mark; only then does it know their outcomes. Data derived from a memory (vectors, entity names)
+is each host's own. So are access counts, and a host's limits, which are checked before an operation is appended.
 """
 
 import hashlib
@@ -77,12 +76,12 @@ from remembrancer.protocol.writes import (
 )
 
 FORMAT: Final = 7
-"""The format of entries and of the rules for applying them; a release that changes either increases it. Release 0.2.0
-has format 3, in which a text that was promoted twice was stored twice."""
+"""The format of entries and of the rules for applying them, increased by every release that changes either. Release
+0.2.0 has format 3, in which a text promoted twice was stored twice."""
 MAX_SNAPSHOT_BYTES: Final = 1 << 30
-"""A snapshot is held in memory about three times, and a seal has at most 2 GiB."""
+"""A snapshot is in memory about three times, and a seal has at most 2 GiB."""
 STOPS: Final = (JournalChanged, EntryDamaged, SchemaTooNew)
-"""The errors that stop all applying and appending until somebody acts on them. A missing key is not among them, since
+"""The errors that stop all applying and appending until somebody resolves them. A missing key is not among them, since
 it may still arrive."""
 _MARK: Final = "SELECT journal, position, entry_id, applied_at FROM lane WHERE space = @SPACE"
 _ERASED: Final = "SELECT memory_id FROM erased WHERE space = @SPACE"
@@ -111,7 +110,7 @@ class Submitted(msgspec.Struct, frozen=True, omit_defaults=True, tag="operation"
 
 
 class Accesses(msgspec.Struct, frozen=True, tag="accesses", tag_field="entry"):
-    """Memories that were shown in answers: archived ones become active. The numbers date from release 0.2.0, which
+    """Memories that were shown in answers: archived ones become active. The counts date from release 0.2.0, which
     counted each access on every host."""
 
     shown: dict[str, int]
@@ -126,7 +125,7 @@ class Nothing(msgspec.Struct, frozen=True, tag="token", tag_field="entry"):
 
 
 class ProjectRenamed(msgspec.Struct, frozen=True, tag="project", tag_field="entry"):
-    """A project that the user's memories came from has a new id."""
+    """The new id of a project that memories of the user came from."""
 
     old: str
     new: str
@@ -179,7 +178,7 @@ class SharedLane(Records):
 
     is_shared = True
     links_duplicates = False
-    """Links between near-duplicates affect which memories a change reactivates, so no host may add one on its own."""
+    """Links between near-duplicates determine what a change reactivates, so no host may add one on its own."""
 
     def __init__(
         self,
@@ -203,12 +202,12 @@ class SharedLane(Records):
         self._ask_journal = ask
         self._on_others = on_others
         self._is_current = False
-        """False after a failed exchange: the journal may have taken an entry without answering, and a key may be
+        """False after a failed exchange: the journal may have accepted an entry without answering, and a key may be
         missing, so the journal is read before anything is appended again."""
         self.erased: set[str] = set()
-        """The memories that others have erased, and whose remains are still to be scrubbed here."""
+        """The memories erased by others whose remains have yet to be scrubbed here."""
         self.wrote_last = False
-        """True if the newest operation since the lane was opened, apart from background work, is this host's."""
+        """True if the newest operation since the lane was opened, background work aside, is this host's."""
         self.problem: RemembrancerError | None = None
         """The error that stopped all applying and appending."""
         self.silent: tuple[float, RemembrancerError] | None = None
@@ -221,10 +220,10 @@ class SharedLane(Records):
     def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
         """Like `Target.apply`, through the journal; every error is an outcome. A promotion may bring in a memory of a
         local space, or return one to it: both spaces change in the transaction that applies the entry, even if that
-        happens later, since a journal that did not answer may still have taken it."""
+        happens later, since a journal that did not answer may still have accepted it."""
         outcomes: dict[str, Outcome] = {}
         try:
-            if self.silent is not None and isinstance(self.silent[1], JournalAway):  # nothing waits for it again
+            if self.silent is not None and isinstance(self.silent[1], JournalAway):  # no second wait for it
                 raise self.silent[1]
             if not self._is_current:
                 self.catch_up()
@@ -260,7 +259,7 @@ class SharedLane(Records):
 
     def _body_of(self, operation: Operation, full: StorageFull | None) -> bytes:
         """Return the entry of an operation, without the project's directory, which differs from host to host. A user's
-        memory keeps the id of its project, so that it can be taken back there.
+        memory keeps the id of its project, so that the project can take it back.
 
         Raises `RemembrancerError` if it is refused here, by this host's own limits or because its memory cannot move.
         """
@@ -307,7 +306,7 @@ class SharedLane(Records):
         self._exchange({about: _new_entry(about, _encode(entry))})
 
     def _revive(self, archived: Sequence[str], at: float) -> None:
-        """An entry makes the memories active on every host. If the journal does not take it, raises the errors of
+        """An entry makes the memories active on every host. If the journal does not accept it, raises the errors of
         `catch_up`: the next access tries again."""
         if self.silent is None:
             self._announce("accesses", Accesses(dict.fromkeys(archived, 1)))
@@ -321,7 +320,7 @@ class SharedLane(Records):
 
     @property
     def obstacle(self) -> RemembrancerError | None:
-        """The reason why nothing is exchanged with the others now."""
+        """The reason why nothing is currently exchanged with the others."""
         return self.problem or (None if self.silent is None else self.silent[1])
 
     @property
@@ -337,11 +336,10 @@ class SharedLane(Records):
         """Apply the entries that others have appended.
 
         Raises:
-            JournalAway, JournalRefused: the journal cannot be read now.
-            KeyMissing: the others have a new key, which has not reached this host yet.
-            JournalChanged, EntryDamaged, SchemaTooNew: the lane has stopped (see `problem`).
-            Trimmed: unread entries were deleted: this host has to load a snapshot (`take_in`).
-            RemembrancerError: the database cannot be written.
+            JournalAway, JournalRefused: the journal cannot be read now. KeyMissing: the others have a new key that has
+            not reached this host yet. JournalChanged, EntryDamaged, SchemaTooNew: the lane has stopped (see `problem`).
+            Trimmed: unread entries were deleted: this host has to load a snapshot (`take_in`). RemembrancerError: the
+            database cannot be written.
         """
         self._exchange({})
 
@@ -350,7 +348,7 @@ class SharedLane(Records):
     @property
     def erased_at(self) -> int:
         """The position of the newest entry that erased a memory, or quotes an erased one; 0 if there is none. A
-        snapshot of at least that position quotes none."""
+        snapshot at that position or later quotes none."""
         ((position,),) = self._file.read("SELECT coalesce(max(position), 0) FROM lane_erasures WHERE space = @SPACE")
         return int(position)
 
@@ -382,12 +380,12 @@ class SharedLane(Records):
         self.erased.update(memory_id for (memory_id,) in set(self._file.read(_ERASED)) - known)
 
     def leave(self, own: Records) -> None:
-        """Move everything that is shared, with the outcomes of operations, into a space of this host, which no longer
-        shares anything, and delete the lane here. A memory that is already there stays as it is. Atomic, even if the
+        """Move everything shared, with the outcomes of operations, into a space of this host, which no longer shares
+        anything, and delete the lane here. A memory that is already there is left unchanged. Atomic, even if the
         process is killed."""
         with self._edits() as edits:
             edits.execute("DELETE FROM shares WHERE lane = ?", (self.name,))
-            merge(edits, own.space, LOGS)  # the sessions belong to all machines
+            merge(edits, own.space, LOGS)  # the sessions are those of all machines
         own.note_commit()
         self.problem = JournalAway(NO_LONGER_SHARED)
 
@@ -448,7 +446,7 @@ class SharedLane(Records):
         """Apply the entries of a page and store the mark after them, in one transaction. Return the outcomes of the
         operations; the applied ones that are not `own` are passed on.
 
-        A damaged entry is skipped: every host finds the same ones damaged, since their author sealed them that way.
+        A damaged entry is skipped: every host finds the same entries damaged, since their author sealed them that way.
 
         Raises `SchemaTooNew` if a newer release wrote an entry, after those before it were applied.
         """
@@ -496,7 +494,7 @@ class SharedLane(Records):
 
     def _apply_entry(self, edits: SqliteEdits, entry: LaneEntry, stored: Entry) -> Outcome:
         """Apply one entry. Only an operation has a real outcome. An entry that names an erased memory may quote it: its
-        author did not know of the erasure."""
+        author did not know about the erasure."""
         edits.execute(_NAMED, (stored.position, stored.body))
         if isinstance(entry, Submitted):
             return self._apply_operation(edits, entry, stored.position)
@@ -507,9 +505,9 @@ class SharedLane(Records):
         return InvalidInput("this entry is not an operation")
 
     def _apply_operation(self, edits: SqliteEdits, entry: Submitted, position: int) -> Outcome:
-        """Apply an operation, and if it is this host's and moves a memory, also in the local space of the memory. A
-        memory that was changed there since it was appended stays there as well, so that no acknowledged change is
-        lost."""
+        """Apply an operation, and if it is this host's and moves a memory, also in the local space of the memory. If
+        the memory was changed there after the entry was appended, it also stays there, so that no acknowledged change
+        is lost."""
         operation, memory_id = entry.operation, memory_id_of(entry.operation.change) or ""
         local = self._local(edits, operation) if entry.by == self.member else None
         taken_back = edits.portable(memory_id) if local is not None and self._takes_back(operation) else None
@@ -572,7 +570,7 @@ def _load(source: sqlite3.Connection, content: bytes, mark: LaneMark) -> None:
 
 
 def _first_append(bodies: dict[str, bytes]) -> dict[str, NewEntry]:
-    """Remove from the waiting entries as many as fit into one append, and return them."""
+    """Remove as many of the waiting entries as fit into one append, and return them."""
     some: dict[str, NewEntry] = {}
     room = MAX_APPEND_BYTES
     while bodies and len(next(iter(bodies.values()))) <= room:

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from remembrancer.journal.contract import Journal
 
 ANSWER_S: Final = 3.0
-"""The time that a write waits for the journal. After a timeout the journal is searched for the entries before a
+"""The maximum time a write waits for the journal. After a timeout, the journal is searched for the entries before a
 retry."""
 SILENT_S: Final = 10.0
-"""The time that a journal must be unreachable before answers say so: a restarted server needs no notice."""
+"""A journal must be unreachable for this long before answers say so: a restarted server needs no notice."""
 MOVE_BATCH: Final = 50
 
 T = TypeVar("T")
@@ -64,8 +64,8 @@ class NoJournal:
 
 
 class FollowUp(NamedTuple):
-    """The store's callbacks for a lane: `scrub` removes erased memories from every space, `tell` gets the operations
-    of other hosts, and `wake` is called when there is new content."""
+    """The store's callbacks for a lane: `scrub` removes erased memories from every space, `tell` gets the operations of
+    other hosts, and `wake` is called if there is new content."""
 
     scrub: Callable[[Sequence[str]], Coroutine[Any, Any, None]]
     tell: Callable[[Sequence[Operation]], None]
@@ -92,7 +92,7 @@ class SharedLanes:
         self._changing = asyncio.Lock()
 
     def attach(self, files: HomeSpaces, follow_up: FollowUp) -> None:
-        """Set the files that the lanes belong to, and the store's callbacks for entries of others."""
+        """Set the files to which the lanes belong, and the store's callbacks for entries of others."""
         self._files, self._follow_up = files, follow_up
 
     def handlers(self) -> dict[type, Handler]:
@@ -104,7 +104,7 @@ class SharedLanes:
         return self._follow(self._made(name, database, key, limits))
 
     async def purge(self) -> None:
-        """Remove erased memories from the journals; later if one cannot be reached."""
+        """Remove erased memories from the journals; for one that cannot be reached, later."""
         for opened in list(self._open.values()):
             with suppress(RemembrancerError):  # `LaneFollower` tries again
                 await opened.compact()
@@ -266,7 +266,7 @@ class SharedLanes:
             ids = await self._committer.run(lane.name, lane.shareable)
             if request.dry_run:
                 return lane.name, len(ids)
-            with suppress(RemembrancerError):  # continue without entries that cannot be read
+            with suppress(RemembrancerError):  # go on without entries that cannot be read
                 await opened.catch_up()
             await self._committer.run(lane.name, partial(lane.leave, own))
             del self._files.shared[key]
@@ -292,9 +292,9 @@ class SharedLanes:
 
     def _import(self, lane: SharedLane, project: ProjectRef, memory: PortableMemory) -> Operation:
         """Return the operation that imports a memory into a lane, with this host as the author of all earlier changes
-        that name no member. A memory that already exists stays as it is, so the import can be repeated.
+        without a member. A memory that already exists stays as it is, so the import can be repeated.
 
-        The history from its session is left out, since others may not see it. The user's memories come with their full
+        Entries from its session are left out, since others may not see these. The user's memories come with their full
         history; two machines may have the same text, which then becomes one memory, without the history of one of them.
         """
         is_users = project.id == USER
@@ -324,8 +324,8 @@ def _connection(paths: RuntimePaths, lane: str) -> Connection:
 
 
 def _apart(lane: SharedLane, memory: PortableMemory) -> PortableMemory:
-    """Return a memory as it is added to a lane: under a new, deterministic id if the lane already has one with its id,
-    but not all of its changes. This happens when a host changed it after leaving the lane."""
+    """Return a memory as it is added to a lane: under a new, deterministic id if the lane already has a memory with its
+    id, but lacks some of its changes. This happens if a host changed it after leaving the lane."""
     there = lane.portable(memory.id, None)
     known = set() if there is None else {entry.operation_id for entry in there.history}
     ours = [entry for entry in memory.history if entry.record.scope != "session" and entry.change != "imported"]

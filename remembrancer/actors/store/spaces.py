@@ -42,20 +42,20 @@ if TYPE_CHECKING:
     from remembrancer.actors.store.shared_lane import SharedLane
 
 Lanes = Mapping[Scope | Literal["unshared"], Records]
-"""The lane of each scope, narrowest first. Several scopes may have the same lane. `unshared` is the own space of a user
-who shares a lane, with the memories that could not be shared."""
+"""The lane of each scope, narrowest first. Several scopes may have the same lane. `unshared` is the private space of a
+user who shares a lane, with the memories that could not be shared."""
 AGAIN_S: Final = 2.0
-"""The time after a failed attempt before the database may be opened again, on demand."""
+"""The minimum time between a failed attempt to open the database and the next one, on demand."""
 OPENING_S: Final = 1.5
-"""The time that a request waits for the database to open. Shorter than a read's budget."""
+"""The maximum time a request waits for the database to open. Shorter than a read's budget."""
 logger = logging.getLogger(__name__)
 
 
 class HomeSpaces:
-    """The records of a home, in its one database. The database is opened at once; if that fails, it is tried again. A
-    project gets its space on first use; a shared project is also read from its lane.
+    """The records of a home, in its one database. The database is opened at once; if that fails, further attempts
+    follow. A project gets its space on first use; a shared project is also read from its lane.
 
-    A database that existed once and is now missing or empty is not recreated: writes wait until the user decides.
+    A database that once existed and is now missing or empty is not recreated: writes wait until the user decides.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class HomeSpaces:
 
     @property
     def database(self) -> SqliteFile:
-        """The database. If it cannot be opened, raises the error that prevented it; `wait_for_opening` tries again."""
+        """The database. If it cannot be opened, raises the error that prevents this; `wait_for_opening` tries again."""
         if self._database is None:
             raise from_failure(self._refusal)
         return self._database
@@ -184,7 +184,7 @@ class HomeSpaces:
 
     @property
     def unusable(self) -> tuple[str, ...]:
-        """The problem to report, if there is one: the last error in opening or reading the database."""
+        """The problem to report, if any: the last error in opening or reading the database."""
         damage = self._unusable or (self._database.damage if self._database is not None else None)
         return () if damage is None else (damage,)
 
@@ -226,7 +226,7 @@ class HomeSpaces:
     # Spaces.
 
     def embedded(self) -> list[EmbeddedTexts]:
-        """Return everything open that has vectors."""
+        """Return all open files and spaces with vectors."""
         return [*self, *self.indexes.values()]
 
     def texts(self) -> list[EmbeddedTexts]:
@@ -239,7 +239,7 @@ class HomeSpaces:
         return self._open.get(project.id)
 
     async def project(self, project: ProjectRef) -> Records:
-        """Return the records of a project, making its space if needed. Raises `InvalidInput` if its id is not valid."""
+        """Return a project's records, creating its space if needed. Raises `InvalidInput` if its id is not valid."""
         records = self._open.get(project.id)
         if records is None:
             check_project_id(project.id)
@@ -255,7 +255,7 @@ class HomeSpaces:
 
     async def move(self, old: str, new: ProjectRef, directory: str) -> None:
         """Rename a project's space, after merging any space of the new name into it, and rename the project in the
-        user's own space. If that fails, everything stays as it is."""
+        user's own space. If this fails, nothing is changed."""
         await self._committer.run(new.id, partial(self._move, self.database, old, new, directory))
         self._open.pop(old, None)
         self._on_open(self._open[new.id])
@@ -281,7 +281,7 @@ class HomeSpaces:
         return next((project_id for project_id, shared in self.shared.items() if shared.name == lane), None)
 
     async def share(self, name: str, lane: SharedLane) -> None:
-        """Write the memories of a project with a space, or of the user, to that lane from now on."""
+        """From now on, write the memories of a project with a space, or of the user, to that lane."""
         if name not in self.shared:
             await self._committer.run(USER, partial(self.catalog.share, name, lane.name))
             self.shared[name] = lane
@@ -289,7 +289,7 @@ class HomeSpaces:
 
     @property
     def users(self) -> list[Records]:
-        """All records with memories of the user: the user's own space, and the user's shared lane."""
+        """All records with memories of the user: the user's own space and the user's shared lane."""
         return list(dict.fromkeys((self.user_file, self.user)))
 
     def lanes_of(self, project_id: str) -> Lanes:
@@ -300,7 +300,7 @@ class HomeSpaces:
 
 
 def _refuse_if_lost(path: Path) -> None:
-    """Raises `RecordsUnusable` if a database that existed once is missing or empty."""
+    """Raises `RecordsUnusable` if a database that once existed is missing or empty."""
     if was_made(path) and is_empty(path):
         raise RecordsUnusable(
             f"{path} is missing or empty, although it had memories: 'remembrancer doctor --repair' restores its last "
@@ -311,7 +311,7 @@ def _refuse_if_lost(path: Path) -> None:
 def scrub_spaces(database: SqliteFile, now: float, memory_ids: Sequence[str], texts: Sequence[str] = ()) -> None:
     """Remove the remains of erased memories from every space, in one transaction, and then from the rest of the
     database (see `SqliteFile.leave_nothing`). A space that still has a memory with an erased id keeps it: the memory
-    was erased in another space. Raises `FileLocked` if a reader still holds the deleted text in the log: the call can
+    was erased in another space. Raises `FileLocked` if a reader still keeps the deleted text in the log: the call can
     be repeated."""
     with database.transaction() as connection:
         for number, name in connection.execute("SELECT number, name FROM spaces").fetchall():

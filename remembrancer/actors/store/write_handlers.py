@@ -1,4 +1,4 @@
-"""Accepts writes, finds the space of each, commits it together with others that are waiting, and answers it."""
+"""Accepts writes, finds the space of each, commits it together with other waiting writes, and answers it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ SHARED_WITH_OTHERS: Final = (
 )
 NOT_OPEN: Final = FileLocked("the project is being opened: try again in a moment")
 MAX_COPIES: Final = 5
-"""The number of copies that the answer to a store names: an event may have been stored a hundred times."""
+"""The number of copies named in the answer to a store: an event may have been stored a hundred times."""
 _PLACES: Final = """SELECT space FROM memories WHERE space = @SPACE AND id = ?1
     UNION SELECT m.space FROM aliases AS a CROSS JOIN memories AS m ON m.number = a.memory
     WHERE a.alias = ?1 AND m.space = @SPACE"""
@@ -94,7 +94,7 @@ class WriteHandlers(Handlers):
     async def submit(self, request: Submit, _: RequestContext | None = None) -> Applied:
         """Apply one operation; raises the error if it is refused."""
         operation, quotes = request.operation, request.quotes
-        if quotes:  # before the memory, so that a caller who gets an error can erase again
+        if quotes:  # before the memory, so that after an error the caller can erase again
             await self._committer.run(USER, partial(self._files.drop_quotes, quotes, operation.project.id))
         reply = await self._apply(operation)
         if isinstance(reply, RemembrancerError):
@@ -107,7 +107,7 @@ class WriteHandlers(Handlers):
 
     async def _told(self, operation: Operation, reply: Applied) -> Applied:
         """Return the reply to a store, adding the memories with the same text in all scopes, short forms of the ids,
-        and the memories that its session's memories probably replace; nothing is added if they cannot be read."""
+        and memories probably replaced by those of the session; nothing is added if these cannot be read."""
         change, result = operation.change, reply.result
         if not (isinstance(change, StoreMemory) and isinstance(result, StoredResult)):
             return reply
@@ -135,8 +135,8 @@ class WriteHandlers(Handlers):
         await self._committer.run(USER, work)
 
     async def _submit_batch(self, operations: Sequence[Operation]) -> BatchApplied:
-        """Apply operations in order. A permanent refusal is reported and skipped; any other error ends the batch, and
-        is raised if the first operation caused it."""
+        """Apply operations in order. A permanently refused operation is reported and skipped; any other error ends the
+        batch, and is raised if the first operation caused it."""
         applied: list[str] = []
         rejected: dict[str, Failure] = {}
         left = list(operations)
@@ -187,14 +187,14 @@ class WriteHandlers(Handlers):
             case SessionResult() if isinstance(change, StartSession) and project is not None:
                 note = partial(self._files.catalog.note_session, operation.project, change.directory)
                 self._committer.run(USER, note).add_done_callback(asyncio.Future.exception)
-            case (  # a new text, which of all changed fields comes first
+            case (  # a new text, which always comes first among changed fields
                 StoredResult(already_known=False)
                 | UpdatedResult(updated_fields=("content", *_))
                 | RestoredResult(restored_fields=("content", *_))
             ):
                 self._scheduler.note_demand()
                 reply = msgspec.structs.replace(reply, embedding_error=self._scheduler.error)
-            case PromotedResult():  # its vectors move with it, and are compared without being embedded again
+            case PromotedResult():  # its vectors move with it, and are compared without embedding it again
                 for lane in self._files.lanes_of(operation.project.id).values():
                     self._vectors.note_kept(lane.name)
         return reply
@@ -219,9 +219,9 @@ class WriteHandlers(Handlers):
 
 
 def _independent(operations: Sequence[Operation]) -> list[Operation]:
-    """Return the first operations, up to the second one on any memory, since one may move it to another space. The
-    same id in two projects may be two memories. The end of a session is not combined with operations before it, which
-    may create its project's space."""
+    """Return the first operations, up to the second one on any memory, since one may move it to another space. The same
+    id in two projects may mean two memories. The end of a session is not combined with operations before it, which may
+    create its project's space."""
     run: list[Operation] = []
     touched: set[tuple[str, str]] = set()
     for operation in operations:
@@ -234,7 +234,7 @@ def _independent(operations: Sequence[Operation]) -> list[Operation]:
 
 
 class Forwarded(FileLocked, code=FileLocked.code):
-    """The operation has yet to be applied on the thread of a shared lane."""
+    """The operation must still be applied, on the thread of a shared lane."""
 
     def __init__(self, lane: SharedLane, operation: Operation) -> None:
         super().__init__("the shared memories have just been opened: try again in a moment")
@@ -243,7 +243,7 @@ class Forwarded(FileLocked, code=FileLocked.code):
 
 
 class MemoryWriter:
-    """Applies operations. Its methods run on the thread of the records."""
+    """Applies operations. The methods run on the thread of the records."""
 
     name = RECORDS
 
@@ -287,8 +287,8 @@ class MemoryWriter:
     def _place(
         self, connection: sqlite3.Connection, query: Query, lanes: Lanes, seen: Lanes, operation: Operation
     ) -> tuple[Records, Records]:
-        """Return the lane that an operation changes, and the lane to which it moves the memory: the same if it moves
-        none."""
+        """Return the lane that an operation changes, and the lane to which it moves the memory (the same if it moves
+        none)."""
         change, own = operation.change, lanes.get("session")
         match change:
             case StoreMemory(scope=scope):
@@ -301,7 +301,7 @@ class MemoryWriter:
                 place = self._files.shared_lane(operation.project.id) if own is None else own
                 if own is not None and isinstance(change, UndoRun) and change.place == "project":
                     of_own = "SELECT 1 FROM runs WHERE space = ? AND run_id = ?"
-                    # An import is undone in the lane: its memories move there if the project is shared later.
+                    # An import is undone in the lane: its memories move there if the project is later shared.
                     is_own = not change.run_id.startswith(IMPORTS) and query(of_own, (own.space, change.run_id))
                     place = own if is_own else lanes["project"]
                 if place is None:
@@ -335,7 +335,7 @@ def _seen_by(project: ProjectRef, lanes: Lanes) -> Lanes:
 
 
 def _move_back(connection: sqlite3.Connection, seen: Lanes, operation: Operation) -> Operation:
-    """Return the operation that moves a memory back if this one undoes a move between lanes, or else this one."""
+    """If this operation undoes a move between lanes, return the one that moves the memory back, otherwise this one."""
     change = operation.change
     if not isinstance(change, UndoChange):
         return operation

@@ -1,1 +1,1 @@
-"""Finds and ranks memories, and walks along the edges of their entities."""
+"""Finds and ranks memories, and follows the edges of their entities."""

@@ -1,8 +1,8 @@
 """The candidates of a recall: the memories nearest to the question by meaning and by words, their neighbours, and all
 data for ranking them.
 
-A project's space also holds its sessions' memories. Each scope has its own candidates, so that the few memories of a
-session are not crowded out by those of the project.
+A project's space also holds its sessions' memories. Each scope has its own candidates, so that a session's few memories
+are not crowded out by the project's.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from remembrancer.protocol.reads import Strategy
 from remembrancer.protocol.work import CALIBRATED, CosineScale
 
 CANDIDATES: Final = 50
-"""The number of memories from each search, in each scope."""
+"""The number of memories taken from each search, in each scope."""
 EXPANDED: Final = 10
-"""The number of best hits by meaning, and of best hits by words, whose neighbours become candidates too."""
+"""The number of best hits by meaning, and by words, whose neighbours also become candidates."""
 FIRST_SEARCH: Final = 2 * CANDIDATES
-"""The number of memories in the first search, as some may not pass the filters."""
+"""The number of memories in the first search, since some may not pass the filters."""
 FEW: Final = 1000
-"""A session with at most this many memories of its own gets separate candidates from them."""
+"""If a session has at most this many memories of its own, separate candidates are taken from them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rows(Candidates):
-    """Candidates, and the data that rank them: row i of each array belongs to `refs[i]`. Until they are compared with
-    one another, cosines may be unknown, and BM25 is that of each space."""
+    """Candidates, and the data that rank them: row i of each array belongs to `refs[i]`. Until candidates are compared
+    with one another, cosines may be unknown, and BM25 applies to each space separately."""
 
     refs: NDArray[np.int64]
     facts: NDArray[np.object_]
@@ -67,8 +67,8 @@ class Rows(Candidates):
 
 
 class Side(NamedTuple):
-    """Memories of a space with candidates of their own: all of them, or the session's `own`, or all others. `hits` are
-    the results of the search by words."""
+    """Memories of a space with separate candidates: all memories, or the session's `own`, or all others. `hits` are the
+    results of the search by words."""
 
     source: Source
     filters: Filters
@@ -89,7 +89,7 @@ class Search(NamedTuple):
 
     @property
     def weights(self) -> Column:
-        """The weight of each unit, by its rarity."""
+        """The weight of each unit, according to its rarity."""
         return np.array(rarity([len(each) for each in self.postings], sum(self.sizes.values())))
 
 
@@ -124,7 +124,7 @@ def find_words(view: View, question: Question) -> Search:
 
 def find_candidates(search: Search) -> tuple[Rows, Strategy]:
     """Return the candidates of each side of each space that pass the filters, with all ranking data, and the strategy
-    that found them. The search by words is ignored if only vectors were requested and there are some."""
+    that found them. The search by words is ignored if only vectors were requested and there are any."""
     view, question, strategy = search.view, search.question, search.question.request.strategy
     near: dict[int, Nearest] = {}
     hits: list[Hits] = []
@@ -173,8 +173,8 @@ def describe(
     bm25: Mapping[Ref, float] = MappingProxyType({}),
     first: Collection[Ref] = (),
 ) -> Rows:
-    """Return these memories, and the neighbours of those in `first`, as candidates. Their passages, and the question's
-    words in them, are read only once."""
+    """Return these memories, and the neighbours of those in `first`, as candidates. Their passages, and the words that
+    they share with the question, are read only once."""
     view, question, vector = search.view, search.question, search.vector
     known = dict(facts)
     around: dict[Ref, dict[Ref, int]] = {}

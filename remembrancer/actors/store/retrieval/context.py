@@ -1,7 +1,7 @@
-"""The memories that a session should know for its task: all that are valid if they fit, or else the most important.
+"""The memories that a session should know for its task: all valid ones if they fit, or else the most important.
 
 Memories that apply to every task (conventions, decisions, preferences) are always included, those found by a search for
-the task first; similarity selects among the rest. A context leaves out expired and replaced memories, and memories that
+the task first; others are selected by similarity. A context leaves out expired and replaced memories, and memories that
 were merged or summarised into another that the session may see; closed open ends are only named.
 """
 
@@ -41,13 +41,13 @@ from remembrancer.protocol.reads import (
 )
 
 MAX_CONSIDERED: Final = 600
-"""The number of memories considered; more never fit."""
+"""The number of memories considered; more would never fit."""
 MAX_SEARCH_RESULTS: Final = 40
 LOAD_BATCH: Final = 64
 SUBJECTS: Final = 24
 MIN_SUBJECT_MEMORIES: Final = 2
 CLOSED_NAMED_S: Final = 14 * 86_400.0
-"""The time after closing for which an open end is still named."""
+"""A closed open end is named for this long."""
 T = TypeVar("T")
 
 
@@ -67,7 +67,7 @@ class Gathering:
         return OpenFiles(self.request.files)
 
     async def gathered(self) -> ContextGathered:
-        with_task = bool(self.request.task)  # without one, the most important are given
+        with_task = bool(self.request.task)  # without a task, the most important ones are returned
         listed, is_all = await self._in_thread(lambda: self._first("important", or_none=with_task))
         every = [each for each in listed if not each.done]
         choice = choose(self.request.tokens, every) if is_all else None
@@ -97,7 +97,7 @@ class Gathering:
         )
 
     def _with_doubts(self, memories: Sequence[RecalledMemory]) -> list[RecalledMemory]:
-        """Return the memories, also marking those that, according to Review, another of them may replace."""
+        """Return the memories, also marking those that another of them may replace, according to Review."""
         known = {each.id: each for each in memories}
         for pair in pairs_in_review(self.view.reader, self.request.session_id):  # the most probable first
             older = known.get(pair.older.id)
@@ -151,7 +151,7 @@ class Gathering:
         return await self._in_thread(lambda: self._once(each for each in answer.memories if self._is_wanted(each)))
 
     def _subjects(self) -> tuple[tuple[str, int], ...]:
-        """Return the subjects with the most memories, from tags and entities, each with its count, if requested."""
+        """If requested, return the subjects with the most memories, from tags and entities, each with its count."""
         if not self.request.with_subjects:
             return ()
         uses: Counter[str] = Counter()
@@ -213,7 +213,7 @@ class Gathering:
 MAX_FILES: Final = 20
 """The number of files considered, in the given order."""
 SEARCHED_FILES: Final = 8
-"""The number of files whose names are searched for."""
+"""The number of files whose names are included in the search."""
 
 
 class OpenFiles:
@@ -232,7 +232,7 @@ class OpenFiles:
         return " ".join(part for part in (*stems, task) if part)
 
     def is_source(self, file: str | None) -> bool:
-        """True if a memory's source is one of the files: one path is the end of the other, as `auth/service.py` is of
-        `/home/me/src/auth/service.py`."""
+        """True if a memory's source is one of the files: one path is the end of the other, such as `auth/service.py`
+        and `/home/me/src/auth/service.py`."""
         parts = PureWindowsPath((file or "").strip()).parts
         return bool(parts) and any(path[-len(parts) :] == parts or parts[-len(path) :] == path for path in self.parts)

@@ -19,15 +19,15 @@ from remembrancer.protocol.kinds import SCOPES, Scope
 from remembrancer.protocol.reads import Recalled, RecalledMemory, Scores, Strategy
 
 SPARE: Final = 10
-"""The number of memories loaded beyond the limit, since some are removed as duplicates."""
+"""The number of additional memories loaded, since some are removed as duplicates."""
 SAME_COSINE: Final = 0.90
 """The cosine above which memories of different scopes are duplicates, if their words agree."""
 NEAR_COSINE: Final = 0.95
 """The cosine above which memories of one scope are compared word by word."""
 STRONGER: Final = 2.0
-"""The factor by which a narrower scope's memory must be stronger to represent both."""
+"""The factor by which the memory in the narrower scope must be stronger to represent both."""
 UNRANKED: Final = Scores(0.0, 0.0)
-"""The scores of a memory that is shown because it probably replaces a result, and not because it was found."""
+"""The scores of a memory that was not found, but is shown because it probably replaces a result."""
 COMPARED_CHARACTERS: Final = 2000
 """The maximum length of a text that may duplicate a different one: a longer text says more than one thing."""
 CLOSE: Final = 0.5
@@ -67,7 +67,7 @@ class Entry:
 
 
 def show(search: Search, ranking: Ranking) -> Recalled:
-    """Return the answer for a ranking. Memories that were valid at a time that the question names are not ranked behind
+    """Return the answer for a ranking. Memories that were valid at a time named in the question are not ranked behind
     their replacements."""
     question, request = search.question, search.question.request
     ranked, limit, of_a_time = ranking.scored[: ranking.answering], request.limit, bool(question.windows)
@@ -127,9 +127,9 @@ def _ids_in(entries: Sequence[Entry]) -> set[str]:
 
 
 def replaced_last(entries: Sequence[Entry]) -> list[Entry]:
-    """Move each superseded entry right behind those that supersede it. Do the same if they only probably supersede it,
-    but score well enough (`CLOSE`); otherwise move them right behind it. The successor gets the scores of the entry
-    that it replaces, if they are better: it is the valid answer to the same questions."""
+    """Move each superseded entry right behind those that supersede it. The same applies to probable successors that
+    score well enough (`CLOSE`); other probable successors are moved right behind the entry. The successor gets the
+    scores of the entry that it replaces, if they are better: it is the valid answer to the same questions."""
     known = {entry.record.id: entry for entry in entries}
     inherited = {newer: old.scores for old in reversed(entries) for newer in old.record.superseded_by}
     ordered: list[Entry] = []
@@ -214,7 +214,7 @@ def each_once(entries: Sequence[Entry]) -> list[Entry]:
     ordered = _summed_up(sorted(entries, key=lambda entry: (-entry.scores.final, -entry.record.updated_at)))
     cosines = _cosines(ordered)
     groups: dict[int, list[int]] = {}
-    """The kept positions, each with those of all entries that it represents; the lowest is their rank."""
+    """The kept positions, each with the positions of all entries that it represents; the lowest one is their rank."""
     for place, entry in enumerate(ordered):
         rivals = [each for each in groups if _say_the_same(ordered[each], entry, cosines[each][place])]
         rivals.sort(key=lambda each: min(groups[each]))
@@ -236,8 +236,8 @@ def each_once(entries: Sequence[Entry]) -> list[Entry]:
 
 def _summed_up(ordered: Sequence[Entry]) -> list[Entry]:
     """Replace several sources of a summary with the summary, at the rank of the first one. A summary with a source that
-    is probably replaced replaces none. If all of its sources are present, it is left out, and the first one gets its
-    scores if they are better."""
+    is probably replaced replaces none. If all sources of such a summary are present, it is left out, and the first
+    source gets its scores if they are better."""
     hidden = {each.record.id: each for each in ordered if each.record.status == "consolidated" and each.is_current}
     left: set[str] = set()
     best: dict[str, Scores] = {}
@@ -277,9 +277,9 @@ def _standing_for(ordered: Sequence[Entry], place: int, members: Sequence[int]) 
 
 
 def _is_kept(earlier: Entry, later: Entry) -> bool:
-    """True if the earlier of two duplicates is kept. Of an open end and a fact, the open end is kept. Within one scope,
-    the earlier one always is. Of two scopes, the broader one's entry is kept, unless the other is more than twice as
-    strong or, if both are records of one memory, was updated later."""
+    """True if the earlier of two duplicates is kept. Between an open end and a fact, the open end is kept. Within one
+    scope, the earlier one always is. Between two scopes, the entry of the broader one is kept, unless the other is more
+    than twice as strong or, if both are records of one memory, was updated later."""
     one, other = earlier.record, later.record
     if one.is_open != other.is_open:
         return one.is_open

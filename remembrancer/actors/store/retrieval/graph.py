@@ -31,15 +31,15 @@ MAX_FACTS: Final = 1000
 """The number of memories in one answer about the sources of edges."""
 PAGERANK_SEEDS: Final = 20
 MAX_COUNTED: Final = 1000
-"""The limit on counting each kind of edge at a memory where a walk starts."""
+"""For a memory at which a walk starts, the limit on counting each kind of edge."""
 MIN_SHARE: Final = 0.03
-"""The minimum share of the walk that counts. Smaller ones come from names that many memories have, such as the
-speakers' names."""
+"""The minimum share of the walk that counts. Smaller shares come from names in many memories, such as those of
+speakers."""
 MIN_RECEIVED: Final = 1e-9
-"""Anything less is rounding error."""
+"""Anything smaller is rounding error."""
 IS_APART: Final = "a.number = {}.memory AND (a.forgotten_at IS NOT NULL OR a.scope = 'session')"
-"""A memory that is not in this index is unforgotten and visible to all users of the space, so a short lookup suffices
-for most."""
+"""A memory not in this index is unforgotten and visible to all users of the space, so a short lookup suffices for
+most."""
 IS_SHOWN: Final = f"""NOT EXISTS (SELECT 1 FROM {APART} WHERE {IS_APART.format("s")}
                       AND NOT {shown_to("a")})"""  # noqa: S608 - fixed clauses
 IS_VISIBLE: Final = f"EXISTS (SELECT 1 FROM memory_entities AS s WHERE s.entity = e.number AND {IS_SHOWN})"  # noqa: S608 - fixed clauses
@@ -50,9 +50,9 @@ IS_OVER: Final = (
 IS_SEEN: Final = f"""NOT EXISTS (SELECT 1 FROM {APART} WHERE {IS_APART}
                    AND (a.forgotten_at IS NOT NULL OR NOT {shown_to("a")}))"""  # noqa: S608 - fixed clauses
 ALIKE: Final = "('similar_to', 'derived_from', 'supersedes', 'contradicts')"
-"""Links between memories about the same thing. Queries find those by their words, so the links are not followed."""
+"""Links between memories about the same thing. Queries find these by their words, so the links are not followed."""
 _WAYS: Final = ("outgoing", "subject", "entity DESC, memory DESC"), ("incoming", "entity", "memory DESC")
-"""The directions of edges, each with the end at which the nodes are, and the order in which their rows are read."""
+"""The directions of edges, each with the end where the nodes are, and the order in which rows are read."""
 _ENTITIES: Final = "SELECT e.number, e.name, e.key, e.type FROM entities AS e"
 
 
@@ -136,8 +136,8 @@ class Summary(NamedTuple):
 
 
 class Graph:
-    """The graph of some spaces as one session sees it at the time `now`. Caches, for one request, which entities form
-    which node."""
+    """The graph of some spaces as one session sees it at the time `now`. Caches the entities of each node for the
+    duration of one request."""
 
     def __init__(self, spaces: Spaces, session_id: str, now: float = 0.0) -> None:
         self._spaces = spaces
@@ -162,8 +162,8 @@ class Graph:
     # Nodes.
 
     def keyed(self, keys: Collection[str], spelled: str = "") -> list[Node]:
-        """Return the nodes with these keys that the session may see, in the order of the keys. A node that somebody has
-        `spelled` in this way gets this name."""
+        """Return the nodes with these keys that the session may see, in the order of the keys. A node `spelled` in this
+        way by somebody gets this name."""
         self._looked_up.update(keys)
         rows = self._read(
             f"""{_ENTITIES} WHERE e.space = @SPACE AND e.key IN {AMONG} AND {IS_VISIBLE}
@@ -306,8 +306,8 @@ class Graph:
         self, nodes: Collection[Node], filters: Filters, limit: int, relationship: str | None = None
     ) -> dict[int, RankingFacts]:
         """Return, of the memories that pass the filters and name these nodes, the `limit` most important and the
-        `limit` latest; with a `relationship` (a `name_key`) only those that name them by it. Of a hub's memories only
-        the newest are read."""
+        `limit` latest; with a `relationship` (a `name_key`) only those that name them by it. Only the newest memories
+        of a hub are read."""
         numbers = self._numbers_of(nodes)
         condition, allowed = condition_of(filters)
         facts: dict[int, RankingFacts] = {}
@@ -326,7 +326,7 @@ class Graph:
         return {ref: facts[ref] for ref in (*important[:limit], *latest[:limit])}
 
     def nodes_named_by(self, memories: Iterable[int], among: Container[Node]) -> dict[int, set[Node]]:
-        """Return, for each memory that names any of some nodes, the nodes that it names. The session must be allowed to
+        """For each memory that names any of some nodes, return the nodes that it names. The session must be allowed to
         see all of the memories."""
         links = self._read(
             f"SELECT DISTINCT memory, entity FROM memory_entities WHERE memory IN {AMONG}",  # noqa: S608 - fixed
@@ -369,9 +369,9 @@ class Graph:
         edge.
 
         The walk starts at the most relevant memories with edges, weighted by relevance. A memory's rank is the share
-        that it receives from others, divided by the largest share of any but the best seed: its own seed repeats its
-        relevance, and the flow between the best seed and its entities says nothing new. Ranks decrease if the best seed
-        is less relevant than the best candidate, and if more memories share the connecting entities.
+        that it receives from others, divided by the largest share of any except the best seed: its own seed only
+        repeats its relevance, and the flow between the best seed and its entities adds no information. Ranks decrease
+        if the best seed is less relevant than the best candidate, and if more memories share the connecting entities.
         """
         first = sorted(filter(is_memory, relevance), key=lambda key: (-relevance[key], key))[:PAGERANK_SEEDS]
         around = self.look(dict.fromkeys(first, MAX_COUNTED))
@@ -428,5 +428,5 @@ class Graph:
 
 
 def _share(entities: int) -> int:
-    """Return the number of rows to read for each of this many entities."""
+    """Return the number of rows to read per entity, for this many entities."""
     return max(MIN_ROWS, MAX_ROWS // max(1, entities))

@@ -25,11 +25,11 @@ from remembrancer.protocol.wire import Notice
 
 HOPS: Final = 2
 WIDEST: Final = 50
-"""The number of entities of one level, best connected first, from which a walk continues."""
+"""The number of entities at each level, best connected first, from which a walk continues."""
 CONNECTED: Final = 100
 """The number of connected memories that are examined: the most important and the latest of the nearest."""
 LONE_WORTH: Final = 0.8
-"""The worth of a memory with a single nearest entity, as a fraction of the worth with many."""
+"""The worth of a memory with a single nearest entity, as a fraction of its worth with many."""
 
 
 class Reached(NamedTuple):
@@ -42,8 +42,8 @@ class Reached(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """The result of a walk. `reached` is ordered by distance, then by connections. `edges` are those of every node
-    nearer than the walk's depth, with the number of memories that state each. `cut`: the walk was incomplete."""
+    """The result of a walk. `reached` is ordered by distance, then by connections. `edges` are the edges of all nodes
+    nearer than the walk's depth, each with the number of memories that state it. `cut`: the walk was incomplete."""
 
     reached: dict[Node, Reached]
     edges: dict[Edge, int]
@@ -51,8 +51,8 @@ class Walk:
 
 
 def walk(starts: Iterable[Node], expand: Callable[[Sequence[Node]], Expansion], depth: int, widest: int) -> Walk:
-    """Walk breadth first from `starts` for `depth` hops; it continues from the `widest` best connected nodes of each
-    level. Edges between spellings of one name are dropped."""
+    """Walk breadth first from `starts` for `depth` hops; it continues from the best connected nodes of each level, at
+    most `widest`. Edges between spellings of one name are dropped."""
     reached = {start: Reached(0) for start in starts}
     edges: dict[Edge, int] = {}
     frontier, cut = list(reached), False
@@ -120,7 +120,7 @@ def near_memories(
 RELATIONSHIPS: Final = 50
 """The number of relationships shown for an entity, best supported first."""
 FACTS: Final = 10
-"""The number of memories named for a relationship."""
+"""The number of memories listed for a relationship."""
 COUNTED: Final = 20
 """The number of entities beyond the limit whose memories are counted to choose the entities shown."""
 TYPES: Final = 50
@@ -172,7 +172,7 @@ def _overview(
     wanted: str | None,
 ) -> GraphFound:
     """Return the project's best connected entities with their relationships, and total counts, but no memories.
-    Statements of the user's memories about these entities are included; the user's other entities are not."""
+    Statements about these entities in the user's memories are included; the user's other entities are not."""
     project = [records.space for records in view.records if not records.is_users]
     if not project:
         return GraphFound(())
@@ -265,11 +265,11 @@ def _memories(
 
 
 MAX_WORDS: Final = 4
-"""The number of words, separated by spaces, that a name in a text may have."""
+"""The maximum number of words in a name in a text, separated by spaces."""
 MAX_PARTS: Final = 8
-"""The number of runs of letters and digits that a name may have: `src/app/main.py` is one word with four."""
+"""The maximum number of runs of letters and digits in a name: `src/app/main.py` is one word with four."""
 LONGEST_TEXT: Final = 100
-"""The number of parts of a text that are read; names after them are left to the other searches."""
+"""The number of parts read from a text; names after them are left to the other searches."""
 
 _WORD: Final = re.compile(r"\S+")
 _PART: Final = re.compile(r"[^\W_]+")
@@ -314,13 +314,13 @@ SUGGESTIONS: Final = 5
 
 
 def suggest(graph: Graph, name: str) -> tuple[str, ...]:
-    """Return known names with words of this one, best first."""
+    """Return known names that share words with this one, best first."""
     likely = graph.matching(phrases_of(name_words(name)), SUGGESTIONS)
     return tuple(dict.fromkeys(graph.name(node) for node in likely))[:SUGGESTIONS]
 
 
 def named_in(graph: Graph, text: str) -> list[Node]:
-    """Return the nodes that a text names by sequences of its words."""
+    """Return the nodes named in a text by sequences of its words."""
     spans = spans_of(text)
     nodes = graph.keyed(list(dict.fromkeys(spans.values())))
     keys = set(longest(spans, {node.key for node in nodes}).values())

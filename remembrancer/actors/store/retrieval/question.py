@@ -20,14 +20,14 @@ from remembrancer.protocol.reads import Recall
 
 MAX_TERMS: Final = 40
 READ: Final = 16_384
-"""The number of characters of a question that are read; anything longer is a document."""
+"""The number of characters read from a question; anything longer is a document."""
 SHORTEST_STEM: Final = 4
 MAX_PHRASE_WORDS: Final = 16
 QUOTED_WEIGHT: Final = 3
 """The weight of quoted phrases: enough to rank memories that contain them above all others."""
 MAX_QUOTED: Final = 5
 WORDS_OF_A_PHRASE: Final = range(3, 9)
-"""The lengths in words of questions that are also searched as a whole, since they may be copied from the memory."""
+"""Questions with these numbers of words are also searched as a whole, since they may be copied from the memory."""
 
 _HASH: Final = re.compile(r"(?=.*[0-9])(?=.*[a-f])[0-9a-f]{7,39}")
 """A commit hash or similar, which may be abbreviated."""
@@ -47,16 +47,16 @@ class Question:
     now: float
     filters: Filters
     phrases: Sequence[Phrase]
-    """The phrases that match any of its words."""
+    """The phrases that match any word of the question."""
     units: Sequence[Sequence[Phrase]]
-    """Its words and names, each in all of its spellings."""
+    """The question's words and names, each in all of its spellings."""
     numbered: Sequence[int]
     """The positions of the units that are names with a number."""
     windows: Sequence[TimeWindow]
-    """The times that it names."""
+    """The times named in the question."""
     asked: QueryProperties
     kinds: frozenset[Kind] | None
-    """The kinds that it names, if it asks for everything from those times; None for any other question."""
+    """The kinds named in the question, if it asks for everything from those times; None for any other question."""
 
 
 def read_question(request: Recall, now: float) -> Question:
@@ -161,7 +161,7 @@ def _groups(query: str) -> tuple[list[tuple[Phrase, ...]], list[Phrase]]:
 
 
 def _piece(written: str, ignored: frozenset[str]) -> tuple[_Piece | None, list[str]]:
-    """Return a piece of a question, None if it has only ignored words, and its ignored words."""
+    """Return a piece of a question (None if it has only ignored words), and its ignored words."""
     bare_word = written.strip("'\"?!.,;:()[]{}")
     lowered = bare_word.lower()
     if bare_word.isascii() and bare_word.isalpha() and bare_word[1:].islower():  # fast path for most words

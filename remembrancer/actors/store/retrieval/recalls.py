@@ -41,16 +41,16 @@ from remembrancer.protocol.reads import Recall, Recalled, Scores, Strategy
 from remembrancer.protocol.wire import Notice
 
 MAX_OF_PERIOD: Final = 200
-"""The number of memories that are ranked for a question about everything in a period, most important first."""
+"""The number of memories ranked for a question about everything in a period, most important first."""
 ANSWERS_BY_TIME: Final = 0.9
 """The probability that a memory of the requested kind and time answers the question."""
 PAGERANK_CANDIDATES: Final = 10
 DECIMALS: Final = 9
-"""The number of decimals kept of a score; the rest are rounding errors, which would order equal scores."""
+"""The number of decimals kept in a score; the rest are rounding errors, which would impose an order on equal scores."""
 FORMULAS: Final = {"pagerank": PAGERANK, "composite": COMPOSITE}
-"""The rankings by a formula instead of fitted weights."""
+"""The rankings that use a formula instead of fitted weights."""
 TRUSTED_SIZE: Final = 10
-"""The size at which a space's BM25 is scaled half by the best of all spaces, and half by the space's own best."""
+"""At this size, a space's BM25 is scaled half by the best score of all spaces, and half by the space's own best."""
 
 
 async def recall(
@@ -66,7 +66,7 @@ async def recall(
             view.notices.append(Notice(error.code, error.effect))
             return None
 
-    if not view.sources:  # nothing is there yet
+    if not view.sources:  # there are no memories yet
         return Recalled((), 0, 0, request.strategy)
     in_thread = partial(asyncio.get_running_loop().run_in_executor, threads)
     embedding = asyncio.create_task(make_vector())
@@ -80,7 +80,7 @@ async def recall(
 
 
 def rank(search: Search) -> Ranking:
-    """Return the candidates, best first. Memories for a task need not answer it, so none are cut."""
+    """Return the candidates, best first. Memories for a task need not answer it, so none are cut off."""
     question, request = search.question, search.question.request
     if question.windows and question.kinds is not None and request.strategy == "hybrid":
         happened = _of_period(search)
@@ -168,7 +168,7 @@ def weigh_rows(search: Search, rows: Rows, strategy: Strategy) -> Weighed:
 def columns(search: Search, rows: Rows) -> Rows:
     """Return the candidates with the columns in which they are compared with one another."""
     cosine, covered = rows.cosine, rows.coverage
-    if not np.isnan(cosine).all():  # a memory without a vector yet is as near as its share of the question's words
+    if not np.isnan(cosine).all():  # a memory without a vector so far is as near as its share of the question's words
         span = np.nanmax(cosine, initial=ANSWERING_COSINE) - COSINE_FLOOR
         cosine = np.where(np.isnan(cosine), COSINE_FLOOR + covered / (covered.max() or 1.0) * span, cosine)
     spaces = np.array([each.space for each in rows.facts])
@@ -195,7 +195,7 @@ def _comparable(bm25: Column, spaces: NDArray[np.int64], sizes: Mapping[int, int
 
 
 def _likeness(question: Question, rows: Rows) -> Column:
-    """Return the cosines between facts that may replace one another; a rule never replaces a fact."""
+    """Return the cosines between facts that may replace one another; rules never replace facts."""
     facts = np.flatnonzero((rows.is_fact > 0.0) & ~np.isnan(rows.cosine))
     if not len(facts) or question.windows:  # facts from a named time are not outdated
         return np.zeros((0, 0))
@@ -205,7 +205,7 @@ def _likeness(question: Question, rows: Rows) -> Column:
     if is_rule.any():
         like = np.where(is_rule[:, None] == is_rule, like, 0.0)
     if question.numbered:
-        # A fact without a requested name that another one has is about something else.
+        # A fact without a requested name that another fact has is about something else.
         names = rows.words[facts][:, question.numbered].astype(np.float32)
         like = np.where(names @ (1.0 - names).T > 0.0, 0.0, like)
     likeness = np.zeros((len(rows), len(rows)))

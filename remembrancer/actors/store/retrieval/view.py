@@ -2,7 +2,7 @@
 memories, and notes.
 
 A memory is identified by its number in any space, and a chunk of notes by a number of at least `FIRST_CHUNK`. Rows of
-all spaces are queried together; words and vectors, which each space keeps separately, one space after the other.
+all spaces are queried together; words and vectors, which are stored by space, are searched one space after the other.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Source(NamedTuple):
 
 class View:
     """Spaces that may be read together, from the narrowest to the broadest, and perhaps notes. Its methods block, and
-    may be called from any thread. A memory in two spaces is moving to the broader one, where it is read. Same errors as
-    `Records`. `database` is the file of the spaces; it is required if there are none."""
+    may be called from any thread. A memory in two spaces is being moved to the broader one, where it is read. Raises
+    the errors of `Records`. `database` is the file of the spaces; it is required if there are none."""
 
     def __init__(
         self, spaces: Iterable[Source], notes: Source | None = None, database: SqliteFile | None = None
@@ -52,7 +52,7 @@ class View:
         self.reader = Reader.of(self.records, database)
         """Runs the queries that cover all spaces at once."""
         self.model = next((each.vectors.model for each in self.sources.values() if each.vectors is not None), None)
-        """The model whose vectors are searched, if any."""
+        """The model whose vectors are searched, or None."""
         self.notices: list[Notice] = []
         """Caveats about the search."""
 
@@ -65,13 +65,13 @@ class View:
     def load(
         self, refs: Iterable[Ref], filters: Filters | None, replaced_from: float = REPLACED
     ) -> dict[Ref, MemoryRecord]:
-        """Return those memories that pass the filters; with None all of them, as `Records.load` does."""
+        """Return the memories among these that pass the filters; with None, all of them, like `Records.load`."""
         numbers = list(refs)
         found = self.reader.load(numbers, filters, replaced_from) if numbers else {}
         return found if self._notes is None else found | self._notes.texts.load(numbers, filters)
 
     def happened_in(self, window: TimeWindow, filters: Filters) -> list[Ref]:
-        """Return the memories that happened in a time window; if a space has many, the most important of them."""
+        """Return the memories that happened in a time window; if a space has many, only the most important."""
         after = max(window.start, -math.inf if filters.after is None else filters.after)
         before = min(math.nextafter(window.end, -math.inf), math.inf if filters.before is None else filters.before)
         within = msgspec.structs.replace(filters, after=after, before=before)

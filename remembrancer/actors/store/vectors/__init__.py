@@ -1,1 +1,1 @@
-"""Vectors, which are derived data: embedding and the index."""
+"""Vectors (which are derived data): embedding, and the index."""

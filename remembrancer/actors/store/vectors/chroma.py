@@ -28,25 +28,25 @@ logger = logging.getLogger(__name__)
 SEARCH_EFFORT: Final = 150
 """HNSW's ef_search, which finds 99 % of the true nearest ten among 100,000 vectors in 2 ms."""
 SEARCH_S: Final = 1.0
-"""The time limit of a search on a server, since the waiting client could be answered by words alone."""
+"""The time limit for a search on a server, since the waiting client could be answered using words alone."""
 UPKEEP_S: Final = 10.0
-"""The time limit of other requests to a server."""
+"""The time limit for other requests to a server."""
 CONNECT_TIMEOUT_S: Final = 2.0
 LIST_PAGE: Final = 500
 MARK: Final = "server.id"
 """The file that identifies a home, kept with the data that can be rebuilt."""
 TOKEN_BYTES: Final = 16_384
 ADD_BATCH: Final = 64
-"""The size of a batch: Chroma answers no search while it adds passages, some 40 ms at 100,000 passages."""
+"""The size of a batch: Chroma answers no searches while adding passages, which takes some 40 ms at 100,000 passages."""
 DELETE_BATCH: Final = 1000
 """Chroma refuses batches above its own limit (5,461 with this SQLite)."""
 PROBES: Final = 16
 ITSELF: Final = 0.01
-"""The greatest cosine distance of a vector from itself."""
+"""The maximum cosine distance of a vector from itself."""
 FEW: Final = 5000
 """The maximum number of allowed memories that are compared one by one."""
 MAX_DEPTH: Final = 3200
-"""The limit on the depth of a search, if many of the nearest passages are not allowed."""
+"""The limit on the depth of a search when many of the nearest passages are not allowed."""
 
 
 class ChromaUnavailable(Exception):
@@ -54,7 +54,7 @@ class ChromaUnavailable(Exception):
 
 
 class Server(NamedTuple):
-    """The server from the settings. `token_file` has its secret."""
+    """The server from the settings. `token_file` contains its secret."""
 
     url: str
     token_file: str | None = None
@@ -80,7 +80,7 @@ class Chroma:
         self._prefix = f"{_mark_of(folder)}." if self._is_remote else ""
         with self.guard():
             self._clients = [_embedded(folder)] if server is None else _connected(server)
-        """The clients for upkeep and for searches: one for both, unless there is a server."""
+        """The clients for upkeep and for searches: a single one for both, unless there is a server."""
 
     def collection(self, name: str, dimensions: int) -> tuple[Any, Any]:
         """Return the collection `name`, for upkeep and for searches, and create it if needed."""
@@ -94,7 +94,7 @@ class Chroma:
             return upkeep, self._clients[-1].get_collection(self._prefix + name, embedding_function=None)
 
     def names(self) -> list[str]:
-        """Return the names of this home's collections. A server may have many others."""
+        """Return the names of this home's collections. A server may have many other collections."""
         names: list[str] = []
         with self.guard():
             while page := self._clients[0].list_collections(limit=LIST_PAGE, offset=len(names)):
@@ -126,9 +126,9 @@ class Chroma:
 
 
 class ChromaVectors(ExactVectors):
-    """The vectors of one large space: searched in a collection, which has all passages but the newest, or in memory if
-    it has failed. A collection that disagrees with the records is rebuilt. Methods block, and raise
-    `ChromaUnavailable`, apart from searches."""
+    """The vectors of one large space: searched in a collection, which has all but the newest passages, or in memory if
+    the collection has failed. A collection that disagrees with the records is rebuilt. Methods block; except for
+    searches, they raise `ChromaUnavailable`."""
 
     def __init__(self, records: EmbeddedTexts, model: ModelIdentity, chroma: Chroma) -> None:
         super().__init__(records, model.key)
@@ -168,7 +168,7 @@ class ChromaVectors(ExactVectors):
         return self.records.passages(self.model, after=int(self._numbers.max(initial=0)))
 
     def follow(self, goes_on: Callable[[], bool]) -> None:
-        """Bring the collection up to date with the records, while `goes_on` returns True. Blocks for minutes."""
+        """Bring the collection up to date with the records, as long as `goes_on` returns True. Blocks for minutes."""
         extent = self.records.extent(self.model)
         if extent == self._followed:
             return
@@ -213,7 +213,7 @@ class ChromaVectors(ExactVectors):
                 (ids,) = self._searched.query(query_embeddings=query[None], n_results=depth, include=[])["ids"]
             passages = self.records.passages(self.model, numbers=[*map(int, ids)])
             found = [*beside.items(), *_compared(passages, query, limit, allowed).items()]
-            best = dict(sorted(found, key=lambda pair: pair[1]))  # if a memory is in both, the better one
+            best = dict(sorted(found, key=lambda pair: pair[1]))  # if a memory is in both, the better result
             nearest = dict(sorted(best.items(), key=lambda pair: -pair[1])[:limit])
             if len(nearest) == limit or len(ids) < depth or depth >= MAX_DEPTH:
                 return nearest

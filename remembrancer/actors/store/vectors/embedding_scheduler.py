@@ -58,29 +58,29 @@ from remembrancer.protocol.work import (
 SAVE_BATCH: Final = 64
 """The number of memories whose vectors are saved in one transaction, few enough not to delay a client's write."""
 BURST_S: Final = 0.03
-"""The time after a client's request in which no texts are handed out: more requests may follow, and these go first."""
+"""No texts are handed out for this time after a client's request: more requests may follow, and take precedence."""
 LONGEST_HOLD_S: Final = 2.0
-"""The time after which texts are handed out even if clients keep asking."""
+"""The time after which texts are handed out even if requests keep coming."""
 AGAIN_S: Final = 5.0
 """The time after which failed work is tried again."""
 IN_USE_S: Final = 4.0
-"""The time for which the vectors of a replaced model are kept: longer than a recall that uses them takes."""
+"""The vectors of a replaced model are kept for this time, which is longer than a recall that uses them takes."""
 PRUNE_BATCH: Final = 200
-"""The number of unneeded models' passages that are deleted in one transaction."""
+"""The number of passages of unneeded models deleted in one transaction."""
 RETRY_S: Final = 1.0
-"""The pause before a failed write of vectors is repeated, for example because the disk was full."""
+"""The pause before a failed write of vectors (for example, on a full disk) is repeated."""
 SUSPECTS: Final = 32
-"""The number of texts that may have killed a worker: the first ones, as it works in order, batch by batch."""
+"""The number of texts that may have killed a worker: its first ones, since it proceeds in order, batch by batch."""
 DEADLY: Final = f"{MAX_ATTEMPTS} embedders died while embedding its text: only word search finds it"
 DEADLY_S: Final = 3600.0
-"""The time for which a text that killed workers is not handed out."""
+"""A text that killed workers is not handed out for this time."""
 UNATTENDED_S: Final = 10.0
 """The time after the start, or after a worker's last message, during which a worker may still be starting."""
 STARTING_S: Final = 60.0
-"""The time that a worker has to start: loading a model takes seconds, and longer on a busy machine."""
+"""The time allowed for a worker to start: loading a model takes seconds, and longer on a busy machine."""
 NO_WORKER: Final = "no embedder is running ('remembrancer admin scale embedder=1' starts one)"
 LENGTH_TOLERANCE: Final = 0.01
-"""The tolerance on a unit vector's length, since another machine rounds float32 differently."""
+"""The tolerance for a unit vector's length, since other machines may round float32 differently."""
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ logger = logging.getLogger(__name__)
 class EmbeddingScheduler:
     """Has workers embed the stored texts, and saves the vectors. `router_of` returns the socket that a worker is
     connected to. The model in the settings is `configured`; `fallbacks` replace a model on another machine. `open_all`
-    opens the embedded texts other than memories, which otherwise open on demand."""
+    opens embedded texts other than memories, which otherwise open on demand."""
 
     def __init__(
         self,
@@ -192,13 +192,13 @@ class EmbeddingScheduler:
 
     @property
     def missing(self) -> int:
-        """The number of memories without vectors of a new model that already answers because the old one is lost."""
+        """The number of memories without vectors of a new model that already answers because the old model is lost."""
         model, active = self.answering, self._state.active
         return self._pending(model) if active is not None and model != active else 0
 
     @property
     def error(self) -> str | None:
-        """The reason why there are no vectors: the last failure of a worker to load its model, or that there is no
+        """The reason why there are no vectors: the last failure of a worker to load its model, or the lack of a
         worker."""
         if self._leases.workers_of(self.answering.key):
             return None
@@ -215,15 +215,15 @@ class EmbeddingScheduler:
         return has_none and time.monotonic() < self._expected_until
 
     def _pending(self, model: Model) -> int:
-        """Return the number of texts that wait for vectors of a model: all, while no worker has identified it."""
+        """Return the number of texts waiting for vectors of a model: all texts, until a worker has identified it."""
         return sum(self._read_each(lambda texts: texts.missing(model.key)))
 
     def _is_whole(self, model: Model) -> bool:
-        """True if every text has its vectors, or cannot have any."""
+        """True if every text either has its vectors or cannot have any."""
         return model.identity is not None and not self._pending(model)
 
     def _read_each(self, read: Callable[[EmbeddedTexts], T]) -> list[T]:
-        """Return the results of `read` for all texts, apart from those that cannot be read now."""
+        """Return the results of `read` for all texts, except those that cannot be read now."""
         results = []
         for texts in self._files.texts():
             with contextlib.suppress(RemembrancerError):
@@ -239,8 +239,8 @@ class EmbeddingScheduler:
 
     @property
     def answering(self) -> Model:
-        """The model whose vectors are searched now: the active one, or, while it has no worker, one whose vectors are
-        complete. A model with incomplete vectors answers only if nothing can embed queries for the active one."""
+        """The model whose vectors are searched now: the active one or, while that has no worker, one with complete
+        vectors. A model with incomplete vectors answers only if nothing can embed queries for the active one."""
         first, active = self._models[0], self._state.active
         attended = [model for model in self._models if self._leases.workers_of(model.key)]
         if not attended or (first in attended and first == active):
@@ -262,7 +262,7 @@ class EmbeddingScheduler:
         self._decide(state)
 
     async def choose(self, choice: ModelChoice | None) -> None:
-        """Have everything embedded by another model, and then answer with it; None: stay with the active one. Raises
+        """Have everything embedded by another model, and then answer with that model; None: keep the active one. Raises
         `RemembrancerError` if the choice cannot be stored."""
         chosen = self._state.choosing(choice).written()
         await self._committer.run(RECORDS, partial(self._files.catalog.note_models, chosen))
@@ -312,7 +312,7 @@ class EmbeddingScheduler:
         return any(self._leases.workers_of(model.key) and self._is_whole(model) for model in chosen)
 
     async def _write_each(self, work: Callable[[EmbeddedTexts], T]) -> list[T]:
-        """Run `work` with all texts, apart from those that cannot be written now."""
+        """Run `work` with all texts, except those that cannot be written now."""
         results = []
         for texts in self._files.texts():
             try:
@@ -335,7 +335,7 @@ class EmbeddingScheduler:
         self._demanded_at = time.monotonic()
 
     def hear(self, worker: Peer, state: WorkerState) -> None:
-        """Handle a worker's new state: its former texts may go to others. It gets texts if its model is needed."""
+        """Handle a worker's new state: its earlier texts may go to others. It gets texts if its model is needed."""
         self._attended_at = time.monotonic()
         self.lose(worker)
         if state.is_leaving:
@@ -361,7 +361,7 @@ class EmbeddingScheduler:
         self._failures.pop(gone.incarnation, None)
 
     def _bury(self, worker: Peer, undelivered: EmbeddingJob | None = None) -> None:
-        """Count the death of a worker against the texts that it had."""
+        """Count the death of a worker against the texts that it held."""
         until = time.time() + DEADLY_S
         suspects = [job for job in self._leases.worker_gone(worker) if job != undelivered]
         for job in suspects[:SUSPECTS]:
@@ -424,7 +424,7 @@ class EmbeddingScheduler:
 
     async def wait_for(self, records: EmbeddedTexts, number: int, timeout_s: float) -> tuple[bool, str | None]:
         """Wait until a memory has its vectors. Returns whether it has them, and the error if it cannot have any. If no
-        worker could make them, the error is returned at once."""
+        worker can make them, the error is returned at once."""
         with anyio.move_on_after(timeout_s):
             while True:
                 saved, key = self._saved, self.answering.key
@@ -479,7 +479,7 @@ class EmbeddingScheduler:
             room -= len(handed)
 
     async def _embed(self, worker: Peer, identity: ModelIdentity, name: str, text: TextToEmbed) -> None:
-        """Have a worker embed a text that it was given. The result is saved later."""
+        """Have a worker embed a text handed out to it. The result is saved later."""
         result: EmbeddedMemory | FailedText
         job = EmbeddingJob(identity.key, name, text.number)
         try:
@@ -522,7 +522,7 @@ class EmbeddingScheduler:
                     await self._write(first.model, first.name, list(batch.values()))
                 except RemembrancerError as error:
                     logger.warning("vectors cannot be saved yet", extra={"file": first.name, "reason": error.message})
-                    finished |= {job: finished.pop(job) for job in batch}  # after those of other files
+                    finished |= {job: finished.pop(job) for job in batch}  # after the texts of other files
                     await anyio.sleep(RETRY_S)
                 else:
                     for job in batch:
@@ -533,8 +533,8 @@ class EmbeddingScheduler:
             self._saving.clear()
 
     async def _write(self, key: str, name: str, results: list[EmbeddedMemory | FailedText]) -> None:
-        """Save a model's vectors, and count failed attempts. Vectors of outdated texts are dropped, and recomputed.
-        Some texts without vectors become dead letters."""
+        """Save a model's vectors, and count failed attempts. Vectors of outdated texts are dropped and recomputed. Some
+        texts without vectors become dead letters."""
         texts = next((each for each in self._files.texts() if each.name == name), None)
         if texts is None or all(model.key != key for model in self._models):
             return
@@ -550,7 +550,7 @@ class EmbeddingScheduler:
 
 def unit_vectors(data: bytes, count: int, dimensions: int) -> Vectors | None:
     """Decode vectors as a worker sends them, one per row. Returns None unless there are `count` (at least one), with
-    finite float32 values and of length 1: a longer vector would seem near to everything."""
+    finite float32 values and of length 1: a longer vector would seem close to everything."""
     if not count or len(data) != 4 * count * dimensions:
         return None
     vectors = np.frombuffer(data, dtype="<f4").reshape(count, dimensions)
@@ -559,7 +559,7 @@ def unit_vectors(data: bytes, count: int, dimensions: int) -> Vectors | None:
 
 
 def _checked(answer: EmbeddedText, identity: ModelIdentity, text: TextToEmbed) -> EmbeddedMemory | FailedText:
-    """Return the answer for a text as it is stored, or its fault."""
+    """Return the answer for a text in the form to be stored, or its fault."""
     passages, length = answer.passages, len(text.content)
     starts = [each.start for each in passages]
     vectors = unit_vectors(answer.vectors, len(passages), identity.dimensions)

@@ -17,14 +17,14 @@ from remembrancer.memory.ranking import on_the_scale
 from remembrancer.protocol.work import CALIBRATED
 
 Nearest = dict[int, float]
-"""Memories with the cosine of each one's best passage, nearest first."""
+"""Memories with the cosine of their best passages, nearest first."""
 Keys = NDArray[np.int64]
 """The number, memory and ordinal of each passage, (n, 3)."""
 
 READ_BATCH: Final = 4096
 """The number of passages read from the records in one query: 6 MB at 384 dimensions."""
 BY_THEMSELVES: Final = 8
-"""If fewer than one in this many passages are allowed, only those are compared."""
+"""If fewer than one in this many passages are allowed, only the allowed ones are compared."""
 
 
 class ExactVectors:
@@ -49,7 +49,7 @@ class ExactVectors:
         with self._lock:
             self._keys, self._vectors = np.zeros((0, 3), dtype=np.int64), np.zeros((0, 0), dtype=np.float32)
             self._count = 0
-            """The number of passages held. The arrays have spare room after them, for later ones."""
+            """The number of passages held. The arrays have spare room for later ones."""
             self._commits = -1
             """The number of commits when the records were last read."""
 
@@ -81,7 +81,7 @@ class ExactVectors:
         return PassageVectors(numbers, owners, ordinals, vectors[places])
 
     def _up_to_date(self) -> tuple[Keys, Vectors]:
-        """Return all passages that are in the records now. Later calls leave these arrays as they are."""
+        """Return all passages that are in the records now. Later calls do not change these arrays."""
         with self._lock:
             self.used_at = time.monotonic()
             if (commits := self.records.commits) != self._commits:
@@ -90,12 +90,12 @@ class ExactVectors:
             return self._keys[: self._count], self._vectors[: self._count]
 
     def _follow(self, extent: tuple[int, int]) -> None:
-        """Read new passages until those held have this extent, and drop deleted ones."""
+        """Read new passages, and drop deleted ones, until the passages held have this extent."""
         if self._extent == extent:
             return
         while (new := self.records.passages(self.model, after=self._extent[1], limit=READ_BATCH)).numbers:
             self._append(new)
-        if self._extent != extent:  # some are gone, as numbers are never reused
+        if self._extent != extent:  # some are gone, since numbers are never reused
             recorded = np.asarray(self.records.passage_numbers(self.model), dtype=np.int64)
             kept = np.flatnonzero(np.isin(self._keys[: self._count, 0], recorded))
             self._keys, self._vectors, self._count = self._keys[kept], self._vectors[kept], len(kept)

@@ -2,7 +2,7 @@
 
 A lease keeps a text from being handed out twice, from the time it goes to a worker until its result is stored. If the
 worker leaves, its texts may go to others. A text may kill its worker: it is then handed out alone, so that the cause is
-certain, and becomes a dead letter when it has killed several.
+certain, and becomes a dead letter after killing several.
 """
 
 import math
@@ -20,7 +20,7 @@ Worker = TypeVar("Worker", bound=Hashable)
 
 
 class EmbeddingJob(NamedTuple):
-    """A text that needs vectors of a model, given by its key: the name of its file, and its number there."""
+    """A text that needs vectors of a model, identified by its key: the name of its file, and its number there."""
 
     model: str
     name: str
@@ -40,17 +40,17 @@ class _WorkerState:
         return self.credit - len(self.held)
 
     def can_take(self, size_bytes: float) -> bool:
-        """True if it has credit, and the text fits; while it holds none, any size fits."""
+        """True if the worker has credit, and the text fits; while it holds no text, any size fits."""
         return self.room > 0 and (not self.held or sum(self.held.values()) + size_bytes <= HAND_BYTES)
 
 
 class Leases(Generic[Worker]):
-    """The workers with their models and texts."""
+    """The workers, with their models and texts."""
 
     def __init__(self) -> None:
         self._workers: dict[Worker, _WorkerState] = {}
         self.finished: dict[EmbeddingJob, EmbeddedMemory | FailedText] = {}
-        """The results that are not stored yet, in the order in which they came."""
+        """The results not stored yet, in order of arrival."""
 
     @property
     def workers(self) -> dict[Worker, str]:
@@ -79,16 +79,15 @@ class Leases(Generic[Worker]):
         return [] if state is None else list(state.held)
 
     def count_held(self, worker: Worker) -> int:
-        """Return the number of a worker's unanswered texts."""
+        """Return the number of texts that a worker has not answered."""
         return len(self._workers[worker].held)
 
     def room(self, model: str) -> int:
-        """Return the maximum number of texts that the workers of a model can take."""
+        """Return the number of texts that the workers of a model can take."""
         return sum(max(0, state.room) for state in self._workers.values() if state.model == model)
 
     def hand_out(self, model: str, name: str, texts: Iterable[TextToEmbed]) -> list[tuple[Worker, TextToEmbed]]:
-        """Lease texts of a file that are not leased to workers of a model, in order, up to the workers' capacity, each
-        getting its share."""
+        """Lease unleased texts of a file to workers of a model, in order, each to the worker with the most room."""
         handed: list[tuple[Worker, TextToEmbed]] = []
         for text in texts:
             job = EmbeddingJob(model, name, text.number)
@@ -103,7 +102,7 @@ class Leases(Generic[Worker]):
         return handed
 
     def finish(self, worker: Worker, job: EmbeddingJob, result: EmbeddedMemory | FailedText) -> bool:
-        """Take a worker's result. Returns False if the worker does not hold the text: it may have gone to another."""
+        """Take a worker's result. Returns False if the worker no longer holds the text (it went to another)."""
         if worker not in self._workers or self._workers[worker].held.pop(job, None) is None:
             return False
         self.finished[job] = result

@@ -13,7 +13,7 @@ from remembrancer.protocol.work import ModelChoice, ModelIdentity
 
 
 class Model(msgspec.Struct, frozen=True):
-    """A choice, and the model that it stands for; None until a worker has identified it."""
+    """A choice, and the model that it refers to; None until a worker has identified the model."""
 
     choice: ModelChoice
     identity: ModelIdentity | None = None
@@ -25,9 +25,9 @@ class Model(msgspec.Struct, frozen=True):
 
 
 class ModelState(msgspec.Struct, frozen=True):
-    """The decisions about models. `configured` is the choice in the settings at that time, so that a changed setting
-    is noticed. `chosen` makes the vectors from now on, and `active` answers until those are complete (None: there
-    is no such model yet). `known` are the models that workers have identified."""
+    """The decisions about models. `configured` is the choice in the settings at that time, so that a changed setting is
+    noticed. `chosen` makes the vectors from now on, and `active` answers until these are complete (None: there is no
+    such model yet). `known` are the models that workers have identified."""
 
     configured: ModelChoice
     chosen: ModelChoice
@@ -50,7 +50,7 @@ class ModelState(msgspec.Struct, frozen=True):
         return msgspec.msgpack.encode(self)
 
     def choosing(self, choice: ModelChoice | None) -> ModelState:
-        """Return the state with another choice; None: the active one again."""
+        """Return the state with another choice (None: the active model again)."""
         if choice is None:
             choice = self.chosen if self.active is None else self.active.choice
         return self if choice == self.chosen else msgspec.structs.replace(self, chosen=choice)

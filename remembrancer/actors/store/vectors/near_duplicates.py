@@ -11,16 +11,16 @@ from remembrancer.protocol.consolidation import FindNear, Material, ReadMemories
 from remembrancer.protocol.reads import Filters
 
 NEAREST: Final = 16
-"""The number of nearest memories compared with each one, including itself."""
+"""The number of nearest memories compared with each memory, including itself."""
 SLACK: Final = 0.1
-"""The margin on the minimum cosine: passages are searched, but the means that count may be nearer than any of them."""
+"""The margin on the minimum cosine: passages are searched, but the means, which count, may be nearer than these."""
 MIN_HITS: Final = 32
 
 
 def compared(vectors: ExactVectors, passages: PassageVectors) -> tuple[list[NearDuplicate], list[NearDuplicate]]:
     """Return the near-duplicates of the memories whose first passages are given, and all memories near them, with the
     cosines of their nearest passages, on the default model's scale. Memories are compared by their first passages, so
-    two that begin alike and differ later are near-duplicates as well."""
+    two that begin alike but differ later are also near-duplicates."""
     own = [place for place, ordinal in enumerate(passages.ordinals) if ordinal == 0]
     if not own:
         return [], []

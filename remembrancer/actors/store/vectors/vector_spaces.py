@@ -1,7 +1,7 @@
 """The vectors of all texts under each model: searched in memory, or, for large spaces, in Chroma once it has them.
 
 On a separate thread, near-duplicates are found, Chroma is kept up to date, and unused vectors are freed. Whatever
-happens to Chroma, the records are unaffected and their vectors are searched in memory.
+happens to Chroma, the records are unaffected, and their vectors can be searched in memory.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ TOGETHER_S: Final = 0.1
 CHECK_INTERVAL_S: Final = 2.0
 """The time between two checks of Chroma and of pending near-duplicates."""
 IDLE_S: Final = 600.0
-"""The time after their last search at which vectors are freed."""
+"""Vectors are freed this long after their last search."""
 COMPARE_BATCH: Final = 16
 """The number of passages compared in one batch, which delays recalls. Progress is stored after each batch; after a
 crash the rest is compared again."""
@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 class VectorSpaces:
     """All vectors of the store. Belongs to one event loop. `texts` returns all open texts: spaces, and indexes of
-    files. `judge` returns the links that similar memories get besides those between near-duplicates. Texts with more
+    files. `judge` returns the links for similar memories in addition to those between near-duplicates. Texts with more
     than `exact_up_to` passages have their vectors in Chroma, if it is installed: in `folder`, or on a server."""
 
     def __init__(
@@ -101,11 +101,11 @@ class VectorSpaces:
         self._wake.set()
 
     def note_scale(self, model: str, scale: CosineScale) -> None:
-        """Set the scale of a model's cosines, as its first worker measured it."""
+        """Set the scale of a model's cosines, as measured by its first worker."""
         self._scales.setdefault(model, scale)
 
     def use_models(self, models: Sequence[ModelIdentity], active: ModelIdentity | None) -> None:
-        """Keep the vectors of these models searchable. Near-duplicates are found with the active model's."""
+        """Keep the vectors of these models searchable. Near-duplicates are found with those of the active model."""
         self._models = {model.key: model for model in models}
         self._active = active.key if active else None
         self._spaces = {place: vectors for place, vectors in self._spaces.items() if vectors.model in self._models}
@@ -113,8 +113,8 @@ class VectorSpaces:
             self.note_kept(texts.name)
 
     async def check_now(self, name: str, memory: int, threads: Executor) -> None:
-        """Find and store the near-duplicates of one memory at once. Uses `threads`, since the upkeep's own may be busy
-        for minutes."""
+        """Find and store the near-duplicates of one memory at once. Uses `threads`, since the upkeep's own thread may
+        be busy for minutes."""
         vectors = self.searchable(name)
         if vectors is not None and vectors.records.links_duplicates:
             await self._link(vectors, partial(vectors.records.passages, vectors.model, [memory]), threads)
@@ -173,7 +173,7 @@ class VectorSpaces:
                 self._uncompared.add(name)
 
     async def _link(self, vectors: ExactVectors, read: Callable[[], PassageVectors], threads: Executor) -> list[int]:
-        """Store the near-duplicates of the passages that are read. Returns their numbers."""
+        """Store the near-duplicates of the passages being read. Returns their numbers."""
 
         def look() -> tuple[PassageVectors, list[NearDuplicate]]:
             passages = read()
@@ -231,8 +231,8 @@ class VectorSpaces:
         return self._chroma
 
     def _drop_left(self, used: Set[str], prefixes: tuple[str, ...]) -> None:
-        """Delete the unused collections with these prefixes, of unneeded models and of files that are now searched in
-        memory, since erased content must not remain there."""
+        """Delete the unused collections with these prefixes (of unneeded models, and of files now searched in memory),
+        since erased content must not remain there."""
         if not used and self._chroma is None and not self._folder.exists():
             return
         chroma = self._opened()
