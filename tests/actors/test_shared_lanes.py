@@ -26,7 +26,6 @@ from remembrancer.actors.store.spaces import HomeSpaces
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
 from remembrancer.actors.store.write_handlers import WriteHandlers
-from remembrancer.commands.backup import back_up, restore
 from remembrancer.commands.home_reader import (
     FoundMemory,
     examine_files,
@@ -304,25 +303,6 @@ async def test_a_lane_is_for_one_project_and_a_project_has_one_lane(hosts: list[
         await here.ask(ShareProject(OTHER_PROJECT, LANE))
     with pytest.raises(InvalidInput, match="already shares l_0123456789ab"):
         await here.ask(ShareProject(PROJECT, "l_other"))
-
-
-async def test_a_restored_lane_goes_on_from_where_the_backup_was_made(hosts: list[Host], tmp_path: Path) -> None:
-    here, there = await both_sharing(hosts)
-    await here.store("lantern", "the lantern burns oil")
-    back_up(here.paths, tmp_path / "backup.tar", force=False)
-    await here.store("torch", "the torch burns pitch")
-    await here.aclose()
-    aside = restore(here.paths, tmp_path / "backup.tar", REQUESTED_AT)
-    assert aside is not None
-    assert (aside / "memory.db").exists()
-    here.journal.reachable = False
-    await here.begin()
-    assert (here.finds("project", "lantern"), here.finds("project", "torch")) == (True, False)
-    await there.store("bottle", "the bottle is old")
-    here.journal.reachable = True
-    await until(lambda: here.finds("project", "torch") and here.finds("project", "bottle"))
-    await here.store("candle", "the candle burns wax")
-    await until(lambda: there.finds("project", "candle"))
 
 
 async def test_what_is_shared_can_be_read_without_a_membership_and_goes_on_with_one(hosts: list[Host]) -> None:

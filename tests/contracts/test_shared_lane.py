@@ -201,19 +201,6 @@ def test_an_archived_memory_is_revived_on_every_host_by_an_entry(hosts: Hosts) -
     assert hosts[0].dump() == hosts[1].dump()
 
 
-def test_an_entry_that_the_records_cannot_write_changes_nothing_on_any_host(hosts: Hosts) -> None:
-    hosts[0].submit(LANTERN)
-    bad = UpdateMemory(memory_id_of(LANTERN), content="never kept", importance=1.5)
-    assert isinstance(hosts[0].reply(change_operation("bad", bad)), InvalidInput)
-    hosts[0].submit(CANDLE)
-    hosts[1].lane.catch_up()
-    for host in hosts.hosts:
-        assert len(host.lane.keyword_hits([Phrase("lantern")], Filters(SESSION), 9)) == 1
-        assert host.lane.keyword_hits([Phrase("never kept")], Filters(SESSION), 9) == {}
-        assert host.lane.mark.position == 3
-    assert hosts[0].dump() == hosts[1].dump()
-
-
 def test_limits_of_a_host_are_looked_at_before_anything_is_appended(hosts: Hosts) -> None:
     hosts[0].reopen(Limits(session=1))
     hosts[0].submit(LANTERN)
@@ -322,27 +309,6 @@ def agreed(hosts: Hosts) -> PortableMemory:
     here, there = hosts.hosts
     assert here.dump() == there.dump()
     return here.memory(memory_id_of(LANTERN))
-
-
-def test_of_two_changes_of_a_memory_the_later_one_counts_and_the_history_has_both(hosts: Hosts) -> None:
-    hosts[0].submit(LANTERN)
-    hosts[1].catch_up()
-    for number, fuel in enumerate(("gas", "wax")):  # each where the other cannot see it
-        host = hosts[number]
-        host.journal.reachable = False
-        host.clock += 60
-        change = UpdateMemory(memory_id_of(LANTERN), content=f"the lantern burns {fuel}")
-        host.submit(change_operation(f"offline{number}", change, requested_at=host.clock))
-        assert len(host.queued) == 1, "it waits"
-    hosts.settle()
-    memory = agreed(hosts)
-    assert memory.content == "the lantern burns wax"
-    assert [(each.version, each.change, each.details.get("member")) for each in memory.history] == [
-        (1, "stored", "host0"),
-        (2, "updated", "host0"),
-        (3, "updated", "host1"),
-    ]
-    assert memory.history[1].record.content == "the lantern burns gas"
 
 
 def project_of(host: Host) -> Records:
