@@ -23,7 +23,6 @@ from tests.faults import soak
 from tests.faults.soak import Killer
 from tests.operations import SESSION, change_operation
 from tests.patience import PATIENCE_S, until
-from tests.processes.runtimes import is_dead
 from tests.runtime import ColdSession, Runtime, Session
 
 
@@ -46,23 +45,6 @@ async def test_kills_lose_nothing_and_sessions_go_on(roles: tuple[str, ...], see
     assert (found.lost, found.doubled) == (0, 0)
     assert {str(CLOSED["code"]), str(UNAVAILABLE)}.isdisjoint(found.errors), found.errors
     assert found.longest_outage_s <= PATIENCE_S
-
-
-async def test_a_runtime_whose_launcher_was_killed_comes_back_without_being_asked(home: Path) -> None:
-    runtime = Runtime(home)
-    async with Session(home) as client:
-        await until(runtime.is_ready)
-        killed = runtime.process("launcher")
-        killed.kill()
-
-        async def is_back() -> bool:
-            return is_dead(killed.pid) and await runtime.is_ready()
-
-        await until(is_back)
-        assert "memory_id" in await client.store("The session goes on.")
-        for number in range(2, 6):  # what is acknowledged is counted at once
-            assert "warnings" not in await client.store(f"fact {number}")
-            assert (await runtime.fresh_status())["counts"]["total"] == number
 
 
 READS: list[tuple[str, dict[str, Any]]] = [

@@ -256,26 +256,6 @@ def test_up_refuses_an_address_at_which_it_cannot_listen(home: Path) -> None:
     assert not Runtime(home).pid("gateway")
 
 
-def test_a_call_sent_again_without_the_store_keeps_its_id(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REMEMBRANCER_CALL_BUDGET_S", "6")
-    door.start()
-    session = door.open_session()
-
-    def stored() -> list[Any]:
-        texts = enumerate(("The lamp is here", "The chair is new", "The mirror is old", "The trunk is shut"), 2)
-        return [door.call("store_memory", number=at, headers=session, content=text) for at, text in texts]
-
-    first = stored()
-    with Runtime(door.home).suspended("store"):
-        again = stored()
-        queued = [door.call("store_memory", number=20, headers=session, content="A map hangs there") for _ in range(2)]
-    assert [each["memory_id"] for each in again] == [each["memory_id"] for each in first]
-    assert queued[0]["memory_id"] == queued[1]["memory_id"]
-    until(lambda: door.count_in_project() == 5)
-    for each in (*first, *queued):
-        assert door.call("get_memory", headers=session, memory_id=each["memory_id"])["id"].endswith(each["memory_id"])
-
-
 def bridged(url: str, *arguments: str) -> StdioClient:
     return StdioClient(Path(os.environ["REMEMBRANCER_HOME"]), arguments=("--url", url, *arguments))
 
