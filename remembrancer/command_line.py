@@ -46,7 +46,7 @@ ADMIN = {
     "hook": ("commands", "", "record an event of a session (clients' hooks run this)"),
     "completion": ("commands", "report", "print the completion script for bash, zsh or fish"),
 }
-"""The commands of `admin`, in the same form."""
+"""The commands of `admin`, in the same format."""
 FORMER = {
     "history": "show --history",
     "shown": "show --shown",

@@ -69,7 +69,7 @@ _UNREADABLE: Final = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, gz
 
 
 def write_archive(file: IO[bytes], staged: Path) -> None:
-    """Write the files of a directory."""
+    """Write the files of a directory to an archive."""
     with tarfile.open(fileobj=file, mode="w:gz", compresslevel=COMPRESSION_LEVEL) as archive:
         for path in sorted(staged.iterdir()):
             archive.add(path, path.name)
@@ -188,7 +188,7 @@ def put_back(file: str, yes: bool) -> Report:
 
 @contextmanager
 def locked(paths: RuntimePaths) -> Iterator[None]:
-    """Exclusive use of the home: no runtime is up or starting, and no process of a crashed one has the files open.
+    """Exclusive use of the home: no runtime is up or starting, and no process of a crashed runtime has the files open.
     Raises `AlreadyRunning`, and `HomeUnusable` if the home cannot be created or locked."""
     claim_home(paths, in_memory=False)
     with ExitStack() as stack:
@@ -234,7 +234,7 @@ def restore(paths: RuntimePaths, archive: Path, now: float) -> Path | None:
 
 
 def _unpack(archive: Path, staging: Path) -> None:
-    """Unpack and check everything, durably. The records of release 0.2.0 become one database."""
+    """Unpack and check everything, and flush it to disk. The records of release 0.2.0 become one database."""
     read_archive(archive, staging)
     files = {str(path.relative_to(staging)): path for path in staging.rglob("*") if path.is_file()}
     manifest, _ = files.pop(MANIFEST, None), files.pop(SEAL, None)

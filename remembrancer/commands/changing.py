@@ -36,7 +36,7 @@ from remembrancer.protocol.session_life import SHELL_SESSION
 RUN: Final = "run:"
 """The prefix of a run's id."""
 ERASED: Final = "no memory with the id"
-"""Part of the error for the full id of an erased memory, but not of that for an unknown short id."""
+"""Text in the error for the full id of an erased memory, but not in the one for an unknown short id."""
 QUOTED: Final = 80
 """The number of characters of a memory quoted in the message about its change."""
 QUOTED_OLD: Final = 300
@@ -277,8 +277,8 @@ def edit(
 
 
 def _settle(where: Where, memory: str, is_replaced: bool, reason: str | None) -> Report:
-    """Decide that this memory is replaced by the newer one that most probably does so, or that all of its pairs hold:
-    those in Review, or else the others."""
+    """Decide that this memory is replaced by the most probable newer one, or that both memories hold in all of its
+    pairs: those in Review, or else the others."""
     from remembrancer.commands.runtime_client import ask_store
     from remembrancer.protocol.browsing import MOST_PAIRS, FindUndecided, Pair
 
@@ -317,7 +317,7 @@ def _input_text() -> str:
 
 
 def edited(text: str) -> str:
-    """The text as the person has edited it. Raises `InvalidInput` if there is no terminal, or the editor fails."""
+    """The text after the person has edited it. Raises `InvalidInput` if there is no terminal, or the editor fails."""
     if not sys.stdin.isatty():
         raise InvalidInput(
             "there is no terminal for an editor: give the text (add TEXT, edit ID TEXT), or - for standard input"
@@ -386,8 +386,8 @@ def forget(
 
 
 def _before(where: Where, memories: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-    """The memories that are about to be changed, without those that were erased. Raises `NotFound` if there was never
-    such a memory."""
+    """The memories that are about to be changed, without those that were erased. Raises `NotFound` for one that never
+    existed."""
     found: dict[str, Mapping[str, Any]] = {}
     for memory in memories:
         try:

@@ -49,7 +49,7 @@ _ALWAYS: Final = "---\nalwaysApply: true\n---\n"
 
 
 class FileRefused(Exception):
-    """A client's file cannot be read, written or changed safely, for this reason. Nothing was changed."""
+    """A client's file cannot be read, written or changed safely; the message says why. Nothing was changed."""
 
 
 # --- the clients and their files ---
@@ -66,7 +66,7 @@ class ClientEnvironment:
 
     @classmethod
     def here(cls, environ: Mapping[str, str], project: Path) -> ClientEnvironment:
-        """The facts of this process. `project` is made absolute."""
+        """The facts for this process. `project` is made absolute."""
         return cls(Path.home(), environ, sys.platform, project.absolute())
 
     def path(self, template: str) -> Path:
@@ -122,7 +122,7 @@ class Client(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return ClientFile(scope, part, around.path(files[scope]), key) if scope in files else None
 
     def is_found(self, around: ClientEnvironment) -> bool:
-        """True if the client seems to be installed, by its command or its traces in the user's home."""
+        """True if the client seems to be installed, judging by its command or traces in the user's home."""
         if self.command and shutil.which(self.command, path=around.environ.get("PATH", "")):
             return True
         paths = map(around.path, self.traces)
@@ -149,7 +149,7 @@ def client_named(name: str) -> Client:
 
 def own_command(program: str, interpreter: str, environ: Mapping[str, str]) -> tuple[str, ...]:
     """The command line of `mcp`: `program` (`sys.argv[0]`) if it is the installed command (by the name it was called
-    by, since a link in the user's `bin` outlives its target), else the command beside the interpreter, else the one on
+    by, since a link in the user's `bin` outlives its target), else the command next to the interpreter, else the one on
     the PATH, else the interpreter with the module."""
     candidates = [program] if Path(program).name == COMMAND else []
     for candidate in (*candidates, str(Path(interpreter).parent / COMMAND), COMMAND):

@@ -147,13 +147,13 @@ def as_lines(home: Home, configuration: Configuration, *, shows_all: bool) -> li
 
 
 def _listed(configuration: Configuration) -> list[tuple[str, object]]:
-    """All settings, and those constants for which another server's name was set."""
+    """All settings, and those constants that were set under another server's names."""
     names = [name for name in Settings.__struct_fields__ if name in SETTABLE or name in configuration.origins]
     return [(name, getattr(configuration.settings, name)) for name in names]
 
 
 def written(value: object) -> str:
-    """A value as it is written in an environment variable."""
+    """A value as written in an environment variable."""
     if value is None or isinstance(value, bool):
         return {None: "none", True: "true", False: "false"}[value]
     if isinstance(value, tuple):

@@ -186,8 +186,8 @@ def check_configuration(at: Examination) -> Finding:
 
 
 def check_model(at: Examination) -> Finding:
-    """Check that the weights are present and are the pinned ones (loading verifies that), and that the vectors are
-    theirs."""
+    """Check that the weights are present and are the pinned ones (loading verifies that), and that the vectors were
+    made with them."""
     if at.settings is None:
         return Finding("warning", "not checked: fix the configuration first")
     # imports numpy, which the other checks do not need
@@ -244,7 +244,7 @@ def check_home(at: Examination) -> Finding:
 
 
 def nearest_directory(path: Path) -> Path:
-    """The path, or the nearest of its parents that exists."""
+    """The path, or its nearest existing parent."""
     return next((parent for parent in (path, *path.parents) if parent.exists()), Path("/"))
 
 

@@ -282,7 +282,7 @@ def _nothing(where: Where, otherwise: str) -> str:
 
 
 def _read_notes(where: Where) -> tuple[bool, dict[str, str]]:
-    """Bring the index of the project's notes up to date. Returns True if there are any, and warnings."""
+    """Bring the index of the project's notes up to date. Returns True if there are any notes, and the warnings."""
     from remembrancer.config.project import working_tree_of, workspace_root
     from remembrancer.config.reading import load_settings
     from remembrancer.toolsets.files.workspace_files import has_files
@@ -699,8 +699,8 @@ def minute(at: str) -> str:
 
 
 def local_time(text: str) -> str:
-    """A time from an answer, in local time. A day, which may be given as its midnight in UTC, stays as it is, and so
-    does any other text."""
+    """A time from an answer, in local time. A day, which may be given as its midnight in UTC, and any other text are
+    left unchanged."""
     text = text.removesuffix("T00:00:00Z")
     with suppress(OverflowError):  # at the end of the calendar
         return minute(text) if TIME.fullmatch(text) else text

@@ -87,7 +87,7 @@ def has_later(former: Path, database: Path) -> bool:
 class KnownProject(msgspec.Struct, frozen=True):
     """A project. Times are seconds since the epoch, None where the catalogue lacks them.
 
-    `path` is the one that its id was made from (its git common directory, or else its directory), `directory` the
+    `path` is the path that its id was made from (its git common directory, or else its directory), `directory` the
     working tree of its latest session. `memories` does not count forgotten ones. `lane` is the lane that it shares with
     other machines, whose memories are counted too.
     """
@@ -173,7 +173,7 @@ def first_words(paths: RuntimePaths, projects: Iterable[str], memory_ids: Iterab
 
 
 def read_models(paths: RuntimePaths) -> bytes | None:
-    """Read the state of the models from the records; None if there is no such state, or it cannot be read."""
+    """Read the state of the models from the records; None if it is missing or cannot be read."""
     with suppress(sqlite3.Error), opened(paths.database) as connection:
         for (state,) in connection.execute("SELECT state FROM models"):
             return bytes(state)
@@ -196,7 +196,7 @@ def examine_files(paths: RuntimePaths) -> list[ExaminedFile]:
 
 
 def copy_records(paths: RuntimePaths, target: Path) -> bool:
-    """Copy the records into a file, as of one moment. Returns False if there are none."""
+    """Copy a consistent snapshot of the records into a file. Returns False if there are none."""
     _refuse_older(paths)
     return copy_database(paths.database, MEMORY, target)
 
@@ -205,11 +205,11 @@ def copy_records(paths: RuntimePaths, target: Path) -> bool:
 
 
 def export_records(paths: RuntimePaths, projects: Collection[str], output: IO[bytes], name: str) -> dict[str, int]:
-    """Write the lines of an export into a file with that name, all as of one moment: the memories of the projects with
-    these ids, or (if none is given) of all projects and the user. A project that shares a lane includes the lane's.
-    Returns the numbers of `projects`, `memories`, and the `forgotten` ones among these.
+    """Write the lines of an export into a file with this name, from one consistent snapshot: the memories of the
+    projects with these ids, or (if none is given) of all projects and the user. A project that shares a lane includes
+    the lane's. Returns the numbers of `projects`, `memories`, and the `forgotten` ones among these.
 
-    Raises `InvalidInput` if such a project does not exist, `FileUnusable` also if the home has no memories.
+    Raises `InvalidInput` if one of the projects does not exist, `FileUnusable` also if the home has no memories.
     """
     with _records(paths) as file:
         rows = [] if file is None else file.rows(SPACES)

@@ -50,9 +50,9 @@ INPUT_WAIT_S = 2.0
 MAX_WAITING_EVENTS = 5000
 """The maximum number of events that wait for a gateway; further ones are not recorded."""
 MAX_NOTES = 1000
-"""The most notes kept on what sessions were given; beyond it all are deleted, and sessions get everything again."""
+"""The maximum number of notes on what sessions were given; then all are deleted, and sessions start anew."""
 DEFAULT_TOKENS = 6000
-"""The tool's default. A different length is passed on to it."""
+"""The tool's default; a different length is passed on to the tool."""
 LEAST_TOKENS, MOST_TOKENS = 100, 8000
 """The limits of the tool."""
 DEFAULT_WAIT_S, LATER_WAIT_S = 1.5, 0.3
@@ -147,7 +147,7 @@ class Hook:
         _write_whole(self._notes, self._name_of_note(kind), content)
 
     def noted(self, kind: str) -> bytes | None:
-        """The ids that were given to the session; None if nothing was."""
+        """The ids that were given to the session; None if nothing was given."""
         try:
             with open(os.path.join(self._notes, self._name_of_note(kind)), "rb", buffering=0) as file:
                 return file.read()
@@ -259,7 +259,7 @@ class Hook:
             return otherwise
 
     def _connection(self, until: float) -> socket.socket | None:
-        """As `reach`."""
+        """Like `reach`."""
         from remembrancer.actors.bridge.starter import Starter
         from remembrancer.commands.gateway_client import reach
 

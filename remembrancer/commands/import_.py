@@ -1,8 +1,8 @@
 """`remembrancer backup import`: imports the output of `backup export`, from this or another machine, or Markdown.
 
 Every line is read and checked before anything is sent: content that a tool would refuse is refused here too, and the
-whole file with it. Then the memories go to the store in batches, in the order of the file. A memory that exists already
-is left as it is, so importing a file twice changes nothing, and an interrupted import can be continued.
+whole file with it. Then the memories go to the store in batches, in the order of the file. A memory that already exists
+is left unchanged, so importing a file twice changes nothing, and an interrupted import can be continued.
 """
 
 import os
@@ -281,8 +281,8 @@ def _read_notes(places: Sequence[Path], project: ProjectRef, scope: Scope, conte
 
 
 def _read_details(file: Path, projects: dict[str, ProjectRef], details: dict[str, dict[str, Any]]) -> None:
-    """Add the projects, and the details of memories, in the file beside an export's Markdown; nothing if it is another
-    program's, or missing. Raises `FileUnusable` if a line cannot be read."""
+    """Add the projects, and the details of memories, in the file next to an export's Markdown; nothing if it is missing
+    or another program's. Raises `FileUnusable` if a line cannot be read."""
     lines = file.read_bytes().splitlines()[1:] if _is_export(file) else []
     for number, raw in enumerate(lines, 2):
         try:

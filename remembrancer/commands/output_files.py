@@ -1,4 +1,4 @@
-"""The files that a command writes for a user: durable, private, and never in place of another user's file."""
+"""The files that a command writes for a user: durable, private, and never replacing another user's file."""
 
 import os
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ def target_of(named: str | None, default_name: str, *, force: bool) -> Path:
 def new_file(target: Path, *, force: bool) -> Iterator[IO[bytes]]:
     """A file of mode 0600 to write to. It gets its name, durably, at the end of the block unless there was an error.
     Until then it is `NAME.part` (its path is `file.name`), which a killed process leaves behind. Raises `InvalidInput`
-    if a file of that name exists (and not `force`), `FileUnusable` if it cannot be written."""
+    if a file of that name exists (without `force`), `FileUnusable` if it cannot be written."""
     fresh = target.with_name(f"{target.name}.part")
     try:
         with open(fresh, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:

@@ -114,7 +114,7 @@ def notice_of_move(directory: Path) -> str:
 
 
 def advice_on(former: RememberedProject, here: Path) -> str:
-    """The sentence about a project that probably has become another one in the directory `here`."""
+    """The sentence about a project that has probably become another one in the directory `here`."""
     place = shlex.quote(str(former.directory))
     if here.is_relative_to(former.directory):
         return (

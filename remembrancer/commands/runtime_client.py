@@ -37,9 +37,10 @@ from remembrancer.protocol.store_client import StoreAway, StoreClient
 from remembrancer.protocol.wire import Request
 
 CONNECT_S: Final = 10.0
-"""The time to wait for the launcher's socket. On a busy machine it holds the lock for seconds before it listens."""
+"""The time to wait for the launcher's socket. A busy machine's launcher holds the lock for seconds before it
+listens."""
 ANSWER_S: Final = 3.0
-"""The time to wait for its answer. A status takes 0.5 s if a process hangs."""
+"""The time to wait for the launcher's answer. A status takes 0.5 s if a process hangs."""
 STORE_BUDGET_S: Final = 30.0
 """The time to wait for a store that is unavailable. A runtime starts in one second."""
 STORE_ANSWER_S: Final = 10.0
@@ -54,8 +55,8 @@ def paths_here() -> RuntimePaths:
 
 
 def is_up(paths: RuntimePaths) -> bool:
-    """True if a runtime holds the lock of the home, which need not exist. Raises `HomeUnusable` if that is unknown,
-    because the lock belongs to another user, or the disk is read-only."""
+    """True if a runtime holds the lock of the home, which need not exist. Raises `HomeUnusable` if that cannot be
+    determined, because the lock belongs to another user, or the disk is read-only."""
     try:
         return FileLock(paths.runtime_lock).is_held_elsewhere()
     except OSError as error:
@@ -84,7 +85,7 @@ def ask(paths: RuntimePaths, question: Request[T]) -> T:
 
 
 def look(paths: RuntimePaths) -> RuntimeStatus | Problem | None:
-    """The state of the runtime, or a problem, if it does not respond; None if nothing runs. Raises the same errors as
+    """The state of the runtime, or the problem if it does not respond; None if nothing runs. Raises the same errors as
     `is_up`."""
     if not is_up(paths):
         return None
@@ -111,7 +112,7 @@ def end_runtime(paths: RuntimePaths, within_s: float) -> bool:
 
 
 def _launcher(paths: RuntimePaths) -> int | None:
-    """The process that holds the lock of the home: as recorded in the lock, or else by its own answer."""
+    """The process that holds the lock of the home: as recorded in the lock, or else as the launcher answers."""
     pid = read_record(paths)
     if pid is not None and _has_open(pid, paths.runtime_lock):
         return pid
@@ -121,8 +122,8 @@ def _launcher(paths: RuntimePaths) -> int | None:
 
 
 def _has_open(pid: int, path: Path) -> bool:
-    """True if that process has the file open. Only the launcher keeps its home's lock open; the recorded process may be
-    an earlier one."""
+    """True if a process has a file open. Only the launcher keeps its home's lock open; the recorded process may be an
+    earlier one."""
     import psutil  # costs 20 ms, which only `down` needs
 
     try:

@@ -123,7 +123,7 @@ class Where:
         return next(self.conversations())[1]
 
     def close(self) -> None:
-        """Close the connections. The next use opens others."""
+        """Close the connections. The next use opens new ones."""
         while self._open:
             self._open.popitem()[1].close()
 
@@ -283,7 +283,7 @@ def as_notes(warnings: dict[str, str]) -> Sequence[str]:
 
 
 def with_short_ids(text: str) -> str:
-    """A text with the short forms of the ids in it."""
+    """A text in which ids have their short forms."""
     return WHOLE.sub(lambda match: short(match[0]), text)
 
 

@@ -229,8 +229,8 @@ def _offer_native_memories() -> list[Line]:
 
 
 def probe(command: tuple[str, ...]) -> tuple[float, str]:
-    """Start `command` as a client would, in a scratch home and without a model, and call a tool. Returns the time until
-    its answer in seconds, and the reason if there was none."""
+    """Start `command` as a client would, in a scratch home and without a model, and call a tool. Returns the seconds
+    until the tool's answer, and the reason if there was none."""
     home = Path(tempfile.mkdtemp(prefix="rmb-setup-", dir="/tmp"))
     scratch = {"REMEMBRANCER_EMBEDDERS": "0", "REMEMBRANCER_IDLE_TIMEOUT_S": "30", "REMEMBRANCER_HOME": str(home)}
     scratch["REMEMBRANCER_BRIDGE_BUDGET_S"] = str(ANSWER_S)  # the bridge waits for the runtime

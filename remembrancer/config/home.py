@@ -88,7 +88,7 @@ def read_settings_file(path: Path) -> dict[str, object]:
 
 
 def read_settings_text(path: Path) -> str:
-    """The text of a file of settings. Raises `ValueError` if it cannot be read."""
+    """The text of a settings file. Raises `ValueError` if it cannot be read."""
     try:
         text = read_file(path, MAX_FILE_BYTES).decode("utf-8-sig")
     except FileNotFoundError:

@@ -19,7 +19,7 @@ imported first."""
 CONFIG_VARIABLES = ("REMEMBRANCER_CONFIG", "MEMORY_CONFIG_PATH")
 HOME_VARIABLES = ("REMEMBRANCER_HOME", "MEMORY_DB_PATH", "FLOOD_MEMORY_DIR", "MEMORY_MCP_DATA_DIR")
 MODE_VARIABLES = ("REMEMBRANCER_DEPLOYMENT_MODE", "MEMORY_DEPLOYMENT_MODE")
-"""The first one that is set is used."""
+"""Of each group of variables, the first that is set is used."""
 IN_MEMORY = "embedded-memory"
 
 

@@ -76,7 +76,7 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
 
 
 def load_configuration(environ: Mapping[str, str]) -> Configuration:
-    """As `load_settings`, with the origin of each setting and the warnings."""
+    """Like `load_settings`, with the origin of each setting and the warnings."""
     configuration = read_configuration(environ, locate(environ).file)
     if configuration.problems:
         raise ConfigurationError("; ".join(configuration.problems))

@@ -71,8 +71,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     idle_timeout_s: Seconds = 28_800.0
     """A runtime that a session started stops this long after the last session left."""
     rest_timeout_s: Seconds = 300.0
-    """The embedders, consolidator and indexer of such a runtime stop this long after the last session left, and start
-    again on demand."""
+    """The embedders, consolidator and indexer of a session's runtime stop this long after the last session left, and
+    start again on demand."""
     stall_timeout_s: Seconds = 15.0
     """A process that has not answered for this long is replaced."""
     call_budget_s: Seconds = 4.0
@@ -106,11 +106,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """`tell`: a decision that is relevant to a command or an edit is shown just before it; `ask`: if it is a convention
     that forbids something, the client asks its user instead."""
     action_wait_s: Seconds = 0.15
-    """The time limit for a hook to show such a decision; after that it shows none."""
+    """The time limit for a hook to show a relevant decision; after that it shows none."""
     markdown_index: MarkdownFile | None = None
     """The Markdown file in each session's working tree, such as `MEMORY.md`, that gets a block of its project's
     memories. An absolute path contains `{project}`, is allowed only in the configuration file, and names a file that
-    does not exist yet or has such a block."""
+    does not exist yet or has the block."""
     http_port: Annotated[int, Meta(ge=0, le=65_535)] = 0
     """The port of MCP over HTTP; 0: off."""
     http_host: Text = "127.0.0.1"
@@ -132,7 +132,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     code_exclude: Names = ()
     """Patterns of code files that are not indexed, in addition to and in the syntax of `.gitignore` and `.ignore`."""
     workspace: Directory | None = None
-    """The directory whose notes every session uses, whatever its project; None: each uses its working tree's."""
+    """The directory whose notes every session uses, whatever its project; None: each uses those of its working tree."""
     transcripts: bool = False
     """True if the transcripts of past sessions are indexed and searched."""
     transcripts_path: Text = "~/.claude/projects/*/*.jsonl"
@@ -150,7 +150,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     search_max_results: Annotated[int, Meta(ge=1, le=100)] = 8
     """The default number of results of `memory_search`."""
     search_min_score: Weight = 0.3
-    """The default lowest score of a result: a probability of 0.05 that it answers."""
+    """The default lowest score of a result: a probability of 0.05 that it answers the query."""
     watch: bool = True
     """True if changed files are noticed at once; otherwise by `memory_sync` and after the interval."""
     watch_quiet_s: Annotated[float, Meta(ge=0, le=3600)] = 2.0
@@ -230,7 +230,7 @@ NAMED_MODELS: Final = {
     "nomic": NamedModel("nomic-ai/nomic-embed-text-v1.5", 768, "mean", "search_document: ", "search_query: "),
     "bge_m3": NamedModel("BAAI/bge-m3", 1024, "cls"),
 }
-"""By short name. Prompts and pooling are taken from the models' cards."""
+"""The models by short name. Prompts and pooling are taken from their model cards."""
 
 
 KNOWN_DIMENSIONS: Final = {"all-MiniLM-L6-v2": 384, "multilingual-e5-small": 384} | {

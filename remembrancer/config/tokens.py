@@ -1,6 +1,6 @@
 """The tokens for clients over HTTP: a person creates, lists and revokes them, and the gateway looks them up.
 
-Only the SHA-256 of a token is kept, in `tokens.json` of the home; a token is a random text of 256 bits.
+Only the SHA-256 of a token is kept, in `tokens.json` of the home; a token is a random string of 256 bits.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ BROWSER_S: Final = 30 * 86_400.0
 
 class Grant(Named, frozen=True):
     """The rights of a token's holder: access to these `projects` (directories; the first is the default). `sha256` is
-    the token's, in hexadecimal. Times are seconds since the epoch; `expires_at` None means never."""
+    the token's hash, in hexadecimal. Times are seconds since the epoch; `expires_at` None means never."""
 
     sha256: str
     projects: tuple[str, ...]

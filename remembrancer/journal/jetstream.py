@@ -194,7 +194,7 @@ class JetStreamJournal(Journal):
         return EntryPage(tuple(entries), LaneMark(identity, last.position, last.id), last.position + pending)
 
     async def _end(self, lane: str, after: LaneMark) -> EntryPage:
-        """The empty page after a mark, unless the leader says that entries were deleted there: a replica may lag, and a
+        """An empty page after a mark, unless the leader says that entries were deleted there: a replica may lag, and a
         server that was paused may believe for a while that it is the leader."""
         patience = asyncio.get_running_loop().time() + (LAG_S if len(self._server.urls) > 1 else 0.0)
         while True:
@@ -239,7 +239,8 @@ class JetStreamJournal(Journal):
         return snapshot
 
     async def _drop_unfinished(self, lane: str) -> None:
-        """Delete incomplete snapshots left by killed hosts. A host that is writing one notices, and tries again."""
+        """Delete incomplete snapshots left by killed hosts. A host that is still writing one notices and tries
+        again."""
         begun = await self._info(lane, subjects=f"rmb.{lane}.s.piece.>")
         names = {subject.split(".")[-2] for subject in begun["state"].get("subjects") or ()}
         for name in names.difference(snapshot.name for snapshot in await self.snapshots(lane)):
@@ -378,7 +379,7 @@ class JetStreamJournal(Journal):
             return client
 
     async def _call(self, name: str, request: Mapping[str, object]) -> dict[str, Any]:
-        """The answer to a request of JetStream's API."""
+        """The answer to a request to JetStream's API."""
         return await self._ask(f"$JS.API.{name}", msgspec.json.encode(request))
 
     async def _ask(
@@ -473,7 +474,7 @@ def _subject(message: Msg) -> str:
 
 
 def _check(answer: Mapping[str, Any]) -> None:
-    """Raises our equivalent of an error of JetStream's."""
+    """Raises our equivalent of a JetStream error."""
     if "error" not in answer:
         return
     code, message = answer["error"].get("err_code"), answer["error"].get("description", "")

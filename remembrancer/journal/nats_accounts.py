@@ -1,6 +1,6 @@
 """NATS keys and signed permissions: an operator signs for accounts, an account for users.
 
-A server only knows the operator's public key, so members can be added, restricted and removed without changing its
+A server knows only the operator's public key, so members can be added, restricted and removed without changing its
 configuration: they present their permissions, and a revocation is sent to the servers as a new version of the account.
 Formats: docs.nats.io, "JWT authentication" (JWT version 2) and "NKeys" (Ed25519, base32 with a CRC-16).
 """

@@ -43,7 +43,7 @@ class Membership(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
     lane: str
     title: str
-    """A name of the shared memories that people can read."""
+    """A readable name for the shared memories."""
     member: str
     server: Server
     keyring: Keyring
@@ -177,7 +177,7 @@ class Sharing:
 
     @property
     def administration(self) -> Administration | None:
-        """The server for new lanes; None if `configure` has made none yet."""
+        """The server for new lanes; None if `configure` has not created one yet."""
         path = self._administration
         # Release 0.2.0 could also use a PostgreSQL database, and a server that admits everybody.
         if not (path.exists() and _read(path, _decode_any_administration).get("authority")):

@@ -98,7 +98,7 @@ def updated(
     before: MemoryVersion, change: UpdateMemory, at: float, earlier: Callable[[], Iterable[MemoryVersion]] = tuple
 ) -> MemoryVersion:
     """Apply an update, except for its links. A new text for an open end also sets its due date, unless the present due
-    date was set by hand, that is, comes from none of the memory's texts. `earlier` returns their versions.
+    date was set by hand, that is, comes from none of the memory's texts. `earlier` returns the memory's versions.
 
     Raises `InvalidInput` if a passage does not occur exactly once in the text, an object becomes too large, there are
     too many tags or entities, the scope does not allow the kind, or the validity would end before it begins.
@@ -225,7 +225,7 @@ def taken_back(now: MemoryVersion, before: MemoryVersion | None, reason: str) ->
 
 
 SAME_EVENT_S: Final = DAY_S
-"""Two event memories with the same words are about one event if they are at most this far apart."""
+"""Two event memories with the same words are about the same event if they are at most this far apart."""
 
 
 def says_the_same(known: MemoryVersion, created_at: float, again: StoreMemory, now: float) -> bool:
@@ -263,7 +263,7 @@ def invalidated(before: MemoryVersion, reason: str | None, at: float) -> MemoryV
 
 
 def kind_of(snapshot: MemoryVersion) -> Kind:
-    """The kind of a memory. Old history has no kinds; there the kind follows from the type."""
+    """The kind of a memory. In old history, which has no kinds, it follows from the type."""
     return snapshot.kind or kind_of_type(snapshot.type)
 
 

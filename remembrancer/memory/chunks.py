@@ -170,8 +170,8 @@ class _Cutter(NamedTuple):
 
 
 def shown_chunk(text: str, begin: int) -> str:
-    """A chunk as it is shown: the headings above it, then its own text, which begins at `begin`. Headings that the
-    chunk begins with are not repeated; front matter is left out unless there is nothing else."""
+    """A chunk as shown: the headings above it, then its own text, which begins at `begin`. Headings that the chunk
+    begins with are not repeated; front matter is left out unless there is nothing else."""
     front = _FRONT_MATTER.match(text, begin)
     own = (text[front.end() :].lstrip() if front else "") or text[begin:]
     opening = takewhile(lambda line: _HEADING.match(line) or not line.strip(), own.splitlines())

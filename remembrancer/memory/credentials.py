@@ -1,8 +1,8 @@
-"""Finds credentials in text by their form. They are refused in explicit stores, and masked in text that was recorded
-automatically.
+"""Finds credentials in text by their form. They are refused in text that is stored explicitly, and masked in text that
+was recorded automatically.
 
 The patterns are our own and gitleaks' (`credential_rules.txt`), matched by RE2 in linear time. A value after a label
-(`password: …`) must also pass a check in that file, since prose uses such words, too.
+(`password: …`) must also pass a check in that file, since these words occur in prose, too.
 """
 
 import base64

@@ -56,8 +56,8 @@ def strength_of(memory: ListedMemory | PortableMemory, now: float) -> float:
 
 
 def is_stale(memory: ListedMemory | PortableMemory, now: float) -> bool:
-    """True if an active memory other than an open end was not accessed in the last 30 days, and fewer than three times
-    in all."""
+    """True if an active memory other than an open end was accessed fewer than three times, and not in the last 30
+    days."""
     is_unused = accessed_at(memory) < now - STALE_AFTER_S and memory.access_count < STALE_BELOW_ACCESSES
     return memory.status == "active" and not memory.is_open and is_unused
 

@@ -26,7 +26,7 @@ COSINE_FLOOR: Final = 0.1
 ANSWERING_COSINE: Final = 0.32
 """The cosine of a possible answer: a lower best cosine does not count as a perfect match."""
 SAME_SUBJECT_COSINE: Final = 0.5
-"""Two facts with a higher cosine are about the same subject; the higher it is, the more certainly."""
+"""The further the cosine of two facts is above this, the more likely they are about the same subject."""
 LAST_S: Final = 10 * DAY_S
 """The half-life for memories that a message may refer back to."""
 COMMON: Final = 2_000
@@ -87,9 +87,9 @@ class QueryProperties(NamedTuple):
 
     asked_at: float
     is_message: bool = False
-    """The query is a message that continues a conversation, and not a question."""
+    """True if the query is a message that continues a conversation, not a question."""
     of_the_user: bool = False
-    """Users ask about themselves, and not about something that they were told."""
+    """True if users ask about themselves, not about something that they were told."""
 
 
 class Feature(NamedTuple):
@@ -141,7 +141,7 @@ def _opening(of: Candidates, _: QueryProperties) -> Column:
 
 def _bm25(of: Candidates, _: QueryProperties) -> Column:
     """BM25 relative to the best candidate, times the best coverage: if the query is in another language, even the best
-    may be bad."""
+    match may be poor."""
     return scaled(of.bm25, 0.0) * float(of.coverage.max(initial=0.0))
 
 

@@ -1,8 +1,8 @@
 """Extracts names from a text by their form alone: identifiers, paths, tickets, and capitalized names. Pure.
 
-A name is certain by its form (`pool_size`, `src/app.py`, `INC-311`, `AuthService`, "Night Owl"), or only possible: a
-capitalized word within a sentence, which counts as a name once several memories have it. A capitalized word that begins
-a sentence counts only if it is a name for other reasons.
+A name is either certain because of its form (`pool_size`, `src/app.py`, `INC-311`, `AuthService`, "Night Owl"), or only
+possible: a capitalized word within a sentence, which counts as a name once several memories have it. A capitalized word
+that begins a sentence counts only if it is a name for other reasons.
 """
 
 import re

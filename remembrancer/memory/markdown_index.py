@@ -23,7 +23,7 @@ _ITEM_DIGEST: Final = 4
 ASIDE: Final = " (edited above; change the memory with 'remembrancer edit')"
 MOST_BYTES: Final = 25_000
 MOST_LINES: Final = 200
-"""The maximum number of lines that assistants read from such a file."""
+"""The maximum number of lines that assistants read from a file with a block."""
 _RESERVED: Final = 5
 """The number of lines taken by the marks and the blank lines around them."""
 _RESERVED_BYTES: Final = len(_BEGIN.format(items="", at="2026-11-27T12:00:00Z", digest="0" * 12) + _END) + _RESERVED

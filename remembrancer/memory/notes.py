@@ -1,4 +1,4 @@
-"""Notes: Markdown files that people edit as well. The rules for their names, and for changes of their text. Pure."""
+"""Notes: Markdown files that people edit as well. The rules for their names, and for changes to their text. Pure."""
 
 import re
 from collections.abc import Sequence
@@ -94,7 +94,7 @@ def edited(text: str, content: str, mode: Literal["append", "replace"], heading:
     under a heading including its subsections.
 
     Raises:
-        NotFound: there is no such heading to replace the text under.
+        NotFound: the heading whose text is to be replaced does not exist.
         InvalidInput: the heading is ambiguous, or more would be removed than an answer can show.
     """
     newline = "\r\n" if "\r\n" in text else "\n"
@@ -145,7 +145,7 @@ def _taken(text: str) -> str:
 
 
 def _joined(before: str, block: str, after: str, newline: str) -> str:
-    """The three parts separated by blank lines; items of a list are joined without one."""
+    """The three parts separated by blank lines; items of a list are joined without a blank line."""
     if before and not before.endswith(("\r", "\n")):
         before += newline
     if before.strip():

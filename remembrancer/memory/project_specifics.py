@@ -29,7 +29,7 @@ CODE_ENTITIES: Final = {
 """The types of entities that are part of one project's code, with their synonyms."""
 _LISTS: Final = word_lists("project_specifics")
 EVERYWHERE: Final = _LISTS["everywhere"]
-"""Files that have the same name in every project, so a convention about them is not specific to one."""
+"""Files that have the same name in every project, so a convention about them is not specific to one project."""
 PRODUCTS: Final = _LISTS["products"]
 """Names of technologies that look like files."""
 _COMMON: Final = EVERYWHERE | PRODUCTS

@@ -77,7 +77,7 @@ _decode_weights: Final = msgspec.json.Decoder(WeightsFile).decode
 
 @cache
 def weights_file() -> WeightsFile:
-    """The weights that the package ships."""
+    """The weights shipped with the package."""
     return _decode_weights((files("remembrancer.memory") / "weights.json").read_bytes())
 
 
@@ -160,7 +160,7 @@ def weigh(
 def on_the_scale(cosine: float, scale: CosineScale) -> float:
     """Convert a model's cosine to the scale of the default model, for which the features' floors were chosen.
 
-    With some models two unrelated texts have a cosine of 0.75, and related ones not much more.
+    With some models two unrelated texts have a cosine of 0.75, and two related texts not much more.
     """
     share = (cosine - scale.unrelated) / max(LEAST_SPAN, scale.answering - scale.unrelated)
     return min(1.0, CALIBRATED.unrelated + share * (CALIBRATED.answering - CALIBRATED.unrelated))
@@ -196,7 +196,7 @@ def is_assistants(content: str) -> bool:
 
 
 def asks_about_user(query: str) -> bool:
-    """True if users ask about themselves, and not about something that they were told."""
+    """True if users ask about themselves, not about something that they were told."""
     return bool(_OF_THE_USER.search(query)) and not _OF_THE_ASSISTANT.search(query)
 
 

@@ -41,7 +41,7 @@ LEAST_FOR_PROMPT: Final = 0.35
 MOST_FOR_PROMPT: Final = 2
 """The minimum probability that a prompt needs a memory, and the maximum number of memories shown with it."""
 COSINE, RELEVANCE, RULE, INTERCEPT = 10.0, 0.62, 2.34, -6.8
-"""The weights of a logistic regression on the cosine, the logit of the relevance, and 1 for a rule of work: a prompt
+"""The weights of a logistic regression on the cosine, the logit of the relevance, and 1 for a rule about work: a prompt
 is not a question, and seldom resembles the rules that it has to follow."""
 
 

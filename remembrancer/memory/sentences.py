@@ -1,4 +1,4 @@
-"""Splitting a text into sentences, joining it into one line, and cutting it. Pure."""
+"""Splits a text into sentences, joins it into one line, and cuts it. Pure."""
 
 import re
 from collections.abc import Callable, Iterable

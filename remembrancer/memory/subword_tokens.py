@@ -68,12 +68,12 @@ def runs_of(text: str) -> list[str]:
 
 
 def pairs_of(run: str) -> list[str]:
-    """Return the pairs of neighbouring letters in a run, which serve as its words; a single letter stays as it is."""
+    """Return the pairs of neighbouring letters in a run, which serve as its words; a single letter is kept."""
     return [run[at : at + 2] for at in range(max(1, len(run) - 1))]
 
 
 def name_parts(words: Iterable[str]) -> list[str]:
-    """Split words at their capitals and numbers, in order; words without parts stay as they are."""
+    """Split words at their capitals and numbers, in order; words without parts are kept."""
     parts: list[str] = []
     for part in (part for word in words for part in _CAMEL.split(word)):
         numbered = _NUMBERED.fullmatch(part)

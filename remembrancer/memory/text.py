@@ -197,7 +197,7 @@ def harmless(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """A text that is safe for a terminal: with its lines, but without control and invisible characters."""
+    """A text that is safe for a terminal: with its line breaks, but without control and invisible characters."""
     return harmless(text).replace("\r\n", "\n")
 
 
@@ -206,8 +206,8 @@ NAMELESS: Final = "A session"
 
 
 def client_title(client: str) -> str:
-    """The name of a client for a person: `claude-code` is `Claude Code`. A client that has kept its library's default
-    name is `NAMELESS`."""
+    """The name of a client for a person: `claude-code` becomes `Claude Code`. A client that has kept its library's
+    default name is `NAMELESS`."""
     if client.lower() in ("mcp", "mcp-client"):
         return NAMELESS
     return client.replace("-", " ").title() if client.islower() else client

@@ -23,7 +23,7 @@ RESULT_CHARACTERS: Final = 400
 """The number of characters kept of a tool's result; its beginning says what it was, its end how it went."""
 CALL_CHARACTERS: Final = 200
 EXAMINED_CHARACTERS: Final = 8_000
-"""The number of characters examined at either end of such a text before it is shortened."""
+"""The number of characters examined at either end of a text before it is shortened."""
 LONGEST_TURN: Final = 60_000
 """The longest turn in characters: a pasted file is not conversation."""
 _CLIENT_TEXT: Final = re.compile(
@@ -122,7 +122,7 @@ def _message_in(record: dict[str, Any]) -> tuple[TranscriptRole, str] | None:
 
 
 def _block(block: Any) -> str:
-    """The text of a block of a message of Claude Code, or of a Codex item that is not a message."""
+    """The text of a block in a Claude Code message, or of a Codex item that is not a message."""
     match block:
         case {"type": "text"}:
             return _spoken(_text_of(block, "text"))

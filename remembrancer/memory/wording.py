@@ -1,7 +1,7 @@
 """The rule that decides whether one of two similar texts can stand for both; stems and normal forms of words. Pure.
 
 A cosine does not distinguish a fact from another one about the same subject: "deployed from the main branch" and
-"deployed from the release branch" have 0.90. So the words decide, and in doubt both texts are kept.
+"deployed from the release branch" score 0.90. So the words decide, and in doubt both texts are kept.
 """
 
 import re
@@ -34,7 +34,7 @@ _BY_LAST: Final = {last: tuple(e for e in _ENDINGS if e[-1] == last) for last in
 _LISTS: Final = word_lists("wording")
 ARTICLES: Final = _LISTS["articles"]
 FILLERS: Final = _LISTS["fillers"]
-"""Words that are dropped: "no longer" is "no"."""
+"""Words that are dropped: "no longer" becomes "no"."""
 FUNCTION_WORDS: Final = _LISTS["function_words"]
 DENIALS: Final = _LISTS["denials"]
 NUMBERS: Final = {
@@ -108,8 +108,8 @@ def _without_e(word: str) -> str:
 
 @lru_cache(maxsize=1024)
 def significant_words(text: str) -> tuple[str, ...]:
-    """The words of a text in order, without endings, punctuation, articles and the like. Signs that belong to a word
-    stay (`_a`, `--force`, `C++`), and so does a word of signs alone. Cached, as each text is compared with several."""
+    """The words of a text in order, without endings, punctuation, articles and the like. Symbols in a word are kept
+    (`_a`, `--force`, `C++`), and so is a word of symbols alone. Cached, as each text is compared with several."""
     words: list[str] = []
     for written in normalised(text).split():
         word = written.strip(_AROUND).rstrip(_AROUND + ".").replace("’", "'") or written

@@ -74,8 +74,8 @@ class ReadActivity(SessionRequest[ActivityRead], frozen=True):
     """Show a memory's summary, if it has one, instead of its text."""
     with_undo: bool = False
     days: tuple[float, ...] = ()
-    """Also read events: those with only a day, if it is from the first of these (in UTC) up to but not including the
-    second; others from `after` up to but not including `before`."""
+    """Also read events: those with only a day, if it is from the first of these days (in UTC) up to but not including
+    the second; others from `after` up to but not including `before`."""
 
 
 class ListSessions(SessionRequest[tuple[ListedSession, ...]], frozen=True):

@@ -57,7 +57,7 @@ class StoreHealth(msgspec.Struct, frozen=True, tag=True):
     unusable: tuple[str, ...] = ()
     """The reason why the database cannot be opened or read; empty if it can."""
     models: tuple[ModelChoice, ...] = ()
-    """The models that embedders are needed for. All embedders but one should have the first."""
+    """The models that embedders are needed for. All embedders but one should load the first."""
     has_files: bool = False
     """True if a project in use has files to be indexed."""
     has_jobs: bool = False

@@ -104,7 +104,7 @@ class ListedMemory(ShownFields, frozen=True, kw_only=True):
 
     @property
     def happened_at(self) -> float:
-        """The time that filters use: that of the event, or else of storing."""
+        """The time that filters use: the time of the event, or else of storing."""
         return self.created_at if self.occurred_at is None else self.occurred_at
 
     @property

@@ -152,11 +152,11 @@ class DropOrphans(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
 
 
 class CloseRequest(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
-    """As `DropOrphans`."""
+    """Has no effect, like `DropOrphans`."""
 
 
 class RequestConsolidation(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
-    """As `DropOrphans`."""
+    """Has no effect, like `DropOrphans`."""
 
 
 class Prune(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):

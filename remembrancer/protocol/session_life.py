@@ -10,7 +10,7 @@ TurnRole = Literal["user", "assistant", "system", "tool"]
 SHELL_SESSION: Final = "session:shell"
 """The session id of a person in a shell, in the history of a memory. It is not a session with a start and an end."""
 BROWSER_SESSION: Final = "session:browser"
-"""The same for a person in the memory browser."""
+"""The session id of a person in the memory browser."""
 _WHERE: Final = {SHELL_SESSION: "in the shell", BROWSER_SESSION: "in the browser"}
 
 
@@ -36,7 +36,7 @@ class StartSession(msgspec.Struct, frozen=True, tag=True, tag_field="change", om
 class EndSession(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
     """A session has ended, or (`abandoned`) has been silent for too long. Its end is processed in the background.
 
-    An unknown session, or one that has already ended, stays as it is.
+    An unknown session, or one that has already ended, is left unchanged.
     """
 
     session_id: str

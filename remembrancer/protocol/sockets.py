@@ -111,7 +111,7 @@ class Reply(NamedTuple, Generic[T]):
 
 
 class _OpenRequest(NamedTuple):
-    """A request that is not answered yet. `to` is the routing id of the peer at a router."""
+    """A request that has not been answered yet. `to` is the routing id of the peer at a router."""
 
     question: type[Request[Any]]
     future: asyncio.Future[Any]
@@ -134,7 +134,7 @@ class _Endpoint(abc.ABC, Generic[In]):
         self._decoder = decoder
         self._socket: zmq.asyncio.Socket | None = None
         self._read: list[tuple[zmq.asyncio.Socket, asyncio.Task[None]]] = []
-        """The sockets that are being read, with the tasks that do it."""
+        """The sockets that are being read, with the tasks that read them."""
         self._context: zmq.asyncio.Context | None = None
         """Its own context; None: the context of the process."""
         self._pending: dict[int, _OpenRequest] = {}

@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 
 class StoreAway(MemoryUnavailable, code=MemoryUnavailable.code):
-    """The store was unavailable for the whole time that an `ask` may wait."""
+    """The store was unavailable for as long as an `ask` may wait."""
 
 
 class StoreAvailability:

@@ -73,7 +73,7 @@ def memory_storage() -> str:
 
 
 def end_with_parent() -> None:
-    """Have the kernel end this process with its parent, even if this process is stopped or hangs. No effect elsewhere:
+    """Have the kernel end this process when its parent ends, even if it is stopped or hangs. No effect elsewhere:
     callers notice the end of their input as well."""
     if sys.platform == "linux" and not IS_PORTABLE:
         import ctypes

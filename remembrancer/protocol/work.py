@@ -87,7 +87,7 @@ class Passage(msgspec.Struct, frozen=True):
 
 
 class EmbeddedText(msgspec.Struct, frozen=True, tag=True):
-    """The passages of a text; `vectors` holds `len(passages) * dimensions` float32 values, unit length."""
+    """The passages of a text; `vectors` holds `len(passages) * dimensions` float32 values, of unit length."""
 
     passages: tuple[Passage, ...]
     vectors: bytes

@@ -113,7 +113,7 @@ class RecordedFields(MemoryFields, frozen=True, kw_only=True):
     status: Status = "active"
     forgotten_reason: str | None = None
     invalid_reason: str | None = None
-    """The reason why it is no longer true, if one was given: `valid_until` is the time."""
+    """The reason why it is no longer true, if one was given; `valid_until` says since when."""
 
     def recorded(self) -> dict[str, Any]:
         """The fields that every form of a recorded memory has, by name."""
@@ -121,7 +121,8 @@ class RecordedFields(MemoryFields, frozen=True, kw_only=True):
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A memory as it was after one of its changes. `change` names it: stored, updated, tagged, forgotten and so on.
+    """A memory as it was after one of its changes. `change` names the change: stored, updated, tagged, forgotten and so
+    on.
 
     `details` has further facts about the change: its reason, the changed fields, the scopes of a promotion.
     """
@@ -295,7 +296,7 @@ class ImportMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", om
     """Import a complete memory with its id and history: from an export, or from another space.
 
     `joins_same`: an existing memory with the same text and meaning absorbs the imported one, and is found by the
-    imported id as well. `run_id`: the import, for `UndoRun`; memories that such an undo had forgotten are restored.
+    imported id as well. `run_id`: the import, for `UndoRun`; memories forgotten by undoing an import are restored.
     """
 
     memory: PortableMemory

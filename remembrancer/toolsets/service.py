@@ -1,4 +1,4 @@
-"""The services that tools need from their process: a contract, and the results of asking and writing."""
+"""The services that tools need from their process: a contract, and the results of reads and writes."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -40,7 +40,7 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Asked(Generic[T]):
-    """An answer of the store with its notices. `is_old`: the store is unavailable, and this is an earlier answer; a
+    """An answer from the store with its notices. `is_old`: the store is unavailable, and this is an earlier answer; a
     notice says why and as of when."""
 
     reply: T
@@ -79,8 +79,8 @@ class SessionState:
 
 
 class MemoryService(Protocol):
-    """The store as tools see it, with its last answers for when it is unavailable. Methods that ask raise its error if
-    it refuses. A call's budget counts from `received_at`, in seconds since the epoch."""
+    """The store as tools see it, with its last answers for when it is unavailable. Methods that query the store raise
+    its error if it refuses. A call's budget counts from `received_at`, in seconds since the epoch."""
 
     settings: Settings
     paths: RuntimePaths

@@ -1,6 +1,6 @@
 """Finds the words in a text that name a time in the past, and the calendar span of each. Pure.
 
-A small grammar of English: `phrases.toml` has the phrases, and the conditions on which each names a time, since its
+A small grammar of English: `phrases.toml` has the phrases, and the conditions under which each names a time, since its
 words may also be numbers, verbs or people ("in 2022", "on Saturday"). This module has the meaning of each phrase: all
 times are naive and local (callers choose the zone), weeks begin on Monday, and seasons are those of the northern
 hemisphere.
@@ -154,14 +154,14 @@ def _named_weekend(match: Match, now: datetime) -> Span:
 
 
 def _weekday(match: Match, now: datetime) -> Span:
-    """The latest such weekday before today, since today's would be called "today"."""
+    """The latest given weekday before today, since today would be called "today"."""
     index = [name[:3] for name in WEEKDAYS].index(match["weekday"].lower()[:3])
     return _day(now - DAY * ((now.weekday() - index - 1) % 7 + 1), match["of_day"])
 
 
 def _in_year(match: Match, now: datetime, span_of: Callable[[int], Span]) -> Span:
     """A yearly span in the year that a match names, or else the latest that has begun. Raises ValueError if the span
-    occurs in no year."""
+    does not occur in any year."""
     if match["year"]:
         return span_of(int(match["year"]))
     for year in range(now.year, now.year - 9, -1):  # 29 February is at most eight years away

@@ -166,7 +166,8 @@ def _spans(text: str, named: Sequence[Phrase], now: datetime) -> Iterable[Span]:
 
 
 def _between(first: Phrase, second: Phrase, now: datetime) -> Span:
-    """From the beginning of the first to the end of the second: "from November to February" began the year before."""
+    """The span from the start of the first to the end of the second: "from November to February" began the year
+    before."""
     last = second.resolve(now)
     start = first.resolve(now)
     if start.start > last.start:

@@ -1,4 +1,4 @@
-"""The tools for code: its search, and the trees that are indexed."""
+"""The tools for code: search, and the indexed trees."""
 
 from collections.abc import Set
 from itertools import accumulate
@@ -16,7 +16,7 @@ from remembrancer.protocol.code import CodeChunk, DeleteCode, DescribeCode, Inde
 from remembrancer.toolsets.tools import Answer, Call, answer_text, cut_notice, non_empty, tool
 
 LEAST_TOKENS: Final = 64
-"""An answer without results and warnings is smaller than this."""
+"""The maximum size of an answer without results and warnings."""
 MOST_TOKENS: Final = 100_000
 FIRST_LINES: Final = 4
 MOST_LINES: Final = 14

@@ -92,7 +92,7 @@ def normal_path(path: str) -> str:
 
 
 def scope_and_name(path: str) -> tuple[Scope, str]:
-    """The scope of a normal path, and the name in the scope's directory (empty: the directory itself)."""
+    """The scope of a normalized path, and the name in the scope's directory (empty: the directory itself)."""
     return next(
         (scope, path[len(directory) + 1 :])
         for scope, directory in _DIRECTORIES.items()

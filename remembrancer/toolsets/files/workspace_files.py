@@ -51,7 +51,7 @@ MOST_SKIPPED: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A file to read. `shown` is its path for people: relative to its workspace if it is inside it."""
+    """A file to read. `shown` is its path for people: relative to its workspace if the file is inside it."""
 
     shown: str
     path: Path

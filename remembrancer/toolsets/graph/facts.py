@@ -69,7 +69,7 @@ async def find_facts(
     limit: Annotated[int, Meta(ge=1, le=50)] = 10,
     include_invalid: bool = False,
 ) -> Answer:
-    """The best memories for a query, including those no longer valid only on request."""
+    """The best memories for a query; those no longer valid only on request."""
     check_text(query, field="query", longest_bytes=MAX_QUERY_BYTES)
     request = Recall(
         call.caller.session_id,

@@ -179,7 +179,7 @@ def copies_of(memory: MemoryShown) -> list[dict[str, Any]]:
 def near_of(found: Sequence[NearMemory], stored: Collection[str]) -> Answer:
     """The memories that later ones of the session probably replace, and the calls that settle the matter. A later one
     that is not among the `stored` is quoted (`newer`), since the answer is about other memories. `perhaps` marks a less
-    probable pair of Review, about which no person is asked; `in_part` a text that says more."""
+    probable pair in Review, which no person is asked about; `in_part` a text that says more."""
     near = {each.memory_id: each for each in found}
     replaced = [
         {"id": each.memory_id, "content": cut_at_word(each.content, OLD_CHARACTERS), "replaced_by": each.replaced_by}

@@ -227,7 +227,7 @@ def _origin(source: SourceRef) -> str:
 
 
 def _within(root: str, memory: RecalledMemory) -> RecalledMemory:
-    """The memory with the path of its file relative to `root`, if it is below that."""
+    """The memory with the path of its file relative to `root`, if the file is below `root`."""
     file = memory.source.file or ""
     if not (root and file.startswith(f"{root}/")):
         return memory

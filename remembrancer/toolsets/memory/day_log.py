@@ -37,7 +37,7 @@ FIELD_NAMES: Final = {"occurred_at": "day", "valid_until": "its end", "type": ""
 
 def day_of(text: str, now: float) -> TimeWindow:
     """The day that a word or a date names in this machine's time zone: "yesterday", "2026-11-17", "Tuesday" (the last
-    one, which may be today). Raises `InvalidInput` if the text names none, or one that has not begun."""
+    one, which may be today). Raises `InvalidInput` if the text names no day, or one that has not begun."""
     today = WEEKDAYS[datetime.fromtimestamp(now).weekday()]
     for phrase in (text, f"on {text}", f"el {text}"):
         if read_query(phrase).lower().removeprefix("on ").strip() == today:
@@ -127,7 +127,8 @@ def date_of(change: MemoryChanged) -> str:
 
 
 def _shown_at(change: MemoryChanged) -> float:
-    """The time of a change or event. An event that has only a day (in UTC) begins that day in this time zone."""
+    """The time of a change or event. An event that has only a day (in UTC) is at the start of that day in this time
+    zone."""
     if change.change != "happened" or change.at % DAY_S:
         return change.at
     return datetime.fromtimestamp(change.at, UTC).replace(tzinfo=None).timestamp()
@@ -135,7 +136,7 @@ def _shown_at(change: MemoryChanged) -> float:
 
 async def day_block(call: Call, text: str, max_tokens: int) -> Answer:
     """The log of a day as one block of Markdown within a budget of tokens: a line for each memory, in the order of the
-    first changes; for a longer period, a list per day. Texts are as of the end of that day, and whole if all fit."""
+    first changes; for a longer period, a list per day. Texts are as of the end of that day, and in full if all fit."""
     day = day_of(text, call.received_at)
     changes, _ = await read_day(call, day, dates_in_utc(day.start, day.end))
     ids = await short_forms_of(call, dict.fromkeys(each.memory_id for each in changes))
