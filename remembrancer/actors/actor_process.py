@@ -53,8 +53,8 @@ logger = logging.getLogger(__name__)
 
 
 class LaunchSpec(msgspec.Struct, frozen=True):
-    """The first line, as JSON: the identity of the process (`name` is unique, such as `embedder-2`), its home, and its
-    settings."""
+    """The first line of input, as JSON: the identity of the process (`name` is unique, such as `embedder-2`), its home,
+    and its settings."""
 
     role: Role
     name: str

@@ -285,8 +285,8 @@ _ENDS: Final = {"memories": "promotion_chain || parts", "history": "details || i
 
 
 def damage_in(connection: sqlite3.Connection) -> str | None:
-    """The first damage in a database; None if it is whole. SQLite does not notice an empty last page of a long row, not
-    even in a copy. Raises `sqlite3.Error` or `UnicodeDecodeError` if it cannot be read."""
+    """The first damage in a database; None if it is intact. SQLite does not notice an empty last page of a long row,
+    not even in a copy. Raises `sqlite3.Error` or `UnicodeDecodeError` if it cannot be read."""
     found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
     if found != "ok":
         return found

@@ -39,7 +39,7 @@ CACHE_KIB: Final = 32_768
 HEAP_LIMIT_BYTES: Final = 192 * 1024 * 1024
 """The limit on the caches of all connections in the process; above it, SQLite releases pages."""
 STATEMENTS: Final = 256
-"""The number of prepared statements that a connection keeps; each length of a value list needs its own."""
+"""The number of prepared statements that a connection keeps; each length of a value list needs its own statement."""
 
 DAMAGED: Final = (sqlite3.DatabaseError, UnicodeDecodeError)
 """The errors that opening a damaged file may raise: SQLite quotes the damage, which may not be UTF-8."""
@@ -202,9 +202,8 @@ class SqliteFile:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Provide a connection that no other thread is using, on which all queries see one commit. Values that
-        cannot be decoded mean a damaged file. Raises `FileLocked` if the file was removed, and no connection is
-        idle."""
+        """Provide a connection that no other thread is using, on which all queries see one commit. Values that cannot
+        be decoded indicate a damaged file. Raises `FileLocked` if the file was removed, and no connection is idle."""
         try:
             with self._pool:
                 self._refuse_if_closed()
@@ -239,8 +238,8 @@ class SqliteFile:
         not a power failure: this is for accesses and for data that can be rebuilt, so that clients' writes do not wait
         for the disk twice.
 
-        Errors from SQLite are raised as ours; `FileLocked` also if another program has removed the file, which is then
-        reopened.
+        SQLite's errors are converted to ours; `FileLocked` is also raised if another program has removed the file,
+        which is then reopened.
         """
         with self.writing:
             self._refuse_if_closed()

@@ -156,7 +156,7 @@ async def _done_on(view: View, day: date) -> tuple[ActivityRead, Sequence[Any], 
 
 
 def totals_of(changes: Iterable[MemoryChanged]) -> dict[str, int]:
-    """For each kind of change, the number of memories where it was not undone."""
+    """The number of memories by kind of change, without changes that were undone."""
     done: dict[str, set[str]] = {}
     for each in filter(stands, changes):
         done.setdefault(verb_of(each), set()).add(each.memory_id)

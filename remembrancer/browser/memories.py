@@ -216,8 +216,8 @@ async def edit(view: View) -> Response:
 
 
 async def remember(view: View) -> Response:
-    """Store a passage of a note, or typed text, which stays in its form if it is refused. Text that was already known
-    gets no undo, since an undo would forget it."""
+    """Store a passage of a note, or typed text, which stays in its form if it is refused. There is no undo for text
+    that was already known, since an undo would forget it."""
     path, text = view.field("path"), view.exactly("passage")
     fields: dict[str, Any] = {
         name: view.field(name) for name in ("kind", "due", "scope", "occurred_at") if view.field(name)
@@ -303,7 +303,7 @@ async def _change(view: View, memory: PortableMemory, what: str) -> str:
 
 
 async def _undo_of(view: View, before: PortableMemory) -> str | None:
-    """The change that undoes those since `before`: empty if they cannot be undone, None if nothing was changed."""
+    """The change that undoes all changes since `before`: empty if that is impossible, None if nothing was changed."""
     now = await _now(view, before.id)
     if now.id != before.id or (before.scope == "session" and now.scope != "session"):
         return ""

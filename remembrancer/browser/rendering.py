@@ -86,8 +86,8 @@ def bars(shares: Mapping[str, float]) -> list[Bar]:
 
 
 def word_diff(before: str, after: str, *, least: float = 0.0) -> Markup:
-    """The second text, with marks for removed and added runs of words, or of lines if it is long. No marks if the share
-    of unchanged words is below `least`, or if there are very many lines."""
+    """The second text, with marks for removed and added runs of words, or of lines if it is long. There are no marks if
+    the share of unchanged words is below `least`, or if there are very many lines."""
     for split in (_WORDS.findall, partial(str.splitlines, keepends=True)):
         old, new = split(before), split(after)
         if len(old) + len(new) <= MAX_DIFF_PARTS:
@@ -148,7 +148,7 @@ def markdown(text: str) -> Markup:
 
 
 def moment(at: float | None) -> Markup:
-    """A time, readable for a person and for a program."""
+    """A time, readable by people and programs."""
     if at is None:
         return Markup("never")
     local = datetime.fromtimestamp(at).astimezone()

@@ -211,7 +211,7 @@ def names_of(projects: Sequence[ProjectRef]) -> dict[str, str]:
 
 
 def who(session_id: str, sessions: Mapping[str, ListedSession], member: str = "") -> str:
-    """A readable name for a session: its client, or else its start time, and for a change in a shared project, the
+    """A readable name for a session: its client, or else its start time; for a change in a shared project, also the
     member's machine. An unknown session belongs to another project or ended long ago."""
     known = sessions.get(session_id)
     name = session_title(known.client, known.started_at) if known else NAMELESS if member else ELSEWHERE

@@ -2,7 +2,7 @@
 
 A recall finds the candidates; but a command is not a question, and the probability that a memory answers it says
 little. So a separate logistic regression with five features scores them, fitted on commands and edits of nine projects
-(docs/benchmarks.md). A rule about the form of names or of code applies to every edit that makes such a name.
+(docs/benchmarks.md). A rule about the form of names or code applies to every edit that creates such a name or code.
 """
 
 import math

@@ -298,7 +298,7 @@ def cut_by_lines(text: str) -> list[Chunk]:
 
 
 def _portions(lines: Sequence[str], start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Lines in portions of the size of a chunk, split at a blank line if there is one in the last third."""
+    """Lines in portions of chunk size, split at a blank line if there is one in the last third."""
     while start <= end:
         until, size = start, len(lines[start])
         while until < end and until - start < MOST_LINES - 1 and size + len(lines[until + 1]) < MOST_CHARACTERS:

@@ -16,7 +16,7 @@ from remembrancer.memory.wording import stem
 from remembrancer.protocol.code import CodeChunk
 
 MOST_DEFINITIONS: Final = 200
-"""The maximum number of definitions of one name that are considered."""
+"""The maximum number of definitions considered for one name."""
 K1: Final = 1.6
 B: Final = 0.5
 """BM25 of chunks."""

@@ -128,7 +128,7 @@ class Bridge:
         )
 
     def _wait(self) -> None:
-        """Wait until something can be read or written, or is due, and read."""
+        """Wait until data can be read or written, or something is due, then read."""
         wanted = self._wanted()
         until = min(self._conversation.next_expiry(), self._leave_at)
         if self._gateway is None:
@@ -283,7 +283,7 @@ def _bridge(options: Mapping[str, str], environ: Mapping[str, str]) -> Bridge:
 
 
 def _remote_bridge(options: Mapping[str, str], environ: Mapping[str, str]) -> Bridge:
-    """A bridge to the gateway at an address. Answers of that gateway may differ, so no prepared ones are used."""
+    """A bridge to the gateway at an address. That gateway's answers may differ, so prepared ones are not used."""
     from remembrancer.actors.bridge.remote import RemoteGateway
 
     remote = RemoteGateway(

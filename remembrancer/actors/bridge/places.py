@@ -47,7 +47,7 @@ class Places:
             self._among_others.append(run)
 
     def are_private(self) -> bool:
-        """True unless the socket is missing or, as is possible in a shared directory, another user's."""
+        """True unless the socket is missing or belongs to another user, as is possible in a shared directory."""
         try:
             return all(map(is_private, self._among_others))
         except OSError:
@@ -68,7 +68,7 @@ def find_places(environ: Mapping[str, str]) -> Places:
 
 
 def _may_move_home(config: str) -> bool:
-    """True if a configuration file must be parsed to find the home. Most do not mention it."""
+    """True if a configuration file must be parsed to find the home. Most files do not mention it."""
     try:
         if not stat.S_ISREG(os.stat(config).st_mode):
             return False

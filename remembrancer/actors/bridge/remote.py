@@ -300,7 +300,7 @@ def _events(response: http.client.HTTPResponse) -> Iterator[bytes]:
 
 
 def _header(value: str) -> str:
-    """The value as the protocol encodes it in a header, where a line break or another alphabet is not allowed."""
+    """The value as the protocol encodes it in a header, where line breaks and non-ASCII characters are not allowed."""
     if value.isascii() and value.isprintable() and value.strip() == value and not value.startswith("=?"):
         return value
     return f"=?base64?{b64encode(value.encode('utf-8', 'replace')).decode()}?="

@@ -50,8 +50,8 @@ prepared answer: a runtime may need many seconds to start, and clients list the 
 
 
 OpenRequest = namedtuple("OpenRequest", "message line longest patient")
-"""A client's request without an answer yet, and its line for the gateway. It expires at `longest` while there is a
-gateway, at `patient` while there is none."""
+"""A client's unanswered request, and its line for the gateway. It expires at `longest` while there is a gateway, at
+`patient` while there is none."""
 
 
 class PreparedAnswers:
@@ -164,7 +164,7 @@ class Conversation:
         if request_id is None:
             return error_line(None, INVALID_REQUEST, "the id of a request must be a string or an integer")
         if request_id in self._open:
-            text = f"the id {json.dumps(request_id)} is in use by a request without an answer so far"
+            text = f"the id {json.dumps(request_id)} is in use by a request that has not been answered"
             return error_line(None, INVALID_REQUEST, text)
         if len(self._open) >= MAX_OPEN_REQUESTS:
             text = f"{MAX_OPEN_REQUESTS} requests have no answer yet: wait until one is answered"

@@ -40,7 +40,7 @@ LONGEST_SOURCE: Final = SUMMARY_CHARACTERS // SMALLEST_CLUSTER
 """The longest memory that is summarised: a summary that repeats a longer one saves nothing."""
 
 Derived = tuple[AddMemory, *tuple[Edit, ...]]
-"""The edits that store a memory derived from others: first the memory, with its sources."""
+"""The edits that store a memory derived from others; the first one adds the memory, with its sources."""
 
 
 PatternPlan = tuple[Pattern, Derived | None]

@@ -30,7 +30,7 @@ class Product(NamedTuple):
 
 
 class EncoderWeights(Protocol):
-    """The weights of a model. Names are `emb.ln`, and with the number of a layer `l0.q`, `k`, `v`, `ao` (the
+    """The weights of a model. The names are `emb.ln` and, with the number of a layer, `l0.q`, `k`, `v`, `ao` (the
     attention's output), `aln` (the norm after it), `fi`, `fo` (in and out of the inner layer) and `oln`."""
 
     layers: int

@@ -153,7 +153,7 @@ def default_tokenizer() -> TextTokenizer:
 
 
 def local_tokenizer(directory: Path) -> TextTokenizer:
-    """The tokenizer of a model in a directory: its `tokenizer.json`, or its `vocab.txt`, used as lower-cased BERT's.
+    """The tokenizer of a model in a directory: its `tokenizer.json`, or its `vocab.txt`, read as lower-cased BERT's.
     Raises `ModelUnusable` if neither exists."""
     own, vocabulary = directory / "tokenizer.json", directory / "vocab.txt"
     try:

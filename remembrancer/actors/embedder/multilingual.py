@@ -29,7 +29,7 @@ CENTRED: Final = f"{PRECISION}c"
 """The precision, with a mark for the removal of the vectors' common part: change it together with `PROBES`."""
 _HEADER: Final = struct.Struct("<4sI7ifi5iQ")
 """Magic, version; width, layers, heads, inner width, rows, window, types; epsilon, weights of a block; pieces, the ids
-of the beginning, the end, padding and the unknown, and the length of the pieces' bytes."""
+of the beginning, end, padding and unknown tokens, and the length of the pieces in bytes."""
 _BLOCK: Final = np.dtype([("scale", "<f2"), ("nibbles", "u1", 16)])
 """32 weights: a scale, and 4 bits for each weight, those of the first half in the low bits."""
 

@@ -277,7 +277,7 @@ class Session(ClientConversation):
         """The session's own thread, so that a hanging directory does not block the threads of the shared pool."""
         self._caller: Caller | None = None
         self._open: dict[int | str, CallContext] = {}
-        """The requests without an answer so far."""
+        """The unanswered requests."""
         self._has_plain_calls = True
         """True if the client's calls carry no client information."""
 

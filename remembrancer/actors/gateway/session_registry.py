@@ -1,7 +1,7 @@
 """Records the beginnings and ends of sessions, derived from the connected bridges.
 
 A session begins with its first bridge, once its project is known, and ends when its last bridge reports that the client
-has gone. A lost bridge (killed, crashed) ends nothing: it, or another bridge of the session, may reconnect. The store
+has gone. Losing a bridge (killed, crashed) ends nothing: it, or another bridge of the session, may reconnect. The store
 detects sessions that do not return, since it gets the list of connected sessions every few seconds and at each change.
 """
 
@@ -43,7 +43,7 @@ class ClientConversation(abc.ABC):
         self.withheld = frozenset[str]()
         """The tools left out for a read-only token."""
         self.client = client
-        """The client's name, once it has sent it."""
+        """The client's name, once sent."""
         self.has_announced_end = False
         """True if the client has gone for good: otherwise, a broken connection may be restored."""
         self._notices = notices

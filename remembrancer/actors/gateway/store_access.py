@@ -319,8 +319,8 @@ class StoreAccess(MemoryService):
             self._store.send(NoteAccess(caller.project, caller.session_id, tuple(counted), tuple(used)))
 
     def shown_by_hook(self, operation: Operation, memory_ids: Sequence[str], question: str, is_all: bool) -> None:
-        """Note the memories printed by a hook for the session of an operation. They count as accessed, unless they are
-        all of the memories."""
+        """Note the memories printed by a hook for the session of an operation. They count as accessed, unless there are
+        no other memories."""
         caller = Caller("", operation.session_id, operation.project, operation.requested_at)
         counted = () if is_all else memory_ids
         self.shown(caller, memory_ids, counted=counted, tool="get_memory_context", question=question)

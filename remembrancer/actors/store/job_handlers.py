@@ -118,7 +118,7 @@ class Attempts:
         return None
 
     def finish(self, job: Job, now: float) -> None:
-        """Note the end of an attempt, from which the pause counts."""
+        """Note the end of an attempt, from which the pause is counted."""
         if made := self.made(job):
             self._made[job.key] = made, now + RETRY_S[min(made, len(RETRY_S) - 1)]
 

@@ -42,7 +42,7 @@ WRITE_S: Final = 5.0
 """The time limit for a write: the disk may hang, or be unreachable over the network."""
 REPEATED_S: Final = 30.0
 """A note that ends with the same text, and was saved no longer than this before the request, counts as written by it: a
-repetition over HTTP does not tell when it was first sent."""
+repetition over HTTP does not show when it was first sent."""
 
 logger = logging.getLogger(__name__)
 

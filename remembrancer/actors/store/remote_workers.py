@@ -46,7 +46,7 @@ class NetworkRouter(Router[WorkerState]):
     """A router for other hosts, over TCP with CURVE (RFC 26). It admits only peers whose public key is currently in
     `allowed` (ZAP, RFC 27), and identifies a peer by its authenticated key.
 
-    It has its own ZeroMQ context, so that it authenticates no other sockets' handshakes.
+    It has its own ZeroMQ context, so that it does not authenticate other sockets' handshakes.
     """
 
     def __init__(

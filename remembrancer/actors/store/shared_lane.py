@@ -79,7 +79,7 @@ FORMAT: Final = 7
 """The format of entries and of the rules for applying them, increased by every release that changes either. Release
 0.2.0 has format 3, in which a text promoted twice was stored twice."""
 MAX_SNAPSHOT_BYTES: Final = 1 << 30
-"""A snapshot is in memory about three times, and a seal has at most 2 GiB."""
+"""There are about three copies of a snapshot in memory, and a seal has at most 2 GiB."""
 STOPS: Final = (JournalChanged, EntryDamaged, SchemaTooNew)
 """The errors that stop all applying and appending until somebody resolves them. A missing key is not among them, since
 it may still arrive."""
@@ -280,8 +280,8 @@ class SharedLane(Records):
         return body
 
     def _brought_in_by(self, operation: Operation) -> PortableMemory | None:
-        """Return the memory of a local space that a promotion moves into the lane; None if it is in the lane. Same
-        errors as `memory_to_move`."""
+        """Return the memory of a local space that a promotion moves into the lane; None if it is in the lane. Raises
+        the errors of `memory_to_move`."""
         change = operation.change
         if not isinstance(change, PromoteMemory):
             return None
@@ -391,7 +391,7 @@ class SharedLane(Records):
 
     def _exchange(self, own: Mapping[str, NewEntry]) -> dict[str, Outcome]:
         """Append this host's entries, by the ids of their operations, and apply all entries of the journal, at least up
-        to them. Returns the outcomes of all applied operations. Same errors as `catch_up`."""
+        to them. Returns the outcomes of all applied operations. Raises the errors of `catch_up`."""
         if self.problem is not None:
             raise self.problem
         self._is_current = False
@@ -444,7 +444,7 @@ class SharedLane(Records):
 
     def _apply_page(self, page: EntryPage, own: Collection[str]) -> dict[str, Outcome]:
         """Apply the entries of a page and store the mark after them, in one transaction. Return the outcomes of the
-        operations; the applied ones that are not `own` are passed on.
+        operations; applied ones that are not `own` are passed on.
 
         A damaged entry is skipped: every host finds the same entries damaged, since their author sealed them that way.
 
@@ -505,7 +505,7 @@ class SharedLane(Records):
         return InvalidInput("this entry is not an operation")
 
     def _apply_operation(self, edits: SqliteEdits, entry: Submitted, position: int) -> Outcome:
-        """Apply an operation, and if it is this host's and moves a memory, also in the local space of the memory. If
+        """Apply an operation, and if it is this host's and moves a memory, do so also in the memory's local space. If
         the memory was changed there after the entry was appended, it also stays there, so that no acknowledged change
         is lost."""
         operation, memory_id = entry.operation, memory_id_of(entry.operation.change) or ""

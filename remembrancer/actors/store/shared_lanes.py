@@ -51,7 +51,7 @@ Connection: TypeAlias = "tuple[Journal, str]"
 
 
 class NoJournal:
-    """Replaces a journal that cannot be connected: every request fails with the reason."""
+    """Replaces a journal that cannot be connected to: every request fails with the reason."""
 
     def __init__(self, error: RemembrancerError) -> None:
         self._error = error
@@ -104,7 +104,7 @@ class SharedLanes:
         return self._follow(self._made(name, database, key, limits))
 
     async def purge(self) -> None:
-        """Remove erased memories from the journals; for one that cannot be reached, later."""
+        """Remove erased memories from the journals; if one cannot be reached, this happens later."""
         for opened in list(self._open.values()):
             with suppress(RemembrancerError):  # `LaneFollower` tries again
                 await opened.compact()
@@ -292,7 +292,7 @@ class SharedLanes:
 
     def _import(self, lane: SharedLane, project: ProjectRef, memory: PortableMemory) -> Operation:
         """Return the operation that imports a memory into a lane, with this host as the author of all earlier changes
-        without a member. A memory that already exists stays as it is, so the import can be repeated.
+        without a member. A memory that already exists is left unchanged, so the import can be repeated.
 
         Entries from its session are left out, since others may not see these. The user's memories come with their full
         history; two machines may have the same text, which then becomes one memory, without the history of one of them.

@@ -108,13 +108,13 @@ class HomeSpaces:
 
     @property
     def user(self) -> Records:
-        """The records that store the user's memories: the user's shared lane, or else the user's own space. Same
-        errors as `database`."""
+        """The records that store the user's memories: the user's shared lane, or else the user's own space. Raises the
+        errors of `database`."""
         return self.shared.get(USER) or self.user_file
 
     @property
     def user_file(self) -> Records:
-        """The user's own space. Same errors as `database`."""
+        """The user's own space. Raises the errors of `database`."""
         if self._user is None:
             raise from_failure(self._refusal)
         return self._user
@@ -126,7 +126,7 @@ class HomeSpaces:
 
     async def wait_for_opening(self) -> SqliteFile:
         """Return the database, waiting a moment if it is being opened: a home of release 0.2.0 is migrated first.
-        Same errors as `database`."""
+        Raises the errors of `database`."""
         if self._database is None:
             self._open_soon()
             if self._reopening is not None:
@@ -202,7 +202,7 @@ class HomeSpaces:
         return None if self._database is None else (self._database, self._database.commits)
 
     def counts(self) -> Counts:
-        """Count everything in the open spaces. May be called from any thread. Same errors as `database`."""
+        """Count everything in the open spaces. May be called from any thread. Raises the errors of `database`."""
         return Reader.of(list(self), self.database).counts(None)
 
     @property
@@ -211,7 +211,7 @@ class HomeSpaces:
         return self._database is not None and self._database.is_replaced
 
     def drop_quotes(self, quotes: Sequence[str], project_id: str) -> None:
-        """Delete the records of a project's sessions that contain one of the quotes. Runs on the records' thread."""
+        """Delete the records of a project's sessions if they contain one of the quotes. Runs on the records' thread."""
         with self.database.transaction() as connection:
             for (number,) in connection.execute("SELECT number FROM spaces WHERE name = ?", (project_id,)).fetchall():
                 SqliteEdits(connection, number, self._clock()).drop_quotes(quotes)
@@ -254,7 +254,7 @@ class HomeSpaces:
         return records
 
     async def move(self, old: str, new: ProjectRef, directory: str) -> None:
-        """Rename a project's space, after merging any space of the new name into it, and rename the project in the
+        """Rename a project's space, after merging any space with the new name into it, and rename the project in the
         user's own space. If this fails, nothing is changed."""
         await self._committer.run(new.id, partial(self._move, self.database, old, new, directory))
         self._open.pop(old, None)
@@ -273,8 +273,8 @@ class HomeSpaces:
     # Shared lanes.
 
     def shared_lane(self, name: str) -> SharedLane | None:
-        """Return the shared lane of that name, if there is one. The consolidator passes a lane's name in place of a
-        project id."""
+        """Return the shared lane with that name, if any. The consolidator passes a lane's name in place of a project
+        id."""
         return next((lane for lane in list(self.shared.values()) if lane.name == name), None)
 
     def sharer_of(self, lane: str) -> str | None:

@@ -206,7 +206,7 @@ def _read_proposals(query: Query, memory_id: str | None = None) -> tuple[Proposa
 
 
 KEPT_VERSIONS: Final = 100
-"""The number of a memory's newest versions that are kept regardless of age, besides the first one."""
+"""The number of a memory's newest versions kept regardless of age, besides the first one."""
 _SESSION_EVENTS: Final = f"""SELECT t.number FROM sessions AS s JOIN TABLE AS t
     ON t.space = @SPACE AND t.session_id = s.session_id WHERE s.space = @SPACE AND {_CLOSED} < ?"""  # noqa: S608 - our names
 _NO_TRACE: Final = "".join(

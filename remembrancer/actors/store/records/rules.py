@@ -131,7 +131,7 @@ def _used_by(change: Change) -> tuple[str, ...] | None:
 
 def _store(writer: Writer, change: StoreMemory) -> Result:
     """Store a memory, which may supersede another. If its text is already stored, the new fields are merged into that
-    memory, unless a later one may have replaced it: the text holds again, so the new memory supersedes the old one."""
+    memory, unless a later one may have replaced it: then the new memory supersedes that memory."""
     if writer.space.erased_at(change.memory_id) is not None:
         raise InvalidInput(f"{change.memory_id} was erased for good, and is not stored again", field="memory_id")
     replaced = (change.supersedes,) if isinstance(change.supersedes, str) else change.supersedes or ()
@@ -261,7 +261,7 @@ def _tag(writer: Writer, change: TagMemory) -> TaggedResult:
 
 
 def _forget(writer: Writer, change: ForgetMemory) -> ForgottenResult:
-    """Hide a memory. If it is already forgotten, the first reason stays."""
+    """Hide a memory. If it is already forgotten, the first reason is kept."""
     memory = writer.memory(change.memory_id)
     if memory.now.forgotten:
         return ForgottenResult(memory.id, memory.now.forgotten_reason, already=True)
@@ -345,8 +345,8 @@ def next_undos(
     space: SqliteEdits, memory: Memory, history: Sequence[HistoryEntry], session_id: str | None
 ) -> list[Undo]:
     """The changes that an undo of a memory with this history reverts: those of the last operation in which it changed,
-    replaced another memory, was kept beside one, or stopped replacing one. Memories that the session cannot see stay as
-    they are.
+    replaced another memory, was kept beside one, or stopped replacing one. Memories that the session cannot see are
+    left alone.
 
     Raises `InvalidInput` if there is no change, the other memory has been changed since, or the previous version is no
     longer kept.
@@ -643,7 +643,7 @@ def _is_replaced(writer: Writer, memory_id: str) -> bool:
 
 
 def _own_end(changes: Iterable[HistoryEntry]) -> float | None:
-    """The end of a memory's validity, apart from replacements and invalidations."""
+    """The end of a memory's validity, disregarding replacements and invalidations."""
     own: float | None = None
     last: float | None = None
     for entry in changes:
@@ -656,7 +656,7 @@ def _own_end(changes: Iterable[HistoryEntry]) -> float | None:
 
 
 def _relate(writer: Writer, memory: Memory, ids: Sequence[str], *, alone: bool = False) -> tuple[bool, tuple[str, ...]]:
-    """Relate a memory to others; with `alone`, all links to other memories are removed, in either direction. Returns
+    """Relate a memory to others; with `alone`, its links to any others are removed, in either direction. Returns
     whether anything has changed, and the unknown ids."""
     wanted: dict[str, Memory] = {}
     missing: list[str] = []

@@ -85,7 +85,7 @@ def begin_run(writer: Writer, run_id: str, kind: str, session_id: str) -> None:
 
 
 def _carry_out(writer: Writer, run_id: str, edit: RunEdit) -> str | None:
-    """Apply an edit, which prunes nothing. Returns the reason if it is skipped."""
+    """Apply an edit other than a `Prune`. Returns the reason if it is skipped."""
     space = writer.space
     match edit:
         case AddMemory():

@@ -59,7 +59,7 @@ class SqliteWords:
         return self._of_each("count(*)", groups)
 
     def postings(self, groups: Sequence[Sequence[Phrase]]) -> list[list[int]]:
-        """Return for each group the memories that have one of its phrases."""
+        """For each group, return the memories that have one of its phrases."""
         return [_decode_numbers(numbers) for numbers in self._of_each("json_group_array(rowid)", groups)]
 
     def _of_each(self, value: str, groups: Sequence[Sequence[Phrase]]) -> list[Any]:
@@ -188,7 +188,7 @@ class SqliteSearch(SqliteWords):
         return [number for (number,) in rows]
 
     def ranking_facts(self, numbers: Sequence[int], filters: Filters) -> dict[int, RankingFacts]:
-        """Return the ranking facts of those memories that pass the filters."""
+        """Return the ranking facts of the memories among these that pass the filters."""
         condition, arguments = condition_of(filters)
         rows = self._file.read(
             f"SELECT m.number, {RANKING} FROM memories AS m WHERE m.number IN {AMONG} AND {condition}",  # noqa: S608
@@ -253,7 +253,7 @@ class SqliteSearch(SqliteWords):
 
     def follow(self, memory_ids: Sequence[str], session_id: str, depth: int, limit: int) -> dict[int, LinkedMemory]:
         """Return the memories with these ids and those related to them, by number, up to `depth` links away and at most
-        `limit`, nearest first. Only memories that the session may see and that are not forgotten."""
+        `limit`, nearest first. Returns only memories that the session may see and that are not forgotten."""
         with self._file.reading() as query:
             known = [memory for each in memory_ids if (memory := read_memory(query, each)) is not None]
             start = [
@@ -290,7 +290,7 @@ class SqliteSearch(SqliteWords):
         return dict(rows)
 
     def number_of(self, memory_id: str) -> int | None:
-        """Return the memory with this id or former id; if several spaces have it, the one in the broadest."""
+        """Return the memory with this id or former id; if several spaces have it, the one in the broadest space."""
         found = self.numbers_of([memory_id])
         return max(found, key=lambda number: self._file.numbers.index(found[number][0])) if found else None
 

@@ -139,7 +139,7 @@ class SqliteEdits(SpaceConnection):
         return read_memory(self.query, memory_id)
 
     def history(self, memory_id: str) -> tuple[HistoryEntry, ...]:
-        """All versions of a memory, the first one first."""
+        """All versions of a memory, oldest first."""
         return read_history(self.query, memory_id)
 
     def named_with(self, memory_id: str, since: float) -> list[str]:
@@ -250,7 +250,7 @@ class SqliteEdits(SpaceConnection):
             self._add_entry(memory.id, entry)
 
     def drop_history(self, memory_id: str) -> None:
-        """Delete the history of a memory, apart from versions that belonged to a session only."""
+        """Delete the history of a memory, except versions that belonged only to a session."""
         self.execute("DELETE FROM history WHERE space = @SPACE AND memory_id = ? AND owner IS NULL", (memory_id,))
 
     def _link_awaited(self, number: int, memory_id: str) -> None:
@@ -416,7 +416,7 @@ class SqliteEdits(SpaceConnection):
 
     def _link_entities(self, memory: int, entities: Sequence[EntityRef], at: float) -> None:
         """Add the edges of a memory to its entities, and new entities, as of a time. An entity with a subject gets an
-        edge from it; the others are mentioned with the first one."""
+        edge from the subject; the others get a `MENTIONED_WITH` edge from the first one."""
         numbers = [self.number_of_entity(entity, at) for entity in entities]
         named: dict[str, int] = {}
         for entity, number in zip(entities, numbers, strict=True):
@@ -452,7 +452,7 @@ class SqliteEdits(SpaceConnection):
 
 
 class ArrivingEdits(SqliteEdits):
-    """The space to which a memory moves from another one (`source`): its insertion moves the memory itself, with
+    """The space to which a memory moves from another space (`source`): insertion moves the memory itself, with
     everything that depends on it."""
 
     def __init__(self, source: SqliteEdits, number: int) -> None:
@@ -468,7 +468,7 @@ class ArrivingEdits(SqliteEdits):
         self._add_entry(memory.id, memory.history[-1])
 
     def take_over(self, number: int, memory_id: str) -> None:
-        """Move a memory here as it is."""
+        """Move a memory here unchanged."""
         source = self._source
         source._drop_words(number)
         source.execute("DELETE FROM proposals WHERE space = @SPACE AND memory_id = ?", (memory_id,))
@@ -517,8 +517,8 @@ WITH_SESSIONS: Final = (*LOGS, "sessions", "turns", "tool_calls")
 
 
 def merge(source: SqliteEdits, target: int, tables: Sequence[str] = WITH_SESSIONS) -> None:
-    """Move the memories of a space, with the rows of these tables, into another one, which keeps its own, and
-    delete the space. Inside a transaction."""
+    """Move the memories of a space, with the rows of these tables, into another space, which keeps its own, and delete
+    the first. Inside a transaction."""
     arriving = ArrivingEdits(source, target)
     for number, memory_id in source.query(
         """SELECT number, id FROM memories WHERE space = @SPACE

@@ -25,7 +25,7 @@ EVERY: Final = 2**31
 USER: Final = "user"
 """The name of the user's space."""
 RECORDS: Final = "records"
-"""The name of all memories of a database together, and of the thread that writes them."""
+"""The name for all memories of a database together, and for the thread that writes them."""
 
 
 @dataclass(frozen=True, slots=True)

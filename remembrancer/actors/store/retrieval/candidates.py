@@ -94,7 +94,7 @@ class Search(NamedTuple):
 
 
 def find_words(view: View, question: Question) -> Search:
-    """Do the part of a recall that does not need the question's vector. An empty space is not searched."""
+    """Do the part of a recall that needs no vector of the question. An empty space is not searched."""
     filters = question.filters
     survey = view.reader.survey(question.units, filters.session_id, FEW)
     others = tuple(scope for scope in filters.scopes or SCOPES if scope != "session")

@@ -175,8 +175,8 @@ class Gathering:
         return is_asked_for and not is_over and not memory.superseded_by
 
     def _once(self, memories: Iterable[RecalledMemory]) -> list[RecalledMemory]:
-        """Remove repetitions: of an id, of a text (unless it is an event), and memories merged into another that the
-        session may see."""
+        """Remove repeated ids, repeated texts (except events), and memories merged into another that the session may
+        see."""
         found = list({each.id: each for each in memories}.values())
         promoted = [each.id for each in found if each.status == "promoted"]
         if promoted:
@@ -217,7 +217,7 @@ SEARCHED_FILES: Final = 8
 
 
 class OpenFiles:
-    """Files by the parts of their paths, with the file name last. The paths may use any system's separators."""
+    """Files, given by the parts of their paths, with the file name last. The paths may use any system's separators."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         parts = dict.fromkeys(PureWindowsPath(path.strip()).parts for path in paths[:MAX_FILES])

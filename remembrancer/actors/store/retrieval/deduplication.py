@@ -185,7 +185,7 @@ def _replacing(view: View, loaded: Sequence[Entry], ranked: Scored) -> Scored:
 
 
 def _loaded(search: Search, ranking: Ranking, page: Scored) -> list[Entry]:
-    """Load the memories of ranked candidates, without those that are gone."""
+    """Load the memories of ranked candidates, except those that are gone."""
     question, refs = search.question, [ref for ref, _ in page]
     records = search.view.load(refs, question.filters, question.request.replaced_from) if refs else {}
     return [
@@ -236,8 +236,8 @@ def each_once(entries: Sequence[Entry]) -> list[Entry]:
 
 def _summed_up(ordered: Sequence[Entry]) -> list[Entry]:
     """Replace several sources of a summary with the summary, at the rank of the first one. A summary with a source that
-    is probably replaced replaces none. If all sources of such a summary are present, it is left out, and the first
-    source gets its scores if they are better."""
+    is probably replaced does not replace any. If all sources of such a summary are present, it is left out, and the
+    first source gets its scores if they are better."""
     hidden = {each.record.id: each for each in ordered if each.record.status == "consolidated" and each.is_current}
     left: set[str] = set()
     best: dict[str, Scores] = {}
@@ -330,5 +330,5 @@ def _are_of_one_thing(one: MemoryRecord, other: MemoryRecord) -> bool:
 
 
 def as_recalled(record: MemoryRecord, scores: Scores, now: float | None = None) -> RecalledMemory:
-    """Return a record as an answer shows it, with its strength at `now`, if given."""
+    """Return a record as shown in an answer, with its strength at `now`, if given."""
     return RecalledMemory(**record.listed(), scores=scores, strength=None if now is None else strength_of(record, now))

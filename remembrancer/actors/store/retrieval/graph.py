@@ -64,7 +64,7 @@ class Node(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """`subject` --`relationship`--> `target`. The relationship is a `name_key` too."""
+    """`subject` --`relationship`--> `target`. The relationship is also a `name_key`."""
 
     subject: Node
     relationship: str

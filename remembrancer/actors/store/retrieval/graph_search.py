@@ -27,7 +27,7 @@ HOPS: Final = 2
 WIDEST: Final = 50
 """The number of entities at each level, best connected first, from which a walk continues."""
 CONNECTED: Final = 100
-"""The number of connected memories that are examined: the most important and the latest of the nearest."""
+"""The number of connected memories examined: the most important and the latest of the nearest."""
 LONE_WORTH: Final = 0.8
 """The worth of a memory with a single nearest entity, as a fraction of its worth with many."""
 
@@ -124,13 +124,13 @@ FACTS: Final = 10
 COUNTED: Final = 20
 """The number of entities beyond the limit whose memories are counted to choose the entities shown."""
 TYPES: Final = 50
-"""The number of types of relationships (and of entities) that an answer counts, most frequent first."""
+"""The number of types of relationships (and of entities) counted in an answer, most frequent first."""
 TOPICS: Final = 10
 """The number of communities in an overview."""
 
 
 def search_graph(request: SearchGraph, view: View, now: float) -> GraphFound:
-    """Return the answer. For an unknown entity, suggest names with its words."""
+    """Return the answer. For an unknown entity, suggest names that share its words."""
     graph = Graph(view.reader.spaces, request.session_id, now)
     wanted = None if request.relationship_type is None else name_key(request.relationship_type)
     expand = partial(graph.edges, direction=request.direction, relationship=wanted)
@@ -265,7 +265,7 @@ def _memories(
 
 
 MAX_WORDS: Final = 4
-"""The maximum number of words in a name in a text, separated by spaces."""
+"""The maximum number of words, separated by spaces, in a name in a text."""
 MAX_PARTS: Final = 8
 """The maximum number of runs of letters and digits in a name: `src/app/main.py` is one word with four."""
 LONGEST_TEXT: Final = 100
@@ -298,7 +298,7 @@ def spans_of(text: str) -> dict[Span, str]:
 
 
 def longest(spans: Mapping[Span, str], known: Container[str]) -> dict[Span, str]:
-    """Return those spans that are known keys, in text order. If two overlap, the longer one counts."""
+    """Return the spans that are known keys, in text order. If two overlap, the longer one counts."""
     taken: set[int] = set()
     chosen: dict[Span, str] = {}
     for begin, end in sorted(spans, key=lambda span: (span[0] - span[1], span)):

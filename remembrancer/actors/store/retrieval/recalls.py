@@ -57,7 +57,7 @@ async def recall(
     request: Recall, view: View, embed: Callable[[str], Awaitable[Vectors]], threads: Executor, now: float
 ) -> Recalled:
     """Answer a recall. `embed` returns the query's vector, or raises `EmbeddingUnavailable`. If the vectors cannot be
-    searched, words are, even if only vectors were requested."""
+    searched, words are searched, even if only vectors were requested."""
 
     async def make_vector() -> Vectors | None:
         try:
@@ -111,7 +111,7 @@ def rank(search: Search) -> Ranking:
 
 
 def gather(search: Search) -> tuple[Rows, Strategy]:
-    """Return the candidates, with those that the graph adds, and the strategy that found them."""
+    """Return the candidates, with those added by the graph, and the strategy that found them."""
     view, question, request = search.view, search.question, search.question.request
     rows, strategy = find_candidates(search)
     if SESSION_RECORD not in request.kinds:
@@ -214,8 +214,8 @@ def _likeness(question: Question, rows: Rows) -> Column:
 
 
 def _of_period(search: Search) -> Ranking:
-    """Return the memories of the requested times, by their scores. Those of the requested kinds (if none are named:
-    events, and then all others but open ends) come first, since they answer by their time."""
+    """Return the memories of the requested times, by their scores. Memories of the requested kinds (if none are named:
+    events, and then all others but open ends) come first, since their time makes them an answer."""
     view, question = search.view, search.question
     kinds = question.kinds or frozenset()
     within = dict.fromkeys(ref for window in question.windows for ref in view.happened_in(window, question.filters))

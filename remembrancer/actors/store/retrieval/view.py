@@ -38,7 +38,7 @@ class Source(NamedTuple):
 
 
 class View:
-    """Spaces that may be read together, from the narrowest to the broadest, and perhaps notes. Its methods block, and
+    """Spaces that may be read together, from the narrowest to the broadest, and perhaps notes. The methods block, and
     may be called from any thread. A memory in two spaces is being moved to the broader one, where it is read. Raises
     the errors of `Records`. `database` is the file of the spaces; it is required if there are none."""
 
@@ -57,7 +57,7 @@ class View:
         """Caveats about the search."""
 
     def ranking_facts(self, refs: Iterable[Ref], filters: Filters) -> dict[Ref, RankingFacts]:
-        """Return the ranking facts of those memories that pass the filters."""
+        """Return the ranking facts of the memories among these that pass the filters."""
         numbers = list(refs)
         found = self.reader.ranking_facts(numbers, filters) if numbers else {}
         return found if self._notes is None else found | self._notes.texts.ranking_facts(numbers, filters)
@@ -82,8 +82,8 @@ class View:
         return found
 
     def visible(self, memory_ids: Iterable[str], filters: Filters) -> dict[Ref, tuple[str, RankingFacts]]:
-        """Return those memories that exist here and pass the filters, with their ids. A memory in two lanes appears
-        twice."""
+        """Return the memories among these that exist here and pass the filters, with their ids. A memory in two lanes
+        appears twice."""
         known = self.reader.numbers_of(set(memory_ids))
         facts = self.reader.ranking_facts(list(known), filters) if known else {}
         return {ref: (known[ref][1], each) for ref, each in facts.items()}

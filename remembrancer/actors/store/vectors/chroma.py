@@ -44,7 +44,7 @@ PROBES: Final = 16
 ITSELF: Final = 0.01
 """The maximum cosine distance of a vector from itself."""
 FEW: Final = 5000
-"""The maximum number of allowed memories that are compared one by one."""
+"""The maximum number of allowed memories compared one by one."""
 MAX_DEPTH: Final = 3200
 """The limit on the depth of a search when many of the nearest passages are not allowed."""
 
@@ -242,7 +242,7 @@ def _embedded(folder: Path) -> Any:
 
 
 def _connected(server: Server) -> list[Any]:
-    """Return two clients of a server, for upkeep and for searches, which have less time."""
+    """Return two clients of a server: for upkeep, and for searches, which have less time."""
     import chromadb
     import httpx
 
@@ -264,8 +264,8 @@ def _sessions(client: Any) -> list[Any]:
 
 
 def _mark_of(folder: Path) -> str:
-    """Return the prefix of a home's collection names, which is unique to the home and this host. Removes files
-    that an earlier Chroma has left in the home."""
+    """Return the prefix of a home's collection names, which is unique to the home and this host. Removes files left in
+    the home by an earlier Chroma."""
     path = folder / MARK
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

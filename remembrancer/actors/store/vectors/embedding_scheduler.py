@@ -114,9 +114,9 @@ class EmbeddingScheduler:
         self.embedded: Counter[str] = Counter()
         """The number of texts that workers have embedded, by incarnation."""
         self.on_false_answer: Callable[[Peer, str], None] = lambda worker, reason: None
-        """Called with a worker on another host that gave a false answer, and the reason; it must get no more work."""
+        """Called with a worker on another host that gave a false answer, and must get no more work, and the reason."""
         self.served_at = -math.inf
-        """The time of the last request by a client."""
+        """The time of the last client request."""
         self._attended_at = time.monotonic()
         self._expected_until = self._demanded_at = -math.inf
         self._may_rest = False

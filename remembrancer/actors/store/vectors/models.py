@@ -1,6 +1,6 @@
 """The models in use: the one that answers queries, the one that will replace it, and fallbacks.
 
-Pure. The catalogue stores a `ModelState`, so that a change of the model survives a crash.
+Pure. The catalogue stores a `ModelState`, so that a change of model survives a crash.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Model(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str | None:
-        """The key of its vectors."""
+        """The key of the model's vectors."""
         return None if self.identity is None else self.identity.key
 
 

@@ -72,7 +72,7 @@ class VectorSpaces:
         self._active: str | None = None
         self._scales: dict[str, CosineScale] = {}
         self._spaces: dict[tuple[str, str], ExactVectors] = {}
-        """The vectors by name of the texts and model."""
+        """The vectors by the name of the texts and the model."""
         self._uncompared: set[str] = set()
         """The names of the texts that may have passages not yet compared."""
         self._chroma: Chroma | None = None
@@ -137,7 +137,7 @@ class VectorSpaces:
                 await anyio.sleep(TOGETHER_S)
 
     def free_idle(self, idle_s: float = IDLE_S) -> None:
-        """Free vectors that were not searched for `idle_s`."""
+        """Free vectors that have not been searched for `idle_s`."""
         for vectors in self._spaces.values():
             if time.monotonic() - vectors.used_at >= idle_s:
                 vectors.free()
