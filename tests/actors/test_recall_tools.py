@@ -159,6 +159,10 @@ async def test_a_question_for_what_is_left_to_do_is_answered_by_open_ends_alone(
     await client.store("Renew the mooring", kind="open_end", due="2020-02-20")
     late, boat = (await client.call("recall_memories", query="what is left to do?"))["memories"]
     assert (late["due"], late["overdue"], "overdue" in boat) == ("2020-02-20", True, False)
+    first = await client.call("recall_memories", query="what is left to do?", limit=1)
+    assert ([each["id"] for each in first["memories"]], first["total_matched"]) == ([late["id"]], 2)
+    best = await client.call("recall_memories", query="the boat", kind="open_end", limit=1)
+    assert [each["id"] for each in best["memories"]] == [boat["id"]]
     this_week = await client.call("recall_memories", query="what is due this week?")
     assert [each["content"] for each in this_week["memories"]] == ["Renew the mooring"]
     assert this_week["hint"].startswith("Of 2 open ends, only those due by ")

@@ -116,7 +116,7 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
     detail, is_unjudged = arguments.detail, call.degraded or arguments.ranking != "fitted"
     memories, full = list(recalled.memories), {each.id for each in recalled.memories}
     terms, total, open_ends = terms_of(arguments.query), recalled.total_matched, set[str]()
-    asks_for_all = not (detail or is_unjudged) and arguments.limit is None and _asks_for_open_ends(request)
+    asks_for_all = not (detail or is_unjudged) and _asks_for_open_ends(request, arguments.limit)
     standing, about_due = dict[str, ListedMemory](), ""
     none_answers = not (asks_for_all or any(is_given_whole(each) for each in memories))
     if not (detail or is_unjudged):
@@ -133,7 +133,7 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
                 found = due or found
             open_ends = {each.id for each in found}
             memories = [*found, *(each for each in memories if each.id in full - open_ends)]
-            full, total = full | open_ends, 0
+            full, total, memories = full | open_ends, len(memories), memories[: arguments.limit]
         is_answered = asks_for_all or any(each.scores.relevance >= LIKELY for each in memories)
         is_narrowed = request.filters != Filters(request.session_id) or arguments.max_tokens is not None
         has_room = given(arguments.limit, LEAST_ROOM) >= LEAST_ROOM  # a caller that asks for a few gets no more
@@ -223,11 +223,12 @@ def _holds(memory: ListedMemory, now: float) -> bool:
     return not (is_repeated or has_ended(memory.valid_until, now))
 
 
-def _asks_for_open_ends(request: Recall) -> bool:
-    """True if a caller wants all open ends, by the kind alone or by the question."""
+def _asks_for_open_ends(request: Recall, limit: int | None) -> bool:
+    """True if a caller wants all open ends (or the first of them), by the question, or by the kind alone."""
     filters = request.filters
-    asks = asks_for_open_ends(request.query) and filters == Filters(request.session_id)
-    return asks or filters == Filters(request.session_id, kinds=(OPEN_END,))
+    is_of_kind = filters == Filters(request.session_id, kinds=(OPEN_END,))
+    asks = asks_for_open_ends(request.query) and (is_of_kind or filters == Filters(request.session_id))
+    return asks or (is_of_kind and limit is None)
 
 
 async def _open_ends(call: Call) -> list[RecalledMemory]:

@@ -44,11 +44,11 @@ _KIND_WORDS: Final[dict[Kind, str]] = {
     "error_fix": r"\b(fixed (it|this|that|the)|(we|I|['’]ve) fixed|(have|has) fixed an?|fixed\b[^.;]* by \w+ing"
     r"|the fix (is|was)|root cause|was caused by|workaround|solved by)\b|(^|[.;*-]\s*)fixed:",
     "preference": r"\b(prefers?|likes|wants|(I|we|you|they|users) (\w+ly |don['’]t )?(like|want)"
-    r"|dislikes?|hates?|favou?rite)\b",
+    r"|dislikes?|hates?|favou?rite)\b|^preference:",
     "procedure": r"^(to|how to) \w+.*[,:]|\b(steps?:|first .* then|run `)",
     "convention": r"((^|[.:;,*-]\s*)((in|on|for|at|with) [a-z]+ )?(always|never)"
     r"|\b(we|you|please|should|do) (always|never)|\bare (always|never) \w+(ed|tten)"
-    r"|\b(must(n't)?|by convention|are named|naming))\b",
+    r"|\b(must(n't)?|by convention|are named|naming))\b|^convention:",
 }
 """The first pattern that matches decides."""
 _kinds_in: Final = finder_of(f"(?i){words}" for words in _KIND_WORDS.values())
