@@ -350,19 +350,27 @@ def links_of(rig: RecordsRig, memory_id: str) -> list[tuple[str, str]]:
     return [(link.target, link.relation) for link in rig.shown(memory_id).links]
 
 
-def test_links_are_made_and_removed_without_a_version_of_their_own(rig: RecordsRig, four: list[str]) -> None:
+def test_links_are_made_and_removed_and_both_can_be_undone(rig: RecordsRig, four: list[str]) -> None:
     one, two, three, _ = four
     links = (LinkRef("caused_by", two), LinkRef("supports", three), LinkRef("supports", three))
     weaker = (LinkRef("supports", three, 0.25),)
-    for added, fields in ((links, ("links",)), (links, ()), (weaker, ("links",))):
-        assert rig.do(UpdateMemory(one, add_links=added)) == UpdatedResult(one, fields, 1)
+    for added, fields, version in ((links, ("links",), 2), (links, (), 2), (weaker, ("links",), 3)):
+        assert rig.do(UpdateMemory(one, add_links=added)) == UpdatedResult(one, fields, version)
     assert sorted(links_of(rig, one)) == sorted([(three, "supports"), (two, "caused_by")])
     assert sorted(link.strength for link in rig.shown(one).links) == [0.25, 1.0]
     both = UpdateMemory(one, importance=0.75, remove_links=(LinkRef("supports", three), LinkRef("part_of", two)))
-    assert rig.do(both) == UpdatedResult(one, ("importance", "links"), 2)
+    assert rig.do(both) == UpdatedResult(one, ("importance", "links"), 5)
     assert links_of(rig, one) == [(two, "caused_by")]
     (incoming,) = rig.records.surroundings(two, "", SESSION).incoming
     assert (incoming.target, incoming.relation) == (one, "caused_by")
+    for strengths in ([0.25, 1.0], [1.0, 1.0], []):
+        rig.do(UndoChange(one))
+        assert sorted(link.strength for link in rig.shown(one).links) == strengths
+    assert rig.shown(one).importance != 0.75
+    rig.do(UpdateMemory(one, related=(two,)))
+    rig.do(UpdateMemory(two, related=()))
+    assert [rig.do(UndoChange(each)).undone for each in (one, two)] == ["linked", "linked"]
+    assert links_of(rig, one) == []
 
 
 def test_the_links_of_a_session_are_seen_by_it_alone(rig: RecordsRig, four: list[str]) -> None:
@@ -744,7 +752,8 @@ def test_to_undo_a_memory_that_replaced_another_first_makes_that_valid_again(rig
     rig.do(TagMemory(old, ("dim",)))
     assert f"it replaced {old}, which has been changed since" in rig.refused(UndoChange(newer)).message
     rig.do(UndoChange(old))
-    rig.do(UpdateMemory(old, related=(newer,)))
+    rig.at(REQUESTED_AT + 10).do(UpdateMemory(old, related=(newer,)))
+    assert rig.do(UndoChange(newer)).undone == "linked"
     undone = rig.do(UndoChange(newer))  # what a memory replaced when it was stored is one change with that
     assert (undone.memory_id, undone.undone, sorted(undone.valid_again)) == (newer, "stored", sorted([old, older]))
     assert rig.shown(newer).forgotten_at is not None
@@ -870,8 +879,8 @@ def in_effect(rig: RecordsRig) -> Counter[str]:
 @example([light("mem_three", LIGHTS[:1]), UpdateMemory("mem_one", "another light"), ALSO_TWO])
 @given(st.lists(STEPS, min_size=3, max_size=16))
 def test_changes_that_are_undone_from_the_last_on_leave_all_as_it_was(steps: list[Any]) -> None:
-    """Links that make no version cannot be undone, nor what is found in the background, which a new text drops: what
-    came before these is not undone here."""
+    """What is found in the background, which a new text drops, cannot be undone: what came before it is not undone
+    here."""
     with TemporaryDirectory() as directory, RecordsRig(Path(directory) / "memory.db") as rig:
         made: list[tuple[Any, Any, Counter[str]]] = []
         for at, step in enumerate([*map(light, LIGHTS[:2]), *steps]):
@@ -988,11 +997,11 @@ def test_a_relation_is_one_of_both_memories_and_replaced_as_a_whole(rig: Records
     one, two, _, own = four
     theirs = rig.say("another session's", scope="session", session_id=OTHER_SESSION)
     made = rig.do(UpdateMemory(one, related=(two, own, one, "mem_none", theirs, two)))
-    assert made == UpdatedResult(one, ("links",), 1, missing=("mem_none", theirs))
+    assert made == UpdatedResult(one, ("links",), 2, missing=("mem_none", theirs))
     assert related(rig, one) == {one: (two, own)}
     assert related(rig, two) == {two: (one,)}
     assert rig.do(UpdateMemory(two, related=(one,))) == UpdatedResult(two, (), 1)
-    assert rig.do(UpdateMemory(two, related=(own,))) == UpdatedResult(two, ("links",), 1)
+    assert rig.do(UpdateMemory(two, related=(own,))) == UpdatedResult(two, ("links",), 2)
     assert related(rig, one) == {one: (own,)}
     assert related(rig, own) == {own: (one, two)}
     rig.do(ForgetMemory(one))

@@ -209,12 +209,14 @@ def read_portable(
 
 
 def _redacted(query: Query, entry: HistoryEntry, session_id: str | None) -> HistoryEntry:
-    """Return a history entry without the id of the superseding memory, if the session may not see that memory."""
-    by = entry.details.get("by")
-    newer = read_memory(query, by) if session_id is not None and isinstance(by, str) else None
-    if newer is None or is_visible(newer.now, session_id):
+    """Return a history entry as the session may see it: without links, which only an undo needs, and without the id of
+    another memory that the session may not see."""
+    if session_id is None:
         return entry
-    known = {name: value for name, value in entry.details.items() if name != "by"}
+    named = entry.details.get("by", entry.details.get("other"))
+    other = read_memory(query, named) if isinstance(named, str) else None
+    hidden = ("links",) if other is None or is_visible(other.now, session_id) else ("links", "by", "other")
+    known = {name: value for name, value in entry.details.items() if name not in hidden}
     return msgspec.structs.replace(entry, details=known)
 
 

@@ -23,7 +23,7 @@ from remembrancer.actors.store.records.run_rules import CHANGED_SINCE, apply_run
 from remembrancer.actors.store.records.sessions import session_record_of
 from remembrancer.actors.store.records.sqlite_edits import SIMILAR, SqliteEdits
 from remembrancer.actors.store.records.types import Link, Memory
-from remembrancer.actors.store.records.writer import Writer, restating
+from remembrancer.actors.store.records.writer import LinkBefore, Writer, restating
 from remembrancer.memory.changes import (
     RESTORED,
     UNDONE,
@@ -86,6 +86,7 @@ SUPERSEDING: Final = "superseding"
 """In the history of a memory, if its replacement of another one was undone: the undone change."""
 SUPERSEDING_UNDONE: Final = "superseding_undone"
 BOTH_HOLD: Final = "both hold"
+LINKED: Final = "linked"
 STORING_UNDONE: Final = "its storing was undone"
 FORMER_WORDS: Final = 8
 """The number of words quoted in an answer from a text that was replaced as a whole."""
@@ -227,7 +228,7 @@ def _import(writer: Writer, change: ImportMemory) -> Result:
 
 
 def _update(writer: Writer, change: UpdateMemory) -> UpdatedResult:
-    """Change the given fields. Links alone do not make a new version, unless they settle a pair."""
+    """Change the given fields. Changes of links make a version of their own."""
     memory = writer.memory(change.memory_id)
     check_remembered(memory.id, memory.now)
     after = updated(memory.now, change, writer.at, lambda: (each.record for each in writer.space.history(memory.id)))
@@ -242,14 +243,16 @@ def _update(writer: Writer, change: UpdateMemory) -> UpdatedResult:
     if change.related is not None:
         related, missing = _relate(writer, memory, change.related, alone=True)
         relinked = relinked or related
+    if writer.links:
+        one = writer.memory(memory.id)
+        writer.revise(one, one.now, LINKED, chain=one.promotion_chain, reason=change.reason, links=writer.links)
     fields = (*made.fields, "links") if unlinked or relinked else made.fields
     line = ""
     if isinstance(change.content, TextEdit):
         line = changed_line(memory.now.content, change.content)
     elif "content" in fields:
         line = first_words(memory.now.content, FORMER_WORDS)
-    version = writer.memory(memory.id).version if relinked else made.version
-    return UpdatedResult(memory.id, fields, version, missing, line)
+    return UpdatedResult(memory.id, fields, writer.memory(memory.id).version, missing, line)
 
 
 def _tag(writer: Writer, change: TagMemory) -> TaggedResult:
@@ -368,16 +371,18 @@ def next_undos(
     for change, undo in of_others:
         if change.operation_id == last.operation_id:
             if change not in undo.changes:
-                done = "was kept beside" if change.change == BOTH_HOLD else "replaced"
+                done = {BOTH_HOLD: "was kept beside", LINKED: "is linked with"}.get(change.change, "replaced")
                 raise InvalidInput(f"it {done} {undo.memory.id}, which {CHANGED_SINCE}: undo that first")
             undos.append(undo)
     return undos if last.operation_id != changes[-1].operation_id else [_undo_of(memory, history), *undos]
 
 
 def _named_in(entry: HistoryEntry) -> tuple[str, ...]:
-    """The other memories that a change concerns: those that replace the changed memory, replaced it until then, or are
-    kept beside it."""
-    return (entry.details.get("by"), entry.details.get("other"), *entry.details.get("superseded_by", ()))
+    """The other memories that a change concerns: those that replace the changed memory, replaced it until then, are
+    kept beside it, or were linked with it."""
+    details = entry.details
+    linked = (end for link in details.get("links", ()) for end in link[:2])
+    return (details.get("by"), details.get("other"), *details.get("superseded_by", ()), *linked)
 
 
 def _undo_of(memory: Memory, history: Sequence[HistoryEntry]) -> Undo:
@@ -435,10 +440,10 @@ def _take_back(writer: Writer, undo: Undo) -> RestoredResult:
             writer.space.unlink(details["by"], memory.id, SUPERSEDES)
         for newer in [details["by"]] if each.change == SUPERSEDING_UNDONE else details.get("superseded_by", ()):
             writer.space.put_link(newer, memory.id, SUPERSEDES, 1.0, writer.at)
-        if each.change == BOTH_HOLD:
-            writer.space.unlink(memory.id, details["other"], RELATED)
-        for source, target, strength in details.get("doubts", ()):
-            writer.space.put_link(source, target, CONTRADICTS, strength, writer.at)
+        for source, target, relation, strength in details.get("links", ()):
+            writer.space.unlink(source, target, relation)
+            if strength is not None:
+                writer.space.put_link(source, target, relation, strength, writer.at)
     return RestoredResult(memory.id, made.version, made.fields, undone=first.change)
 
 
@@ -591,13 +596,17 @@ def _add_links(writer: Writer, source: Memory, links: Targets, reason: str | Non
             doubts = _take_doubts(writer, *ends) if target.age_key > source.age_key else []
             until = writer.at if replaced.now.valid_until is None else replaced.now.valid_until
             after, chain = msgspec.structs.replace(replaced.now, valid_until=until), replaced.promotion_chain
-            writer.revise(replaced, after, SUPERSEDED, chain=chain, by=source.id, reason=reason, doubts=doubts or None)
-        elif before is None and link.relation not in (SIMILAR, CONTRADICTS):  # then both are valid
-            doubts = _take_doubts(writer, *ends)
-            if link.relation == RELATED and (doubts or any(writer.space.strength(*each, SIMILAR) for each in ends)):
+            writer.revise(replaced, after, SUPERSEDED, chain=chain, by=source.id, reason=reason, links=doubts or None)
+        else:
+            doubts = [] if link.relation in (SIMILAR, CONTRADICTS) else _take_doubts(writer, *ends)  # both are valid
+            is_doubted = doubts or any(writer.space.strength(*each, SIMILAR) for each in ends)
+            were = [*doubts, (*ends[0], link.relation, before)]
+            if before is None and link.relation == RELATED and is_doubted:
                 one = writer.memory(source.id)
-                settled: dict[str, Any] = {"other": target.id, "doubts": doubts}
+                settled: dict[str, Any] = {"other": target.id, "links": were}
                 writer.revise(one, one.now, BOTH_HOLD, chain=one.promotion_chain, reason=reason, **settled)
+            else:
+                writer.links += were
     return changed
 
 
@@ -613,20 +622,21 @@ def _replacing_through(writer: Writer, older: Memory, last: Memory) -> list[str]
     return [memory_id for (memory_id,) in rows]
 
 
-def _take_doubts(writer: Writer, *pairs: tuple[str, str]) -> list[tuple[str, str, float]]:
+def _take_doubts(writer: Writer, *pairs: tuple[str, str]) -> list[LinkBefore]:
     """Remove the links by which one memory of a pair probably replaces the other. Returns them for the history, so that
     an undo can restore them."""
-    removed = ((*pair, writer.space.unlink(*pair, CONTRADICTS)) for pair in pairs)
-    return [(source, target, strength) for source, target, strength in removed if strength is not None]
+    removed: list[LinkBefore] = [(*pair, CONTRADICTS, writer.space.unlink(*pair, CONTRADICTS)) for pair in pairs]
+    return [each for each in removed if each[-1] is not None]
 
 
 def _remove_link(writer: Writer, source_id: str, target_id: str, relation: str) -> bool:
     """Remove a link; True if it existed. Removing a `supersedes` link makes a new version of its target. If it was the
     last one, the target is valid for as long as it was by itself, unless it was invalidated for another reason."""
-    if writer.space.unlink(source_id, target_id, relation) is None:
+    if (strength := writer.space.unlink(source_id, target_id, relation)) is None:
         return False
     target = writer.space.memory(target_id)
     if relation != SUPERSEDES or target is None:
+        writer.links.append((source_id, target_id, relation, strength))
         return True
     after, changes = target.now, standing(writer.space.history(target_id))
     invalidations = [each for each in changes if each.change == INVALIDATED]
@@ -673,8 +683,7 @@ def _relate(writer: Writer, memory: Memory, ids: Sequence[str], *, alone: bool =
     for link, other in others.items() if alone else ():
         related = writer.space.memory(other)
         if other not in wanted and related is not None and writer.sees(related) and not related.now.forgotten:
-            writer.space.unlink(link.source, link.target, RELATED)
-            changed = True
+            changed |= _remove_link(writer, link.source, link.target, RELATED)
     return changed, tuple(missing)
 
 

@@ -43,6 +43,8 @@ RECORD_IMPORTANCE: Final = 0.6
 RECORD_CONFIDENCE: Final = 0.8
 MAX_COMPARED: Final = 5
 """The number of memories with the same text that are compared with a new one, oldest first."""
+LinkBefore = tuple[str, str, str, float | None]
+"""A link as it was before a change: its source, target, relation and strength (None: there was none)."""
 NAMED_FILES: Final = 8
 """The number of files in the text of a session's record; the others are in its structured part."""
 
@@ -75,6 +77,8 @@ class Writer:
         """The member of a shared lane who wrote the operation; None in a lane that is not shared."""
         self.session_limit = session_limit
         self.at = operation.requested_at
+        self.links: list[LinkBefore] = []
+        """The links that the operation has changed, apart from those whose change made a version."""
 
     def carry_out(self, step: Callable[[Writer], Result]) -> Outcome:
         """Carry out the operation, or a step of it, record its result, and return the outcome. A refusal counts as an
