@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from remembrancer.protocol.control import Stop
 from remembrancer.protocol.errors import InternalError, ModelUnusable
 from remembrancer.protocol.work import EmbeddedText, ModelChoice
 from tests.actors.store_process import chronicle, store_rig
+from tests.cases import cases
 from tests.providers import HANGS, KEY, WELL, FakeProvider, Trouble, fake_provider
 
 Batches = Iterator[list[tuple[int, EmbeddedText | str]]]
@@ -148,23 +150,10 @@ def test_a_provider_that_wants_to_be_left_alone_for_a_moment_is(provider: FakePr
             engine.embed_questions(["a question does not wait"])
 
 
-@pytest.mark.parametrize(
-    ("trouble", "said"),
-    [
-        (Trouble(401), r"does not accept the key in \$\{VOYAGE_API_KEY\} \(401\)"),
-        (Trouble(429, headers={"retry-after": "60"}), "429"),
-        (Trouble(404), "404: .*something is wrong"),
-        (Trouble(500), "500: .*something is wrong"),
-        (HANGS, "did not answer within 0.3 s"),
-        (Trouble(vectors="short"), "1023 numbers"),
-        (Trouble(vectors="nan"), "not finite|not answer with vectors"),
-        (Trouble(vectors="none"), "where 1×1024 were expected"),
-        (Trouble(400), "refuses a text, or the model"),
-    ],
-)
+@pytest.mark.parametrize(("behaviour", "said"), cases("embedder", "troubles"))
 def test_what_is_wrong_with_a_provider_makes_it_unusable_and_is_said_without_its_key(
     provider: FakeProvider,
-    trouble: Trouble,
+    behaviour: dict[str, Any],
     said: str,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
@@ -172,9 +161,9 @@ def test_what_is_wrong_with_a_provider_makes_it_unusable_and_is_said_without_its
     monkeypatch.setattr(providers, "ATTEMPTS", 2)
     caplog.set_level(logging.DEBUG)
     with engine_of(provider) as engine:
-        provider.trouble = trouble
+        provider.trouble = Trouble(**behaviour)
         with monkeypatch.context() as patch:
-            if trouble is HANGS:  # nothing else is waited for
+            if provider.trouble.status == HANGS.status:  # nothing else is waited for
                 patch.setattr(providers, "PASSAGES_TIMEOUT_S", 0.3)
                 patch.setattr(providers, "QUESTION_TIMEOUT_S", 0.3)
             with pytest.raises(ModelUnusable, match=said) as raised:

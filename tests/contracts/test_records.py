@@ -58,6 +58,7 @@ from remembrancer.protocol.writes import (
     UpdatedResult,
     UpdateMemory,
 )
+from tests.cases import cases
 from tests.contracts.records_rig import MODEL, RecordsRig, apply, embedded, near_duplicates, pending, texts_of
 from tests.operations import (
     OTHER_SESSION,
@@ -144,27 +145,7 @@ def test_what_is_stored_again_grows_no_further_than_an_import_takes(rig: Records
     assert set(memory.metadata) == set(memory.structured) == {f"first {number}" for number in range(40)}
 
 
-DAY_LATER = {"requested_at": REQUESTED_AT + 90_000}
-OWN_SCOPE = {"scope": "session"}
-EVENT = {"type": "episodic"}
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "is_one"),
-    [
-        ({}, {}, True),
-        (OWN_SCOPE, OWN_SCOPE, True),
-        (OWN_SCOPE, OWN_SCOPE | {"session_id": OTHER_SESSION}, False),
-        (OWN_SCOPE, {"scope": "project"}, False),
-        ({"valid_until": REQUESTED_AT + 9}, {}, True),
-        ({"valid_until": REQUESTED_AT - 9}, {}, False),
-        ({}, {"valid_until": REQUESTED_AT + 9}, False),
-        (EVENT, EVENT | {"requested_at": REQUESTED_AT + 3600}, True),
-        (EVENT, EVENT | DAY_LATER, False),
-        ({}, DAY_LATER, True),
-        ({"occurred_at": REQUESTED_AT - 90_000}, {"occurred_at": REQUESTED_AT}, False),
-    ],
-)
+@pytest.mark.parametrize(("before", "after", "is_one"), cases("records", "same_words"))
 def test_the_same_words_are_another_memory_where_they_say_something_else(
     rig: RecordsRig, before: dict[str, Any], after: dict[str, Any], is_one: bool
 ) -> None:
@@ -785,21 +766,6 @@ def test_to_undo_a_memory_that_no_longer_replaces_another_first_lets_it_replace_
     undone = rig.at(REQUESTED_AT + 9).do(UndoChange(new))
     assert undone.undone == ("superseded" if by_edit else "stored")
     assert (links_of(rig, new), rig.shown(old).valid_until) == ([], None)
-
-
-def test_a_deed_of_several_memories_is_undone_at_once(rig: RecordsRig) -> None:
-    redis = rig.say("the cache is Redis")
-    valkey = rig.at(REQUESTED_AT + 1).say("the cache is Valkey", supersedes=redis)
-    back = UpdateMemory(redis, content="the cache is Redis 8", add_links=(LinkRef("supersedes", valkey),))
-    before = undoable(rig)
-    rig.at(REQUESTED_AT + 2).do(back)
-    last, _ = offered(rig)
-    rig.at(REQUESTED_AT + 3).do(UndoChange(last.memory_id, last.undo_at))
-    assert undoable(rig) == before
-    three = rig.at(REQUESTED_AT + 9).say("the cache is Dragonfly")
-    rig.at(REQUESTED_AT + 10).replace(three, redis, valkey)
-    undone = rig.do(UndoChange(three))
-    assert {undone.memory_id, *undone.valid_again} == {redis, valkey}
 
 
 def test_an_undo_leaves_alone_what_its_session_cannot_see(rig: RecordsRig) -> None:
