@@ -21,8 +21,9 @@ from remembrancer.browser.view import View, who
 from remembrancer.protocol.browsing import ActivityRead, MemoryChanged
 from remembrancer.protocol.errors import MemoryUnavailable
 from remembrancer.protocol.reads import ListedSession
-from remembrancer.protocol.session_life import BROWSER_SESSION, SHELL_SESSION
+from remembrancer.protocol.session_life import SHELL_SESSION
 from tests.actors.gateway_rig import PATIENT, Rig
+from tests.cases import cases
 from tests.operations import store_operation
 
 
@@ -62,18 +63,7 @@ def test_each_home_of_a_machine_has_a_cookie_of_its_own_on_any_port(tmp_path: Pa
     assert first._cookie == again._cookie != second._cookie, "or they would sign each other's visitors out"
 
 
-@pytest.mark.parametrize(
-    ("session_id", "member", "name"),
-    [
-        (SHELL_SESSION, "", "You, in the shell"),
-        (SHELL_SESSION, "laptop", "laptop, in the shell"),
-        (BROWSER_SESSION, "laptop", "laptop, in the browser"),
-        ("session:other", "laptop", "A session on laptop"),
-        ("session:named", "", "Claude Code"),
-        ("session:nameless", "", "A session of 09 Sep, 01:46"),
-        ("session:library", "laptop", "A session of 09 Sep, 01:46 on laptop"),
-    ],
-)
+@pytest.mark.parametrize(("session_id", "member", "name"), cases("browser", "who"))
 def test_a_change_of_another_machine_has_that_machine_s_name(session_id: str, member: str, name: str) -> None:
     start = datetime(2001, 9, 9, 1, 46).astimezone().timestamp()
     clients = {"session:named": "claude-code", "session:nameless": None, "session:library": "mcp"}

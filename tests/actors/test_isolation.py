@@ -48,16 +48,13 @@ class House:
     def victim(self) -> Any:
         return self.rig.session(session=VICTIM, directory=str(self.mine), environment=TOOLSETS)
 
-    def neighbour(self) -> Any:
+    def neighbour(self, _: str = INTRUDER) -> Any:
         """Another session of the same project."""
         return self.rig.session(**OTHER, directory=str(self.mine), environment=TOOLSETS)
 
     def stranger(self, session: str = INTRUDER) -> Any:
         """A session of another project."""
         return self.rig.session(bridge="22" * 16, session=session, directory=str(self.theirs), environment=TOOLSETS)
-
-    def intruder(self, who: str, session: str) -> Any:
-        return self.neighbour() if who == "neighbour" else self.stranger(session)
 
 
 @asynccontextmanager
@@ -162,25 +159,13 @@ async def assert_untouched(house: House, scope: str) -> None:
         assert not found.get("incoming")
 
 
-INTRUDERS = pytest.mark.parametrize(
-    ("scope", "who", "session"),
-    [
-        ("session", "neighbour", INTRUDER),
-        ("session", "stranger", INTRUDER),
-        ("session", "stranger", VICTIM),  # a client may be told any session id
-        ("project", "stranger", INTRUDER),
-        ("project", "stranger", VICTIM),
-    ],
-)
-
-
-@INTRUDERS
+@pytest.mark.parametrize(("scope", "who", "session"), cases("isolation", "intruders"))
 async def test_a_secret_is_neither_seen_nor_changed_nor_found(house: House, scope: str, who: str, session: str) -> None:
     worker = await house.rig.peer.worker()
     await hide(house, scope)
     hidden = house.secrets[scope]
     await house.rig.peer.gateway.until_embedded(project_of(house.mine))
-    async with house.intruder(who, session) as intruder:
+    async with getattr(house, who)(session) as intruder:
         await ask_everything(intruder)
         assert_silent(intruder, hidden)
         for known in (hidden, house.whole_ids[scope]):
@@ -206,7 +191,7 @@ async def test_a_secret_is_neither_seen_nor_changed_nor_found(house: House, scop
     await assert_untouched(house, scope)
 
     worker.announce()
-    async with house.intruder(who, session) as intruder:
+    async with getattr(house, who)(session) as intruder:
         await intruder.call("get_memory_status")  # which of its queued changes were refused
         intruder.heard.clear()
         twin = await intruder.store(secret(scope)["content"], wait_for_embedding=True)

@@ -26,6 +26,7 @@ from remembrancer.protocol.writes import HistoryEntry, MemoryLink, MemoryVersion
 from remembrancer.toolsets.memory.get_memory import FORMER_TEXTS, shown
 from remembrancer.toolsets.tools import DATA
 from tests.actors.gateway_rig import RawClient, Rig
+from tests.cases import cases
 from tests.patience import PATIENCE_S, until
 from tests.spaces import connect_space, locked, write_rows
 
@@ -138,32 +139,20 @@ async def test_a_list_of_open_ends_is_stored_as_so_many_memories_once(client: Ra
 
 
 async def test_a_task_that_names_its_due_date_is_an_open_end_and_a_new_text_brings_its_own(client: RawClient) -> None:
-    async def due(**changes: Any) -> str | None:
-        await client.call("update_memory", memory_id=end, **changes)
-        return (await client.call("get_memory", memory_id=end)).get("due")
+    async def due(memory_id: str, **changes: Any) -> str:
+        await client.call("update_memory", memory_id=memory_id, **changes)
+        return str((await client.call("get_memory", memory_id=memory_id)).get("due", ""))
 
-    stored = await client.call("store_memory", content="Renew the lease by 2030-06-01")
-    assert (stored["kind"], stored["due"]) == ("open_end", "2030-06-01")
-    coming = await client.call("store_memory", content="Meeting with Acme on 2030-06-02 at 10:00")
-    assert (coming["kind"], coming["due"]) == ("open_end", "2030-06-02")
-    undated = await client.call("store_memory", content="Call Ana about the offer")
-    assert undated["kind"] == "fact", "without a date, it may as well be a rule: Sign the commits with GPG"
-    past = await client.call("store_memory", content="Meeting with Acme on Thursday", occurred_at="2020-06-04")
-    assert past["kind"] == "fact"
-    end = stored["memory_id"]
-    assert await due(old="06-01", new="06-08") == "2030-06-08"
-    await client.call("restore_memory", memory_id=end, undo=True)
-    assert (await client.call("get_memory", memory_id=end))["due"] == "2030-06-01"
-    assert await due(content="Renew the lease of the boat") == "2030-06-01", "a text without a date removes none"
-    assert await due(content="Renew the lease by 2030-06-09") == "2030-06-09", "the former date was an earlier text's"
-    assert await due(due="2030-07-01") == "2030-07-01"
-    assert await due(content="Renew the lease by 2030-06-10") == "2030-07-01", "it was given by hand"
-    assert await due(due="") is None
-    assert await due(content="Renew the leases by 2030-06-10") is None, "it was removed by hand"
+    stored = [await client.call("store_memory", **given) for given, _, _ in cases("open_ends", "stored")["rows"]]
+    wanted = [[kind, day] for _, kind, day in cases("open_ends", "stored")["rows"]]
+    assert [[each["kind"], each.get("due", "")] for each in stored] == wanted
+    end = stored[0]["memory_id"]
+    for changes, day in cases("open_ends", "edited")["rows"]:
+        assert await due(end, **changes) == day, changes
     for near in ("tomorrow", "next week", "next month"):
         end = (await client.store(f"Pay the berth by {near}", kind="fact"))["memory_id"]
-        assert await due(kind="open_end") is not None
-        assert await due(content="Pay the berth by 2030-06-10") == "2030-06-10", "the former date was of the text"
+        assert await due(end, kind="open_end")
+        assert await due(end, content="Pay the berth by 2030-06-10") == "2030-06-10", "the former date was of the text"
 
 
 async def test_several_memories_are_stored_by_one_call_once_each_with_its_own_fields(client: RawClient) -> None:

@@ -12,6 +12,7 @@ from remembrancer.toolsets.memory.context_block import ALL, ALL_OF_THIS, MARKED,
 from remembrancer.toolsets.memory.recall_memories import NEAREST, NOTHING_OPEN, STANDING_NOTE, given_whole
 from remembrancer.toolsets.tools import DATA
 from tests.actors.gateway_rig import AWAY, RawClient, Rig
+from tests.cases import cases
 from tests.patience import until
 
 
@@ -48,15 +49,7 @@ async def test_each_result_says_how_surely_it_answers_or_has_one_line_unless_not
         await author.store(f"The lantern at the quay was painted green {FILLER}.")
         for number in range(11):
             await author.store(f"Lantern {number} of the quay has {number + 2} lamps {FILLER}.")
-    rows: tuple[tuple[str, dict[str, int], int, int], ...] = (
-        ("green lantern at the quay", {}, 1, 2),
-        ("green lantern at the quay", {"limit": 9}, 1, 8),
-        ("green lantern at the quay", {"limit": 3}, 1, 2),
-        ("green lantern at the quay", {"detail": True}, 10, 0),
-        ("who mends a broken lantern", {}, 1, 4),
-        ("who mends a broken lantern", {"limit": 9}, 1, 8),
-    )
-    for row, (query, more, whole, lines) in enumerate(rows):
+    for row, (query, more, whole, lines) in enumerate(cases("recall_tools", "answers")):
         async with served.session(session=f"session:{row}") as client:
             answer = await client.call("recall_memories", query=query, **more)
             memories = answer["memories"]

@@ -27,6 +27,7 @@ from remembrancer.protocol.writes import (
     MemoryLink,
     UpdateMemory,
 )
+from tests.cases import cases
 from tests.contracts.records_rig import MODEL, RecordsRig, apply, work_of
 from tests.contracts.runs_rig import CONTENTS, FOUR, ONE, THREE, TWO, RunsRig
 from tests.operations import OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, change_operation, store_operation
@@ -210,14 +211,7 @@ def test_memories_of_running_sessions_that_may_be_worth_it_are_offered_for_promo
     assert offered() == [(THREE, 2)]
     (three,) = runs.records.materials(ReadMemories(None, memory_ids=(THREE,)), None).memories
     assert three.sessions_used == 0, "its own session has changed it"
-    for score, importance, confidence, is_offered in (
-        (0.85, 1.0, 1.0, True),  # 0.7 without kind and vectors, in spite of rounding
-        (0.85, 1.0, 0.99, False),
-        (0.7, 0.85, 0.7, True),
-        (0.7, 0.85, 0.69, False),
-        (1.0, 1.0, 1.0, False),
-        (0.15, 0.0, 0.0, True),
-    ):
+    for score, importance, confidence, is_offered in cases("session_story", "promotable"):
         runs.do(UpdateMemory(FOUR, importance=importance, confidence=confidence))
         assert (FOUR in dict(offered(score))) is is_offered
     runs.do(EndSession(SESSION))

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -45,6 +45,7 @@ from remembrancer.protocol.errors import (
 )
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import Applied, EraseMemory
+from tests.cases import cases
 from tests.contracts.dying_process import write_for_ever
 from tests.contracts.records_rig import RecordsRig, apply, check_derived, leave_half_made, leave_in_log, pending, scrub
 from tests.forked import ForkedProcess
@@ -241,31 +242,18 @@ def test_the_catalogue_remembers_projects_lanes_and_what_was_decided_about_model
         assert again.shares() == [(PROJECT.id, "l_one")]
 
 
-@pytest.mark.parametrize(
-    ("former", "used_at", "created_at", "now", "may_be"),
-    [
-        ("src/old", 5.0, None, 10.0, True),
-        ("src/old", 3.0, None, 10.0, False),
-        ("src/old", 5.0, 8.0, 10.0, False),
-        ("other/new", 3.0, None, 10.0, True),
-        ("other/new", 5.0, 8.0, 10.0, True),
-        ("other/new", 9.0, 8.0, 10.0, False),
-        ("other/new", 5.0, 8.0, 10.0 + NEW_S, False),
-        ("other/old", 5.0, None, 10.0, False),
-        ("src/new/.git", 9.0, 8.0, 10.0 + NEW_S, True),
-    ],
-)
+@pytest.mark.parametrize(("known", "is_long_ago", "may_be"), cases("sqlite_records", "former"))
 def test_a_project_was_another_one_only_if_its_name_or_a_file_older_than_the_memories_says_so(
-    tmp_path: Path, former: str, used_at: float, created_at: float | None, now: float, may_be: bool
+    tmp_path: Path, known: dict[str, Any], is_long_ago: bool, may_be: bool
 ) -> None:
     """The former one's newest memory is as old as its last use; the only file here is of the time 4."""
     (new := tmp_path / "src" / "new").mkdir(parents=True)
     (new / "README").touch()
     os.utime(new / "README", (4.0, 4.0))
-    project = project_of(new)
-    gone = RememberedProject("p_old", str(tmp_path / former), 1.0, used_at, 3, used_at)
+    project, used_at, created_at = project_of(new), known["used_at"], known.get("created_at")
+    gone = RememberedProject("p_old", str(tmp_path / known["former"]), 1.0, used_at, 3, used_at)
     own = [] if created_at is None else [RememberedProject(project.id, project.path, created_at, created_at, 1, 9.0)]
-    assert (former_project([*own, gone], project, new, now) == gone) is may_be
+    assert (former_project([*own, gone], project, new, 10.0 + NEW_S * is_long_ago) == gone) is may_be
 
 
 def test_a_directory_is_listed_for_its_former_project_only_if_one_beside_it_is_gone(
