@@ -151,11 +151,11 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
     links = [] if "already_known" in answer else [link for it, _ in stored for link in it.get("links", ())]
     older = [link["target"] for link in links if link["relation"] == "supersedes"]  # perhaps the same text, in doubt
     for replaced in older or given["supersedes"] or ():
-        again = f". It holds again, and its earlier copy {short(replaced)} is replaced"
+        again = f". It is valid again, and its earlier copy {short(replaced)} is replaced"
         line += f". It replaces: {_name_of(where, replaced, answer)}" if given["supersedes"] else again
     report = _done(answer, line)
     asked = [
-        ("" if short(each["replaced_by"]) in map(short, ids) else "About what was added before: ")
+        ("" if short(each["replaced_by"]) in map(short, ids) else "About an earlier addition: ")
         + _remark_about(each, each.get("newer", content), where.repeated)
         for each in answer.get("near", ())
     ]
@@ -478,7 +478,7 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
     lines = []
     for name, version in versions.items():
         if answers and where.ask("get_memory", memory_id=name, detail=True)["version"] != version:
-            continue  # it was undone together with another one
+            continue  # it was undone together with another
         answers.append(where.ask("restore_memory", memory_id=name, version=version, undo=True))
         lines.append(_if_applied(answers[-1], "") or _undone(where, answers[-1]))
     return _all_done("undone", answers, lines)

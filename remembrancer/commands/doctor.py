@@ -197,13 +197,13 @@ def check_model(at: Examination) -> Finding:
     state = ModelState.read(read_models(at.paths), model_choices(at.settings)[0])
     choice, last_key = state.chosen, state.active and state.active.key
     if at.settings.embedder_listen is not None and not at.settings.embedders:
-        return Finding("ok", f"{choice.model} by {choice.engine}, on other hosts only")
+        return Finding("ok", f"{choice.model} by {choice.engine}, only on other hosts")
     if choice.engine in REMOTE_ENGINES:
         return Finding("ok", f"{choice.model} by {choice.engine}: a runtime reports whether it answers")
     try:
         model = load_engine(msgspec.structs.replace(at.settings, engine=choice.engine, model=choice.model), 1).identity
     except ModelUnusable as error:
-        return Finding("problem", error.message, "until it is fixed, search is by words only")
+        return Finding("problem", error.message, "until it is fixed, only words are searched")
     text = f"{model.model} by {model.engine}, {model.dimensions} dimensions, can be loaded"
     if last_key not in (None, model.key):
         advice = "nothing to do: everything is embedded again in the background"

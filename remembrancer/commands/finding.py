@@ -204,7 +204,7 @@ def search(
     most = len(memories) if is_whole else min(BEST, len(memories))
     others = 0 if is_whole else min(total, number) - most
     weaker = f"{count(others, 'weaker result')}: --all shows them" if others > 0 else ""
-    may_answer = any(memory.get("answers") != "hardly" for memory in memories)  # always after a search by words
+    may_answer = any(memory.get("answers") != "hardly" for memory in memories)  # always true after a search by words
     is_partial = bool(set(warnings.values()) - {"project_moved"})
     nearest = "" if is_partial or may_answer else "Perhaps nothing here answers this; the nearest:"
     return _listing(memories, warnings, note=nearest, most=most, more=weaker)
@@ -533,7 +533,7 @@ def clients_of(where: Where) -> dict[str, str]:
     from remembrancer.protocol.browsing import ListSessions
 
     clients: dict[str, str] = {}
-    with suppress(RemembrancerError):  # then the ids are shown
+    with suppress(RemembrancerError):  # the ids are shown instead
         for place in where.places:
             sessions = ask_store(ListSessions(place.project, SHELL_SESSION, limit=NAMED_SESSIONS))
             clients |= {each.session_id: session_title(each.client, each.started_at) for each in sessions}

@@ -294,7 +294,7 @@ class Hook:
         output: Message = {"hookSpecificOutput": {"hookEventName": self.name, **fields}}
         if self.client == CURSOR:
             output = {"continue": True, "additional_context": block}
-        if block:  # none if the session has seen all already
+        if block:  # empty if the session has seen everything already
             _write(1, json.dumps(output) + "\n")
         self.note(kind, " ".join([*had, *new]).encode())  # even for an empty memory, to report it only once
         if new:

@@ -219,7 +219,7 @@ class JetStreamJournal(Journal):
             try:
                 while True:
                     yield
-                    with suppress(nats.errors.TimeoutError):  # then a hint without an append
+                    with suppress(nats.errors.TimeoutError):  # in that case, a hint without an append
                         await appended.next_msg(HINT_S)
             finally:
                 if not client.is_closed:
@@ -312,7 +312,7 @@ class JetStreamJournal(Journal):
         """The connection, opened if necessary. Exceptions of the client library become our errors."""
         try:
             yield await self._connection()
-        except TimeoutError as error:  # the library's own is a subclass
+        except TimeoutError as error:  # the library's own error is a subclass
             raise self._refused() or JournalAway("the NATS server did not answer in time") from error
         except (nats.errors.Error, OSError) as error:
             reason = str(error) or type(error).__name__

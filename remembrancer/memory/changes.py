@@ -284,7 +284,7 @@ def check_remembered(memory_id: str, snapshot: MemoryVersion) -> None:
 
 def _is_given_by_hand(memory: MemoryVersion, earlier: Callable[[], Iterable[MemoryVersion]]) -> bool:
     """True if an open end's due date, or its lack of one, comes from none of its texts."""
-    # "tomorrow" was written the day before, perhaps in another time zone, "next week" and "next month" still earlier
+    # "tomorrow" was written the day before, perhaps in another time zone, "next week" and "next month" even earlier
     days_before = (0.0, -0.5, 1.0, 7.0, 28.0, 29.0, 30.0, 31.0)
 
     def is_in(version: MemoryVersion) -> bool:  # the same on all machines

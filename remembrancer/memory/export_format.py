@@ -73,7 +73,7 @@ def decode_header(line: bytes) -> Header:
     """Decode the first line. Raises `SchemaTooNew` if a newer release wrote it, and `FileUnusable` if it is not an
     export."""
     try:
-        header = _header_decoder.decode(line.removeprefix(BOM_UTF8))  # some editors add one
+        header = _header_decoder.decode(line.removeprefix(BOM_UTF8))  # some editors add a byte order mark
     except UNDECODABLE as error:
         raise FileUnusable(
             "the file is not an export of Remembrancer "

@@ -120,7 +120,7 @@ def to_user(memory: Material, *, project_name: str = "") -> Verdict:
     if obstacle is None:
         entities = [(entity.name, entity.type) for entity in memory.entities]
         if sign := is_project_specific(memory.content, entities, project_name):
-            obstacle = f"it is useful in its project only: {sign}"
+            obstacle = f"it is useful only in its project: {sign}"
     if obstacle is not None:
         return Verdict(False, score, obstacle)
     if speaks:
@@ -255,7 +255,7 @@ def _outlook(memory: PortableMemory, proposal: Proposal | None) -> Iterator[str]
         yield (
             f"Proposed to the user on {on}: {reason}. promote_memory accepts or refuses it."
             if proposal.refused_at is None
-            else f"Kept to the project on {_day(proposal.refused_at)}: it is not proposed for all projects."
+            else f"Kept in the project on {_day(proposal.refused_at)}: it is not proposed for all projects."
         )
 
 

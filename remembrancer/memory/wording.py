@@ -55,7 +55,7 @@ def normalised(text: str) -> str:
     Cached, because each text is compared with several."""
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     joined = " ".join(folded.split())
-    joined = joined.rstrip(" .!") or joined  # some people write a space before these
+    joined = joined.rstrip(" .!") or joined  # some people write a space before these marks
     bare = joined.rstrip(_END_MARKS)
     return bare if bare and bare[-1] != " " else joined  # a mark by itself is part of the content
 

@@ -145,7 +145,7 @@ def _of_store(status: RuntimeStatus, store: StoreHealth, seen_by: ProjectRef | N
     if not status.is_resting:
         yield from _of_embedding(store.embedding)
     if has_embedders and not (store.embedding.error or store.embedding.workers):
-        advice = "try again in a moment; until then, search is by words only"
+        advice = "try again in a moment; until then, only words are searched"
         yield _warning("embedding_starting", "no embedder is ready yet", advice)
     answering = next((model.choice.model for model in store.embedding.models if model.answers), None)
     for model in store.embedding.models:
@@ -159,7 +159,7 @@ def _of_store(status: RuntimeStatus, store: StoreHealth, seen_by: ProjectRef | N
 def _of_embedding(embedding: EmbeddingSummary) -> Iterator[Problem]:
     """The problems of the vectors, as reported by the store."""
     if embedding.error:
-        advice = "fix that; until then, search is by words only"
+        advice = "fix that; until then, only words are searched"
         yield Problem("embedding_failed", "problem", f"no vectors are made: {embedding.error}", advice)
     if embedding.dead_letters:
         texts = "1 text has" if embedding.dead_letters == 1 else f"{embedding.dead_letters} texts have"

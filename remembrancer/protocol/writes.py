@@ -121,8 +121,7 @@ class RecordedFields(MemoryFields, frozen=True, kw_only=True):
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A memory as it was after one of its changes. `change` names the change: stored, updated, tagged, forgotten and so
-    on.
+    """A memory as it was after a change. `change` names the change: stored, updated, tagged, forgotten and so on.
 
     `details` has further facts about the change: its reason, the changed fields, the scopes of a promotion.
     """

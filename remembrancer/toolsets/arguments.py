@@ -125,5 +125,5 @@ def _lenient(value: Any, node: dict[str, Any], path: tuple[str, ...]) -> Any:
         if isinstance(value, list):
             return [_lenient(each, node["items"], path) for each in value]
     if isinstance(value, float) and kind == "integer" and value.is_integer():
-        return int(value)  # 10.0 is an integer to JSON Schema
+        return int(value)  # 10.0 is an integer in JSON Schema
     return value

@@ -195,7 +195,7 @@ async def test_what_two_projects_say_of_the_user_goes_to_him_and_can_be_taken_ba
     assert (again.id, again.scope, again.status) == (two, "project", "active")
     await place.live("session:later", OTHER_PROJECT)
     assert await place.memories(None) == {}, "for good"
-    assert any("Kept to the project on" in reason for reason in (await place.show(two, project=OTHER_PROJECT)).reasons)
+    assert any("Kept in the project on" in reason for reason in (await place.show(two, project=OTHER_PROJECT)).reasons)
 
 
 async def test_what_only_one_project_knows_goes_to_the_user_when_somebody_says_so(place: Workplace) -> None:

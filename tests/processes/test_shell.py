@@ -283,7 +283,7 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
     [(_, new)] = shell.pairs()
     assert "possibly_superseded_by" not in shell.json("search", older)["memories"][0], "it is only doubtful"
     assert f"replaced by “{newer}” ({new})?" in shell("search", older)
-    assert f". It holds again, and its earlier copy {old} is replaced" in shell("add", older), "it was in doubt"
+    assert f". It is valid again, and its earlier copy {old} is replaced" in shell("add", older), "it was in doubt"
     shell("undo", "--yes")
     shell("edit", old, "--both")
     older, newer = "The back gate is shut at night", "The Back Gate is shut at night"

@@ -247,7 +247,7 @@ def test_a_proposal_is_told_with_its_reason_and_a_refusal_with_its_day() -> None
     assert "Proposed to the user on" in text
     assert ": it is about the user. promote_memory accepts or refuses it." in text
     refused = msgspec.structs.replace(proposal, refused_at=DAY_AFTER)
-    assert "Kept to the project on 2026-02-02: it is not proposed for all projects." in said(
+    assert "Kept in the project on 2026-02-02: it is not proposed for all projects." in said(
         portable("project"), proposal=refused
     )
 

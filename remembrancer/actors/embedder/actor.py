@@ -153,7 +153,7 @@ class EmbedderActor(Actor):
         """If the model takes longer to load than allowed, report that as the reason for missing vectors."""
         if self._engine is None and self._error is None:
             limit = f"{self._load_timeout_s:g} s (model_load_timeout_s)"
-            self._use(None, error=f"the model is still loading after {limit}; meanwhile, search is by words only")
+            self._use(None, error=f"the model is still loading after {limit}; meanwhile, only words are searched")
 
     def health(self) -> EmbedderHealth:
         return EmbedderHealth(self._error)

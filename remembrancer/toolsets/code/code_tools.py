@@ -16,7 +16,7 @@ from remembrancer.protocol.code import CodeChunk, DeleteCode, DescribeCode, Inde
 from remembrancer.toolsets.tools import Answer, Call, answer_text, cut_notice, non_empty, tool
 
 LEAST_TOKENS: Final = 64
-"""The maximum size of an answer without results and warnings."""
+"""The minimum of `max_tokens`: an answer without results and warnings has fewer."""
 MOST_TOKENS: Final = 100_000
 FIRST_LINES: Final = 4
 MOST_LINES: Final = 14

@@ -51,7 +51,7 @@ async def entity_named(call: Call, given: str, field: str) -> tuple[str, str]:
         asked = await call.service.ask(look_up(call, name, kind), call.received_at)
         if asked.reply.entities:
             return asked.reply.entities[0].name, asked.reply.entities[0].type
-        if not asked.is_old:  # else it may have been created since
+        if not asked.is_old:  # otherwise it may have been created since
             raise unknown_entity(given, field)
     return name, kind
 

@@ -45,7 +45,7 @@ def day_of(text: str, now: float) -> TimeWindow:
         for window in time_windows(phrase, now, None):
             if window.start > 0:
                 return window
-    message = f"{shown(text)} is no day or has not begun: it must be today or a past day, such as Tuesday or 2026-11-17"
+    message = f"{shown(text)} is not a day or has not begun: give today or a past day, such as Tuesday or 2026-11-17"
     raise InvalidInput(message, field="day")
 
 
@@ -127,7 +127,7 @@ def date_of(change: MemoryChanged) -> str:
 
 
 def _shown_at(change: MemoryChanged) -> float:
-    """The time of a change or event. An event that has only a day (in UTC) is at the start of that day in this time
+    """The time of a change or event. An event with only a day (in UTC) is at the start of that day in this time
     zone."""
     if change.change != "happened" or change.at % DAY_S:
         return change.at

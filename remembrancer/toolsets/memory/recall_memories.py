@@ -97,9 +97,9 @@ class RecallMemoriesArguments(GivenFilters, frozen=True, forbid_unknown_fields=T
     unlisted=tuple(name for name in RecallMemoriesArguments.__struct_fields__ if name != "query"),
 )
 async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Answer:
-    """The likely and possible answers in full, or else the nearest memory, unless the session has seen it. In that case
-    it gets one line, like others that the session has not seen, or that it has stored and that contain half of the
-    query's words. All are in full with `detail`, with a named ranking, and in a degraded answer; the last two are not
+    """The likely and possible answers in full, or else the nearest memory, unless the session has seen it. If so, it
+    gets one line, like others that are new to the session, or that it has stored and that contain half of the query's
+    words. All are in full with `detail`, with a named ranking, and in a degraded answer; the last two are not
     judged."""
     started = time.perf_counter()
     root = workspace_root(call.caller.directory, call.service.settings)
@@ -186,7 +186,7 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
 
 
 def given_whole(memories: Sequence[RecalledMemory], *, with_nearest: bool) -> set[str]:
-    """The ids of the likely and possible answers, or of the nearest memory, and of the memories that probably replace
+    """The ids of the likely and possible answers, or of the nearest memory, and of memories that probably replace
     them."""
     chosen = [each for place, each in enumerate(memories) if is_given_whole(each) or (with_nearest and not place)]
     return {each.id for each in chosen} | {newer for each in chosen for newer in each.possibly_superseded_by}

@@ -150,7 +150,7 @@ TEMPLATES: Final = [
     {
         "uriTemplate": MEMORY_TEMPLATE,
         "name": "Memory",
-        "description": "One memory whole, with its history and relationships",
+        "description": "One memory in full, with its history and relationships",
         "mimeType": JSON,
     }
 ]

@@ -33,7 +33,7 @@ USUAL_KINDS: Final = ["convention", "decision", "error_fix", "fact", "open_end",
 DEFAULT_CONFIDENCE: Final = 0.8
 PENDING: Final = "The vector is still being computed: until then, the memory is found by its words only."
 BECOMES_OPEN: Final = "A fact with a due date is an open end, until it is marked as done."
-SPLIT: Final = "A list of open ends is stored as one memory for each, in its order."
+SPLIT: Final = "A list of open ends is stored as one memory for each, in order."
 DEFAULT_IMPORTANCE: Final[dict[Kind, float]] = dict.fromkeys(
     ("architecture", "convention", "decision", "error_fix", "open_end", "pattern", "preference", "procedure"), 0.7
 )
@@ -226,7 +226,7 @@ def to_change(arguments: MemoryArguments, session_id: str, content_limit_bytes: 
         scope=scope,
         kind=kind,
         related_entities=entities,
-        supersedes=ids[0] if len(ids) == 1 else ids or None,  # a single one as in writes of earlier versions
+        supersedes=ids[0] if len(ids) == 1 else ids or None,  # a single id alone, as in writes of earlier versions
         **usual | fields,
     )
 
