@@ -19,7 +19,7 @@ from remembrancer.protocol.paths import RuntimePaths
 from tests.forked import run_command
 from tests.patience import PATIENCE_S
 from tests.processes.runtimes import until
-from tests.runtime import Runtime, Session, done, start
+from tests.runtime import Runtime, done, start
 from tests.spaces import rows_if_there, spoil_page
 
 pytestmark = pytest.mark.usefixtures("without_embedders")
@@ -167,27 +167,6 @@ def test_a_session_is_told_all_once_and_what_is_new(home: Path, project: Path, m
     until(lambda: ("system", "We spoke of aardvarks.") in rows(home, TURNS))
 
 
-def test_a_prompt_tells_the_session_once_what_its_memory_may_replace(
-    home: Path, project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("REMEMBRANCER_EMBEDDERS", "1")
-    start(home)
-    assert "Nothing is remembered" in prompted(project, "hello")
-
-    async def store(text: str, **fields: Any) -> str:
-        async with Session(home, cwd=project, environ={"REMEMBRANCER_SESSION_ID": "s"}) as client:
-            return str((await client.call("store_memory", content=text, **fields))["memory_id"])
-
-    older, newer = "We use Jest for unit tests.", "Unit tests run with Vitest."
-    old = asyncio.run(store(older, occurred_at="2026-01-05"))
-    until(lambda: asyncio.run(Runtime(home).is_drained()))
-    new = asyncio.run(store(newer))
-    told = until(lambda: prompted(project, "Go on"))
-    assert told.startswith(f"{new} “{newer}” may replace {old} “{older}”")
-    assert f"update_memory({new}, supersedes=[{old}])" in told
-    assert prompted(project, "Go on") == ""
-
-
 def test_a_late_memory_is_not_waited_for_and_the_next_prompt_is_the_first(home: Path, project: Path) -> None:
     start(home)
     remember(project)
@@ -249,21 +228,6 @@ def test_a_prompt_to_a_damaged_memory_is_complained_of_with_what_repairs_it(home
     finished = run(json.dumps(given).encode(), "UserPromptSubmit", REMEMBRANCER_HOOK_WAIT_S="10")
     assert finished.stdout == b""
     assert (b"doctor --repair" in finished.stderr, b"not recorded" in finished.stderr) == (True, False)
-
-
-def test_the_same_command_answers_other_clients_in_their_own_form(home: Path, project: Path) -> None:
-    start(home)
-    remember(project)
-    cursor = {"conversation_id": "c", "cursor_version": "3", "workspace_roots": [str(project)], "prompt": AARDVARK}
-    said = json.loads(run(json.dumps(cursor).encode(), "beforeSubmitPrompt").stdout)
-    assert set(said) == {"continue", "additional_context"}
-    assert "aardvark" in said["additional_context"]
-    gemini = {"session_id": "g", "cwd": str(project), "hook_event_name": "BeforeAgent", "prompt": AARDVARK}
-    assert "aardvark" in context_in(run(json.dumps(gemini).encode(), "BeforeAgent", "gemini"), "BeforeAgent")
-    vscode = {"sessionId": "v", "cwd": str(project), "hookEventName": "SessionStart"}
-    assert "aardvark" in context_in(run(json.dumps(vscode).encode(), "SessionStart"), "SessionStart")
-    run(json.dumps({"session_id": "x", "cwd": str(project)}).encode(), "SessionStart", "codex")
-    until(lambda: rows(home, "SELECT client FROM sessions WHERE session_id = 'x'") == [("codex",)])
 
 
 @pytest.mark.parametrize(

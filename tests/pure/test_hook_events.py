@@ -366,6 +366,22 @@ def test_an_empty_memory_is_reported_only_if_the_store_says_so(
     )
 
 
+@pytest.mark.parametrize("client", ["codex", hook.CURSOR])
+def test_a_pair_in_doubt_is_told_with_a_later_prompt_in_the_form_of_the_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], client: str
+) -> None:
+    later = Hook(tmp_path, {"prompt": "x"})
+    later.note("given", b"memory:01")
+    later.client, told = client, "1 may replace 2"
+    answer = {"memory_ids": [], "context_block": "", "truncated": False, "in_doubt": told}
+    monkeypatch.setattr(later, "_answer", lambda *_: answer)
+    later.give()
+    output: Any = {"hookSpecificOutput": {"hookEventName": "UserPromptSubmit", "additionalContext": told}}
+    if client == hook.CURSOR:
+        output = {"continue": True, "additional_context": told}
+    assert json.loads(capfd.readouterr().out) == output
+
+
 @pytest.mark.parametrize(("text", "length", "wait", "tokens", "waits"), cases("hook_input", "limits"))
 def test_the_wanted_tokens_and_time_come_from_variables_the_file_or_the_defaults(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, length: str, wait: str, tokens: int, waits: list[float]
