@@ -488,18 +488,6 @@ def test_the_timeline_the_sessions_and_what_waits_for_a_person_are_shown(visit: 
     assert "gateway" in Page(visit.get("/health")).text
 
 
-def test_a_memory_that_is_replaced_itself_replaces_nothing(visit: Visit) -> None:
-    older, third = (visit.stored(f"The API listens on port {port}") for port in (8080, 7070))
-    newer = visit.stored("The API listens on port 9090 now")
-    links = [{"relation": "contradicts", "target": each} for each in (older, third)]
-    visit.call("update_memory", memory_id=newer, add_links=links)
-    assert "may contradict this: The API listens on port 9090" in Page(visit.get(f"/memory/{third}")).text
-    visit.do("/change", id=newer, what=f"replace/{older}")
-    for each in (newer, third):
-        text = Page(visit.get(f"/memory/{each}")).text
-        assert ("may contradict" in text, "Probably replaced" in text) == (False, False)
-
-
 def test_today_tells_each_change_by_its_session_and_undoes_the_last_of_each_memory(visit: Visit) -> None:
     kept = visit.stored("The API listens on port 8080")
     visit.call("update_memory", memory_id=kept, content="The API listens on port 9090")
