@@ -156,17 +156,15 @@ _STATE: Final = re.compile(
     re.IGNORECASE,
 )
 _ACTION: Final = re.compile(
-    rf".*\bdue\b|(?:{_VERBS}) (?!o[fn]\b)|(?!\w+ed )\w*(?:[^\Ws]|ss) (?:{_ARTICLES})\b|{_SENDS}(?!to )", re.IGNORECASE
+    rf"(?:{_VERBS}) (?!o[fn]\b)|(?!\w+ed )\w*(?:[^\Ws]|ss) (?:{_ARTICLES})\b|{_SENDS}(?!to )", re.IGNORECASE
 )
 """A command, or a person's known verb: "Repaint the chairs", "Ana sends it"."""
 _VERB: Final = re.compile(
-    rf"(?:[\w.'’-]+ ){{0,4}}(?!(?:{_ARTICLES})\b)[\w.'’-]+ (?!(?:{_ARTICLES}|das)\b)(?-i:[a-z]+[^\Wsui]s) "
-    r"|(?:(?:the|our) )?(?-i:[A-Z]?[a-z]+[^\Wsui]s) (?!for\b)[a-z]+ |(?:\S+ )*?[a-z]+[^\We]ed\b",
+    rf"(?!.*\bdue\b)(?:(?:[\w.'’-]+ ){{0,4}}(?!(?:{_ARTICLES})\b)[\w.'’-]+ (?!(?:{_ARTICLES}|das)\b)"
+    r"(?-i:[a-z]+[^\Wsui]s) |(?:(?:the|our) )?(?-i:[A-Z]?[a-z]+[^\Wsui]s) (?!for\b)[a-z]+ |(?:\S+ )*?[a-z]+[^\We]ed\b)",
     re.IGNORECASE,
 )
 """Any other verb in the present or past tense: "The trial ends", "Prices rise", "Bo answered"."""
-_ASIDE: Final = re.compile(r"[;(–]|,? (?:because|since|as|so|which|otherwise)\b|, (?:s?he|it|they|we)\b")
-"""The beginning of words that only explain a task."""
 _PERIOD: Final = re.compile(r"\b(?P<which>this|next) (?P<unit>week|month|year)\b", re.IGNORECASE)
 _IN_MONTH: Final = re.compile(rf"\b(?:in|by|until|of|this) (?P<month>{'|'.join(MONTHS)})\b(?! \d)", re.IGNORECASE)
 
@@ -332,23 +330,25 @@ def is_task_with_date(text: str, at: float) -> bool:
         return False
     is_within = " by in " in text
     if not is_within and _DUE.search(text):
-        clauses = [_clause(text, due) for due in _DUE.finditer(text)]
-        return any(not _is_fact(clause) for clause in clauses)
+        return not all(_is_fact(_clause(text, due)) for due in _DUE.finditer(text))
     is_one = not is_within or _ONE.search(text)  # "Answer mails within two days" is a rule
     return bool(_TASK.match(text) and is_one) and not _is_fact(text)
 
 
 def _is_fact(clause: str) -> bool:
-    """True if a clause states a fact that also names a day ("We paid it before Friday"), rather than a task."""
-    if _RULE.search(clause):
-        return True
-    parts = [_DUTY.sub("", part) for part in re.split("[,:] (?!due )", clause)]
-    return any(_STATE.search(part) or (_VERB.match(part) and not _ACTION.match(part)) for part in parts)
+    """True if a clause states a fact that also names a day ("We paid it before Friday"), rather than a task. Whatever
+    follows a task only explains it."""
+    for part in re.split(r"[,:] (?!due )|[;(–]| (?:because|since|as|so) ", clause):
+        start, is_action = _DUTY.sub("", part), _ACTION.match(part)
+        if _RULE.search(part) or _STATE.search(start) or (_VERB.match(start) and not is_action):
+            return True
+        if is_action or start != part:
+            break
+    return False
 
 
 def _clause(text: str, due: re.Match[str]) -> str:
     """The clause with a deadline, in which the words around the day are reduced to "due" or "before"."""
-    begin, end = max(text.rfind(mark, 0, due.start()) for mark in ";–"), _ASIDE.search(text, due.end())
+    begin = max(text.rfind(mark, 0, due.start()) for mark in ";–") + 1
     how = {"by": "", "before": "before"}.get(due["how"].casefold(), "due")
-    around = text[begin + 1 : due.start()], text[due.end() : end and end.start()]
-    return " ".join(f"{around[0]}{how} {due['day']}{around[1]}".split()).strip(" -*•[].!")
+    return " ".join(f"{text[begin : due.start()]}{how} {due['day']}{text[due.end() :]}".split()).strip(" -*•[].!")
