@@ -7,7 +7,7 @@ from importlib import import_module
 from remembrancer.actors.actor_process import run_actor
 
 role = sys.argv[1]
-gc.disable()  # imports leave no garbage
+gc.disable()  # imports create no garbage
 module = import_module(f"remembrancer.actors.{role}.actor")
 gc.freeze()
 gc.enable()

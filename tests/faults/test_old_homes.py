@@ -279,7 +279,7 @@ async def test_a_command_waits_for_the_upgrade_of_an_old_home_and_a_write_is_que
         async with store_rig(paths.home, constants=late) as store, rig.running():
             listing = asyncio.create_task(run("list", "--user"))
             await until(lambda: sum(isinstance(each, ListMemories) for each in rig.asked) > 1)
-            assert "Queued durably, and stored as soon as possible" in (await run("add", "A new fact")).stdout
+            assert "Queued durably, to be stored as soon as possible" in (await run("add", "A new fact")).stdout
             assert not listing.done()
             assert (await store.health()).opening
             paths.home.with_name("go on").touch()

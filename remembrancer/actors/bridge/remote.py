@@ -97,7 +97,7 @@ class RemoteGateway:
         except (OSError, ValueError) as error:
             raise ValueError(f"--token-file {self._token_file} cannot be read: {error}") from error
         if not token or any(character.isspace() for character in token):
-            raise ValueError(f"--token-file {self._token_file} must contain only the token, in one line")
+            raise ValueError(f"--token-file {self._token_file} must contain only the token, on one line")
         return {**self._fixed, "Authorization": f"Bearer {token}"}
 
     def dial(self) -> socket.socket:
@@ -258,7 +258,7 @@ class _Way:
                 raise ConnectionError("its server is down") from None  # behind a proxy
             raise ValueError(f"{url} answers with HTTP {status}, and is not Remembrancer") from None
         if status in (401, 403, 421):
-            raise ValueError(f"{url} refuses ({status}): {reason}")
+            raise ValueError(f"{url} refuses access ({status}): {reason}")
         if status == 404 and self._remote.session:
             self._remote.session = {}
             raise ConnectionError("the session is gone")

@@ -352,7 +352,7 @@ class Session(ClientConversation):
         except ValueError:
             logger.warning("a line without a timestamp was dropped")
             return
-        # A plain tool call would take twice as long through the SDK's server.
+        # Through the SDK's server, a plain tool call would take twice as long.
         if self._has_plain_calls and (call := plain_call_in(text)) is not None:
             self._tasks.create_task(self._call(call, self._open_request(call.id, sent_ms)))
         else:

@@ -228,7 +228,7 @@ class StoreAccess(MemoryService):
         self._note_writer(operation, memory_id_of(operation.change))
         older = self._queue.stuck.get(lane, "older writes come first")
         why = why or (older if self.store_health.usable else self.store_health.explain_absence())
-        text = f"Queued durably, and stored as soon as possible ({why}). Recalls may miss it until then."
+        text = f"Queued durably, to be stored as soon as possible ({why}). Recalls may miss it until then."
         return Written(None, (Notice("queued", text),), degraded=not self.store_health.usable)
 
     def _note_writer(self, operation: Operation, memory_id: str | None) -> None:

@@ -107,7 +107,7 @@ class Supervision:
         process.on_exit(ending, now)
         failure = process.error if process.state == "failed" else None
         if process.role == "gateway" and failure is not None:
-            self._note_ready(now)  # no session will ever be served, so none is waited for
+            self._note_ready(now)  # no session will ever be served, so there is none to wait for
         for other in self.processes:
             if other.alive:
                 self._system.tell(other, PeerGone(process.role, incarnation, failure))

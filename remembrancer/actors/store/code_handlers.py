@@ -355,7 +355,7 @@ def _checked_root(request: IndexCode, paths: RuntimePaths) -> str:
         raise InvalidInput(f"{shown(path)} cannot be read by the user that Remembrancer runs as", field="path")
     user, home = (Path(real_path(each)) for each in (Path.home(), paths.home))
     if user.is_relative_to(root) or home.is_relative_to(root):
-        raise InvalidInput(f"{shown(path)} is more than a repository: give a directory in it", field="path")
+        raise InvalidInput(f"{shown(path)} contains a home directory: give a directory in it", field="path")
     if Path(root).is_relative_to(home):
         raise InvalidInput(f"{shown(path)} is in {home}, which is not part of a repository", field="path")
     return root

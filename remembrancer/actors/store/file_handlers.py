@@ -197,7 +197,7 @@ class FileHandlers(Handlers):
 
     async def _sync(self, request: SyncFiles, context: RequestContext) -> SyncDone:
         """Read the files now, and wait for the result until the deadline, after which the indexer continues."""
-        self.has_files = True  # the caller needs an indexer
+        self.has_files = True  # the request needs an indexer
         tree = self._tree_of(request.project.id, request.root)
         self._used_at.setdefault(tree, time.monotonic())
         try:

@@ -77,7 +77,7 @@ class LaneFollower:
                 reason = InternalError(f"a bug in this release (see store.log): {error!r}")
             if lane.silent is None:
                 logger.warning("a shared lane is not followed", extra={"lane": lane.name, "reason": reason.message})
-            # The latest reason: a server that went away may come back and refuse this host.
+            # The latest reason, since a lost server may come back and refuse this host.
             lane.silent = self._clock() if lane.silent is None else lane.silent[0], reason
             await asyncio.sleep(UNREACHABLE_RETRY_S)
 

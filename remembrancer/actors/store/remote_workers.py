@@ -213,7 +213,7 @@ class RemoteWorkers:
                 return
             try:
                 state = await router.ask(peer, AskWorker(), timeout_s=self._silence_s)
-            except PeerLost:  # it is only that its texts were given to others
+            except PeerLost:  # not gone: only its texts were given to others
                 pass
             except PeerUnavailable:
                 logger.warning("an embedder on another host is gone", extra={"worker": peer.name})

@@ -527,7 +527,7 @@ def merge(source: SqliteEdits, target: int, tables: Sequence[str] = WITH_SESSION
         (target,),
     ):
         arriving.take_over(number, memory_id)
-    here = "SELECT id FROM memories WHERE space = ?"  # memories not moved have another history there
+    here = "SELECT id FROM memories WHERE space = ?"  # memories that are not moved have a different history there
     source.execute(f"DELETE FROM history WHERE space = @SPACE AND memory_id IN ({here})", (target,))  # noqa: S608
     for table in tables:
         source.execute(f"UPDATE OR IGNORE {table} SET space = ? WHERE space = @SPACE", (target,))  # noqa: S608
