@@ -86,7 +86,7 @@ class Schema:
         if version and (version < self.versions[0] or (self.derived and version != self.latest)):
             raise SchemaTooOld(
                 f"{path} is older than release {FIRST_RELEASE}, the first one whose files are kept (its "
-                f"version is {version}): export its memories with 'remembrancer export' of the release that made it, "
+                f"version is {version}): export its memories with 'remembrancer export' from the release that made it, "
                 "import them with 'remembrancer backup import', or set REMEMBRANCER_HOME to another directory"
             )
 
@@ -277,7 +277,7 @@ def write_copy(source: sqlite3.Connection, target: Path) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
         raise
     if found is not None:
-        raise RecordsUnusable(f"the database that was to be copied to {target} is damaged ({found})")
+        raise RecordsUnusable(f"the database to be copied to {target} is damaged ({found})")
 
 
 _ENDS: Final = {"memories": "promotion_chain || parts", "history": "details || ifnull(owner, '')"}

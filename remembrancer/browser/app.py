@@ -102,7 +102,7 @@ class Browser:
             form: Form = []
             if method == "POST":
                 if grant is not None and grant.read_only:
-                    raise HTTPException(403, "Your token is read only: you cannot change anything.")
+                    raise HTTPException(403, "Your token is read-only: you cannot change anything.")
                 form = await read_form(request)
                 self._access.check_change(request, form)
             view = None

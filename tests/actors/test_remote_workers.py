@@ -68,7 +68,7 @@ async def test_a_worker_of_another_model_is_refused_with_the_reason(rig: StoreRi
     await rig.worker()
     others: dict[str, dict[str, Any]] = {
         "does not use the model": {"choice": ModelChoice("onnx", "elsewhere")},
-        "this memory's vectors are of": {"identity": msgspec.structs.replace(IDENTITY, revision="f" * 16)},
+        "this memory's vectors are from": {"identity": msgspec.structs.replace(IDENTITY, revision="f" * 16)},
     }
     for reason, options in others.items():
         worker = await rig.remote_worker(invite(rig, name := "-".join(reason.split())), **options)

@@ -306,7 +306,7 @@ def parameter(message: dict[str, Any], name: str) -> Any:
     return params.get(name) if isinstance(params, dict) else None
 
 
-_TOO_LATE = "the memory service {} in time; try again in a moment (a write may have been stored nevertheless)"
+_TOO_LATE = "the memory service {} in time; try again in a moment (a write may still have been stored)"
 
 
 def error_line(request_id: RequestId | None, code: int, message: str, *, retry: bool = False) -> bytes:

@@ -179,14 +179,14 @@ class ProviderEngine(Engine):
             items = sorted(_decode_answer(response.content).data, key=lambda item: item.index)
             vectors = np.array([item.embedding for item in items], dtype=np.float32)
         except (ValueError, RecursionError):
-            raise _BadAnswer(f"{self._where} did not answer with vectors") from None
+            raise _BadAnswer(f"{self._where} returned no vectors") from None
         dimensions = self.identity.dimensions
         if len(items) != len(texts) or vectors.ndim != 2 or vectors.shape[1] != (dimensions or vectors.shape[1]):
             shape = "×".join(map(str, vectors.shape))
             expected = f"{len(texts)}×{dimensions or 'any'}"
-            raise _BadAnswer(f"{self._where} answered with {shape} numbers where {expected} were expected")
+            raise _BadAnswer(f"{self._where} returned {shape} numbers instead of {expected}")
         if not np.isfinite(vectors).all() or not np.linalg.norm(vectors, axis=1).all():
-            raise _BadAnswer(f"{self._where} answered with a vector that is not finite, or zero")
+            raise _BadAnswer(f"{self._where} returned a vector that is zero or not finite")
         return unit_rows(vectors)
 
     @property

@@ -119,7 +119,7 @@ def embed_each(embed: Callable[[Sequence[str]], Vectors], texts: Sequence[str]) 
 def finite(vectors: Vectors) -> Vectors:
     """The vectors. Raises `InternalError` if one is not finite."""
     if not np.isfinite(vectors).all():
-        raise InternalError("the model made a vector that is not finite")
+        raise InternalError("the model returned a vector that is not finite")
     return vectors
 
 

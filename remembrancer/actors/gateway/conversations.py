@@ -195,7 +195,7 @@ class ToolCalls:
         tool = session.tools.get(name)
         try:
             if name in session.withheld:
-                raise InvalidInput(f"this token is read only, and {name} may change something", field="name")
+                raise InvalidInput(f"this token is read-only, and {name} may change something", field="name")
             if tool is None:
                 raise InvalidInput(f"there is no tool {shown(name)}{nearest(name, session.tools)}", field="name")
             caller = await session.caller()

@@ -89,7 +89,7 @@ def read_event(content: bytes) -> HookEvent:
     if event.format == EARLIER_FORMAT:
         event = msgspec.structs.replace(event, given=raw)
     elif event.format != HOOK_FORMAT:
-        raise InvalidInput(f"the event has format {event.format}, and this release reads format {HOOK_FORMAT}")
+        raise InvalidInput(f"the event has format {event.format}, but this release reads format {HOOK_FORMAT}")
     if not event.at > 0 or "\0" in event.directory:
         raise InvalidInput("the event has no time or no directory")
     return event

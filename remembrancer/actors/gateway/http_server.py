@@ -57,8 +57,8 @@ could be sent on a closing connection and be lost."""
 RETRY_NOTICE_S: Final = 0.3
 """The period during a stop in which waiting clients are told to retry."""
 STOPPED: Final = (
-    "the memory service is stopping or restarting; try again in a moment, with the same id (a write may have been "
-    "stored nevertheless)"
+    "the memory service is stopping or restarting; try again in a moment, with the same id (a write may still have "
+    "been stored)"
 )
 CHECK_S: Final = 0.5
 """The time between two checks of an open stream's token."""
@@ -253,7 +253,7 @@ class HttpServer:
             if host not in LOOPBACK and self._no_token:
                 raise InvalidInput(f"{host} can be reached from other machines: --no-token is for this machine only")
             if any("*" in name for name in self._settings.http_hosts):
-                raise InvalidInput("http_hosts must be whole names, not patterns")
+                raise InvalidInput("http_hosts must contain whole names, not patterns")
             config.load()  # reads the certificate
             listener = socket.create_server(
                 (host, port), family=socket.AF_INET6 if is_v6 else socket.AF_INET, backlog=1024

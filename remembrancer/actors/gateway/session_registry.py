@@ -141,7 +141,7 @@ class SessionRegistry:
                 await self._access.apply(operation, time.time())
         except RemembrancerError as error:
             logger.warning(
-                "a session's start or end is not known to the store",
+                "the store does not know of a session's start or end",
                 extra={"session": operation.session_id, "code": error.code, "reason": error.message},
             )
 

@@ -238,7 +238,7 @@ class CodeHandlers(Handlers):
         elif not (found or notices):
             described = [await self._describe_one(request.project.id, tree) for tree in trees]
             if any(each.total_chunks for each in described):
-                text = "The code contains no word of the query: use words or names that it is likely to contain."
+                text = "The code contains none of the query's words: use words or names that it is likely to contain."
                 notices.append(Notice("no_word", text))
         found.sort(key=lambda chunk: -chunk.score)
         roots = {tree.id: tree.root for tree in trees}

@@ -58,7 +58,7 @@ async def write_note(
     work = asyncio.ensure_future(run(f"{records.name}.notes", partial(_written, records, operation)))
     done, _ = await asyncio.wait([work], timeout=WRITE_S)
     if not done:
-        message = f"the disk with the notes has not answered for {WRITE_S:.0f} s: the note will be written when it does"
+        message = f"the disk with the notes did not respond for {WRITE_S:.0f} s: the note will be written when it does"
         raise DiskUnavailable(message)
     result: NoteWritten = work.result()
 
@@ -98,7 +98,7 @@ def _write(operation: Operation, change: WriteNote) -> NoteWritten:
         if done.was_there and saved_at > operation.requested_at - REPEATED_S:  # written but not recorded
             return done._replace(text=text, replaced="")
         if change.expected and hashlib.sha256(text.encode()).hexdigest() != change.expected:
-            message = f"{change.path} was saved by another program meanwhile: nothing was changed"
+            message = f"{change.path} was meanwhile saved by another program: nothing was changed"
             raise InvalidInput(message, field="expected")
         return done
 

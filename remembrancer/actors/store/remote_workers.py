@@ -192,7 +192,7 @@ class RemoteWorkers:
                 return
             if known is not None and known != identity:
                 key = identity.key[:SHOWN_CHARACTERS]
-                self._refuse(peer, f"its model is {key}, but this memory's vectors are of {known.key}")
+                self._refuse(peer, f"its model is {key}, but this memory's vectors are from {known.key}")
                 return
             if known is None and self._scheduler.is_starting:
                 self._scheduler.lose(peer)
