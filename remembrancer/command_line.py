@@ -128,5 +128,5 @@ def _renamed(arguments: list[str]) -> list[str]:
     present = FORMER.get(former, "backup restore")
     if former == "promote":
         present = "edit --to user" if "--to" not in rest else "edit"
-    print(f"'remembrancer {former}' is called 'remembrancer {present}' now", file=sys.stderr)
+    print(f"'remembrancer {former}' is now called 'remembrancer {present}'", file=sys.stderr)
     return [*present.split(), *rest]

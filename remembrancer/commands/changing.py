@@ -41,7 +41,7 @@ QUOTED: Final = 80
 """The number of characters of a memory quoted in the message about its change."""
 QUOTED_OLD: Final = 300
 """The number of characters of a memory quoted when asking whether a new one replaces it."""
-UNCHANGED: Final = "Nothing was changed: the memory has these values already."
+UNCHANGED: Final = "Nothing was changed: the memory already has these values."
 
 
 def due_date(text: str) -> str:
@@ -88,7 +88,7 @@ SUPERSEDES: Final = option(
     multiple=True,
     callback=lambda _, __, ids: ids or None,
     metavar="ID",
-    help="A memory that this one replaces, or several.",
+    help="The memory that this one replaces (may be repeated).",
 )
 REASON: Final = option("--reason", metavar="TEXT", help="A reason, kept in the history.")
 FIELDS: Final = (
@@ -347,7 +347,7 @@ def tag(where: Where, memory: str, tags: Sequence[str], remove: Sequence[str]) -
     answer = where.ask("tag_memory", memory_id=memory, add=list(tags) or None, remove=remove or None)
     tags_now = ", ".join(answer.get("tags", ()))
     if answer.get("updated_fields") == []:
-        has = [f"is tagged {', '.join(tags)} already"] * bool(tags) + [f"has no tag {', '.join(remove)}"] * bool(remove)
+        has = [f"is already tagged {', '.join(tags)}"] * bool(tags) + [f"has no tag {', '.join(remove)}"] * bool(remove)
         return _done(answer, f"Nothing was changed: the memory {' and '.join(has)}. Tags: {tags_now or 'none'}")
     outcome = f"{_name_of(where, memory, answer)} is tagged {tags_now}" if tags_now else "It has no tags now"
     return _done(answer, f"{outcome}; {where.undo(memory)} undoes it")

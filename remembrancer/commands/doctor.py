@@ -263,11 +263,11 @@ def check_files(at: Examination) -> Finding:
     had_memories = was_made(at.paths.database) or at.paths.catalog.exists()
     is_lost = had_memories and is_empty(at.paths.database)
     if is_lost and not is_old(at.paths):  # the next start creates it for an old home
-        text = f"{at.paths.database} is missing or empty, although it had memories"
+        text = f"{at.paths.database} is missing or empty, although it used to have memories"
         advice = "'remembrancer doctor --repair' restores the last copy, 'remembrancer backup restore' a backup"
         return Finding("problem", text, advice, details)
     if aside:
-        advice = "check their contents, restore a backup of lost memories, and delete them"
+        advice = "check what they contain, restore lost memories from a backup, and delete these files"
         files = [path for path in aside if not path.name.endswith(("-wal", "-shm"))]  # parts of a listed database
         return Finding("warning", f"{count(len(files), 'damaged file')} set aside, and replaced", advice, details)
     return Finding("ok", "no file is missing or was set aside")

@@ -127,8 +127,8 @@ FILTERS: Final = (
         metavar="WHEN",
         help="The first day: 2026-02-20, 3d, 12h, 2w (ago), yesterday, last week. Applies to the day shown in lists.",
     ),
-    option("--until", "before", type=until, metavar="WHEN", help="The last day, or the end of a week; same forms."),
-    flag("--forgotten", "include_forgotten", help="Include forgotten memories; in a list, only these."),
+    option("--until", "before", type=until, metavar="WHEN", help="The last day or end of a week, in the same forms."),
+    flag("--forgotten", "include_forgotten", help="Include forgotten memories; in a list, show only those."),
 )
 
 NAMED_FILTERS: Final = {
@@ -181,7 +181,7 @@ def search(
         raise click.UsageError("give a question, or words")
     if (not query or asks_for_open_ends(" ".join(query))) and not (given["kind"] or sources):
         day = last_day_asked_for(" ".join(query), time.time())
-        return _in_order(where, "due", given, exit_codes.FAILED, "All that is open now, by due date:", due_by=day)
+        return _in_order(where, "due", given, exit_codes.FAILED, "Everything open now, by due date:", due_by=day)
     number = given["number"]
     from remembrancer.config.reading import load_settings
 
@@ -206,7 +206,7 @@ def search(
     weaker = f"{count(others, 'weaker result')}: --all shows them" if others > 0 else ""
     may_answer = any(memory.get("answers") != "hardly" for memory in memories)  # always true after a search by words
     is_partial = bool(set(warnings.values()) - {"project_moved"})
-    nearest = "" if is_partial or may_answer else "Perhaps nothing here answers this; the nearest:"
+    nearest = "" if is_partial or may_answer else "Perhaps nothing here answers this; the nearest results:"
     return _listing(memories, warnings, note=nearest, most=most, more=weaker)
 
 

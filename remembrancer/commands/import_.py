@@ -137,7 +137,7 @@ def _import(operations: Sequence[Operation], contents: Contents) -> None:
                     memory_id, reason = memory_id_of(batch.pop(operation_id).change) or "", failure.message
                     contents.skipped.append(reason if memory_id in reason else f"{memory_id}: {reason}")
     except RemembrancerError:
-        print(f"Imported before it ended: {count(contents.imported, 'memory')}.", file=sys.stderr)
+        print(f"Imported before it stopped: {count(contents.imported, 'memory')}.", file=sys.stderr)
         raise
 
 

@@ -50,7 +50,7 @@ def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
     queued, _ = read_queue(paths.write_queue)
     if waiting := sum(write.lane in (source.id, source.id + NOTES) for write in queued):
         raise InvalidInput(
-            f"the queue still has {count(waiting, 'write')} to {source.path} (see 'remembrancer admin queue'): "
+            f"the queue still has {count(waiting, 'write')} for {source.path} (see 'remembrancer admin queue'): "
             "move it once they are applied"
         )
     request = MoveProject(source, target, str(working_tree_of(place)), dry_run)
@@ -97,7 +97,7 @@ def list_projects() -> Report:
     Works with and without a runtime."""
     paths = paths_here()
     known = known_projects(paths)
-    nothing = f"The home {paths.home} has no memories of a project yet."
+    nothing = f"The home {paths.home} has no project memories yet."
     gone = missing_projects(known)
     facts = {"home": str(paths.home), "projects": known}
     return Report(facts, _table(known) if known else nothing, notes=[gone] if gone else [])

@@ -47,7 +47,7 @@ ARGUMENTS: Final = {
 }
 """The shell's words for the arguments of tools."""
 REMEDIES: Final = {
-    "allow_secrets": "--allow-secrets stores it nevertheless",
+    "allow_secrets": "--allow-secrets stores it anyway",
     "kind": "--kind open_end makes it one",
     "restore_memory": "'remembrancer restore ID'",
     "forget_memory": "'remembrancer forget ID'",

@@ -115,7 +115,7 @@ async def remove(name: str, lane: str | None, user: bool, yes: bool) -> Report:
     await _rejoin(RejoinLane(shared.lane, has_new_key=True))  # when it answers, it seals with the new key
     line = (
         f"Removed {name} from {shared.title}: the server no longer admits it. New entries are sealed with a new key; "
-        "it keeps what it already has."
+        "the machine keeps what it has."
     )
     return Report({"removed": name, "lane": shared.lane}, line)
 

@@ -68,9 +68,7 @@ def unseal(keyring: Keyring, sealed: bytes, *belongs_to: str) -> bytes:
     header, rest = sealed[: 1 + _KEY_ID_BYTES], sealed[1 + _KEY_ID_BYTES :]
     key = keyring.keys.get(header[1:].hex())
     if key is None:
-        raise KeyMissing(
-            "it is sealed with a key that has not reached this host: if none comes, join again with a new invitation"
-        )
+        raise KeyMissing("its key has not reached this host: if it never comes, join again with a new invitation")
     try:
         return AESGCM(key).decrypt(rest[:_NONCE_BYTES], rest[_NONCE_BYTES:], header + _joined(belongs_to))
     except InvalidTag as error:

@@ -228,7 +228,7 @@ class Sharing:
             administration, own = self.administrated(), self.membership(lane)
             if member in administration.members.get(lane, {}):
                 raise InvalidInput(
-                    f"{member!r} has been invited to {own.title!r} already: each machine needs a name of its own "
+                    f"{member!r} has already been invited to {own.title!r}: each machine needs a name of its own "
                     f"('remembrancer share remove {member}' revokes an invitation that was lost)"
                 )
             keyring = msgspec.structs.replace(_all_keys(administration, own), current=own.keyring.current)
@@ -284,7 +284,7 @@ class Sharing:
         if (administration := self.administration) is None:
             raise InvalidInput(
                 "this home has no server to share through: run 'remembrancer share server-config' here, or invite "
-                "machines where that was done ('remembrancer share join' takes an invitation)"
+                "machines from where that was done ('remembrancer share join' takes an invitation)"
             )
         return administration
 

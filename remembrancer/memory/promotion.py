@@ -94,7 +94,7 @@ def to_project(memory: Material, *, least: float) -> Verdict:
     score = _score(memory)
     obstacle = _standing(memory, "session")
     if obstacle is None and memory.kind in SESSION_KINDS:
-        obstacle = f"{named_kind(memory.kind)} belongs to its session only"
+        obstacle = f"{named_kind(memory.kind)} belongs only to its session"
     return _threshold(score, least) if obstacle is None else Verdict(False, score, obstacle)
 
 

@@ -194,7 +194,7 @@ class JournalChanged(RemembrancerError):
     @classmethod
     def missing(cls) -> JournalChanged:
         return cls(
-            "the server no longer has this journal: have it restored, or 'remembrancer share leave' on every "
+            "the server no longer has this journal: have it restored, or run 'remembrancer share leave' on every "
             "machine, share it again from one, and invite the others"
         )
 

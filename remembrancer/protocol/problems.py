@@ -138,7 +138,7 @@ def _of_store(status: RuntimeStatus, store: StoreHealth, seen_by: ProjectRef | N
     for lane in store.cut_off:
         if seen_by is None or lane.project in ("", seen_by.path):
             whose = f"the project {lane.project.removesuffix('/.git')}" if lane.project else "your own memories"
-            what = f"no change to {whose} is exchanged with the other machines: {lane.problem}"
+            what = f"changes to {whose} are not exchanged with the other machines: {lane.problem}"
             passes = lane.code == JournalAway.code
             advice = "it is retried automatically" if passes else "'remembrancer share status' shows more"
             yield Problem("lane_cut_off", "warning" if passes else "problem", what, advice)

@@ -397,7 +397,7 @@ def test_a_doctor_knows_an_old_home_that_waits_for_its_upgrade_from_one_that_los
     assert (records.status, "the next start imports 2 files of release 0.2.0" in records.advice) == ("ok", True)
     for path in old_files(paths).values():
         path.unlink()
-    assert "missing or empty, although it had memories" in doctor.check_files(at).found
+    assert "missing or empty, although it used to have memories" in doctor.check_files(at).found
 
 
 def test_a_doctor_names_an_old_file_in_which_release_0_2_0_went_on_storing(tmp_path: Path) -> None:

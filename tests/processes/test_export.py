@@ -256,7 +256,7 @@ def test_a_store_that_has_no_more_room_says_so_and_the_import_can_go_on(home: Pa
     file = write_lines(home / "lines", *names, padding=" again" * 500)
     limited = {"REMEMBRANCER_DATABASE_LIMIT_BYTES": "1048576"}
     full = done("backup", "import", str(file), home=home, variables=limited, status=exit_codes.REFUSED)
-    assert ("database_limit_bytes" in full, "Imported before it ended: " in full) == (True, True)
+    assert ("database_limit_bytes" in full, "Imported before it stopped: " in full) == (True, True)
     assert "have reached the limit of 1.0 MiB" in command("status", home=home).stdout
     stop_runtime(home)
     report = json.loads(done("backup", "import", str(file), "--json", home=home))

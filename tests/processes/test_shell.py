@@ -129,7 +129,7 @@ def test_a_memory_is_stored_found_corrected_and_the_correction_undone(shell: She
     assert f"remembrancer undo {memory_id}" in " ".join(shown.split())
     assert "We deploy on Wednesdays" in shell("show", memory_id)
     assert "Restored: " in shell("restore", memory_id, "--version", "1")
-    assert "has these values already" in shell("restore", memory_id, "--version", "1")
+    assert "already has these values" in shell("restore", memory_id, "--version", "1")
     assert "We deploy on Tuesdays" in shell("show", memory_id)
     shell("edit", memory_id, "We deploy\n\non Mondays")
     assert "content: We deploy on Tuesdays → We deploy on Mondays" in shell("show", memory_id, "--history")
@@ -198,7 +198,7 @@ def test_a_list_says_what_is_forgotten_and_a_search_how_surely_each_answers(shel
     done = shell.run("search", "purple elephants")
     assert done.returncode == exit_codes.OK, "something was found"
     assert done.stdout.endswith("\tWe deploy on Tuesdays\t\n")
-    assert done.stderr == (nearest := "Perhaps nothing here answers this; the nearest:\n")
+    assert done.stderr == (nearest := "Perhaps nothing here answers this; the nearest results:\n")
     open_end = shell.json("add", "Paint the boat", "--kind", "open_end")["memory_id"]
     shell.until_drained()
     assert shell.run("search", "--open", "purple elephants").stderr == nearest
@@ -578,7 +578,7 @@ def test_a_search_at_a_terminal_shows_the_best_five_and_how_many_are_weaker(shel
     assert (len(json.loads(printed.stdout)["memories"]), printed.stderr) == (8, ""), "none is left out"
     assert len(shell("search", "ferry", "harbour", "--all").splitlines()) == 8
     _, shown = shell.at_a_terminal("search", "purple elephants in a bathtub")
-    assert "Perhaps nothing here answers this; the nearest:" in shown
+    assert "Perhaps nothing here answers this; the nearest results:" in shown
     for thing in ("the pager", "a mooring", "the tide table", "her opinion", "a rope", "the invoice", "two lanterns"):
         shell("add", f"Ask Lucia for {thing}", "--kind", "open_end")
     assert len(shell("search", "--open", "Lucia").splitlines()) == 7, "of what is open, all is shown"
@@ -636,7 +636,7 @@ def test_a_command_is_understood_by_its_name_of_release_0_2_0_and_says_the_prese
     for former, present in cases("shell", "former_names"):
         done = shell.run(*former.replace("ID", memory_id).split())
         assert done.returncode == exit_codes.OK, done.stderr
-        assert f"'remembrancer {former.split()[0]}' is called 'remembrancer {present}' now" in done.stderr
+        assert f"'remembrancer {former.split()[0]}' is now called 'remembrancer {present}'" in done.stderr
 
 
 def test_help_knows_every_command_in_its_group_and_breaks_no_word(shell: Shell) -> None:

@@ -168,7 +168,7 @@ def processes_of(at: Examination, status: RuntimeStatus, monkeypatch: pytest.Mon
         (replace(runtime(), store=OPENING), "warning", "older release are being upgraded"),
         (replace(runtime(), store=UNUSABLE), "warning", "p_1/memory.db cannot be read"),
         (replace(runtime(), store=FULL), "problem", "have reached the limit of 3.0 MiB"),
-        (cut_off("journal_away"), "warning", "the project /srv/shop is exchanged with the other machines"),
+        (cut_off("journal_away"), "warning", "the project /srv/shop are not exchanged with the other machines"),
         (cut_off("journal_refused"), "problem", "nobody answers"),
     ],
 )

@@ -75,7 +75,7 @@ def test_a_sessions_memory_is_promoted_at_its_end_from_0_6_on_and_at_once_from_0
     for kind in ("scratchpad", "tool_outcome"):
         best = candidate(kind, "session", importance=1.0, confidence=1.0, access_count=50)
         for verdict in (at_session_end(best), at_once(best)):
-            reason = f"a {kind.replace('_', ' ')} belongs to its session only"
+            reason = f"a {kind.replace('_', ' ')} belongs only to its session"
             assert (verdict.promote, verdict.score, verdict.reason) == (False, 0.95, reason)
 
 
