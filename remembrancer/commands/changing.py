@@ -367,6 +367,8 @@ def forget(
     where: Where, memories: Sequence[str], reason: str | None, copies: bool, for_good: bool, yes: bool
 ) -> Report:
     """Hide memories from search. They can be restored, unless --for-good deletes them."""
+    if for_good and copies:
+        raise click.UsageError("--for-good erases the memories that you name: leave out --copies")
     if for_good:
         return _erase(where, memories, yes=yes)
     if len(memories) > 1:
@@ -464,8 +466,9 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
 
     Run it again to undo the change before that.
     """
-    versions = {} if change else _last_changes(where, yes)
-    change = change or next(iter(versions))
+    versions: dict[str, int] = {}
+    if change is None:
+        change, *_ = versions = _last_changes(where, yes)
     if change.startswith(RUN):
         return undo_run(where, change)
     if not versions:
