@@ -90,11 +90,8 @@ def choose(
             if is_part and tokens_of > longest:
                 shortened = f"{truncate(memory.content, longest)}…"
                 memory, tokens_of = msgspec.structs.replace(memory, content=shortened), estimate_tokens(shortened)
-            cost = (
-                tokens_of
-                + AROUND
-                + DATED * (memory.version > 1 or memory.due is not None or memory.occurred_at is not None)
-            )
+            is_dated = memory.version > 1 or memory.due is not None or memory.occurred_at is not None
+            cost = tokens_of + AROUND + DATED * is_dated
             if cost <= available:
                 given[memory.id] = memory
                 available, room = available - cost, room - cost
@@ -105,7 +102,10 @@ def choose(
         changed_at = memory.updated_at or memory.created_at
         return memory.id in found, memory.id in replacing, memory.importance, changed_at
 
-    take(sorted(standing, key=weight_of, reverse=True), STANDING_SHARE * tokens)
+    ranked = sorted(standing, key=weight_of, reverse=True)
+    reserved = room - STANDING_SHARE * tokens
+    take((each for each in ranked if each.scope != "user"), (room - reserved) / 2)  # the user may have many
+    take(ranked, room - reserved)
     take(ends, max(LEAST_FOR_ENDS, ENDS_SHARE * tokens))
     take(rest, room)
     take(standing, room)

@@ -315,6 +315,14 @@ def test_standing_memories_are_ordered_by_the_task_then_replacements_then_import
     assert [each.id[7:] for each in for_task.given] == ["4", "1", "2", "0", "3"]
 
 
+def test_the_preferences_of_a_user_leave_half_of_the_standing_part_to_the_project() -> None:
+    rules = [numbered(number) for number in range(100)]
+    wishes = [numbered(number, scope="user", updated_at=9.0) for number in range(100, 200)]
+    given = choose(1000, [numbered(number) for number in range(200, 300)], [*rules, *wishes], is_part=True).given
+    own, users = (len([each for each in given if each in some]) for some in (rules, wishes))
+    assert 0 < own <= users <= own + 2
+
+
 @pytest.mark.parametrize(("fields", "wanted", "section"), cases("context_block", "sections"))
 def test_a_memory_is_in_one_of_the_sections_asked(fields: dict[str, Any], wanted: list[Section], section: str) -> None:
     assert section_of(numbered(1, **fields), tuple(wanted) or get_args(Section)) == (section or None)
