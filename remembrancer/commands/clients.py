@@ -220,7 +220,7 @@ def merge(
 
 
 def _entry(client: Client, member: Json, command: Sequence[str] | None, environ: Mapping[str, str]) -> Json:
-    """Our entry, or None to remove it. The present entry's other members are kept, and its arguments if it starts the
+    """Our entry, or None to remove it. The present entry keeps its other members, and its arguments if it starts the
     same command."""
     present = member.get(COMMAND)
     if present is not None and not is_ours(client, present):

@@ -541,7 +541,7 @@ def clients_of(where: Where) -> dict[str, str]:
 
 
 def _details(where: Where, answer: Answer, clients: Mapping[str, str]) -> list[Line]:
-    """A memory for a person: its text, kind and dates, and the texts of linked memories."""
+    """A memory as shown to a person: its text, kind and dates, and the texts of linked memories."""
     from remembrancer.commands.home_reader import first_words
     from remembrancer.commands.runtime_client import paths_here
     from remembrancer.memory.fields import DETAILS

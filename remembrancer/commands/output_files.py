@@ -19,7 +19,7 @@ def cannot(what: str, path: Path | str, error: OSError) -> FileUnusable:
 
 
 def stamp(now: float) -> str:
-    """A time (seconds since the epoch) for names of files: `20260131T235959Z`, in UTC."""
+    """A time (seconds since the epoch) for file names: `20260131T235959Z`, in UTC."""
     return datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
 
 

@@ -272,7 +272,7 @@ def without_none(fields: Answer) -> Answer:
 
 
 def warnings_of(answer: Answer) -> dict[str, str]:
-    """The codes of an answer's warnings by their messages."""
+    """An answer's warnings: their codes, by message."""
     return {warning["message"]: warning["code"] for warning in answer.get("warnings", ())}
 
 
@@ -288,6 +288,6 @@ def with_short_ids(text: str) -> str:
 
 
 def short(memory: str) -> str:
-    """The short form of an id for a person: as in a list, or the last characters of a whole id."""
+    """The short form of an id as shown to a person: as in a list, or the last characters of a whole id."""
     bare = memory.removeprefix(MEMORY_PREFIX)
     return bare[-LEAST:] if bare != memory else bare

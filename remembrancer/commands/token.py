@@ -112,7 +112,7 @@ def ui(project: str | None, prints: bool) -> Report:
 
 
 def _page_to(link: str, home: Path) -> Path:
-    """A private page that redirects to a link, since all users of a machine can see the arguments of a browser."""
+    """A private page that redirects to a link, since all users on a machine can see a browser's arguments."""
     page = home / "browse.html"
     address = html.escape(link)
     lead = f'<meta http-equiv="refresh" content="0; url={address}">'

@@ -24,8 +24,8 @@ Key = Annotated[str, Meta(min_length=40, max_length=40)]
 
 
 class InvitedWorker(Named, frozen=True):
-    """An embedder that may connect: the name that a person gave it, and its public key. The time is seconds since the
-    epoch."""
+    """An embedder that may connect: the name that a person gave it, and its public key. `created_at` is seconds since
+    the epoch."""
 
     public: str
     created_at: float

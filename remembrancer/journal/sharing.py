@@ -207,8 +207,8 @@ class Sharing:
 
     async def new_lane(self, title: str, member: str, *, is_users: bool = False) -> Membership:
         """Create a lane on the server of `configure`, with this home as its first member. `is_users`: for the user's
-        own scope. Raises `InvalidInput` without a server, `JournalAway` if it does not respond, `JournalRefused` if
-        it does not know our keys."""
+        own scope. Raises `InvalidInput` if there is no server, `JournalAway` if it does not respond, `JournalRefused`
+        if it does not know our keys."""
         with self._deciding():
             administration = self.administrated()
             await _tell_servers(administration, administration.authority)  # the first lane's server has no account yet

@@ -153,7 +153,7 @@ def _values_of(before: MemoryVersion, change: UpdateMemory) -> dict[str, Any]:
 
 
 def tagged(before: MemoryVersion, change: TagMemory) -> MemoryVersion:
-    """Apply a change of tags. Raises `InvalidInput` if there would be too many."""
+    """Apply a change to tags. Raises `InvalidInput` if there would be too many."""
     after = changed(before, {"tags": _with_items(before.tags, change.add, change.remove)})
     _check_tags(before, after, "add")
     return after

@@ -73,7 +73,7 @@ USER_CONFIDENCE_GAIN: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The decision on a memory's promotion, its score in [0, 1], and the reason for a person."""
+    """The decision on a memory's promotion, its score in [0, 1], and the reason in words."""
 
     promote: bool
     score: float
@@ -190,7 +190,7 @@ def named_kind(kind: Kind) -> str:
 
 
 def shown(value: float) -> str:
-    """A number in [0, 1] for a person, truncated to three digits, so that a value below a threshold looks below it."""
+    """A number in [0, 1] as text, truncated to three digits, so that a value below a threshold looks below it."""
     return f"{math.floor(value * 1000 + 1e-6) / 1000:g}"
 
 

@@ -206,15 +206,15 @@ NAMELESS: Final = "A session"
 
 
 def client_title(client: str) -> str:
-    """The name of a client for a person: `claude-code` becomes `Claude Code`. A client that has kept its library's
-    default name is `NAMELESS`."""
+    """The name of a client as shown to a person: `claude-code` becomes `Claude Code`. A client that has kept its
+    library's default name is `NAMELESS`."""
     if client.lower() in ("mcp", "mcp-client"):
         return NAMELESS
     return client.replace("-", " ").title() if client.islower() else client
 
 
 def session_title(client: str | None, started_at: float) -> str:
-    """The name of a session for a person: its client's, or its start if the client has no name of its own."""
+    """The name of a session as shown to a person: its client's, or its start if the client has no name of its own."""
     name = client_title(client or NAMELESS)
     return f"{name} of {datetime.fromtimestamp(started_at).astimezone():%d %b, %H:%M}" if name == NAMELESS else name
 

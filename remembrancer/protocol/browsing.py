@@ -94,7 +94,7 @@ class TurnsRead(msgspec.Struct, frozen=True, tag=True):
 
 
 class ReadTurns(SessionRequest[TurnsRead], frozen=True):
-    """Read the latest turns and tool calls of the session that are still kept, up to `limit` in all, skipping the
+    """Read the latest turns and tool calls of the session that are still kept, up to `limit` in total, skipping the
     `past` latest."""
 
     past: int = 0

@@ -89,7 +89,7 @@ class GatewayHealth(msgspec.Struct, frozen=True, tag=True):
     queue_damage: str | None = None
     """The damage found in the queue's file."""
     queue_problem: str | None = None
-    """Why the queue's file cannot be used: nothing is queued meanwhile."""
+    """Why the queue's file cannot be used; while it cannot, nothing is queued."""
     http: str | None = None
     """The address of MCP over HTTP."""
     http_error: str | None = None

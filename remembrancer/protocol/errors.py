@@ -135,7 +135,7 @@ class RecordsUnusable(RemembrancerError):
 
 
 class WorkerRefused(RemembrancerError):
-    """An embedder on another host gets no work, and the message says why: reconnecting without a change is useless."""
+    """An embedder on another host gets no work, and the message says why; merely reconnecting is useless."""
 
 
 class FileUnusable(RemembrancerError):

@@ -66,7 +66,7 @@ class Scores(msgspec.Struct, frozen=True, omit_defaults=True):
     """The scores behind a memory's rank."""
 
     final: float
-    """The score by which an answer's memories are sorted: the sum of `shares`, where these are known."""
+    """The score by which an answer's memories are sorted: the sum of `shares`, if they are known."""
     relevance: float
     """The probability in [0, 1] that the memory answers the query. With a ranking by formula, and in an outage without
     vectors, the degree of match."""

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 IS_PORTABLE = "REMEMBRANCER_PORTABLE" in os.environ
 IS_POLLED = IS_PORTABLE or "microsoft" in os.uname().release.lower()
-"""True where changes of files are found by polling: WSL does not report changes on Windows disks."""
+"""True where changes to files are found by polling: WSL does not report changes on Windows disks."""
 DATA_DIRECTORY = "~/Library/Application Support" if sys.platform == "darwin" else "~/.local/share"
 """The platform's directory for application data."""
 MEMORY_STORAGE = "/dev/shm"  # noqa: S108 - private: owner and mode are checked
@@ -66,8 +66,8 @@ def is_private(directory: str | os.PathLike[str]) -> bool:
 
 
 def memory_storage() -> str:
-    """A directory in RAM that all processes of this machine see, or else `/tmp`. Not TMPDIR, which may differ between
-    sessions."""
+    """A directory in RAM that all processes on this machine can see, or else `/tmp`. Not TMPDIR, which may differ
+    between sessions."""
     is_there = not IS_PORTABLE and os.access(MEMORY_STORAGE, os.W_OK | os.X_OK)
     return os.path.realpath(MEMORY_STORAGE if is_there else "/tmp")  # noqa: S108
 

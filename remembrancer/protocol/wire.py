@@ -59,7 +59,7 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def remaining_s(self) -> float:
-        """Seconds left until the deadline, infinite without one. If it has passed, the work must not be started."""
+        """Seconds until the deadline; infinite if there is none. If it has passed, the work must not be started."""
         return math.inf if self.deadline is None else self.deadline - time.time()
 
 

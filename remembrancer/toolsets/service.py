@@ -86,7 +86,7 @@ class MemoryService(Protocol):
     paths: RuntimePaths
     store_health: StoreAvailability
     past_actions: dict[str, PastActions]
-    """The words of the commands and edits that this runtime's sessions made, by project id."""
+    """The words in the commands and edits of this runtime's sessions, by project id."""
     applied: Callable[[Operation], None]
     """Reports a write that the store has applied, which may change resources."""
     open_browser: Callable[[], Awaitable[str]]

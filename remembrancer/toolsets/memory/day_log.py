@@ -65,11 +65,12 @@ def happened_in(activity: ActivityRead) -> list[MemoryChanged]:
 async def read_day(
     call: Call, day: TimeWindow, days: tuple[float, ...], *, for_people: bool = False
 ) -> tuple[Sequence[MemoryChanged], Sequence[RunDone]]:
-    """The events of a day and the changes that sessions and people made on it, in order, and its runs and imports that
-    can be undone here. A session's private memory is included if it was promoted. `days`: see `ReadActivity`.
+    """The events of a day and the changes that sessions and people made that day, in order, and its runs and imports
+    that can be undone here. A session's private memory is included if it was promoted. `days`: see `ReadActivity`.
 
     For a memory that has since been forgotten, only the forgetting is listed, without its content; changes that were
-    undone are left out. `for_people`: all are listed, with summaries as texts, and what maintenance has archived.
+    undone are left out. `for_people`: all are listed, with summaries as texts, along with what maintenance has
+    archived.
     """
     request = ReadActivity(*call.caller.viewer, day.end, MOST, day.start, WHOLE, for_people, with_undo=True, days=days)
     reply = await call.ask(request)
@@ -171,7 +172,7 @@ async def day_block(call: Call, text: str, max_tokens: int) -> Answer:
 
 
 def _entry(changes: Sequence[MemoryChanged], name: str, longest: int) -> str:
-    """The line for the changes of one memory on a day."""
+    """The line for the changes to one memory on a day."""
     fields = [name for each in changes if verb_of(each) == "changed" for name in each.fields]
     fields = [] if "content" in fields else fields
     verbs = ", ".join(with_fields(verb, fields) for verb in dict.fromkeys(map(verb_of, changes)))

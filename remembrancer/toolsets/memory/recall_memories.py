@@ -193,8 +193,8 @@ def given_whole(memories: Sequence[RecalledMemory], *, with_nearest: bool) -> se
 
 
 async def _standing(nearest: Sequence[RecalledMemory], call: Call) -> list[ListedMemory]:
-    """The memories that apply to every task and that the session has not seen, the nearest first (of many, only the
-    nearest): unless it is a question, a query without a likely answer may be a task, and conventions do not resemble
+    """The memories that apply to every task and that the session has not seen, nearest first (if there are many, only
+    the nearest). A query that has no likely answer and is not a question may be a task, and conventions do not resemble
     the tasks they govern."""
     session_id, project = call.caller.session_id, call.caller.project
     scopes: tuple[Scope, ...] = ("project", "user")
@@ -298,7 +298,7 @@ def within_budget(answer: Answer, max_tokens: int) -> Answer:
 
 
 def count_sent(text: str) -> int:
-    """The number of tokens of a text as it is sent."""
+    """The number of tokens of a text as sent."""
     return estimate_tokens(neutralised(text))
 
 

@@ -52,7 +52,7 @@ async def reflect_and_consolidate(
 
 
 async def _undo(call: Call, run_id: str) -> Answer:
-    """Undo the changes of a run in the project, of an import in its sessions, and to the user's memories: one operation
+    """Undo a run's changes to the project, an import's to its sessions, and those to the user's memories: one operation
     each, since they may be in different lanes, which have separate transactions."""
     unknown: NotFound | None = None
     results: dict[str, object] = {}
