@@ -25,7 +25,7 @@ Work = Callable[[sqlite3.Connection], None]
 
 
 class RowName(NamedTuple):
-    """A row as named to a person: its table, and its id or key."""
+    """Identifies a row to a person: its table, and its id or key."""
 
     table: str
     name: str

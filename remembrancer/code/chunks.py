@@ -85,7 +85,7 @@ class Chunk(NamedTuple):
 
 
 class Definition(NamedTuple):
-    """A definition at its `node`."""
+    """A definition, given by its `node`."""
 
     node: tree_sitter.Node
     """Includes wrappers that contain nothing else: decorators, `export`."""

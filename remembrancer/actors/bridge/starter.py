@@ -1,5 +1,5 @@
-"""Connects to the local gateway, and starts a runtime if there is none. Only one bridge at a time starts one, and the
-pauses between failed attempts grow."""
+"""Connects to the local gateway, and starts a runtime if there is none. Only one bridge at a time starts a runtime, and
+the pauses between failed attempts grow."""
 
 # ruff: noqa: PTH103
 from __future__ import annotations

@@ -75,7 +75,7 @@ def cluster_memories(
 
 
 def vectors_of(memories: Sequence[Material]) -> Vectors:
-    """The vectors of memories, one row each. All existing vectors must be of one model."""
+    """The vectors of memories, one row each. All existing vectors must come from one model."""
     width = max((len(memory.vector) for memory in memories), default=0) // 4
     rows = np.zeros((len(memories), width), dtype=np.float32)
     for row, memory in zip(rows, memories, strict=True):

@@ -168,7 +168,7 @@ def changed_by(groups: Iterable[Group]) -> set[str]:
 
 
 def _step(memory: Material, verdict: Verdict, now: float) -> ChainLink:
-    """The entry in a promotion chain for promoting a memory."""
+    """The entry in a memory's promotion chain for its promotion."""
     return ChainLink(
         memory.scope,
         memory.id,

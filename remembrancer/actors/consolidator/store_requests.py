@@ -1,6 +1,6 @@
 """The consolidator's requests to the store: reading memories, and applying runs. Requests are repeated if the store was
-unavailable. The id of an operation is derived from its edits, which name the versions that they expect. So repeating
-a plan repeats the same operation, and the store skips edits that were planned from older versions."""
+unavailable. The id of an operation is derived from its edits, which name the versions that they expect. So repeating a
+plan repeats the same operation, and the store skips edits based on older versions."""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -239,7 +239,7 @@ class RemoteEmbedderActor(EmbedderActor):
         self._tell = say
         self._is_doubted = False
         self.ended: asyncio.Future[None] = self._loop.create_future()
-        """Done when `stop` was called, or fails with `WorkerRefused`."""
+        """Completed by `stop`, or fails with `WorkerRefused`."""
 
     def stop(self) -> None:
         if not self.ended.done():

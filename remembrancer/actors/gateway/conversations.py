@@ -190,7 +190,7 @@ class ToolCalls:
     async def call(
         self, context: CallContext, request_id: int | str, name: str, arguments: dict[str, Any]
     ) -> CallResult:
-        """Call a tool. Errors are results too. Notices for the session are added to the answer's warnings."""
+        """Call a tool. Errors are also results. Notices for the session are added to the answer's warnings."""
         session = context.session
         tool = session.tools.get(name)
         try:

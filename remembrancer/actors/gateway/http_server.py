@@ -189,7 +189,7 @@ class HttpServer:
     """The HTTP server. Run `serve` as a task. `url` is its address, `error` the reason if it does not listen.
 
     Each request needs a token. With `no_token`, requests without a token are answered as well, but only on this
-    machine. `open_browser` makes the memory browser on first use.
+    machine. `open_browser` creates the memory browser on first use.
     """
 
     def __init__(

@@ -53,7 +53,7 @@ logger = logging.getLogger(__name__)
 
 class Shown(NamedTuple):
     """A memory shown to a session, with the time and its place in the answer (from 1; 0: nothing was found). An empty
-    id means a part of a note, a transcript or code."""
+    id stands for a part of a note, a transcript or code."""
 
     at: float
     project: str
@@ -131,7 +131,7 @@ class ShownLog:
     def read(
         self, *, project: str = "", memory_id: str = "", session_id: str = "", since: float = 0.0, limit: int = 100
     ) -> list[Shown]:
-        """The latest entries first: of a project, a memory (by its id or a part of it), a session, or all."""
+        """The entries of a project, a memory (by its id or a part of it) or a session, or all entries, latest first."""
         with self._writing:  # a batch in progress is read as well
             if self._pending:
                 self.flush()
@@ -149,7 +149,7 @@ class ShownLog:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[sqlite3.Connection]:
-    """The file for one transaction, created if missing."""
+    """The file, opened for one transaction, and created if missing."""
     if not path.exists():
         path.touch(mode=0o600)
     with closing(sqlite3.connect(path, timeout=1.0)) as connection, connection:

@@ -96,7 +96,7 @@ class LastAnswer(NamedTuple):
 
 
 class LastAnswers:
-    """The store's last answers, for use while it is unavailable: a bounded cache that evicts the oldest. A request
+    """The store's latest answers, for use while it is unavailable: a bounded cache that evicts the oldest. A request
     contains its project and session, so an answer shows nobody more than the store would have."""
 
     def __init__(self) -> None:

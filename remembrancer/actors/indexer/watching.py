@@ -35,7 +35,7 @@ MAX_OPEN_BATCHES: Final = 4
 """The maximum number of batches of files that are being read or are waiting to be indexed."""
 BATCH_FILES: Final = 200
 DAMAGED: Final = (RecordsUnusable, InternalError, zlib.error, UnicodeDecodeError)
-"""The errors of a damaged index."""
+"""The errors that indicate a damaged index."""
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class TreeFiles(ABC):
 
     @abstractmethod
     def concerns(self, path: Path) -> bool:
-        """True if a change of this path may change the index."""
+        """True if a change to this path may affect the index."""
 
 
 class Indexer:

@@ -76,7 +76,7 @@ class Lifecycle:
         self._unanswered_since: float | None = None
         """The time of the first ping without an answer."""
         self._deaths = 0.0
-        """The number of deaths so far, minus one for each `FORGIVEN_S` of being ready."""
+        """The number of deaths so far, minus one for each `FORGIVEN_S` in which it was ready."""
         self._ready_at: float | None = None
         self._cause: str | None = None
         """The reason for killing it."""

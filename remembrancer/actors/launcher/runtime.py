@@ -207,7 +207,7 @@ class Supervisor(System):
         self._decide(self._core.stop, f"its sockets in {self._paths.run} are gone")
 
     def _decide(self, event: Callable[..., None], *about: object) -> None:
-        """Pass an event, with the time, to the decisions."""
+        """Pass an event, with the time, to the decision logic."""
         event(*about, time.monotonic())
         self._changed.set()
 

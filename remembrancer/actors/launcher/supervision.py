@@ -42,7 +42,7 @@ class Supervision:
         self._idle_s = max(settings.idle_timeout_s, least_s)
         self._rest_s = max(settings.rest_timeout_s, least_s)
         self._ends_at = self._rests_at = math.inf
-        """The times at which the runtime stops, and begins to rest, unless it is used before then."""
+        """The times at which the runtime stops, and goes idle, unless it is used before then."""
         self.is_resting = False
         """True after a while without use: only the gateway and the store run, to serve the next request at once."""
         self._asked = 0

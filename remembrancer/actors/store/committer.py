@@ -20,7 +20,7 @@ from remembrancer.protocol.ids import PROJECT_ID
 from remembrancer.protocol.writes import Operation
 
 INDEX: Final = ".files"
-"""The suffix of an index of files, after its project's id."""
+"""The suffix of the name of a file index, after its project's id."""
 MAX_WAITING: Final = 10_000
 """The number of operations that may wait for one thread; further ones are refused."""
 MAX_GROUP: Final = 256

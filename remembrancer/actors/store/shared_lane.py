@@ -582,5 +582,5 @@ def _first_append(bodies: dict[str, bytes]) -> dict[str, NewEntry]:
 
 def _new_entry(about: str, body: bytes) -> NewEntry:
     """Return an entry with a new id for each attempt, since a refused operation may be requested again. The id does not
-    reveal the operation's own."""
+    reveal that of the operation."""
     return NewEntry(f"{hashlib.sha256(about.encode()).hexdigest()[:16]}.{secrets.token_hex(8)}", body)

@@ -1,4 +1,4 @@
-"""The reads of a space for the background work, and its pruning."""
+"""Reads a space for the background work, and prunes it."""
 
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -264,7 +264,7 @@ def prune(execute: Callable[[str, Sequence[object]], sqlite3.Cursor], edit: Prun
 
 
 MAX_PAGE: Final = 1000
-"""The limit on memories in a page of any request. A page with vectors is then a few megabytes."""
+"""The limit on memories in a page of any request, so that a page with vectors takes a few megabytes."""
 _COLUMNS: Final = {name: f"m.{name}" for name in Material.__struct_fields__ if name not in {*NO_COLUMNS, "vector"}} | {
     "number": "m.number",
     "sessions_used": "(SELECT count(*) FROM memory_sessions WHERE memory = m.number)",

@@ -130,7 +130,7 @@ _HISTORY: Final = "version, change, changed_at, session_id, operation_id, record
 
 _RUN: Final = "CASE WHEN json_valid(details) THEN json_extract(details, '$.run') END"
 OF_RUN: Final = f"FROM history INDEXED BY history_by_run WHERE space = @SPACE AND {_RUN} IS NOT NULL AND {_RUN} ="
-"""Selects the versions of a memory that a run made; its id follows."""
+"""Selects the versions made by a run; the run's id must follow."""
 
 
 def of_import(run_id: str) -> str:

@@ -143,7 +143,7 @@ class SqliteEdits(SpaceConnection):
         return read_history(self.query, memory_id)
 
     def named_with(self, memory_id: str, since: float) -> list[str]:
-        """The ids of other memories changed since then with this one named in the details."""
+        """The ids of other memories with a later change whose details name this memory."""
         rows = self.query(
             """SELECT DISTINCT memory_id FROM history WHERE space = @SPACE AND changed_at >= ? AND change != 'stored'
                AND memory_id != ? AND instr(details, ?) ORDER BY 1""",

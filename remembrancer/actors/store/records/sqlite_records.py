@@ -40,13 +40,13 @@ logger = logging.getLogger(__name__)
 
 
 class Reader(SqliteSearch, SqliteBackground):
-    """The memories of several spaces of a database that one viewer may see. It has all reads that cover several
+    """The memories of several spaces of a database that one viewer may see. It provides all reads that cover several
     spaces at once: everything except full-text search. A number identifies a memory within the database."""
 
     def __init__(self, spaces: Spaces, users: frozenset[int]) -> None:
         self._file = spaces
         self.users = users
-        """The numbers of those spaces that have the user's memories."""
+        """The numbers of the spaces that contain the user's memories."""
 
     @staticmethod
     def of(spaces: Sequence[Records], database: SqliteFile | None = None) -> Reader:

@@ -58,7 +58,7 @@ class Rows(Candidates):
         return replace(self, **{name: column[chosen] for name, column in self._columns().items()})
 
     def followed_by(self, others: Rows) -> Rows:
-        """Return these candidates, followed by others, which are not among them."""
+        """Return these candidates, followed by others not among them."""
         new = others._columns()
         return replace(self, **{name: np.concatenate((own, new[name])) for name, own in self._columns().items()})
 

@@ -162,8 +162,8 @@ class Graph:
     # Nodes.
 
     def keyed(self, keys: Collection[str], spelled: str = "") -> list[Node]:
-        """Return the nodes with these keys that the session may see, in the order of the keys. A node `spelled` in this
-        way by somebody gets this name."""
+        """Return the nodes with these keys that the session may see, in the order of the keys. If one of a node's
+        entities is `spelled` this way, the node gets this name."""
         self._looked_up.update(keys)
         rows = self._read(
             f"""{_ENTITIES} WHERE e.space = @SPACE AND e.key IN {AMONG} AND {IS_VISIBLE}

@@ -24,7 +24,7 @@ from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.wire import Notice
 
 Ref = int
-"""A memory of a view: its number in the database; or a chunk of notes."""
+"""A memory in a view, given by its number in the database; or a chunk of notes."""
 HAPPENED: Final = 50
 """The limit on memories of a time window in each space, most important first."""
 PROJECTS: Final[frozenset[Scope]] = frozenset({"session", "project"})

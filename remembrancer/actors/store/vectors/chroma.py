@@ -164,7 +164,7 @@ class ChromaVectors(ExactVectors):
         return len(itself) * 2 >= len(found)
 
     def newest(self) -> PassageVectors:
-        """Return the passages that are newer than those in the collection, and are compared directly."""
+        """Return the passages newer than those in the collection, which are compared directly."""
         return self.records.passages(self.model, after=int(self._numbers.max(initial=0)))
 
     def follow(self, goes_on: Callable[[], bool]) -> None:

@@ -29,7 +29,7 @@ from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.work import CALIBRATED, CosineScale, ModelIdentity
 
 TOGETHER_S: Final = 0.1
-"""Wakes within this time are handled together."""
+"""Wake-ups within this time are handled together."""
 CHECK_INTERVAL_S: Final = 2.0
 """The time between two checks of Chroma and of pending near-duplicates."""
 IDLE_S: Final = 600.0
