@@ -44,7 +44,7 @@ _KINDS: Final = {
 }
 _KIND_OF: Final = {name: kind for kind, names in _KINDS.items() for name in names.split()}
 OPEN: Final = frozenset({"class", "struct", "enum", "interface", "impl", "module"})
-"""The kinds with members."""
+"""The kinds that have members."""
 _AROUND: Final = """
     export_statement decorated_definition template_declaration linkage_specification preproc_ifdef preproc_if
     preproc_else declaration_list block statement_block class_body expression_statement ambient_declaration body

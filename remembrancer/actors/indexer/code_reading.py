@@ -1,4 +1,4 @@
-"""The files of a tree of code, and the processes that read them, and may die doing so (`remembrancer.code.reader`)."""
+"""The files of a tree of code, and the processes that read them and may die meanwhile (`remembrancer.code.reader`)."""
 
 import asyncio
 import contextlib

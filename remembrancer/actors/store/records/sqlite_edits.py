@@ -518,7 +518,7 @@ WITH_SESSIONS: Final = (*LOGS, "sessions", "turns", "tool_calls")
 
 def merge(source: SqliteEdits, target: int, tables: Sequence[str] = WITH_SESSIONS) -> None:
     """Move the memories of a space, with the rows of these tables, into another space, which keeps its own, and delete
-    the first. Inside a transaction."""
+    the old space. Inside a transaction."""
     arriving = ArrivingEdits(source, target)
     for number, memory_id in source.query(
         """SELECT number, id FROM memories WHERE space = @SPACE
