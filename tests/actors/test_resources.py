@@ -9,6 +9,7 @@ import anyio
 
 from remembrancer.toolsets.memory.resources import GRAPH, MEMORY_START, PREFERENCES, STATUS, SUMMARY
 from tests.actors.gateway_rig import RawClient, Rig
+from tests.cases import cases
 from tests.patience import PATIENCE_S, until
 
 GATEWAY = {"name": "Gateway", "type": "component", "relationship": "is"}
@@ -96,16 +97,7 @@ async def test_queued_writes_are_told_of_when_the_store_has_them(quick_rig: Rig)
 
 
 async def test_an_older_client_sees_nothing_of_the_newest_protocol(client: RawClient) -> None:
-    requests: list[tuple[str, dict[str, Any]]] = [
-        ("resources/list", {}),
-        ("resources/templates/list", {}),
-        ("resources/read", {"uri": STATUS}),
-        ("resources/subscribe", {"uri": STATUS}),
-        ("resources/unsubscribe", {"uri": STATUS}),
-        ("prompts/list", {}),
-        ("prompts/get", {"name": "remember", "arguments": {"what": "this"}}),
-    ]
-    for method, params in requests:
+    for method, params in cases("resources", "older"):
         result = (await client.request(method, **params))["result"]
         assert result.keys().isdisjoint({"resultType", "ttlMs", "cacheScope"}), method
 

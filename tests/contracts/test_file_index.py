@@ -27,7 +27,7 @@ from remembrancer.memory.chunks import Chunk
 from remembrancer.memory.limits import EARLIEST_S, LATEST_S
 from remembrancer.protocol.code import CodeChunk
 from remembrancer.protocol.errors import RecordsUnusable, SchemaTooOld
-from remembrancer.protocol.files import IndexedTree, SyncDone, ToRead
+from remembrancer.protocol.files import IndexedTree, SyncDone
 from tests.contracts.records_rig import embedded, pending, texts_of
 from tests.patience import until
 from tests.spaces import full_disk, write_rows
@@ -250,20 +250,6 @@ async def test_a_disk_that_is_full_in_the_middle_of_a_sync_is_told_and_what_is_l
     assert ended(told)[-1].added, "what was read before is not read again"
     assert max(left(told)[left(told).index(24) + 1 :]) < 24
     assert all(found(index, f"lantern{number}") == [f"memory/{number:02}.md"] for number in range(24))
-
-
-async def test_the_store_is_told_how_many_files_are_left(
-    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(WorkspaceFiles, "batch_bytes", 2_000)
-    told: list[SyncDone] = []
-    for number in range(4):
-        (workspace / "memory" / f"{number}.md").write_text(f"note {number} {'word ' * 500}")
-    async with indexing(workspace, tmp_path / "index.db", told) as indexer:
-        indexer.ask(1, ToRead(indexer.tree))
-        await until(lambda: ended(told))
-    assert left(told) == [4, 3, 2, 1]
-    assert [done.sync_id for done in ended(told) if done.sync_id] == [1]
 
 
 async def test_a_workspace_without_notes_gets_no_index(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from remembrancer.memory.notes import MAX_FILE_BYTES
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError, StorageFull
 from remembrancer.protocol.writes import Applied, NoteWritten, Operation
 from remembrancer.toolsets.files.workspace_files import RealNote, find_note, open_directory, open_note
+from tests.cases import cases
 from tests.contracts.dying_process import NOTE, dies_of, note_operation, write_note, write_note_and_die
 from tests.contracts.records_rig import RecordsRig
 
@@ -126,26 +127,12 @@ def test_what_leads_out_or_is_no_note_is_refused(work: Workspace, tmp_path: Path
     outside, notes = tmp_path / "outside.md", work.root / "memory"
     outside.write_text("Theirs.")
     notes.mkdir()
-    links = {
-        "out.md": outside,
-        "dir": tmp_path,
-        "hidden.md": work.root / ".git/x.md",
-        "script.md": work.root / "run.sh",
-    }
-    for name, target in links.items():
-        (notes / name).symlink_to(target)
+    for name, target in cases("note_files", "links"):
+        (notes / name).symlink_to(tmp_path / target)
     os.mkfifo(notes / "pipe.md")
     (notes / "latin.md").write_bytes(b"caf\xe9\n")
     (notes / "large.md").write_bytes(b"x" * (MAX_FILE_BYTES + 1))
-    for name, why in (
-        ("out.md", "a link out of the workspace"),
-        ("dir/new.md", "a link out of the workspace"),
-        ("hidden.md", "a link to a file that is not a note"),
-        ("script.md", "a link to a file that is not a note"),
-        ("pipe.md", "not an ordinary file"),
-        ("latin.md", "not UTF-8 (byte 3)"),
-        ("large.md", "start another note"),
-    ):
+    for name, why in cases("note_files", "refused"):
         refusal = work.refused(name, "New.", path=f"memory/{name}")
         assert isinstance(refusal, InvalidInput)
         assert why in refusal.message

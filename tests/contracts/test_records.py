@@ -50,7 +50,6 @@ from remembrancer.protocol.writes import (
     RecordedFields,
     RestoredResult,
     RestoreMemory,
-    SourceRef,
     StoreMemory,
     TagMemory,
     TextEdit,
@@ -72,19 +71,6 @@ from tests.operations import (
 from tests.spaces import write_rows
 
 OTHER_MODEL = "other.int8.ba9876543210.4"
-STRANGE = "  Grüße 🦀\n\tto \u4e2d\u6587 'quotes' \"and\" \\ all\x00nul "
-
-
-def test_everything_of_a_memory_comes_back(rig: RecordsRig) -> None:
-    fields: dict[str, Any] = {"type": "episodic", "scope": "session", "importance": 0.25, "occurred_at": 123.5}
-    fields |= {"tags": ("b", "a", "b", "ünï"), "source": SourceRef("editor", "/a/b.py", 2**40)}
-    memory_id = rig.say(STRANGE, requested_at=REQUESTED_AT + 0.125, **fields)
-    found = rig.loaded(memory_id)
-    assert {name: getattr(found, name) for name in fields} == fields
-    assert (found.id, found.content, found.created_at) == (memory_id, STRANGE, REQUESTED_AT + 0.125)
-    assert (found.version, found.access_count, found.forgotten, found.near_duplicates) == (1, 0, False, ())
-    assert texts_of(rig.records, [rig.number(memory_id), 999]) == {rig.number(memory_id): STRANGE}
-    assert rig.records.number_of("memory:unknown") is None
 
 
 NEW = EntityRef("new", "service", "about")
