@@ -98,11 +98,6 @@ def write(tree: IndexedTree, name: str, text: str) -> None:
     path.write_text(text)
 
 
-def write_parts(tree: IndexedTree, count: int, times: int) -> None:
-    for number in range(count):
-        write(tree, f"part_{number}.py", f"def part_{number}():\n    return {number}\n" * times)
-
-
 async def test_a_file_on_which_a_grammar_crashes_is_cut_without_it(
     tree: IndexedTree, grammars: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -131,7 +126,8 @@ async def test_a_deadline_is_for_a_grammar_that_loops_and_not_for_a_busy_machine
 
 
 async def test_a_tree_that_is_deleted_while_it_is_read_leaves_nothing(tree: IndexedTree) -> None:
-    write_parts(tree, 400, 30)
+    for number in range(400):
+        write(tree, f"part_{number}.py", f"def part_{number}():\n    return {number}\n" * 30)
     async with indexing(tree) as indexer:
         await until(readers)
         delete_database(Path(tree.database))

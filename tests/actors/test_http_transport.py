@@ -136,17 +136,13 @@ async def test_a_request_that_fails_is_answered_as_an_error_and_logged_with_its_
     assert [record.exc_info[0] for record in caplog.records if record.exc_info is not None] == [ZeroDivisionError]
 
 
-async def answered(*_: object) -> CallResult:
-    return CallResult({}, "")
-
-
-def session_of(begun: httpx.Response) -> dict[str, str]:
-    return {"mcp-session-id": begun.headers["mcp-session-id"], "mcp-protocol-version": VERSION}
-
-
 async def test_a_session_is_in_use_as_long_as_its_tools_are_called_and_over_with_its_end(home: Path) -> None:
+    async def answered(*_: object) -> CallResult:
+        return CallResult({}, "")
+
     async with served(home, answered) as at:
-        session = session_of(await at.post(BEGIN))
+        begun = await at.post(BEGIN)
+        session = {"mcp-session-id": begun.headers["mcp-session-id"], "mcp-protocol-version": VERSION}
         (transport,) = at.door._sessions._server_instances.values()
         assert transport.idle_scope is not None
         transport.idle_scope.deadline = soon = anyio.current_time() + PATIENCE_S

@@ -351,34 +351,32 @@ async def over_http(house: House, project: Path, *, sees_user: bool) -> AsyncIte
         yield web
 
 
-@pytest.fixture
-async def web_house(home: Path, tmp_path: Path) -> AsyncIterator[House]:
-    async with open_house(home, tmp_path, http_port=free_port()) as house:
-        yield house
-
-
 @pytest.mark.parametrize(("scope", "where"), [("session", "mine"), ("project", "theirs"), ("user", "mine")])
-async def test_a_token_opens_its_projects_alone_the_user_if_it_may(web_house: House, scope: str, where: str) -> None:
-    house = web_house
-    await hide(house, scope)
-    hidden, project = house.secrets[scope], getattr(house, where)
-    async with over_http(house, project, sees_user=False) as intruder:
-        await ask_everything(intruder)
-        assert_silent(intruder, hidden)
-        for known in (hidden, house.whole_ids[scope]):
-            await ask_by_id(intruder, known)
-            await assert_unchangeable(intruder, known)
-        made = await intruder.call("store_memory", content="I like the depot", scope="user")
-        reflected = await intruder.call("reflect_and_consolidate")
-        assert (made["error"], reflected["error"]) == ("invalid_input", "invalid_input")
-        own = await intruder.call("store_memory", content="The depot is closed")
-        promoted = await intruder.call("promote_memory", memory_id=own["memory_id"], target_scope="user", reason="x")
-        assert promoted["error"] == "invalid_input"
-        async with house.rig.dead_store():
+async def test_a_token_opens_its_projects_alone_the_user_if_it_may(
+    home: Path, tmp_path: Path, scope: str, where: str
+) -> None:
+    async with open_house(home, tmp_path, http_port=free_port()) as house:
+        await hide(house, scope)
+        hidden, project = house.secrets[scope], getattr(house, where)
+        async with over_http(house, project, sees_user=False) as intruder:
             await ask_everything(intruder)
-            await ask_by_id(intruder, hidden)
-            assert_silent(intruder)
-    await assert_untouched(house, scope)
-    async with over_http(house, project, sees_user=True) as guest:
-        await guest.call("recall_memories", query="launch code of the depot")
-        assert (MARK.encode() in b"".join(guest.heard)) is (scope == "user")
+            assert_silent(intruder, hidden)
+            for known in (hidden, house.whole_ids[scope]):
+                await ask_by_id(intruder, known)
+                await assert_unchangeable(intruder, known)
+            made = await intruder.call("store_memory", content="I like the depot", scope="user")
+            reflected = await intruder.call("reflect_and_consolidate")
+            assert (made["error"], reflected["error"]) == ("invalid_input", "invalid_input")
+            own = await intruder.call("store_memory", content="The depot is closed")
+            promoted = await intruder.call(
+                "promote_memory", memory_id=own["memory_id"], target_scope="user", reason="x"
+            )
+            assert promoted["error"] == "invalid_input"
+            async with house.rig.dead_store():
+                await ask_everything(intruder)
+                await ask_by_id(intruder, hidden)
+                assert_silent(intruder)
+        await assert_untouched(house, scope)
+        async with over_http(house, project, sees_user=True) as guest:
+            await guest.call("recall_memories", query="launch code of the depot")
+            assert (MARK.encode() in b"".join(guest.heard)) is (scope == "user")

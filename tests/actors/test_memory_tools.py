@@ -4,9 +4,9 @@ import re
 import sqlite3
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, suppress
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -503,15 +503,6 @@ async def drained(rig: Rig) -> None:
     await until(lambda: rig.gateway.health().queue_depth == 0)
 
 
-@contextmanager
-def read(path: Path) -> Iterator[None]:
-    """Another program reads a database, as of now."""
-    with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None)) as connection:
-        connection.execute("BEGIN")
-        connection.execute("SELECT count(*) FROM memories").fetchone()
-        yield
-
-
 async def test_an_erasing_that_a_reader_holds_up_says_so_and_leaves_no_word_when_it_is_repeated(quick_rig: Rig) -> None:
     def having_it() -> set[str]:
         """The names of the database's files that have the secret in them. Not of its `-shm`: to close that file would
@@ -521,7 +512,9 @@ async def test_an_erasing_that_a_reader_holds_up_says_so_and_leaves_no_word_when
 
     async with quick_rig.over_store(**ADMIN) as (_, client):
         memory_id = (await client.store(SECRET, scope="user"))["memory_id"]
-        with read(quick_rig.paths.database):
+        with closing(sqlite3.connect(quick_rig.paths.database, isolation_level=None)) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM memories").fetchone()
             refused = await client.call("erase_memory", memory_id=memory_id)
             assert (refused["error"], refused["retry_possible"]) == ("file_locked", True)
             assert "still in the log" in refused["message"]

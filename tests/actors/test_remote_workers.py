@@ -53,7 +53,7 @@ async def until_state(rig: StoreRig, state: str, name: str = "gpu") -> RemoteEmb
     return remote
 
 
-async def test_a_host_without_a_model_has_its_vectors_made_by_another_which_its_status_names(rig: StoreRig) -> None:
+async def test_a_host_without_a_model_has_vectors_made_by_another_which_can_ask_nothing(rig: StoreRig) -> None:
     memory = await rig.gateway.store("The harbour is dredged in April")
     remote = await rig.remote_worker(invite(rig))
     await rig.gateway.until_embedded()
@@ -62,6 +62,10 @@ async def test_a_host_without_a_model_has_its_vectors_made_by_another_which_its_
     assert found == RemoteEmbedder("gpu", "ready", 1)
     assert [job.text for job in remote.jobs] == ["The harbour is dredged in April"]
     await until(lambda: remote.pings)
+    remote.say(Submit(store_operation("op", "Planted from elsewhere")))
+    remote.say(Failure("internal_error", "no job of mine"), 1)
+    await rig.gateway.embedding_of(await rig.gateway.store("The lighthouse is white"))
+    assert await rig.gateway.found("planted harbour", strategy="keyword") == [memory]
 
 
 async def test_a_worker_of_another_model_is_refused_with_the_reason(rig: StoreRig) -> None:
@@ -154,16 +158,6 @@ async def test_a_revoked_worker_is_told_so_and_given_nothing_more(rig: StoreRig)
     await rig.gateway.until_embedded()
     assert len(local.jobs) == 2
     assert len(remote.jobs) == 1
-
-
-async def test_another_host_can_ask_nothing_of_the_memory(rig: StoreRig) -> None:
-    remote = await rig.remote_worker(invite(rig))
-    await until_state(rig, "ready")
-    remote.say(Submit(store_operation("op", "Planted from elsewhere")))
-    remote.say(Failure("internal_error", "no job of mine"), 1)
-    memory = await rig.gateway.store("The harbour is dredged in April")
-    await rig.gateway.until_embedded()
-    assert await rig.gateway.found("planted harbour") == [memory]
 
 
 def test_names_of_invited_embedders_are_unique_and_their_files_private(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
@@ -48,14 +48,6 @@ from tests.operations import (
     store_operation,
 )
 from tests.patience import PATIENCE_S, until
-from tests.spaces import connect_space
-
-
-def stored_ids(rig: StoreRig) -> list[str]:
-    """The ids in the project's file, on disk. Checks the file's integrity."""
-    with closing(connect_space(rig.paths, PROJECT.id)) as connection:
-        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-        return [row[0] for row in connection.execute("SELECT id FROM memories ORDER BY number")]
 
 
 async def test_a_refused_write_says_why_and_stores_nothing(rig: StoreRig) -> None:
@@ -66,7 +58,7 @@ async def test_a_refused_write_says_why_and_stores_nothing(rig: StoreRig) -> Non
     with pytest.raises(InvalidInput):
         await rig.gateway.submit(store_operation("bad", "x", project=ProjectRef("user", "/x")))
     assert await rig.gateway.found("x", project=ProjectRef("../user", "/x")) == []
-    assert stored_ids(rig) == []
+    assert rig.rows("SELECT id FROM memories") == []
     assert list(rig.home.parent.glob(f"{rig.home.name}/**/*.db")) == [rig.paths.database], "no other was made"
 
 
@@ -95,13 +87,14 @@ async def test_a_stop_in_good_order_answers_what_was_begun_and_leaves_the_files_
     sending = [asyncio.create_task(send(place)) for place in range(50)]
     await asyncio.wait(sending, return_when=asyncio.FIRST_COMPLETED)
     assert await rig.stop() == EXIT_STOPPED
+    assert not rig.paths.database.with_name("memory.db-wal").exists(), "closed, not dropped"
     answers = await asyncio.gather(*sending)
-    kept = stored_ids(rig)
-    assert {result_of(answer).memory_id for answer in answers if isinstance(answer, Applied)} <= set(kept)
+    assert rig.rows("PRAGMA integrity_check") == [("ok",)]
+    kept = {memory_id for (memory_id,) in rig.rows("SELECT id FROM memories")}
+    assert {result_of(answer).memory_id for answer in answers if isinstance(answer, Applied)} <= kept
     assert all(isinstance(answer, Applied) or answer.retry_possible for answer in answers)
     assert "Traceback" not in rig.log()
     assert "crashed" not in rig.log()
-    assert not rig.paths.database.with_name("memory.db-wal").exists(), "closed, not dropped"
 
 
 async def test_a_second_store_waits_for_the_first_and_never_shares_its_files(rig: StoreRig) -> None:

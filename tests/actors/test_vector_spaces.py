@@ -231,18 +231,15 @@ async def test_vectors_go_to_the_server_and_come_back_after_it_was_killed(rig: S
 
 
 async def test_a_server_that_hangs_holds_no_answer_up(rig: StoreRig, server: ChromaProcess) -> None:
-    await rig.worker()
-    memory = await rig.gateway.store("The harbour is dredged in April")
-    await rig.gateway.until_embedded()
-    await until_moved(server, 1)
+    memories = await five_moved(rig, server)
     server.pause()
     try:
-        assert (await rig.gateway.recall("harbour dredged")).memories[0].id == memory
+        assert set(await rig.gateway.found("harbour")) == set(memories)
         other = await rig.gateway.store("The lighthouse is white")
         assert await rig.gateway.found("lighthouse") == [other]
     finally:
         server.go_on()
-    await until_moved(server, 2)
+    await until_moved(server, 6)
     await until_by_meaning(rig)
 
 
@@ -264,20 +261,16 @@ async def test_a_server_that_lost_everything_is_filled_with_what_is_there(rig: S
 async def test_two_homes_on_one_server_know_nothing_of_each_other(
     rig: StoreRig, server: ChromaProcess, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    await rig.worker()
-    await rig.gateway.store("The harbour is dredged in April")
-    await rig.gateway.until_embedded()
-    await until_moved(server, 1)
-    mine = set(server.collections())
+    await five_moved(rig, server)
+    mine = server.collections()
     folder = tmp_path_factory.mktemp("other") / "vectors"
     other = Chroma(folder, Server(server.url))
     other.collection("p_0123456789ab.m.64", 64)
-    assert {name.partition(".")[2] for name in server.collections()} >= {"p_0123456789ab.m.64"}
+    assert "p_0123456789ab.m.64" in {name.partition(".")[2] for name in server.collections()}
     assert other.names() == ["p_0123456789ab.m.64"]
     other.delete("p_0123456789ab.m.64")
-    assert set(server.collections()) == mine
+    assert server.collections() == mine
     other.close()
-    assert sum(server.collections().values()) == 1
 
 
 def test_a_secret_is_sent_in_a_header_and_a_missing_one_is_said(tmp_path: Path) -> None:
