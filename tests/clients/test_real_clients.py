@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import cases
 from tests.clients.test_protocol_clients import CLIENTS, TOOLS
 from tests.patience import until
 from tests.ports import QuietHandler, serving
@@ -326,21 +327,11 @@ def check_stored(result: str, home: Path) -> None:
     assert memory[0][-4:] in result  # at least the end of its id
 
 
-LISTS = {
-    "claude-code": ("claude mcp list", r"remembrancer: .* Connected"),
-    "gemini-cli": ("gemini mcp list", r"remembrancer: .* \(stdio\) - Connected"),
-    "qwen-code": ("qwen mcp list", r"remembrancer: .* \(stdio\) - Connected"),
-    "opencode": ("opencode mcp list", r"✓ remembrancer .*connected"),
-    "copilot-cli": ("copilot mcp get remembrancer", r"Type: local\s+Command: .*mcp\b"),
-    "codex": ("codex mcp list", r"remembrancer +\S+ +mcp .*enabled"),
-}
-"""The command with which a client lists its servers, and its words for one that is there (and answers)."""
-
-
 @pytest.mark.parametrize("scope", ["user", "project"])
-@pytest.mark.parametrize("client", LISTS)
-def test_a_clients_own_command_finds_our_entry(home: Path, environ: dict[str, str], client: str, scope: str) -> None:
-    command, said = LISTS[client]
+@pytest.mark.parametrize(("client", "command", "said"), cases("clients", "lists"))
+def test_a_clients_own_command_finds_our_entry(
+    home: Path, environ: dict[str, str], client: str, command: str, said: str, scope: str
+) -> None:
     program, *arguments = command.split()
     if not (CLIENTS / program).exists():
         pytest.skip(f"{program} is not installed: run `make clients`")

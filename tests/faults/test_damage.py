@@ -224,17 +224,7 @@ def examined(home: Path) -> list[Finding]:
     return [finding for finding in found if finding.status != "ok"]
 
 
-WORST = (
-    "queue.db: directory",
-    "queue.db: pipe",
-    "queue.db: newer",
-    "projects/P/index.db: directory",
-    "tokens.json: directory",
-    "config.toml: pipe",
-    "logs: file",
-    "runtime.json: directory",
-)
-ALL: Final = "TEST_DAMAGES" in os.environ
+TRIED: Final = [each for each in damages() if "TEST_DAMAGES" in os.environ or each.name in cases("damage", "worst")]
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -249,9 +239,7 @@ def scene() -> Iterator[Scene]:
         made.close()
 
 
-@pytest.mark.parametrize(
-    "damage", [each for each in damages() if ALL or each.name in WORST], ids=lambda damage: damage.name
-)
+@pytest.mark.parametrize("damage", TRIED, ids=lambda damage: damage.name)
 async def test_damage_to_one_file_stops_no_other_project(scene: Scene, damage: Damage) -> None:
     home = scene.home()
     settings = {"http_port": str(free_port())} if damage.path == "tokens.json" else {}

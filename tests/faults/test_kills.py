@@ -5,7 +5,6 @@ import json
 import signal
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,6 +19,7 @@ from remembrancer.protocol.session_life import EndSession
 from remembrancer.protocol.store_client import StoreClient
 from tests.actors.store_process import store_rig
 from tests.actors.test_consolidation import LOOKS_OFTEN, Died, Dying, Workplace, consolidating
+from tests.cases import cases
 from tests.conftest import processes_of
 from tests.faults import soak
 from tests.faults.soak import Killer
@@ -49,19 +49,6 @@ async def test_kills_lose_nothing_and_sessions_go_on(roles: tuple[str, ...], see
     assert found.longest_outage_s <= PATIENCE_S
 
 
-READS: list[tuple[str, dict[str, Any]]] = [
-    ("recall_memories", {"query": "crane", "strategy": "keyword"}),
-    ("get_memory_context", {}),
-    ("list_memories", {}),
-    ("get_valid", {}),
-    ("search_text", {"query": "crane"}),
-    ("get_memory", {"memory_id": None}),
-    ("connections", {"node_id": None}),
-    ("memory_search", {"query": "crane"}),
-]
-"""The calls that read; None stands for the id of the memory that they are to find."""
-
-
 async def test_a_read_waits_for_the_store_that_restarts_and_answers_right(home: Path) -> None:
     runtime = Runtime(home)
     patient = {
@@ -72,7 +59,11 @@ async def test_a_read_waits_for_the_store_that_restarts_and_answers_right(home: 
     async with Session(home, environ=patient) as client:
         await until(runtime.is_ready)
         memory_id = (await client.store("The crane is high."))["memory_id"]
-        reads = [(tool, {name: value or memory_id for name, value in given.items()}) for tool, given in READS]
+        found = {"ID": memory_id}
+        reads = [
+            (tool, {name: found.get(value, value) for name, value in given.items()})
+            for tool, given in cases("kills", "reads")
+        ]
         for fault in (signal.SIGKILL, signal.SIGSTOP):
             await until(runtime.is_ready)
             runtime.process("store").send_signal(fault)

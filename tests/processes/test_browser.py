@@ -337,19 +337,10 @@ def test_a_search_says_why_and_what_it_left_out_and_why_not_this_one(visit: Visi
     assert visit.call("get_memory", memory_id=other, detail=True)["access_count"] == 0  # who looks here is no use of it
 
 
-ELEMENTS = frozenset(
-    (
-        *("html", "head", "meta", "title", "link", "script", "body", "a", "header", "img", "nav", "details", "summary"),
-        *("ul", "li", "form", "input", "button", "main", "p", "h1", "h2", "h3", "h4", "h5", "h6", "label", "select"),
-        *("option", "textarea", "section", "div", "span", "article", "ol", "dl", "dt", "dd", "time", "meter", "svg"),
-        *("rect", "table", "caption", "tr", "th", "td", "code", "pre", "b", "strong", "em", "del", "ins", "dialog"),
-        *("kbd", "blockquote", "hr", "br", "tbody", "thead"),
-    )
-)
 ADDRESSES = re.compile(r"(/browser[/?]|/browser$|https?://|#|mailto:|\?)")
 
 
-TAGS, AROUND, MARKDOWN = (cases("markup", table) for table in ("tags", "around", "markdown"))
+TAGS, AROUND, MARKDOWN, ELEMENTS = (cases("markup", table) for table in ("tags", "around", "markdown", "elements"))
 PAYLOADS: list[str] = [*(around.format(tag) for tag in TAGS for around in AROUND), *MARKDOWN]
 
 
@@ -819,17 +810,10 @@ def test_long_texts_of_any_kind_are_shown_at_once(visit: Visit) -> None:
         assert "changed" in visit.get()  # and nobody has been cut off meanwhile
 
 
-WRONG = "%00 %ff ..%2f..%2fetc%2fpasswd %0d%0aX:1 nan 1e999 <b> 9999-12-31"
-
-
 def test_an_address_that_is_wrong_is_said_to_be(visit: Visit) -> None:
     visit.stored("The gate opens at seven")
-    fields = ("q", "since", "until", "past", "older", "tag", "kind", "scope", "session", "order", "source", "not")
-    places = ["/memory/{}", "/sessions/{}", "/today?day={}", "/sessions?before={}", "/graph?entity={}"]
-    places += ["/graph.json?entity={}", "/code?tree={}", "/notes?after={}", "/?done={0}&undo={0}~{0}&failed={0}"]
-    places += ["/sessions/session:shell?past={}"]
-    for wrong in (*WRONG.split(), "9" * 400, "a" * 5000):
-        for path in (place.format(wrong) for place in (*places, *(f"/?{field}={{}}" for field in fields))):
+    for wrong in (*cases("browser", "wrong"), "9" * 400, "a" * 5000):
+        for path in (place.format(wrong) for place in cases("browser", "places")):
             answer = visit.client.get(f"{visit.base}{visit.project}{path}")
             assert answer.status_code in (200, 400, 404), (path[:60], answer.text[-300:])
 

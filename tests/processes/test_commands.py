@@ -182,12 +182,7 @@ def test_a_setting_is_written_into_the_file_and_taken_out_again(home: Path) -> N
     assert json.loads(config("--json"))["settings"]["native_memories"]["value"] is True
     config("--set", "native_memories=")
     assert "native_memories" not in file.read_text()
-    for assignment, message in (
-        ("nativ_memories=true", "did you mean native_memories"),
-        ("native_memories=perhaps", "not allowed: expected true or false, got text"),
-        ("native_memories", "NAME=VALUE"),
-        ("=3", "NAME=VALUE"),
-    ):
+    for assignment, message in cases("commands", "assignments"):
         refused = command("config", "--set", assignment, home=home)
         assert (refused.returncode, refused.stdout) == (exit_codes.CONFIGURATION, "")
         assert message in refused.stderr

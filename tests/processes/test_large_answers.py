@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from remembrancer.memory.limits import MAX_ANSWER_BYTES
+from tests.cases import cases
 from tests.runtime import Runtime, Session
 
 MEMORIES = 30
@@ -23,15 +24,6 @@ def content(number: int) -> str:
 def is_bounded(answer: dict[str, Any]) -> bool:
     assert "error" not in answer, answer
     return len(json.dumps(answer)) < 1.1 * MAX_ANSWER_BYTES
-
-
-ASKED: list[tuple[str, dict[str, Any]]] = [
-    ("recall_memories", {"query": "billing deployment", "limit": 50, "strategy": "keyword"}),
-    ("get_memory_context", {"task_description": "billing deployment"}),
-    ("get_memory_context", {}),
-    ("search_text", {"query": "billing deployment", "limit": 50}),
-    ("search_knowledge_graph", {"limit": 50}),
-]
 
 
 async def test_every_tool_keeps_to_the_limit_and_ten_long_lists_hold_nobody_up(home: Path, runtime: Runtime) -> None:
@@ -52,7 +44,7 @@ async def test_every_tool_keeps_to_the_limit_and_ten_long_lists_hold_nobody_up(h
                 warned = [warning["code"] for warning in page.get("warnings", ())]
                 assert warned == (["answer_cut"] if len(found) < MEMORIES else [])
             assert len(set(found)) == MEMORIES
-        for tool, arguments in ASKED:
+        for tool, arguments in cases("large_answers", "asked"):
             assert is_bounded(await client.call(tool, **arguments)), tool
     async with Session(home, environ={"REMEMBRANCER_TOOLSETS": "nodes"}) as client:
         answer = await client.call("recall", query="billing", limit=50)

@@ -11,6 +11,7 @@ import pytest
 
 from bench.client import StdioClient, command_line
 from remembrancer.commands import exit_codes
+from tests.cases import cases
 from tests.patience import until
 from tests.processes.without_network import NOT_HERE
 from tests.runtime import Runtime, command
@@ -40,14 +41,7 @@ async def test_a_whole_life_asks_for_no_internet(home: Path, tmp_path: Path, mon
         assert answer["memories"]
         assert (await client.call("search_knowledge_graph", entity="Ana"))["entities"]
         assert (await client.call("get_memory_context", task_description="write to Ana"))["tokens_used"]
-        for tool, arguments in (
-            ("update_memory", {"content": "Ana prefers spaces."}),
-            ("tag_memory", {"add": ["style"]}),
-            ("promote_memory", {"target_scope": "user"}),
-            ("forget_memory", {}),
-            ("restore_memory", {}),
-            ("get_memory", {}),
-        ):
+        for tool, arguments in cases("no_network", "calls"):
             assert "error" not in await client.call(tool, memory_id=memory, **arguments)
         await client.call("get_memory_status")
         for resource in (await client.request("resources/list"))["resources"]:

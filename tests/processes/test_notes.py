@@ -15,6 +15,7 @@ import pytest
 
 from bench.client import StdioClient
 from remembrancer.actors.gateway.shown_log import ShownLog
+from tests.cases import cases
 from tests.git import make_repository
 from tests.patience import until
 from tests.pure.test_transcripts import lines, said
@@ -52,11 +53,7 @@ async def test_what_a_person_wrote_is_found_by_words_and_meaning_beside_memories
         assert (hit["startLine"], hit["endLine"], hit["source"]) == (1, 5, "memory")
         assert "keeps transactions" in hit["snippet"]
         assert 0.3 <= hit["score"] <= 1
-        for query, arguments, number in (
-            ("PostgreSQL", {"minScore": 1}, 0),
-            ("tea", {}, 0),
-            ("tea", {"minScore": 0}, 1),
-        ):
+        for query, arguments, number in cases("notes", "searches"):
             assert len((await found(client, query, **arguments))["results"]) == number, (query, arguments)
         assert answer["indexAge"].endswith(" ago")
         in_shell = await asyncio.to_thread(command, "search", "PostgreSQL", home=home, directory=workspace)
@@ -74,15 +71,7 @@ async def test_what_a_person_wrote_is_found_by_words_and_meaning_beside_memories
         assert "PostgreSQL" in recalled["content"]
         assert "id" not in recalled
         assert by_source["memory"]["id"] == stored["memory_id"]
-        for narrowed, sources in (
-            ({"sources": ["memory"]}, ["memory"]),
-            ({"sources": ["notes"]}, ["notes"]),
-            ({"sources": ["memory", "notes"]}, ["memory", "notes"]),
-            ({"sources": ["sessions"]}, []),
-            ({"scope": ["user"]}, []),
-            ({"min_importance": 0.1}, ["memory"]),  # which notes do not have
-            ({"time_range": {"before": "2020-01-01T00:00:00Z"}}, []),
-        ):
+        for narrowed, sources in cases("notes", "narrowed"):
             found_there = (await recall(**narrowed))["memories"]
             assert sorted(each.get("source", "memory") for each in found_there) == sources, narrowed
         refused = await client.call_or_error("recall_memories", query="database", sources=["notes"], tags=["x"])
@@ -118,11 +107,7 @@ async def test_sync_and_status_say_what_was_read_and_what_was_passed_over(home: 
         status = await client.call("memory_status")
         assert (status["totalFiles"], status["totalChunks"], status["staleFiles"]) == (1, 1, 0)
         assert status["sources"] == {"memory": {"files": 1, "chunks": 1}, "sessions": {"files": 0, "chunks": 0}}
-        for given, counts in (
-            ({}, [3, 0, 0, 0]),
-            ({"force": True, "source": "memory"}, [3, 1, 0, 0]),
-            ({"force": True, "source": "sessions"}, [0, 0, 0, 0]),
-        ):
+        for given, counts in cases("notes", "syncs"):
             done = await client.call("memory_sync", **given)
             names = ("filesScanned", "chunksUpdated", "chunksAdded", "chunksRemoved")
             assert [done[name] for name in names] == counts, given
