@@ -217,7 +217,7 @@ def due_in(text: str, at: float, zone: tzinfo | None = None) -> float | None:
     """The day in "due 2026-12-20", "before Friday", "by the end of the month" or "bis zum 20. Dezember", in a
     "tomorrow" in the last words, or of an appointment, in seconds since the epoch, else None. `at` is the time of the
     text, in the local time zone unless another is given: a weekday is the next one from then, and a day without a year
-    is the nearest."""
+    has passed by about three months at most."""
     if appointment := _APPOINTMENT.fullmatch(text := _with_iso_dates(text.strip(), at)):
         text = f"by {appointment['next'] or ''}{appointment['day']}"
     elif not _DUE.search(text) and (before := _WHEN.match(text) or _LAST.search(text)):
@@ -253,7 +253,7 @@ def _day_of(named: re.Match[str], now: datetime) -> datetime:
     day = parse(named["day"], default=now)
     if named["date"] and not named["year"]:
         years = (day + relativedelta(years=each) for each in (-1, 0, 1))
-        day = min(years, key=lambda each: abs(each - now))
+        day = min(years, key=lambda each: abs(each - now - 90 * DAY))
     return day + relativedelta(weeks=1) if named["next"] and day == now else day
 
 
