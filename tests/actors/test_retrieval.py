@@ -225,6 +225,8 @@ async def test_what_was_replaced_comes_after_what_replaced_it_and_is_marked(file
     assert (found[1].superseded_by, found[1].expired, found[0].expired) == ((new,), True, False)
     assert found[0].scores.relevance >= found[1].scores.relevance, "it is given whole where the replaced one is"
     assert await files.found("caching redis", limit=1) == [new]
+    newest = files.store("dragonfly is in charge", importance=0.1, supersedes=new)
+    assert await files.found("caching redis", limit=3, strategy="keyword") == [newest, new, old]
 
 
 async def test_a_memory_is_found_by_its_words_until_it_has_its_vector(files: Spaces) -> None:

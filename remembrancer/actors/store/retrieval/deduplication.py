@@ -78,8 +78,10 @@ def show(search: Search, ranking: Ranking) -> Recalled:
         page = ranked[taken : taken + limit + SPARE]
         taken += len(page)
         loaded += _loaded(search, ranking, page)
-        if not of_a_time:
-            loaded += _loaded(search, ranking, _replacing(search.view, loaded, ranked))
+        more = loaded
+        while more and not of_a_time:  # to the end of each chain of replacements
+            more = _loaded(search, ranking, _replacing(search.view, loaded, ranked))
+            loaded += more
         kept = each_once(loaded)
     left_out = len({ref for ref, _ in ranked[:taken]} | {entry.ref for entry in loaded}) - len(kept)
     entries = (kept if of_a_time else replaced_last(kept))[:limit]
