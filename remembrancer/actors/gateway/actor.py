@@ -35,9 +35,8 @@ if TYPE_CHECKING:
     from remembrancer.actors.gateway.http_server import HttpServer
 
 BROWSER_TOOLSETS: Final = "memory,admin,files,code"
-BROWSER_PORTS: Final = (8080, 18_080, 0)
-"""The ports to try for the memory browser, so that a bookmark stays valid: the port of `up --http`, one that is rarely
-in use, and any other (0)."""
+BROWSER_PORTS: Final = (18_080, 0)
+"""The ports to try for the memory browser: one that is rarely in use, so that a bookmark stays valid, or any (0)."""
 
 STATUS_S: Final = 2.0
 """The time limit for the launcher's report, which takes 0.5 s when a process hangs."""
