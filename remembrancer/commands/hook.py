@@ -50,7 +50,7 @@ INPUT_WAIT_S = 2.0
 MAX_WAITING_EVENTS = 5000
 """The maximum number of events that wait for a gateway; further ones are not recorded."""
 MAX_NOTES = 1000
-"""The maximum number of notes on what sessions were given; then all are deleted, and sessions start anew."""
+"""The maximum number of notes on what sessions were given; then all are deleted, and sessions get everything again."""
 DEFAULT_TOKENS = 6000
 """The tool's default; a different length is passed on to the tool."""
 LEAST_TOKENS, MOST_TOKENS = 100, 8000
@@ -102,7 +102,7 @@ class Hook:
         known event."""
         self.given, self.environ, self.began = given, environ, began
         self.name = argument if argument in EVENTS_BY_NAME else given.get("hook_event_name", given.get("hookEventName"))
-        """The client's name of the event; `event` is ours."""
+        """The client's name for the event; `event` is ours."""
         event = EVENTS_BY_NAME.get(self.name) if isinstance(self.name, str) else None
         if event is None:
             unknown = argument or self.name

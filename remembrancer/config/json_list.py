@@ -39,7 +39,7 @@ class JsonList(Generic[T]):
             raise HomeUnusable(f"{self._path} cannot be read ({error}): {advice}") from error
 
     def add(self, new: T, *, replace: bool = False) -> None:
-        """Add an item; with `replace`, it may replace its namesake. Raises `InvalidInput` if the name is taken."""
+        """Add an item; with `replace`, one of that name is replaced. Raises `InvalidInput` if the name is taken."""
         with self.writing():
             others = tuple(item for item in self.all() if item.name != new.name)
             if len(others) < len(self.all()) and not replace:

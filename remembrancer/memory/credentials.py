@@ -82,7 +82,7 @@ class Rule:
 
 @cache
 def _compiled(regex: str) -> Any:
-    """A pattern of RE2, compiled on first use: most texts contain the keywords of few rules."""
+    """An RE2 pattern, compiled on first use: most texts contain the keywords of few rules."""
     return re2.compile(regex, _OPTIONS)
 
 

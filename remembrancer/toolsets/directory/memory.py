@@ -119,7 +119,7 @@ def files_of(memories: Iterable[ListedMemory]) -> dict[str, File]:
 
 
 def listing(files: Iterable[File], directory: str, path: str) -> str:
-    """A listing of the files in a directory, two levels deep, without hidden items, with sizes."""
+    """A listing, with sizes, of the files in a directory, two levels deep, without hidden items."""
     sizes = Counter[tuple[str, ...]]()
     folders: set[tuple[str, ...]] = {(), *([("repo",), ("session",)] if directory == ROOT else ())}
     for file in files:

@@ -36,7 +36,7 @@ MOVED: Final = "If this project was in {0} before: 'remembrancer admin projects 
 NOTHING: Final = "Nothing is remembered here yet."
 NOTHING_ELSE: Final = "Nothing is remembered here."
 ALL_OF_THIS: Final = "This is all of it."
-NOTHING_OF_THIS: Final = "Nothing of this is remembered here."
+NOTHING_OF_THIS: Final = "None of this is remembered here."
 """Used in a context that is restricted to some sections."""
 AWAY: Final = "The memory is unavailable: this is the last known content."
 NOTHING_KNOWN: Final = "The memory is unavailable, and no earlier answer to this is known."

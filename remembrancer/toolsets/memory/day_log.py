@@ -69,8 +69,7 @@ async def read_day(
     that can be undone here. A session's private memory is included if it was promoted. `days`: see `ReadActivity`.
 
     For a memory that has since been forgotten, only the forgetting is listed, without its content; changes that were
-    undone are left out. `for_people`: all are listed, with summaries as texts, along with what maintenance has
-    archived.
+    undone are left out. `for_people`: all are listed, with summaries as texts, and memories that maintenance archived.
     """
     request = ReadActivity(*call.caller.viewer, day.end, MOST, day.start, WHOLE, for_people, with_undo=True, days=days)
     reply = await call.ask(request)

@@ -18,7 +18,7 @@ from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
 
 MAX_HISTORY: Final = 50
 """The number of versions that are listed, the latest ones; every version can be requested by number."""
-FORMER_TEXTS: Final = "version=N shows a former text."
+FORMER_TEXTS: Final = "version=N shows an earlier text."
 IDENTITY: Final = ("content", "type", "scope", "tags", "source", "metadata")
 
 

@@ -71,7 +71,7 @@ async def get_memory_status(call: Call) -> Answer:
         answer["if_replaced"] = DECIDED
     answer["write_queue"] = {"depth": depth, "rejected": rejected}
     if not is_fresh:
-        last = "the figures are the last known" if store else "there are no figures yet"
+        last = "these are the last known figures" if store else "there are no figures yet"
         call.warn("memory_unavailable", f"{health.explain_absence()}: {last}")
     answer |= non_empty(problems=msgspec.to_builtins((await service.look(caller.project))[0]))
     if is_degraded or call.notices:

@@ -22,7 +22,7 @@ from remembrancer.toolsets.memory.fields import Version, clean_reason, clean_tag
 from remembrancer.toolsets.tools import Answer, Call, Queued, non_empty, tool
 
 UNKNOWN: Final = (
-    "The store cannot tell now whether other memories have the same text: forget it again later with copies."
+    "The store cannot currently tell whether other memories have the same text: forget it again later with copies."
 )
 
 

@@ -168,7 +168,7 @@ async def _store(call: Call, arguments: MemoryArguments, change: StoreMemory, pa
     result = await call.write(change, StoredResult, part=part, allow_secrets=arguments.allow_secrets is True)
     answer: Answer = {"memory_id": result.memory_id}
     if change.scope != given_scope:
-        text = f"A {change.kind} belongs to its session only: it has the scope session, not {given_scope}."
+        text = f"A {change.kind} belongs only to its session: it has the scope session, not {given_scope}."
         call.warn("scope_changed", text)
     if change.kind != (arguments.kind or change.kind):
         call.warn("kind_changed", BECOMES_OPEN)

@@ -110,7 +110,7 @@ async def recall(
             linked = {memory.id: memory for memory in asked.reply.memories}
     call.service.shown(call.caller, ids, counted=ids, used=used, tool=call.tool, question=query)
     if len(linked) < len(ids):
-        call.warn("no_links", "Their links are not available now.")
+        call.warn("no_links", "Their links are currently unavailable.")
     return {"nodes": [node_of(linked.get(memory.id, memory)) for memory in found]}
 
 
