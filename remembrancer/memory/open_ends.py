@@ -37,7 +37,7 @@ _AROUND: Final = _LISTS["around"] | _OPEN | EMPTY
 _TASKS: Final = _LISTS["tasks"]
 _TO_BE_DONE: Final = re.compile(
     r"\b(?:must|needs? to|should|has to|have to|still) (?:still )?be done\b|\b(?:still|need|have) to do\b|\bdo next\b"
-    r"|\breste à faire\b|\bnoch (?:zu )?tun\b|\bqueda por hacer\b",
+    r"|\bshould (?:i|we) do\b|\breste à faire\b|\bnoch (?:zu )?tun\b|\bqueda por hacer\b",
     re.IGNORECASE,
 )
 _WORD: Final = re.compile(r"[^\W_]+")
@@ -260,7 +260,7 @@ def _day_of(named: re.Match[str], now: datetime) -> datetime:
 def last_day_asked_for(query: str, at: float) -> str:
     """The last day of the time that a question about open ends names ("this week", "in December", "by Friday";
     yesterday for "overdue") as an ISO date; empty if it names none."""
-    query = read_query(query).rstrip("? ").replace(" until ", " by ")
+    query = read_query(query).rstrip("? ").replace(" until ", " by ").replace("in the next ", "in ")
     if "overdue" in _words_in(query):
         return f"{datetime.fromtimestamp(at - DAY_S):%Y-%m-%d}"
     period = _PERIOD.search(query)
