@@ -34,7 +34,6 @@ _NUMBER: Final = re.compile(r"(?:^|\s)\(\d{1,2}\)\s")
 _LISTS: Final = word_lists("open_ends")
 _OPEN: Final = _LISTS["open"]
 _AROUND: Final = _LISTS["around"] | _OPEN | EMPTY
-_TASKS: Final = _LISTS["tasks"]
 _TO_BE_DONE: Final = re.compile(
     r"\b(?:must|needs? to|should|has to|have to|still) (?:still )?be done\b|\b(?:still|need|have) to do\b|\bdo next\b"
     r"|\bshould (?:i|we) do\b|\breste à faire\b|\bnoch (?:zu )?tun\b|\bqueda por hacer\b",
@@ -87,7 +86,7 @@ _DUE: Final = re.compile(
 )
 _ANY_DATE: Final = rf"\d{{4}}-\d\d-\d\d|{CALENDAR_DAY}(?:,? \d{{4}})?"
 DATE: Final = re.compile(rf"\b(?:{_ANY_DATE})(?!\w)", re.IGNORECASE)
-_VERBS: Final = "|".join(_TASKS)
+_VERBS: Final = "|".join(_LISTS["tasks"])
 _TASK: Final = re.compile(
     rf"\W*(?:(?:(?:we|i) )?(?:please|to-?do|remember|don['’]t|forget|must|need|have|to)\b:? ?)*\b(?:{_VERBS})\b",
     re.IGNORECASE,
@@ -101,7 +100,7 @@ _DONE_BY: Final = (
     rf"(?P<person>(?P<present>{_SENDS}"
     rf"|(?-i:[A-Z][\w'’-]* and [A-Z][\w'’-]*) (?:{_VERBS})|(?:the|an?) (?:\w+ ){{1,3}}?(?:come|arrive)s?(?! out))"
     rf"|{_WHO}(?:(?: will| must| has to|['’]ll|(?: is| am| are|['’]s|['’]m|['’]re) going to) (?:{_VERBS})"
-    rf"|(?: is| am| are|['’]s|['’]m|['’]re) (?:{'|'.join(verb.rstrip('e') for verb in _TASKS)})[pt]?ing)"
+    rf"|(?: is| am| are|['’]s|['’]m|['’]re) (?:{'|'.join(verb.rstrip('e') for verb in _LISTS['tasks'])})[pt]?ing)"
     r"|(?:the|an?) (?:\w+ ){1,3}?(?:will (?:come|arrive)|is (?:com|arriv)ing))\b"
     r"(?:(?!\b(?:each|every|always|usually|never|not|that|whether|if|because|until|before)\b)[^,;:.?!\n]){0,120}?"
 )
@@ -165,6 +164,7 @@ _VERB: Final = re.compile(
     re.IGNORECASE,
 )
 """Any other verb in the present or past tense: "The trial ends", "Prices rise", "Bo answered"."""
+_MUST: Final = re.compile(r"(?:the|our|my|this) .*\b(?:must|should|has to|needs to)\b.* by in ", re.IGNORECASE)
 _PERIOD: Final = re.compile(r"\b(?P<which>this|next) (?P<unit>week|month|year)\b", re.IGNORECASE)
 _IN_MONTH: Final = re.compile(rf"\b(?:in|by|until|of|this) (?P<month>{'|'.join(MONTHS)})\b(?! \d)", re.IGNORECASE)
 
@@ -332,7 +332,7 @@ def is_task_with_date(text: str, at: float) -> bool:
     if not is_within and _DUE.search(text):
         return not all(_is_fact(_clause(text, due)) for due in _DUE.finditer(text))
     is_one = not is_within or _ONE.search(text)  # "Answer mails within two days" is a rule
-    return bool(_TASK.match(text) and is_one) and not _is_fact(text)
+    return bool((_TASK.match(text) and is_one) or _MUST.match(text)) and not _is_fact(text)
 
 
 def _is_fact(clause: str) -> bool:
