@@ -234,9 +234,7 @@ def _update(writer: Writer, change: UpdateMemory) -> UpdatedResult:
     after = updated(memory.now, change, writer.at, lambda: (each.record for each in writer.space.history(memory.id)))
     to_add = _targets(writer, memory.id, change.add_links, "add_links", memory.now.scope)
     to_remove = _targets(writer, memory.id, change.remove_links, "remove_links")
-    made = writer.revise(
-        memory, after, "updated", reason=change.reason, superseded_by=_valid_again(writer, memory, after)
-    )
+    made = writer.revise(memory, after, "updated", reason=change.reason, links=_valid_again(writer, memory, after))
     unlinked = [link for link, target in to_remove if _remove_link(writer, memory.id, target.id, link.relation)]
     relinked = _add_links(writer, memory, to_add, change.reason)
     missing: tuple[str, ...] = ()
@@ -292,7 +290,7 @@ def _restore(writer: Writer, change: RestoreMemory) -> RestoredResult:
         RESTORED,
         reason=change.reason,
         restored_version=change.version,
-        superseded_by=_valid_again(writer, memory, after),
+        links=_valid_again(writer, memory, after),
     )
     return RestoredResult(memory.id, made.version, made.fields)
 
@@ -382,7 +380,7 @@ def _named_in(entry: HistoryEntry) -> tuple[str, ...]:
     kept beside it, or were linked with it."""
     details = entry.details
     linked = (end for link in details.get("links", ()) for end in link[:2])
-    return (details.get("by"), details.get("other"), *details.get("superseded_by", ()), *linked)
+    return (details.get("by"), details.get("other"), *linked)
 
 
 def _undo_of(memory: Memory, history: Sequence[HistoryEntry]) -> Undo:
@@ -438,8 +436,6 @@ def _take_back(writer: Writer, undo: Undo) -> RestoredResult:
         details = each.details
         if each.change in (SUPERSEDED, INVALIDATED) and "by" in details and "had_link" not in details:
             writer.space.unlink(details["by"], memory.id, SUPERSEDES)
-        for newer in [details["by"]] if each.change == SUPERSEDING_UNDONE else details.get("superseded_by", ()):
-            writer.space.put_link(newer, memory.id, SUPERSEDES, 1.0, writer.at)
         for source, target, relation, strength in details.get("links", ()):
             writer.space.unlink(source, target, relation)
             if strength is not None:
@@ -497,15 +493,13 @@ def _invalidate(writer: Writer, change: InvalidateMemory) -> InvalidatedResult:
     return InvalidatedResult(memory.id, after.valid_until, after.invalid_reason, made.version, already)
 
 
-def _valid_again(writer: Writer, memory: Memory, after: MemoryVersion) -> list[str] | None:
-    """Remove the links that supersede a memory if a change makes it valid again. Returns their sources for the history,
-    so that an undo can restore them; None if there are none."""
+def _valid_again(writer: Writer, memory: Memory, after: MemoryVersion) -> list[LinkBefore] | None:
+    """Remove the links that supersede a memory if a change makes it valid again, as `_take_links`; None if there are
+    none."""
     if not has_ended(memory.now.valid_until, writer.at) or has_ended(after.valid_until, writer.at):
         return None
-    links = [link for link in writer.space.links(memory.id) if (link.target, link.relation) == (memory.id, SUPERSEDES)]
-    for link in links:
-        writer.space.unlink(link.source, link.target, SUPERSEDES)
-    return [link.source for link in links] or None
+    newer = [link.source for link in writer.space.links(memory.id) if link.relation == SUPERSEDES]
+    return _take_links(writer, SUPERSEDES, *((each, memory.id) for each in newer)) or None
 
 
 def _promote(writer: Writer, change: PromoteMemory) -> PromotedResult:
@@ -593,12 +587,13 @@ def _add_links(writer: Writer, source: Memory, links: Targets, reason: str | Non
                 _remove_link(writer, newer_id, source.id, SUPERSEDES)
             replaced = writer.memory(target.id)  # including the effects of earlier links
             # If the older one is valid, it no longer counts as possibly replaced.
-            doubts = _take_doubts(writer, *ends) if target.age_key > source.age_key else []
+            doubts = _take_links(writer, CONTRADICTS, *ends) if target.age_key > source.age_key else []
             until = writer.at if replaced.now.valid_until is None else replaced.now.valid_until
             after, chain = msgspec.structs.replace(replaced.now, valid_until=until), replaced.promotion_chain
             writer.revise(replaced, after, SUPERSEDED, chain=chain, by=source.id, reason=reason, links=doubts or None)
         else:
-            doubts = [] if link.relation in (SIMILAR, CONTRADICTS) else _take_doubts(writer, *ends)  # both are valid
+            are_valid = link.relation not in (SIMILAR, CONTRADICTS)
+            doubts = _take_links(writer, CONTRADICTS, *ends) if are_valid else []
             is_doubted = doubts or any(writer.space.strength(*each, SIMILAR) for each in ends)
             were = [*doubts, (*ends[0], link.relation, before)]
             if before is None and link.relation == RELATED and is_doubted:
@@ -622,28 +617,25 @@ def _replacing_through(writer: Writer, older: Memory, last: Memory) -> list[str]
     return [memory_id for (memory_id,) in rows]
 
 
-def _take_doubts(writer: Writer, *pairs: tuple[str, str]) -> list[LinkBefore]:
-    """Remove the links by which one memory of a pair probably replaces the other. Returns them for the history, so that
-    an undo can restore them."""
-    removed: list[LinkBefore] = [(*pair, CONTRADICTS, writer.space.unlink(*pair, CONTRADICTS)) for pair in pairs]
+def _take_links(writer: Writer, relation: str, *pairs: tuple[str, str]) -> list[LinkBefore]:
+    """Remove the links of a relation between pairs. Returns them for the history, so that an undo can restore them."""
+    removed: list[LinkBefore] = [(*pair, relation, writer.space.unlink(*pair, relation)) for pair in pairs]
     return [each for each in removed if each[-1] is not None]
 
 
 def _remove_link(writer: Writer, source_id: str, target_id: str, relation: str) -> bool:
     """Remove a link; True if it existed. Removing a `supersedes` link makes a new version of its target. If it was the
     last one, the target is valid for as long as it was by itself, unless it was invalidated for another reason."""
-    if (strength := writer.space.unlink(source_id, target_id, relation)) is None:
-        return False
-    target = writer.space.memory(target_id)
-    if relation != SUPERSEDES or target is None:
-        writer.links.append((source_id, target_id, relation, strength))
-        return True
+    removed, target = _take_links(writer, relation, (source_id, target_id)), writer.space.memory(target_id)
+    if not removed or relation != SUPERSEDES or target is None:
+        writer.links += removed
+        return bool(removed)
     after, changes = target.now, standing(writer.space.history(target_id))
     invalidations = [each for each in changes if each.change == INVALIDATED]
     is_invalid = target.now.invalid_reason is not None and not any("by" in each.details for each in invalidations[-1:])
     if not (is_invalid or _is_replaced(writer, target_id)):
         after = msgspec.structs.replace(after, valid_until=_own_end(changes), invalid_reason=None)
-    writer.revise(target, after, SUPERSEDING_UNDONE, chain=target.promotion_chain, by=source_id)
+    writer.revise(target, after, SUPERSEDING_UNDONE, chain=target.promotion_chain, by=source_id, links=removed)
     return True
 
 
