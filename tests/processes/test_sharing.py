@@ -339,35 +339,7 @@ async def finds(client: RawClient, *contents: str) -> bool:
     return set(contents) <= {memory["content"] for memory in answer["memories"]}
 
 
-async def test_whatever_is_written_after_a_removal_is_sealed_with_the_new_key(
-    home: Path, other: Path, checkouts: tuple[Path, Path]
-) -> None:
-    (desk, laptop), here = checkouts, Rig(home, PATIENT)
-    async with (
-        store_rig(home, constants=PATIENT_JOURNAL),
-        store_rig(other, constants=PATIENT_JOURNAL),
-        here.running(),
-        here.session(directory=str(desk), session="session:desk") as at_desk,
-    ):
-        await at_desk.store("The lantern burns oil")
-        shared = await done("share", "project", "--yes", "--invite", "laptop", home=home, directory=desk)
-        await done("share", "join", "--here", "--yes", shared["invitation"], home=other, directory=laptop)
-        lane = shared["lane"]
-        assert (await asyncio.to_thread(command, "share", "invite", "guest", home=home)).returncode == exit_codes.OK
-        guest = msgspec.structs.replace(Sharing(home).membership(lane), secret=b"")  # who is brought no new key
-        await done("share", "remove", "guest", "--yes", home=home)
-        journal = Sharing(home).open(guest)
-        head = await journal.head(lane)
-        await at_desk.store("The lantern went out")
-        page = await journal.read(lane, after=START)
-        assert page.mark.position < head, "what the command itself has written is not for the guest either"
-        with pytest.raises(KeyMissing):
-            await journal.read(lane, after=page.mark)
-        await journal.aclose()
-        await until(lambda: Sharing(other).membership(lane).keyring == Sharing(home).membership(lane).keyring)
-
-
-async def test_two_homes_share_a_project_and_agree_after_the_server_was_dead(
+async def test_two_homes_share_a_project_agree_after_the_server_was_dead_and_get_the_new_key_after_a_removal(
     world: World, home: Path, other: Path, checkouts: tuple[Path, Path]
 ) -> None:
     (desk, laptop), here, there = checkouts, Rig(home, PATIENT), Rig(other, PATIENT)
@@ -415,12 +387,24 @@ async def test_two_homes_share_a_project_and_agree_after_the_server_was_dead(
         ours: list[str] = dump_of(RuntimePaths(home).database, lane)
         await until(lambda: dump_of(RuntimePaths(other).database, lane) == ours)
         assert sum(row.startswith("history ") for row in ours) == len(everything), "each write was applied once"
+        assert (await asyncio.to_thread(command, "share", "invite", "guest", home=home)).returncode == exit_codes.OK
+        guest = msgspec.structs.replace(Sharing(home).membership(lane), secret=b"")  # who is brought no new key
+        await done("share", "remove", "guest", "--yes", home=home)
+        async with aclosing(Sharing(home).open(guest)) as journal:
+            head = await journal.head(lane)
+            await at_desk.store("The lantern is new")
+            page = await journal.read(lane, after=START)
+            assert page.mark.position < head, "what the command itself has written is not for the guest either"
+            with pytest.raises(KeyMissing):
+                await journal.read(lane, after=page.mark)
+        await until(lambda: finds(at_laptop, "The lantern is new"))
+        assert Sharing(other).membership(lane).keyring == Sharing(home).membership(lane).keyring
         moved = laptop.rename(laptop.with_name("my shop"))
         move = "admin", "projects", "move", str(laptop), "."
         refused = await asyncio.to_thread(patiently, *move, home=other, directory=moved)
         (place,) = re.findall(r"'REMEMBRANCER_PROJECT=(\S+) remembrancer share leave'", refused.stderr)
         left = await done("share", "leave", "--yes", home=other, directory=moved, REMEMBRANCER_PROJECT=place)
-        assert left == {"left": lane, "memories": 5}
+        assert left == {"left": lane, "memories": 6}
         assert await finds(at_laptop, *everything), "a copy stays"
 
 

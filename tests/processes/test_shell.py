@@ -139,12 +139,6 @@ def test_a_memory_is_stored_found_corrected_and_the_correction_undone(shell: She
     assert "by you, in the shell" in shell("show", memory_id)
     assert "session:shell" not in shell("show", memory_id)
 
-    shell("edit", memory_id, "--to", "user")
-    assert shell.json("show", memory_id)["scope"] == "user"
-    shell("forget", memory_id, "--reason", "moved")
-    assert "deploy on" not in shell("search", "deploy")
-    assert "moved" in shell("show", memory_id, "--history")
-
 
 @alone
 @pytest.mark.parametrize("table", cases("shell_transcripts"))
@@ -425,22 +419,6 @@ def test_what_is_erased_is_nowhere_in_the_home_any_more(shell: Shell, home: Path
     assert "marigold" not in shell("search", "vault")
     shell("show", memory_id, status=exit_codes.FAILED)
     assert files_with(home, b"marigold") == []
-
-
-@alone
-def test_what_is_proposed_to_the_user_is_reviewed_and_refused_or_accepted(shell: Shell) -> None:
-    ids = [shell.json("add", text, "--kind", "preference")["memory_id"] for text in ("I want tea", "I want mint")]
-    assert "Nothing waits for a decision" in shell("list", "--review")
-    assert "2 proposed" in shell("admin", "maintain")
-    assert {each["memory_id"] for each in shell.json("list", "--review")["proposals"]} == set(ids)
-    proposals = [line.split("\t") for line in shell("list", "--review").splitlines()]
-    assert {(line[0], line[1]) for line in proposals} == set(zip(ids, ("I want tea", "I want mint"), strict=True))
-    assert "it is a preference of the user" in proposals[0][2]
-    shell("edit", ids[0], "--to", "project")
-    shell("edit", ids[1], "--to", "user")
-    assert shell.json("list", "--review")["proposals"] == []
-    assert [each["id"] for each in shell.json("list", "--scope", "user")["memories"]] == [ids[1]]
-    assert "proposal" not in shell.json("show", ids[1], "--history")["history"][-1]
 
 
 @alone
