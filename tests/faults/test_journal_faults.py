@@ -102,30 +102,6 @@ async def test_who_watches_hears_that_the_connection_is_lost_also_with_a_hint_be
             await _last(watching)
 
 
-async def appended(journal: Sealed, entries: list[NewEntry], behind: LaneMark, acknowledged: list[str]) -> LaneMark:
-    """Append entries while servers die: without an answer, what follows is read, as a host does."""
-    try:
-        mark = await journal.append(LANE, entries, behind=behind)
-        acknowledged += [entry.id for entry in entries]
-    except JournalAway:
-        mark = (await reached(lambda: journal.read(LANE, after=behind))).mark
-    return mark
-
-
-async def test_what_a_killed_server_has_acknowledged_is_there_once(servers: NatsServers) -> None:
-    async with connected(*servers.urls) as journal:
-        mark, acknowledged = await journal.create(LANE), list[str]()
-        for round_ in range(4):
-            entries = numbered(2 * round_, 2 * round_ + 1)
-            appending = asyncio.create_task(appended(journal, entries, mark, acknowledged))
-            if round_ % 2:
-                await asyncio.to_thread(servers.servers[0].again)
-            mark = await appending
-        there = await reached(lambda: ids(journal))
-        assert {"op-0", "op-1"} <= set(acknowledged) <= set(there)
-        assert there == sorted(set(there)), "each once, in order"
-
-
 async def is_current(journal: JetStreamJournal, lane: str) -> bool:
     """True if each of the servers has all of a lane."""
     cluster = (await reached(lambda: journal._info(lane)))["cluster"]
