@@ -130,14 +130,7 @@ def test_the_shipped_tokenizer_gives_the_ids_of_the_models_own(sentences: list[s
     assert default_tokenizer().token_ids(texts, 10**6) == [official.encode(text).ids for text in texts]
 
 
-@pytest.mark.parametrize(
-    ("engine", "file", "remedy"),
-    [
-        ("onnx", "model.onnx", "force-reinstall"),
-        ("multilingual", "e5-small-q4.bin", r"clone\[multilingual\]"),
-        ("sentence-transformers", "model/model.safetensors", r"clone\[sentence-transformers\]"),
-    ],
-)
+@pytest.mark.parametrize(("engine", "file", "remedy"), cases("engines", "weights"))
 def test_weights_that_are_missing_or_not_the_pinned_ones_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: Any, file: str, remedy: str
 ) -> None:

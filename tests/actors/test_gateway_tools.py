@@ -37,6 +37,7 @@ from remembrancer.toolsets.service import Written
 from remembrancer.toolsets.tools import answer_text, load_tools
 from tests.actors.gateway_rig import PATIENT, RawClient, Rig, call, content_of
 from tests.actors.store_process import Worker
+from tests.cases import cases
 from tests.patience import PATIENCE_S, until
 from tests.pure.memories import recalled
 
@@ -439,25 +440,7 @@ async def test_roots_that_come_while_a_call_looks_for_its_project_name_the_proje
     assert {each.project for each in served.written} == {project_of(tmp_path)}
 
 
-VARIABLE = {"REMEMBRANCER_PROJECT": "/variable"}
-
-
-@pytest.mark.parametrize(
-    ("roots", "named", "place"),
-    [
-        ([], {}, "/working"),
-        ([], {"environment": {"REMEMBRANCER_PROJECT": "sub"}}, "/working/sub"),
-        ([], {"environment": VARIABLE}, "/variable"),
-        ([], {"environment": VARIABLE, "project": "/flag"}, "/flag"),
-        (["file:///root", "file:///other"], {"environment": VARIABLE, "project": "/flag"}, "/root"),
-        (["file://elsewhere/other", "file://localhost/a%20root/"], {}, "/a root"),
-        (
-            ["https://example.org/other", "/other", "file:other", "file:/other\0", "file://[::1", "file:///root"],
-            {},
-            "/root",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("roots", "named", "place"), cases("gateway_tools", "places"))
 def test_the_first_root_on_this_disk_counts_before_flag_variable_and_directory(
     roots: list[str], named: dict[str, Any], place: str
 ) -> None:

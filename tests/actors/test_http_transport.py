@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
+from unittest.mock import Mock
 
 import anyio
 import anyio.abc
@@ -24,7 +25,6 @@ from starlette.routing import Router
 from remembrancer.actors.gateway import http_server as module
 from remembrancer.actors.gateway.conversations import CallTool, McpService
 from remembrancer.actors.gateway.http_server import HttpServer, Sessions
-from remembrancer.actors.gateway.session_registry import SessionRegistry
 from remembrancer.config.settings import Settings
 from remembrancer.config.tokens import Tokens
 from remembrancer.toolsets.tools import CallResult, load_tools
@@ -42,17 +42,9 @@ async def never(*_: object) -> CallResult:
     raise AssertionError
 
 
-class NoRecords:
-    """There is no store that wants to know of sessions."""
-
-    def known(self, _: object, __: object) -> None: ...
-
-    def left(self, _: object) -> None: ...
-
-
 def http_server(home: Path, call_tool: CallTool = never, settings: Settings | None = None) -> HttpServer:
     settings = msgspec.structs.replace(settings or Settings(), http_port=0)
-    service = McpService("test", lambda: Server("test"), call_tool, load_tools(), cast("SessionRegistry", NoRecords()))
+    service = McpService("test", lambda: Server("test"), call_tool, load_tools(), Mock())  # no store knows of sessions
     return HttpServer(home, settings, service, no_token=True, open_browser=Router)
 
 

@@ -499,10 +499,6 @@ async def both(quick_rig: Rig, places: tuple[Path, Path]) -> AsyncIterator[tuple
         yield us, them
 
 
-async def drained(rig: Rig) -> None:
-    await until(lambda: rig.gateway.health().queue_depth == 0)
-
-
 async def test_an_erasing_that_a_reader_holds_up_says_so_and_leaves_no_word_when_it_is_repeated(quick_rig: Rig) -> None:
     def having_it() -> set[str]:
         """The names of the database's files that have the secret in them. Not of its `-shm`: to close that file would
@@ -546,14 +542,14 @@ async def test_what_another_project_queued_stays_one_s_own_goes(
         queued = await them.store("Theirs waits")
         assert queued["warnings"][0]["code"] == "queued"
         assert (await us.call("erase_memory", memory_id=queued["memory_id"]))["retry_possible"]
-    await drained(quick_rig)
+    await until(lambda: quick_rig.gateway.health().queue_depth == 0)
     assert (await them.call("get_memory", memory_id=queued["memory_id"]))["content"] == "Theirs waits"
 
     with locked(quick_rig.paths.database):
         queued = await us.store(SECRET)
         refused = await us.call("erase_memory", memory_id=queued["memory_id"])
         assert (refused["error"], refused["retry_possible"]) == ("memory_unavailable", True)
-    await drained(quick_rig)
+    await until(lambda: quick_rig.gateway.health().queue_depth == 0)
     assert (await us.call("erase_memory", memory_id=queued["memory_id"]))["status"] == "erased"
     assert (await us.call("get_memory", memory_id=queued["memory_id"]))["error"] == "not_found"
 

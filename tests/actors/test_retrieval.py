@@ -48,6 +48,7 @@ from remembrancer.protocol.writes import (
 from tests.actors import spaces_rig
 from tests.actors.spaces_rig import NOW, Spaces
 from tests.actors.store_process import Gateway, StoreRig, store_rig, the, vector_of
+from tests.cases import cases
 from tests.contracts.records_rig import entities
 from tests.operations import OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, store_operation
 from tests.patience import PATIENCE_S, until
@@ -554,13 +555,8 @@ async def test_a_time_in_the_question_moves_what_is_of_it_to_the_front_and_takes
     files.vector_of = lambda _: vector_of("lantern")
     march = files.store("What did the lantern get: fresh oil.", type="episodic", occurred_at=at("2023-03-10"))
     may = files.store("What did the lantern get: clear glass.", type="episodic", occurred_at=at("2023-05-18"))
-    for question, reference, first in [
-        ("What did the lantern get two days ago?", "2023-05-20T12:00", may),
-        ("What did the lantern get two days ago?", "2023-03-12T12:00", march),
-        ("What did the lantern get in March?", "2023-05-20", march),
-        ("What did the lantern get in March 2023?", "2026-01-01", march),
-        ("What did the lantern get last week?", "2023-05-24", may),
-    ]:
+    for question, reference, month in cases("retrieval", "times"):
+        first = {"March": march, "May": may}[month]
         for strategy in STRATEGIES:
             answer = await files.recall(question, reference_time=at(reference), strategy=strategy)
             assert [memory.id for memory in answer.memories][:1] == [first], (question, reference, strategy)

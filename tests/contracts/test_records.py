@@ -261,16 +261,7 @@ def test_a_passage_is_replaced_where_the_text_has_it_once(rig: RecordsRig, lante
 LAMPS = "Lamps:\n- the oil of the first lantern lasts until six in the morning, and then it is dark\n- wicks"
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "line"),
-    [
-        ("six", "seven", "…oil of the first lantern lasts until seven in the morning, and then it is dark"),
-        ("first", "new", "- the oil of the new lantern lasts until six in the morning,…"),
-        ("oil of the", "oil of our", "- the oil of our first lantern lasts until six in the…"),
-        ("wicks", "a " * 60 + "b", f"- {'a ' * 59}a …"),
-        ("Lamps", "x " * 35 + "Lamps", f"{'x ' * 35}Lamps:"),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "line"), cases("records", "replaced"))
 def test_a_replaced_passage_is_shown_in_its_line(old: str, new: str, line: str) -> None:
     assert changed_line(LAMPS, TextEdit(old, new)) == line
     far = f"{'b' * 70}{old}{'c' * 70}"
@@ -525,18 +516,22 @@ def test_the_dates_say_which_of_a_pair_is_the_newer_one_whichever_way_it_is_link
         assert (rig.undecided(), marks()) == ([(old, new)], {old: (new,), new: ()})
 
 
+def newer_than_each(rig: RecordsRig, *ids: str) -> list[set[str]]:
+    """Of each memory those that may replace it, whichever of two is linked to the other, and by their ages."""
+    for pair in itertools.permutations(ids, 2):
+        rig.contradict(*pair)
+    numbers = [rig.number(each) for each in ids]
+    loaded = rig.records.load(numbers, None)
+    assert sorted(loaded, key=lambda each: loaded[each].age_key) == numbers, "as in SQL"
+    return [set(rig.loaded(each).possibly_superseded_by) for each in ids]
+
+
 def test_of_one_day_the_memory_stored_last_is_the_newer_one_also_if_only_its_day_is_given(rig: RecordsRig) -> None:
     day = REQUESTED_AT // DAY_S * DAY_S
     morning = rig.at(day + 3600).say("the gate opens at seven")
     noon = rig.at(day + 12 * 3600).say("the gate opens at eight now", occurred_at=day)
     before = rig.at(day + 13 * 3600).say("the gate opens at six", occurred_at=day - 15 * DAY_S)
-    for pair in itertools.permutations((before, morning, noon), 2):
-        rig.contradict(*pair)
-    newer = [set(rig.loaded(each).possibly_superseded_by) for each in (before, morning, noon)]
-    assert newer == [{morning, noon}, {noon}, set()]
-    numbers = [rig.number(each) for each in (before, morning, noon)]
-    loaded = rig.records.load(numbers, None)
-    assert sorted(loaded, key=lambda each: loaded[each].age_key) == numbers, "as in SQL"
+    assert newer_than_each(rig, before, morning, noon) == [{morning, noon}, {noon}, set()]
 
 
 def test_a_change_of_the_last_days_is_newer_than_a_memory_without_a_day_if_it_is_stored_later(rig: RecordsRig) -> None:
@@ -544,13 +539,8 @@ def test_a_change_of_the_last_days_is_newer_than_a_memory_without_a_day_if_it_is
     changed = rig.at(REQUESTED_AT + DAY_S).say("the archive got Debian 12", occurred_at=REQUESTED_AT - 13 * DAY_S)
     has = rig.at(REQUESTED_AT + 2 * DAY_S).say("the archive runs Debian 13")
     noted = rig.at(REQUESTED_AT + 3 * DAY_S).say("the archive runs Debian 10", occurred_at=REQUESTED_AT - 15 * DAY_S)
-    for pair in itertools.permutations((noted, had, changed, has), 2):
-        rig.contradict(*pair)
-    newer = [set(rig.loaded(each).possibly_superseded_by) for each in (noted, had, changed, has)]
+    newer = newer_than_each(rig, noted, had, changed, has)
     assert newer == [{had, changed, has}, {changed, has}, {has}, set()]
-    numbers = [rig.number(each) for each in (noted, had, changed, has)]
-    loaded = rig.records.load(numbers, None)
-    assert sorted(loaded, key=lambda each: loaded[each].age_key) == numbers, "as in SQL"
 
 
 def test_superseding_ends_the_validity_of_the_older_until_taken_back(rig: RecordsRig, four: list[str]) -> None:
