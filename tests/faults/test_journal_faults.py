@@ -15,7 +15,7 @@ from remembrancer.journal.jetstream import JetStreamJournal, Server
 from remembrancer.journal.sealing import Keyring, Sealed
 from remembrancer.journal.server_config import CLUSTER_PORT, PORT
 from remembrancer.journal.sharing import Sharing
-from remembrancer.protocol.errors import EntryDamaged, JournalAway, JournalChanged, StorageFull
+from remembrancer.protocol.errors import EntryDamaged, JournalAway, StorageFull
 from tests.links import Link
 from tests.nats_servers import NatsServers, configured, every_entry, numbered, reached
 from tests.patience import PATIENCE_S, until
@@ -155,28 +155,6 @@ async def test_a_full_server_refuses_and_keeps_what_it_has() -> None:
                     refused = True
             assert 2 <= len(acknowledged) <= 30
             assert (await ids(journal), mark.position) == (acknowledged, len(acknowledged))
-
-
-@pytest.mark.parametrize("appended_since", [0, 3, 4], ids=["shorter", "as long", "longer"])
-async def test_a_journal_restored_from_an_older_backup_is_noticed(servers: NatsServers, appended_since: int) -> None:
-    server = servers.servers[0]
-    data, backup = server.directory / "data", server.directory / "backup"
-    async with connected(*servers.urls) as journal:
-        early = await journal.append(LANE, numbered(1, 3), behind=await journal.create(LANE))
-        server.end()
-        shutil.copytree(data, backup)
-        await asyncio.to_thread(server.start)
-        mark = await journal.append(LANE, numbered(4, 6), behind=early)
-        server.end()
-        shutil.rmtree(data)
-        backup.rename(data)
-        await asyncio.to_thread(server.start)
-        if appended_since:
-            async with connected(*servers.urls) as other:
-                await other.append(LANE, numbered(11, 10 + appended_since), behind=early)
-        for asked in (journal.read(LANE, after=mark), journal.append(LANE, numbered(7, 7), behind=mark)):
-            with pytest.raises(JournalChanged, match="backup"):
-                await asked
 
 
 async def test_a_paused_server_stops_nobody(servers: NatsServers, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -264,20 +264,19 @@ def test_a_run_is_undone_by_its_name_and_an_unknown_one_is_refused(home: Path, p
 
 @pytest.mark.usefixtures("runtime")
 def test_it_comes_when_there_is_work_gives_way_to_the_others_and_is_in_the_status(home: Path) -> None:
-    def told() -> Any:
-        return json.loads(command("status", "--json", home=home).stdout)
-
-    def niceness() -> int | None:
-        """That of a consolidator that is done with a job; it is there for ten seconds more."""
-        done = command("admin", "maintain", "--user", home=home)  # refused until the store has a file
-        pids = [each["pid"] for each in told()["processes"] if each["role"] == "consolidator"]
+    def niceness() -> int:
+        """That of a consolidator that has done a job; it is there for ten seconds more."""
+        assert patiently("admin", "maintain", "--user", home=home).returncode == exit_codes.OK
         with suppress(psutil.NoSuchProcess):
-            return psutil.Process(*pids).nice() if pids and done.returncode == exit_codes.OK else None
-        return None
+            return Runtime(home).process("consolidator").nice()
+        return 0
+
+    def health() -> Any:
+        return json.loads(done("status", "--json", home=home))["consolidator"]
 
     start(home)
-    assert told()["consolidator"]["finished"] is None
+    done("add", CONTENT, home=home)
     assert until(niceness) == 10
-    health = until(lambda: (known := told()["consolidator"])["job"] is None and known)
-    assert (health["finished"] >= 1, health["failed"], health["error"]) == (True, 0, None)
-    assert re.search(r"consolidator idle; \d+ jobs? done", command("status", home=home).stdout)
+    idle = until(lambda: (known := health())["job"] is None and known)
+    assert (idle["finished"] >= 1, idle["failed"], idle["error"]) == (True, 0, None)
+    assert re.search(r"consolidator idle; \d+ jobs? done", done("status", home=home))
