@@ -27,8 +27,6 @@ pytestmark = pytest.mark.usefixtures("without_embedders")
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for variable in [name for name in os.environ if name.startswith("CLAUDE")]:
-        monkeypatch.delenv(variable)
     monkeypatch.setenv("REMEMBRANCER_HOOK_WAIT_S", f"{PATIENCE_S}")
     directory = tmp_path / "app"
     directory.mkdir()

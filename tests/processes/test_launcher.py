@@ -47,15 +47,6 @@ def has_a_session(running: RunningRuntime) -> bool:
     return status is not None and status.gateway is not None and status.gateway.sessions > 0
 
 
-@pytest.fixture
-def heeds_hangups() -> Iterator[None]:
-    """Have processes that are started meanwhile not ignore SIGHUP, even where the tests themselves do (nohup)."""
-    previous = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, previous)
-
-
-@pytest.mark.usefixtures("heeds_hangups")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_stops_everything_in_order(home: Path, number: int) -> None:
     with runtime(home, settings={"REMEMBRANCER_EMBEDDERS": "2"}) as running:
