@@ -202,11 +202,10 @@ async def test_nodes_are_linked_both_ways_and_walked_over(served: Rig) -> None:
             "last_accessed": first["created_at"],
             "access_count": 0,
         }
-        unknown = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
-        second = await call("remember", content="Redis runs on port 6380", links=[first["id"], unknown])
+        second = await call("remember", content="Redis runs on port 6380", links=[first["id"], UNKNOWN])
         assert second["links"] == [first["id"]]
         (warning,) = second["warnings"]
-        assert (warning["code"], unknown in warning["message"]) == ("unknown_link", True)
+        assert (warning["code"], UNKNOWN in warning["message"]) == ("unknown_link", True)
         third = await call("remember", content="Port 6379 is taken by the proxy", links=[second["id"]])
 
         (found,) = (await call("recall", query="which cache", tags=["cache"]))["nodes"]
@@ -227,7 +226,7 @@ async def test_nodes_are_linked_both_ways_and_walked_over(served: Rig) -> None:
         far = (await call("connections", node_id=first["id"], depth=2))["nodes"]
         assert [(each["id"], each["distance"]) for each in far][2:] == [(third["id"], 2)]
         assert far[1]["links"] == [first["id"], third["id"]]
-        assert (await call("connections", node_id=unknown))["error"] == "not_found"
+        assert (await call("connections", node_id=UNKNOWN))["error"] == "not_found"
 
         changed = await call("update", node_id=second["id"], content="Redis runs on port 6381", links=[third["id"]])
         assert (changed["content"], changed["links"]) == ("Redis runs on port 6381", [third["id"]])

@@ -182,8 +182,10 @@ def test_git_ignores_the_directory_from_the_first_note_on(work: Workspace) -> No
 
 def test_a_note_saved_while_it_is_written_is_read_again(work: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     work.has(BEFORE)
+    other = work.path.with_name("other")
+    other.write_text("Renamed.\n")
     saves: Iterator[Callable[[], object]] = iter(
-        [partial(work.path.write_text, BEFORE + "In place.\n"), partial(_saved_anew, work, "Renamed.\n")]
+        [partial(work.path.write_text, BEFORE + "In place.\n"), partial(other.replace, work.path)]
     )
     write = note_files._write_durably
 
@@ -195,12 +197,6 @@ def test_a_note_saved_while_it_is_written_is_read_again(work: Workspace, monkeyp
     work.write("a", "New.")
     assert work.path.read_text() == "Renamed.\n\nNew.\n"
     assert not work.leftovers()
-
-
-def _saved_anew(work: Workspace, text: str) -> None:
-    other = work.path.with_name("other")
-    other.write_text(text)
-    other.replace(work.path)
 
 
 @pytest.mark.parametrize(("is_first", "least_steps"), [(False, 10), (True, 20)])
