@@ -100,7 +100,7 @@ def _lines(visits: list[Visit], *, dry_run: bool, is_whole: bool) -> list[str]:
 
 
 def _memory_lines(place: Owner, report: Maintained) -> Iterator[str]:
-    """The memories concerned, each with what happened to it and its first words."""
+    """The memories concerned, each with its outcome and its first words."""
     named = [(sort.removesuffix("s"), memory_id) for sort in SORTS for memory_id in report.of(sort).ids]
     ids = [memory_id for _, memory_id in named]
     words = first_words(paths_here(), [] if place is None else [place.id], ids)

@@ -1,4 +1,4 @@
-"""Decides whether a memory is about its own project only, by signs that a person can check, each with its reason. Pure.
+"""Decides whether a memory is only about its own project, by signs that a person can check, each with its reason. Pure.
 
 One sign is enough: a memory that stays in its project can still be promoted by hand, while one that is promoted to the
 user appears in every project.
@@ -56,7 +56,7 @@ _PARTS: Final = re.compile(r"[^\W_]+")
 
 
 def is_project_specific(content: str, entities: Iterable[tuple[str, str]], project_name: str) -> str | None:
-    """The reason, in words, why a memory is about its project only; None if there is no sign.
+    """The reason, in words, why a memory is only about its project; None if there is no sign.
 
     `entities` are names with their types. The signs: an entity that is a file, a function, a class or a module; the
     name of the project; an address, a port, the id of a ticket, the path or name of a file; a figure for a day; an

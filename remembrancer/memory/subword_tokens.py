@@ -1,4 +1,4 @@
-"""Words in a text that the full-text tokenizer does not recognise. They are indexed and searched in addition. Pure.
+"""Words in a text that the full-text tokenizer does not recognise; they are indexed and searched as well. Pure.
 
 The tokenizer (`unicode61`) splits words at everything that is neither a letter nor a digit. So it sees one word in
 `connectionPoolSize`, three in `connection-pool-size`, one in a whole Chinese sentence, and a fragment for each letter

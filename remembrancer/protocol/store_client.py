@@ -1,5 +1,5 @@
-"""The store's client in all processes: requests with a deadline, errors with all their fields, and the state of
-the connection to the store."""
+"""The store client that all processes use: requests with a deadline, errors with all their fields, and the state of the
+connection to the store."""
 
 import logging
 import math

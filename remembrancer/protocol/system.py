@@ -1,5 +1,5 @@
-"""Calls that only Linux or only macOS has, each with a fallback. `REMEMBRANCER_PORTABLE` in the environment disables
-the Linux ones, for one run of the tests. Hooks and the bridge import this module: keep it small."""
+"""Calls that only Linux or only macOS provides, each with a fallback. `REMEMBRANCER_PORTABLE` in the environment
+disables the Linux ones, for one run of the tests. Hooks and the bridge import this module: keep it small."""
 
 # ruff: noqa: PTH118
 import os

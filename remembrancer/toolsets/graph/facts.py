@@ -1,4 +1,5 @@
-"""Facts: the form in which this toolset shows memories, their end, and the tools that only rename another tool."""
+"""Facts: the form in which this toolset shows memories, their invalidation, and the tools that only rename another
+tool."""
 
 import time
 from functools import partial
