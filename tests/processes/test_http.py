@@ -156,7 +156,7 @@ def test_a_token_opens_its_projects_alone_and_nothing_when_it_is_revoked(door: D
     found = [len(door.call("recall_memories", each, query="key mat")["memories"]) for each in (ana, reader, ben)]
     assert found == [1, 1, 0]
     refused = door.call("store_memory", reader, content="no")
-    assert (refused["error"], "read only" in refused["message"]) == ("invalid_input", True)
+    assert (refused["error"], "read-only" in refused["message"]) == ("invalid_input", True)
     assert door.post(LISTED, ben, x_remembrancer_project=str(mine)).status_code == 403
     hidden = door.token("hidden", "--project", str(mine), "--no-user")
     assert "the user's memories" in door.call("store_memory", hidden, content="Tea", scope="user")["message"]
