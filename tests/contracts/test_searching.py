@@ -368,6 +368,10 @@ def test_a_word_with_a_capital_letter_is_a_name_at_once_among_few_memories_that_
     assert found_in(rig, first) == ()
     (third,) = say(rig, "The keys are with Jelle.")
     assert found_in(rig, first) == found_in(rig, third) == ("Jelle",)
+    monkeypatch.setattr(found_entities, "ENOUGH", 9)
+    rig.do(UpdateMemory(third, content="Jelle has the keys, and so has Wytske."))
+    say(rig, "Jelle is back.")
+    assert found_in(rig, first) == found_in(rig, third) == ("Jelle",), "what is an entity stays one"
 
 
 def test_a_name_that_more_than_a_third_of_the_memories_have_joins_none(rig: RecordsRig) -> None:

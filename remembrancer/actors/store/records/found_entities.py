@@ -1,8 +1,8 @@
 """Finds names in memories and makes them entities. This runs outside of writes, while no client waits.
 
 A trigger queues each memory that is new or has changed. Names are stored in `found_names`. A name becomes an entity,
-with edges marked as found, if it is certain or occurs in enough memories, unless it occurs in so many that it does not
-distinguish them.
+with edges marked as found, if it is certain or occurs in enough memories, and stays one while any memory has it, unless
+it occurs in so many that it does not distinguish them.
 """
 
 from typing import Final
@@ -43,6 +43,8 @@ def find_names(database: SqliteFile, now: float) -> bool:
         touched: dict[tuple[int, str], None] = {}
         for memory, space, content, kind in noted:
             connection.execute("DELETE FROM names_to_find WHERE memory = ?", (memory,))
+            former = connection.execute("DELETE FROM found_names WHERE memory = ? RETURNING key", (memory,))
+            touched |= dict.fromkeys((space, key) for (key,) in former.fetchall())
             names = () if kind == SESSION_RECORD else found_names(content, is_entity=kind == "entity")
             for name in names:
                 key = name_key(name.name)
@@ -55,15 +57,16 @@ def find_names(database: SqliteFile, now: float) -> bool:
 
 
 def _link(edits: SqliteEdits, key: str) -> None:
-    """Link the memories with a name to its entity, if the name is an entity."""
-    if not _is_entity(edits, key):
-        unlinked = edits.execute(
-            """DELETE FROM memory_entities WHERE found AND entity IN (SELECT number FROM entities
-               WHERE space = @SPACE AND key = ?)
-               RETURNING entity""",
-            (key,),
-        ).fetchall()
-        edits.remove_unlinked(entity for (entity,) in unlinked)
+    """Link the memories with a name to its entity, if the name is an entity, and no others."""
+    is_entity = _is_entity(edits, key)
+    former = edits.execute(
+        """DELETE FROM memory_entities WHERE found AND entity IN (SELECT number FROM entities
+           WHERE space = @SPACE AND key = ?1) AND NOT (?2 AND EXISTS (
+           SELECT 1 FROM found_names AS f WHERE f.key = ?1 AND f.memory = memory_entities.memory)) RETURNING entity""",
+        (key, is_entity),
+    ).fetchall()
+    edits.remove_unlinked(entity for (entity,) in former)
+    if not is_entity:
         return
     unlinked = edits.execute(
         """SELECT memory, name, type FROM found_names AS f WHERE key = ?
@@ -86,10 +89,12 @@ def _link(edits: SqliteEdits, key: str) -> None:
 
 
 def _is_entity(edits: SqliteEdits, key: str) -> bool:
-    """True if a name is certain or in enough memories, not counting session memories and those in which it only begins
-    a sentence, and not in too many."""
+    """True if a name is certain, an entity already, or in enough memories, not counting session memories and those in
+    which it only begins a sentence, and not in too many."""
     (having, is_certain, known) = edits.execute(
-        """SELECT count(*), max(f.is_certain) = ?2, sum(m.scope != 'session' AND f.is_certain != ?3)
+        """SELECT count(*), max(f.is_certain) = ?2 OR EXISTS (
+               SELECT 1 FROM entities AS e JOIN memory_entities AS s ON s.entity = e.number
+               WHERE e.space = @SPACE AND e.key = ?1 AND s.found), sum(m.scope != 'session' AND f.is_certain != ?3)
            FROM found_names AS f CROSS JOIN memories AS m ON m.number = f.memory WHERE key = ?1 AND m.space = @SPACE""",
         (key, CERTAIN, FIRST),
     ).fetchone()

@@ -328,16 +328,13 @@ class SqliteEdits(SpaceConnection):
         self.executemany("INSERT OR IGNORE INTO memory_tags VALUES (?, ?)", [(tag, number) for tag in tags])
 
     def _drop_derived(self, number: int) -> None:
-        """Delete everything derived from a changed content: passages, near-duplicates, found names."""
+        """Delete what is derived from a changed content: passages and near-duplicates. Found names follow later."""
         for table in ("passages", "embedding_attempts"):
             self.execute(f"DELETE FROM {table} WHERE memory = ?", (number,))  # noqa: S608 - our names
         self.execute(
             "DELETE FROM memory_links WHERE relation IN (?1, 'contradicts') AND (source = ?2 OR target = ?2)",
             (SIMILAR, number),
         )
-        self.execute("DELETE FROM found_names WHERE memory = ?", (number,))
-        rows = self.execute("DELETE FROM memory_entities WHERE memory = ? AND found RETURNING entity", (number,))
-        self.remove_unlinked(entity for (entity,) in rows.fetchall())
 
     def _add_entry(self, memory_id: str, entry: HistoryEntry) -> None:
         """Add a history entry, unless it already exists because the memory was here before. Its time is at least that
