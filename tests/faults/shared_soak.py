@@ -542,7 +542,7 @@ class World:
             self.servers = configured(sharing, self.directory, self._ports)
             for server in self.servers:
                 await asyncio.to_thread(stack.enter_context, server)
-            begun = [await self._begun(sharing)]
+            begun = [await reached(partial(sharing.new_lane, "soak", "h0"))]
             self.lane = begun[0].lane
             if self._seed is not None:
                 begun.append(await sharing.new_lane("own", "h0", is_users=True))
@@ -569,9 +569,6 @@ class World:
     def _consolidate(self, host: Host) -> None:
         if self._seed is not None:
             host.consolidator.start(self._soak, random.Random(f"{self._seed} consolidator {host.number}"))
-
-    async def _begun(self, sharing: Sharing) -> Membership:
-        return await reached(partial(sharing.new_lane, "soak", "h0"))
 
     async def break_things(self, seed: int, weather: "Weather") -> None:
         """Let faults happen, several at a time where they last: so many, or until this is cancelled."""
@@ -666,17 +663,14 @@ class World:
         """
         await asyncio.gather(*(host.consolidator.kill() for host in self.hosts))
         async with asyncio.timeout(PATIENCE_S):
-            await self.until_alike()
+            await until(self._is_alike)
             while not self._end_if_alike():
-                await self.until_alike()
+                await until(self._is_alike)
         await asyncio.gather(*(host.kill() for host in self.hosts))
         await self._check_removed()
 
-    async def until_alike(self) -> None:
-        """Return when every host has applied all that any host has. Raises `TimeoutError`."""
-        await until(self._is_alike)
-
     async def _is_alike(self) -> bool:
+        """True if every host has applied all that any host has."""
         positions = set[tuple[str, int]]()
         for host in self.hosts:
             try:
@@ -791,7 +785,7 @@ class World:
             elif not applied[name] and erased.isdisjoint((known, getattr(reply.result, "memory_id", None))):
                 # With a memory the answers about it are erased, by whichever id it was asked for.
                 self._soak.wrong.append(f"{name} was acknowledged, and is nowhere: {operation.change}")
-            elif count > 1 or (
+            elif count > 1 + bool(getattr(operation.change, "add_links", ())) or (  # links make a version of their own
                 # What a host by itself has erased, the others still have: of that time there is nothing. What it has
                 # changed without another text came back under an id apart, and was stored again: no version has it.
                 known is not None
