@@ -79,12 +79,6 @@ class Door:
         assert answer.status_code == 200, answer.text
         return answer.json()["result"]["structuredContent"]
 
-    def count_in_project(self, token: str | None = None) -> int | None:
-        """How many memories the project has by the store's word; None while the store has said nothing yet."""
-        status = self.call("get_memory_status", token)
-        count: int | None = status.get("counts", {}).get("by_scope", {}).get("project")
-        return count
-
     def open_session(self, token: str | None = None, client_name: str = "test") -> dict[str, str]:
         """Shake hands; the headers of what follows."""
         client = {"name": client_name, "version": "1"}
