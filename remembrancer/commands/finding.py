@@ -36,7 +36,7 @@ from remembrancer.commands.selection import (
 from remembrancer.commands.terminal import notice_when_slow, styled
 from remembrancer.memory.open_ends import asks_for_open_ends, last_day_asked_for
 from remembrancer.memory.sentences import excerpt, one_line, without_marks
-from remembrancer.memory.text import NAMELESS, count, tags_in
+from remembrancer.memory.text import NAMELESS, count, neutralised_value, session_title, tags_in
 from remembrancer.memory.times.windows import TimeWindow, time_windows
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES, OPEN_END, SCOPES, SESSION_RECORD
@@ -128,7 +128,6 @@ FILTERS: Final = (
         help="The first day: 2026-02-20, 3d, 12h, 2w (ago), yesterday, last week. Applies to the day shown in lists.",
     ),
     option("--until", "before", type=until, metavar="WHEN", help="The last day or end of a week, in the same forms."),
-    flag("--forgotten", "include_forgotten", help="Include forgotten memories; in a list, show only those."),
 )
 
 NAMED_FILTERS: Final = {
@@ -165,6 +164,7 @@ def _filters(where: Where, given: Answer) -> Answer:
         help="Default: memory and notes. Sessions are transcripts (with the setting transcripts).",
     ),
     *FILTERS,
+    flag("--forgotten", "include_forgotten", help="Include forgotten memories."),
 )
 def search(
     where: Where,
@@ -214,20 +214,18 @@ def search(
     *FILTERS,
     flag("--important", "order", flag_value="important", help="The most important first."),
     flag("--open", "order", flag_value="due", help="Open ends that are not done or replaced, by their due dates."),
+    flag("--forgotten", "order", flag_value="forgotten", help="Only forgotten memories."),
     flag("--stale", "about", flag_value="stale", help="Memories that name a file that is gone from the indexed code."),
     flag("--review", "about", flag_value="review", help="Proposals and pairs that wait for a decision."),
 )
 def list_(where: Where, order: str | None, about: str | None, **given: Any) -> Report:
     """List memories, newest first; session records only with --kind session_record."""
-    if given["include_forgotten"] and order is not None:
-        raise InvalidInput("--open, --important and --forgotten each have their own order: give one of them")
-    order = "forgotten" if given["include_forgotten"] else order
     if about is not None:
         source = click.get_current_context().get_parameter_source("number")
         if any((given | {"order": order, "number": source is ParameterSource.COMMANDLINE}).values()):
             raise InvalidInput(f"--{about} always lists everything: it cannot be combined with filters, orders or -n")
         return _stale(where) if about == "stale" else _waiting(where)
-    return _in_order(where, order, given)
+    return _in_order(where, order, given | {"include_forgotten": order == "forgotten"})
 
 
 def _in_order(
@@ -529,7 +527,6 @@ def show(where: Where, named: Sequence[str], version: int | None, view: str | No
 def clients_of(where: Where) -> dict[str, str]:
     """The names of the projects' latest sessions, by session id."""
     from remembrancer.commands.runtime_client import ask_store
-    from remembrancer.memory.text import session_title
     from remembrancer.protocol.browsing import ListSessions
 
     clients: dict[str, str] = {}
@@ -592,7 +589,6 @@ def _changes(where: Where, answer: Answer, clients: Mapping[str, str]) -> tuple[
     """The history of a memory, for a program and for a person."""
     from remembrancer.commands.home_reader import first_words
     from remembrancer.commands.runtime_client import ask_store, paths_here
-    from remembrancer.memory.text import neutralised_value
     from remembrancer.protocol.reads import GetMemory
     from remembrancer.toolsets.memory.day_log import CHANGE_WORDS
     from remembrancer.toolsets.memory.get_memory import shown
