@@ -437,9 +437,9 @@ def test_of_two_viewers_none_sees_what_is_the_others(stored: list[tuple[str, str
             if forgotten:
                 changes.append(change_operation(f"forget{place}", ForgetMemory(memory_id, word), session_id=session))
             mine = [each for each, (space, *_) in known.items() if space == name]
-            for other in mine[-2:]:
+            for number, other in enumerate(mine[-2:]):
                 link = UpdateMemory(memory_id, add_links=(LinkRef("related_to", other),))
-                changes.append(change_operation(f"link{place}{other}", link, session_id=session))
+                changes.append(change_operation(f"link{place}.{number}", link, session_id=session))
             apply(spaces[name], changes)
             known[memory_id] = name, session if is_own else None, word
         while find_names(database, REQUESTED_AT):
