@@ -243,6 +243,18 @@ def _alive(directory: Path, besides: frozenset[int]) -> list[psutil.Process]:
     return found
 
 
+@pytest.fixture
+def without_upkeep(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No maintenance archives what a test stores with dates of long ago."""
+    monkeypatch.setenv("REMEMBRANCER_CONSOLIDATOR", "0")
+
+
+@pytest.fixture
+def without_embedders(home: Path, without_upkeep: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is embedded unless a test starts some, so that no link between near-duplicates appears meanwhile."""
+    monkeypatch.setenv("REMEMBRANCER_EMBEDDERS", "0")
+
+
 @pytest.fixture(scope="module")
 def at_noon() -> Iterator[None]:
     """Of tests that name the day: no midnight comes while they run."""

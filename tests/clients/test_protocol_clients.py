@@ -110,13 +110,6 @@ FITTING = {
 """The scenarios that ask for no tool, resource or prompt by a name of the suite's own."""
 
 
-@pytest.fixture
-def few_processes(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A runtime starts sooner without what no test here needs."""
-    for name in ("EMBEDDERS", "CONSOLIDATOR"):
-        monkeypatch.setenv(f"REMEMBRANCER_{name}", "0")
-
-
 def node_environment(home: Path) -> dict[str, str]:
     return {"PATH": f"{CLIENTS}:{os.environ['PATH']}", "HOME": str(home)}
 
@@ -127,7 +120,7 @@ async def node(home: Path, *arguments: str, timeout_s: float = 4 * PATIENCE_S) -
 
 
 @needs("conformance")
-@pytest.mark.usefixtures("few_processes")
+@pytest.mark.usefixtures("without_embedders")
 async def test_every_scenario_for_a_server_of_other_tools_passes(door: Door, tmp_path: Path) -> None:
     await asyncio.to_thread(lambda: door.start(no_token=True))
     for name in FITTING:
@@ -141,7 +134,7 @@ async def test_every_scenario_for_a_server_of_other_tools_passes(door: Door, tmp
 
 
 @needs("mcp-remote")
-@pytest.mark.usefixtures("few_processes")
+@pytest.mark.usefixtures("without_embedders")
 async def test_mcp_remote_carries_a_client_on_stdio_to_the_server(door: Door) -> None:
     token = door.token("remote", "--project", str(door.home))
     await asyncio.to_thread(door.start)

@@ -35,7 +35,6 @@ class Host:
         self.journal = InProcessJournal(hosts.server)
         self.queued: deque[Operation] = deque()
         self.acknowledged: list[Applied] = []
-        self.heard: list[Operation] = []
         self.taken = 0
         """The number of snapshots that were loaded."""
         self.scrubbed: list[str] = []
@@ -54,7 +53,6 @@ class Host:
             self.journal,
             self.path.stem,
             self._hosts.ask,
-            self.heard.extend,
             limits=limits,
         )
         self.follower = LaneFollower(self.lane, self.committer, lambda: self.clock, self._note_taken, self._scrub)

@@ -29,7 +29,6 @@ from remembrancer.protocol.wire import PROTOCOL_VERSION
 from tests import patience
 from tests.conftest import processes_of
 from tests.patience import PATIENCE_S
-from tests.processes import runtimes
 from tests.processes.runtimes import RunningRuntime, behave, is_dead, runtime, until
 from tests.runtime import Runtime, Session, command, done, status_of
 
@@ -196,12 +195,6 @@ async def recall(client: StdioClient, query: str) -> list[str]:
     return [memory["content"] for memory in answer["memories"]]
 
 
-def end(home: Path, memory: RuntimePaths) -> None:
-    """Stop the runtime, after which there are only locks."""
-    done("down", home=home, variables=MODE)
-    runtimes.until(lambda: {path.suffix for path in memory.home.iterdir()} == {".lock"})
-
-
 async def test_sessions_share_a_memory_in_memory_which_outlives_a_kill_and_is_gone_after_a_stop(
     home: Path, memory: RuntimePaths
 ) -> None:
@@ -223,7 +216,8 @@ async def test_sessions_share_a_memory_in_memory_which_outlives_a_kill_and_is_go
             process.kill()
     async with Session(home, environ=MODE) as client:
         assert await recall(client, "heron") == ["the heron stands in the water"]
-    end(home, memory)
+    done("down", home=home, variables=MODE)
+    until(lambda: {path.suffix for path in memory.home.iterdir()} == {".lock"})
 
 
 def test_a_link_in_the_place_of_the_directory_for_sockets_is_refused(home: Path) -> None:

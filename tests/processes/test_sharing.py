@@ -323,23 +323,18 @@ def other(world: World) -> Iterator[Path]:
         yield world.other
 
 
-@pytest.fixture
-def checkouts(tmp_path: Path) -> tuple[Path, Path]:
-    desk, laptop = tmp_path / "desk" / "shop", tmp_path / "laptop" / "shop"
-    for directory in (desk, laptop):
-        directory.mkdir(parents=True)
-    return desk, laptop
-
-
 async def finds(client: RawClient, *contents: str) -> bool:
     answer = await client.call("recall_memories", query="lantern", strategy="keyword", limit=20)
     return set(contents) <= {memory["content"] for memory in answer["memories"]}
 
 
 async def test_two_homes_share_a_project_agree_after_the_server_was_dead_and_get_the_new_key_after_a_removal(
-    world: World, home: Path, other: Path, checkouts: tuple[Path, Path]
+    world: World, home: Path, other: Path, tmp_path: Path
 ) -> None:
-    (desk, laptop), here, there = checkouts, Rig(home, PATIENT), Rig(other, PATIENT)
+    desk, laptop = tmp_path / "desk" / "shop", tmp_path / "laptop" / "shop"
+    for directory in (desk, laptop):
+        directory.mkdir(parents=True)
+    here, there = Rig(home, PATIENT), Rig(other, PATIENT)
     async with (
         store_rig(home, settings=Settings(embedders=0), constants=PATIENT_JOURNAL),
         store_rig(other, constants=PATIENT_JOURNAL),
