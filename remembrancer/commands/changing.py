@@ -381,10 +381,22 @@ def forget(
         also = ", ".join(short(copy["id"]) for copy in answer.get("copies", ()))
         line = f"Forgotten: {name}; {where.undo(memory)} brings it back, 'forget --for-good' deletes it"
         line += f". The same text is in other scopes, too: {also} (--copies forgets these as well)" if also else ""
+        line += _left_expired(where, answer.get("supersedes", ()))
         if answer.get("already_forgotten"):
             line = f"{name} was forgotten before: 'remembrancer restore {memory}' brings it back"
         lines.append(_if_applied(answer, line))
     return _all_done("forgotten", answers, lines)
+
+
+def _left_expired(where: Where, replaced: Iterable[str]) -> str:
+    """The sentences about memories that were replaced by one that is now gone."""
+    line = ""
+    for memory in replaced:
+        with suppress(NotFound, MemoryUnavailable):  # it is gone, too
+            if "forgotten_at" not in (older := where.ask("get_memory", memory_id=memory, detail=True)):
+                again = f"'remembrancer restore {short(memory)}{where.repeated}' makes it valid again"
+                line += f". It replaced “{excerpt(older['content'], QUOTED)}”, which stays expired: {again}"
+    return line
 
 
 def _before(where: Where, memories: Sequence[str]) -> dict[str, Mapping[str, Any]]:
@@ -417,7 +429,8 @@ def _erase(where: Where, memories: Sequence[str], *, yes: bool) -> Report:
         made = f", with {len(answer['also_erased'])} derived from it" if "also_erased" in answer else ""
         also = f"; memories that may repeat it: {', '.join(answer['also_said_by'])}" if "also_said_by" in answer else ""
         name = f"“{excerpt(known['content'])}”" if known else short(memory)
-        lines.append(f"{name} {verb}{made}{also}")
+        older = [link["target"] for link in known.get("links", ()) if link["relation"] == "supersedes"]
+        lines.append(f"{name} {verb}{made}{also}{_left_expired(where, older)}")
     kept = " and ".join(map(str, sorted(paths_here().home.glob(f"{REPLACED}*"))))
     also = f", perhaps also {kept}" if kept else ""
     return Report({"erased": erased}, [*lines, f"Earlier backups and exports still contain it{also}."])

@@ -29,7 +29,7 @@ UNKNOWN: Final = (
 @tool("Hide a memory.", destructive=True, unlisted=("reason", "copies"))
 async def forget_memory(call: Call, memory_id: str, reason: str | None = None, copies: bool = False) -> Answer:
     """Hide a memory; nothing is deleted. Copies of its text in other scopes are reported, or hidden as well; memories
-    that it replaced stay outdated."""
+    that it replaced (`supersedes`) stay expired until restored."""
     change = ForgetMemory(parse_memory_id(memory_id), clean_reason(reason))
     try:
         result = await call.write(change, ForgottenResult)
