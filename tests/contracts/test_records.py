@@ -564,6 +564,12 @@ def test_superseding_ends_the_validity_of_the_older_until_taken_back(rig: Record
     rig.replace(two, one)
     assert (rig.loaded(one).superseded_by, rig.loaded(two).superseded_by) == ((two,), ()), "it is turned"
     assert rig.shown(two).valid_until is None
+    rig.do(InvalidateMemory(one, "it broke"))
+    rig.do(RestoreMemory(one))
+    assert rig.loaded(one).superseded_by == (two,), "only that it broke is taken back"
+    rig.do(InvalidateMemory(one, "it broke"))
+    rig.do(UpdateMemory(two, remove_links=(link,)))
+    assert rig.shown(one).invalid_reason == "it broke"
 
 
 def test_a_memory_that_two_replace_is_valid_again_when_neither_does(rig: RecordsRig, four: list[str]) -> None:
