@@ -564,7 +564,7 @@ def test_superseding_ends_the_validity_of_the_older_until_taken_back(rig: Record
     rig.replace(two, one)
     assert (rig.loaded(one).superseded_by, rig.loaded(two).superseded_by) == ((two,), ()), "it is turned"
     assert rig.shown(two).valid_until is None
-    rig.do(InvalidateMemory(one, "it broke"))
+    rig.at(REQUESTED_AT + 9).do(InvalidateMemory(one, "it broke"))
     rig.do(RestoreMemory(one))
     assert rig.loaded(one).superseded_by == (two,), "only that it broke is taken back"
     rig.do(InvalidateMemory(one, "it broke"))
