@@ -75,7 +75,7 @@ from remembrancer.protocol.writes import (
     memory_id_of,
 )
 from tests.actors.store_process import Apart, Launched, Launcher
-from tests.conftest import DISK, ROOT_OF_FILES
+from tests.conftest import ROOT_OF_FILES
 from tests.faults.soak import Figures
 from tests.links import Link
 from tests.nats_servers import Started, configured, reached, until_refused
@@ -845,12 +845,6 @@ class Weather(NamedTuple):
     pace_s: float
     longest_s: float
     many: int | None = None
-
-
-async def run_long(seed: int, operations: int, sessions: int, pace_s: float) -> SharedSoak:
-    """The long form: faults as long as the sessions work, some of them longer than the journal is waited for."""
-    weather = Weather(0.05, pace_s, 8.0)
-    return await run(seed, operations, sessions, weather, look_s=1.0, root=DISK)
 
 
 def by_way_of(member: Membership, ports: Sequence[int]) -> Membership:

@@ -38,7 +38,7 @@ from bench.varied_text import varied
 from remembrancer.actors.launcher.home import read_record
 from remembrancer.memory.credentials import find_credential
 from remembrancer.protocol.paths import RuntimePaths
-from tests.conftest import processes_of
+from tests.conftest import DISK, processes_of
 from tests.patience import until
 from tests.runtime import Runtime
 
@@ -543,9 +543,11 @@ def main() -> int:
     print(f"seed {options.seed}", file=sys.stderr)
     soak: Figures
     if options.journal:
-        from tests.faults.shared_soak import run_long
+        from tests.faults.shared_soak import Weather
+        from tests.faults.shared_soak import run as share
 
-        soak = asyncio.run(run_long(options.seed, options.operations, options.sessions, options.pace))
+        weather = Weather(0.05, options.pace, 8.0)  # faults some of which last longer than the journal is waited for
+        soak = asyncio.run(share(options.seed, options.operations, options.sessions, weather, look_s=1.0, root=DISK))
     else:
         soak = asyncio.run(run(options.kills, options.sessions, options.seed, options.pace))
     print(json.dumps(msgspec.to_builtins(soak), indent=1))
