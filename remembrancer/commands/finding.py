@@ -257,12 +257,16 @@ def _in_order(
         memories.sort(key=by.get(order or "", _happened), reverse=True)
     filters = [
         " "
-        + phrase.format(" or ".join(value) if isinstance(value, tuple) else local_time(value).removesuffix(" 23:59"))
+        + phrase.format(
+            " or ".join(value) if isinstance(value, tuple) else re.sub(" (23:59|00:00)$", "", local_time(value))
+        )
         for name, phrase in NAMED_FILTERS.items()
         if (value := given[name])
     ]
     noun = {"due": "open end", "forgotten": "forgotten memory"}.get(order or "", "memory")
-    none_fits = f"There is no {noun} here{''.join(filters)}."
+    chosen = re.sub("since (.+) dated until", r"between \1 and", "".join(filters))
+    chosen = re.sub(r"between (.+) and \1\b", r"on \1", chosen)
+    none_fits = f"There is no {noun} here{chosen}."
     none_fits += " 'remembrancer list --forgotten' lists forgotten ones." if noun == "memory" else ""
     note = heading if memories else _nothing(where, none_fits)
     return _listing(
@@ -556,8 +560,10 @@ def _details(where: Where, answer: Answer, clients: Mapping[str, str]) -> list[L
     author = author_of_change(first, clients)
     by = f" by {author}" if author else ""  # the consolidator has no session
     stored = f"stored {minute(answer['created_at'])}{by}"
-    if first.get("change") == "imported":  # as old as its file
-        stored = f"imported {minute(first['at'])}{by}, dated {minute(answer['created_at'])}"
+    if first.get("change") == "imported":
+        age = minute(answer["created_at"])  # as old as its file
+        stored = f"imported {minute(first['at'])}{by}"
+        stored += f", dated {age}" if age != minute(first["at"]) and "occurred_at" not in answer else ""
     lines.append(f"{stored}{changed}")
     if answer.get("access_count"):
         lines.append(f"used {count(answer['access_count'], 'time')}, last {minute(answer['last_accessed'])}")

@@ -82,7 +82,7 @@ class GatewayClient:
             self._link.settimeout(_remaining_s(until))
             line = self._lines.readline(4 * MAX_LINE_BYTES)
             if not line:
-                raise ConnectionError("the connection to the memory service was lost: try again in a moment")
+                raise ConnectionError("the connection was lost")
             if line.startswith((REFUSED, INVALID)):
                 raise ConnectionError(line.partition(b" ")[2].decode(errors="replace").strip())
             message: Message = {} if line.startswith(CONTROL) else json.loads(line)

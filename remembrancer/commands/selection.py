@@ -174,9 +174,12 @@ class GatewayConnection:
                 raise not_started(starter, places)
             environ = {**os.environ, **TOOLSETS}
             named = {"id": place.name, "path": place.directory} if place.name else None
-            self._gateway = GatewayClient(
-                link, places, SHELL_SESSION, place.directory, environ, "remembrancer shell", named
-            )
+            try:
+                self._gateway = GatewayClient(
+                    link, places, SHELL_SESSION, place.directory, environ, "remembrancer shell", named
+                )
+            except OSError as error:
+                raise _no_answer(error) from error
             self.close = self._gateway.close
             self.embeds_soon = False
             """True if a worker is free to embed what is stored now."""
@@ -214,10 +217,17 @@ class GatewayConnection:
         try:
             answer = self._gateway.call(tool, without_none(arguments), time.monotonic() + WAIT_S)
         except OSError as error:
-            raise MemoryUnavailable(f"the memory service does not answer: {error}") from error
+            raise _no_answer(error, tool) from error
         if "error" in answer:
             raise from_failure(Failure(answer["error"], shell_message(answer), answer["retry_possible"]))
         return answer
+
+
+def _no_answer(error: OSError, tool: str = "") -> MemoryUnavailable:
+    lost = "the connection was lost" if error.errno else error
+    again = "the text may be stored, but the same command again stores nothing twice"
+    again = again if tool == "store_memory" else "try again in a moment"
+    return MemoryUnavailable(f"the memory service does not answer: {lost}; {again}")
 
 
 def shell_message(failure: Answer) -> str:

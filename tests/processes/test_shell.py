@@ -577,7 +577,7 @@ def test_a_due_date_may_be_a_word_and_so_may_the_day_of_an_event(shell: Shell) -
     assert "due" not in shell.json("show", memory_id)
     shell("add", "the gate jammed", "--on", "yesterday")
     assert f"\t{today - timedelta(days=1):%Y-%m-%d}\t" in shell("list")
-    assert "today or a past day" in shell("add", "the gate jams", "--on", "tomorrow", status=exit_codes.USAGE)
+    assert "neither today nor a past day" in shell("add", "the gate jams", "--on", "tomorrow", status=exit_codes.USAGE)
 
 
 def test_days_and_times_are_those_of_the_zone_here(shell: Shell) -> None:

@@ -34,9 +34,11 @@ from remembrancer.actors.bridge.replay import (
     PreparedAnswers,
 )
 from remembrancer.commands.gateway_client import GatewayClient
+from remembrancer.commands.selection import GatewayConnection
 from remembrancer.config.reading import read_configuration
 from remembrancer.config.settings import SETTABLE, Settings
 from remembrancer.protocol.environment import is_secret_variable
+from remembrancer.protocol.errors import MemoryUnavailable
 from remembrancer.protocol.gateway_link import BYE, END, INVALID, REFUSED, WELCOME, split_stamp
 from remembrancer.protocol.ulids import as_ulid, new_identity
 from tests.cases import cases
@@ -451,6 +453,17 @@ def test_after_its_time_nothing_is_asked_for_and_an_answer_that_is_there_is_not_
             client.call("get_memory_context", {}, time.monotonic())
         with pytest.raises(BlockingIOError):  # else the session would count as having been shown the answer
             gateway.recv(65_536, socket.MSG_DONTWAIT)
+
+
+def test_a_command_that_loses_the_gateway_says_whether_it_may_be_given_again() -> None:
+    ours, gateway = socket.socketpair()
+    with ours, closing(GatewayClient(ours, Places("/h", "/h", None), "session", "/somewhere", {}, "shell")) as client:
+        connection = object.__new__(GatewayConnection)
+        connection._gateway = client
+        gateway.close()
+        for tool, again in (("store_memory", "stores nothing twice"), ("search_memories", "try again in a moment")):
+            with pytest.raises(MemoryUnavailable, match=f"answer: the connection was lost; .*{again}"):
+                connection._asked(tool, {})
 
 
 @pytest.mark.parametrize(

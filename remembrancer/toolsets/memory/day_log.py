@@ -45,8 +45,7 @@ def day_of(text: str, now: float) -> TimeWindow:
         for window in time_windows(phrase, now, None):
             if window.start > 0:
                 return window
-    message = f"{shown(text)} is not a day or has not begun: give today or a past day, such as Tuesday or 2026-11-17"
-    raise InvalidInput(message, field="day")
+    raise InvalidInput(f"{shown(text)} is neither today nor a past day such as Tuesday or 2026-11-17", field="day")
 
 
 def dates_in_utc(begins: float, ends: float) -> tuple[float, float]:

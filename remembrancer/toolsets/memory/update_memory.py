@@ -127,6 +127,6 @@ def _clean_links(links: Sequence[LinkArgument], memory_id: str, field: str) -> t
         at = f"{field}[{place}]"
         target = parse_memory_id(link.target, field=f"{at}.target")
         if target == memory_id:
-            raise InvalidInput(f"{at}.target is the changed memory itself: name another one", field=f"{at}.target")
+            raise InvalidInput("a memory cannot replace itself or be linked to itself", field=f"{at}.target")
         cleaned_links[LinkRef(link.relation, target, link.strength)] = None
     return tuple(cleaned_links)
