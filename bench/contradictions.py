@@ -28,13 +28,11 @@ from bench.harness import (
     print_figures,
     wait_until,
 )
-from bench.replaced import DAY_S, Haystack, Item, weeks
+from bench.replaced import APART_S, DAY_S, Haystack, Item, weeks
 
 COLD, ONE_DAY = (Path(__file__).with_name(name) for name in ("contradictions.txt", "one_day.txt"))
 SETTLED_S: Final = 300.0
 OLD_DAYS, NEW_DAYS = (0, 1), (2, 3, 4)
-APART_S: Final = 300.0
-"""The time between two memories of one day, which all those of a project are then."""
 
 
 def read_pairs(path: Path) -> Iterator[Haystack]:

@@ -2,10 +2,10 @@
 
 FILE is a week of memories (`supersedes`, and questions whose answer made others `stale`), histories of MemoryCode, of
 which the mentor's sentences that state rules are used, or a folder of assistants' days, on which they rewrote memories.
-All pairs of a haystack with near vectors are compared, so that the rates are those of a store. With `superseded.txt`,
-`replaced.json` and `corrections.txt` (of one day), which have separate pairs, the weights of `memory/replacement.py`
-are fitted. Each author's figures come from weights fitted without that author; those of MemoryCode, without half of the
-histories.
+All pairs of a haystack with near vectors are compared, so that the rates are those of a store. With `changes.txt`, and
+the pairs of `superseded.txt`, `replaced.json` and `corrections.txt` (of one day), the weights of
+`memory/replacement.py` are fitted. Each author's figures come from weights fitted without that author; those of
+MemoryCode, without half of the histories.
 """
 
 import argparse
@@ -37,22 +37,27 @@ from remembrancer.memory.replacement import (
     REPLACED,
     TextPair,
     read,
-    share_of,
 )
 from remembrancer.memory.wording import same_in_words
 
 CORRECTIONS: Final = "corrections.txt"
+CHANGES: Final = Path(__file__).with_name("changes.txt")
 ALONE: Final = tuple(Path(__file__).parent / name for name in ("superseded.txt", CORRECTIONS, "replaced.json"))
 NEVER: Final = tuple(Path(__file__).parent / name for name in ("topics.txt", "series.txt"))
 DAY_S: Final = 86_400.0
 LONG: Final = 500
 """A longer text is replaced at most in part, so such pairs are neither right nor wrong."""
-SAME_DAY: Final = -3.0
-"""The lower limit of the weight of `same_day`, since people do correct themselves within a day."""
-PENALTY: Final = 1.0
-WEIGHTS: Final = {"MemoryCode": 50.0, "superseded.txt": 18.0}
-WEIGHT: Final = 15.0
+SAME_DAY: Final = -1.5
+"""The weight of `same_day`. Authors who invent pairs write fewer texts a day than people store."""
+PENALTY: Final = 10.0
+WEIGHTS: Final = {"changes.txt": 240.0, "MemoryCode": 100.0, **{path.name: 80.0 for path in ALONE}}
+WEIGHT: Final = 20.0
 """The total weight of an author's replaced pairs, in pairs."""
+WORLDS: Final = 14
+"""The number of worlds by one author in `changes.txt`."""
+AT_ONCE: Final = 20
+APART_S: Final = 300.0
+"""The time between two memories of one day."""
 Array = NDArray[np.float64]
 
 
@@ -79,8 +84,6 @@ class Judged(NamedTuple):
     table: Array
     replaced: NDArray[np.bool_]
     later: Sequence[int]
-    shares: Sequence[float]
-    """The factors of their probabilities."""
     missed: int = 0
     """The number of replaced memories that are too distant to be compared."""
 
@@ -166,6 +169,40 @@ def topics(path: Path) -> Iterator[Haystack]:
     yield Haystack(path.name, items, (), ())
 
 
+def changes(path: Path) -> Iterator[Haystack]:
+    """Yield the worlds of `changes.txt`. Of three versions, the first and the last are neither right nor wrong."""
+    for number, section in enumerate(path.read_text(encoding="utf-8").split("\n## ")[1:]):
+        items: list[Item] = []
+        pairs: dict[str, set[tuple[str, str]]] = {"=>": set(), "?": set()}
+        for line in section.splitlines()[1:]:
+            begins, _, rest = line.partition(" ")
+            if begins in pairs:
+                pairs[begins].update((old, new) for old, _, new in (each.partition("-") for each in rest.split()))
+            elif line:
+                items.append(Item(str(len(items)), rest, int(begins) * DAY_S + len(items) * APART_S))
+        replaced = pairs["=>"]
+        steps = {(first, last) for first, second in replaced for third, last in replaced if second == third}
+        yield Haystack(f"{path.name} {number // WORLDS}", items, replaced, (pairs["?"] | steps) - replaced)
+
+
+def alone(path: Path) -> Iterator[Haystack]:
+    """Yield the separate pairs of a file, some at a time: the earlier texts, three days later the other ones;
+    corrections follow within a minute."""
+    if path.suffix == ".json":
+        read_pairs = json.loads(path.read_text(encoding="utf-8"))["pairs"]
+        pairs = [(each["old"], each["new"], bool(each["replaces"])) for each in read_pairs]
+    else:
+        lines = [line.split(" | ") for line in path.read_text(encoding="utf-8").splitlines()]
+        pairs = [(old, new, truth == "replaces") for truth, old, new in lines]
+    later_s = 60.0 if path.name == CORRECTIONS else 3 * DAY_S
+    for begin in range(0, len(pairs), AT_ONCE):
+        several = list(enumerate(pairs[begin : begin + AT_ONCE]))
+        olds = [Item(f"{place} old", old, 2 * place * APART_S) for place, (old, _, _) in several]
+        news = [Item(f"{place} new", new, 2 * place * APART_S + later_s) for place, (_, new, _) in several]
+        replaced = {(f"{place} old", f"{place} new") for place, (_, _, is_replaced) in several if is_replaced}
+        yield Haystack(path.name, sorted([*olds, *news], key=lambda item: item.at), replaced, ())
+
+
 def judged(haystack: Haystack, engine: Engine) -> Judged | None:
     """Return the pairs of a haystack, as a store compares them; None if there are none."""
     if len(haystack.items) < 2:
@@ -174,11 +211,11 @@ def judged(haystack: Haystack, engine: Engine) -> Judged | None:
     cosines = vectors @ vectors.T
     texts = [read(each.text) for each in haystack.items]
     having: Counter[str] = Counter()
-    rows, replaced, later, shares, missed = [], [], [], [], 0
+    rows, replaced, later, missed = [], [], [], 0
     for place, item in enumerate(haystack.items):
         having.update(texts[place].keys)
         frequencies = dict(having)
-        near = set(np.argsort(-cosines[place])[:NEAREST].tolist())
+        near = np.argsort(-cosines[place, : place + 1])[:NEAREST].tolist()
         for other, earlier in enumerate(haystack.items[:place]):
             pair, cosine = (earlier.key, item.key), float(cosines[place, other])
             is_replaced = pair in haystack.replaced
@@ -187,51 +224,30 @@ def judged(haystack: Haystack, engine: Engine) -> Judged | None:
             if other not in near or cosine < LEAST_COSINE or same_in_words(earlier.text, item.text):
                 missed += is_replaced
                 continue
-            compared = TextPair(texts[other], texts[place], cosine, item.at - earlier.at, frequencies, place + 1)
+            others = [float(cosines[place, each]) for each in near if each not in (other, place)]
+            apart_s = item.at - earlier.at
+            compared = TextPair(texts[other], texts[place], cosine, apart_s, others, frequencies, place + 1)
             rows.append([each.of(compared) for each in FEATURES])
             replaced.append(is_replaced)
             later.append(place)
-            shares.append(share_of(texts[other], texts[place]))
     table = np.array(rows).reshape(-1, len(FEATURES))
-    return Judged(haystack.author, table, np.array(replaced, dtype=bool), later, shares, missed)
-
-
-def alone(path: Path, engine: Engine) -> Judged:
-    """Return separate pairs, each three days apart, corrections a minute."""
-    if path.suffix == ".json":
-        read_pairs = json.loads(path.read_text(encoding="utf-8"))["pairs"]
-        pairs = [(each["old"], each["new"], bool(each["replaces"])) for each in read_pairs]
-    else:
-        lines = [line.split(" | ") for line in path.read_text(encoding="utf-8").splitlines()]
-        pairs = [(old, new, truth == "replaces") for truth, old, new in lines]
-    apart_s = 60.0 if path.name == CORRECTIONS else 3 * DAY_S
-    older = engine.embed_passages([old for old, _, _ in pairs])
-    newer = engine.embed_passages([new for _, new, _ in pairs])
-    rows, shares = [], []
-    for (old, new, _), cosine in zip(pairs, (older * newer).sum(axis=1).tolist(), strict=True):
-        one, other = read(old), read(new)
-        having = Counter([*one.keys, *other.keys])
-        compared = TextPair(one, other, cosine, apart_s, having, 2)
-        rows.append([each.of(compared) for each in FEATURES])
-        shares.append(share_of(one, other))
-    return Judged(path.name, np.array(rows), np.array([each[2] for each in pairs]), range(len(pairs)), shares)
+    return Judged(haystack.author, table, np.array(replaced, dtype=bool), later, missed)
 
 
 def fit(sets: Sequence[Judged]) -> tuple[float, Array]:
-    """Return the intercept and the weights. Separate pairs have their own intercept: half of them are replaced, which
-    is not the rate in a store."""
-    names = [each.name for each in FEATURES]
-    apart = {path.name for path in ALONE}
-    table = np.vstack([np.c_[each.table, np.full(len(each.table), each.author in apart)] for each in sets])
+    """Return the intercept and the weights; that of `same_day` is given."""
+    table = np.vstack([each.table for each in sets])
     truth = np.concatenate([each.replaced for each in sets]).astype(float)
     authors = np.concatenate([np.full(len(each.table), each.author.split()[0]) for each in sets])
     weight = np.ones(len(truth))
     for author in set(authors[truth > 0]):
         weight[authors == author] = WEIGHTS.get(author, WEIGHT) / truth[authors == author].sum()
-    mean, spread = table.mean(axis=0), table.std(axis=0) + 1e-9
+    mean = np.average(table, axis=0, weights=weight)
+    spread = np.sqrt(np.average((table - mean) ** 2, axis=0, weights=weight)) + 1e-9
     scaled = (table - mean) / spread
-    bounds: list[tuple[float | None, float | None]] = [(None, None)] * (len(names) + 2)
-    bounds[1 + names.index("same_day")] = (SAME_DAY * float(spread[names.index("same_day")]), 0.0)
+    bounds: list[tuple[float | None, float | None]] = [(None, None)] * (len(FEATURES) + 1)
+    same_day = 1 + [each.name for each in FEATURES].index("same_day")
+    bounds[same_day] = (SAME_DAY * float(spread[same_day - 1]),) * 2
 
     def loss(at: Array) -> tuple[float, Array]:
         logits = scaled @ at[1:] + at[0]
@@ -242,7 +258,7 @@ def fit(sets: Sequence[Judged]) -> tuple[float, Array]:
     start = np.r_[-4.0, np.zeros(table.shape[1])]
     found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
     weights = found[1:] / spread
-    return float(found[0] - (weights * mean).sum()), weights[:-1]
+    return float(found[0] - (weights * mean).sum()), weights
 
 
 def named(sets: Sequence[Judged], intercept: float, weights: Array, least: float) -> tuple[int, int, int]:
@@ -250,7 +266,7 @@ def named(sets: Sequence[Judged], intercept: float, weights: Array, least: float
     and among all."""
     count = right = 0
     for each in sets:
-        chances = np.array(each.shares) / (1.0 + np.exp(-(each.table @ weights + intercept)))
+        chances = 1.0 / (1.0 + np.exp(-(each.table @ weights + intercept)))
         for later in dict.fromkeys(each.later):
             places = [place for place, other in enumerate(each.later) if other == later]
             best = max(places, key=lambda place: chances[place])
@@ -272,8 +288,9 @@ def main() -> None:
     given = parser.parse_args()
     engine = load_engine(Settings(), 2)
     haystacks = [each for path in (*given.files, *NEVER) for each in _reader_of(path)(path)]
+    haystacks += [each for path in ALONE for each in alone(path)]
+    haystacks += changes(CHANGES)
     sets = [each for haystack in haystacks if (each := judged(haystack, engine)) is not None]
-    sets += [alone(path, engine) for path in ALONE]
     intercept, weights = fit(sets)
     figures = [Figure("intercept", round(intercept, 2), "", 0)]
     figures += [Figure(f"weight of {each.name}", float(weights[place]), "", 0) for place, each in enumerate(FEATURES)]

@@ -116,7 +116,7 @@ async def test_a_pair_that_is_found_after_the_answer_to_a_store_is_in_the_next_a
 ) -> None:
     weak = "the lamp is lit on Mondays", "the lamp on the pier is lit by Ben on Tuesdays"
     strong = "the gate is open on Mondays", "the gate is open on Tuesdays now, not on Mondays"
-    own = "the shop is open on Mondays", "the shop is open on Tuesdays now, not on Mondays"
+    own = "bread in the shop costs 3 euros", "bread in the shop costs 4 euros now, not 3"
     for (earlier, later), scope, settling in (
         (weak, "project", "update_memory({new}, supersedes=[{old}])"),
         (strong, "project", "update_memory({new}, supersedes=[{old}])"),

@@ -18,6 +18,7 @@ import pytest
 from remembrancer.actors.gateway import shown_log
 from remembrancer.actors.gateway.shown_log import ShownLog
 from remembrancer.config.project import project_of
+from remembrancer.memory.replacement import PROBABLE
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.reads import MemoryShown
 from remembrancer.protocol.runs import ApplyRun, ChainLink, LoggedPromotion, ReviseMemory
@@ -356,7 +357,8 @@ def test_a_memory_is_explained() -> None:
     )
     entry = LoggedPromotion(memory.id, "decision", "session", "project", "importance", "s", 0.7, NEAR, promoted_at=at_s)
     incoming = tuple(
-        MemoryLink(f"memory:{name}", "contradicts", strength, 1.0) for name, strength in (("n", 0.3), ("q", 0.24))
+        MemoryLink(f"memory:{name}", "contradicts", strength, 1.0)
+        for name, strength in (("n", PROBABLE), ("q", PROBABLE - 0.01))
     )
     reply = MemoryShown(
         memory=memory,

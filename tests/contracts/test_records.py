@@ -420,7 +420,7 @@ def test_the_two_likeliest_of_those_that_a_memory_may_replace_are_kept_for_revie
     )
     olds = [rig.say(text, occurred_at=REQUESTED_AT - 3 * DAY_S) for text in earlier]
     new = rig.say("the tide feed comes from Lynx")
-    pairs = [rig.pair(new, old, cosine) for old, cosine in zip(olds, (0.62, 0.61, 0.60), strict=True)]
+    pairs = [rig.pair(new, old, cosine) for old, cosine in zip(olds, (0.56, 0.56, 0.51), strict=True)]
     links = ReplacedMemories().judge(rig.records, pairs)
     assert [each[:2] for each in links] == [each[:2] for each in pairs[:2]]
     assert max(each.cosine for each in links) < PROBABLE
@@ -468,7 +468,7 @@ def stored_and_judged(rig: RecordsRig, cosine: float, *stores: Operation) -> Rep
     return replaced
 
 
-@pytest.mark.parametrize(("cosine", "is_probable"), [(0.62, False), (0.9, True)])
+@pytest.mark.parametrize(("cosine", "is_probable"), [(0.44, False), (0.9, True)])
 def test_a_session_is_told_whether_a_pair_is_probable(rig: RecordsRig, cosine: float, is_probable: bool) -> None:
     old = store_operation("old", "the tide feed comes from Orca", occurred_at=REQUESTED_AT - 3 * DAY_S)
     new = store_operation("new", "the tide feed comes from Lynx")

@@ -7,6 +7,7 @@ the later memory in `possibly_superseded_by`; so does a list from `REPLACED` up.
 """
 
 import time
+from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -17,12 +18,12 @@ from remembrancer.actors.store.records.sqlite_records import Reader, Records
 from remembrancer.actors.store.records.types import MemoryRecord, NearDuplicate, Phrase
 from remembrancer.memory.replacement import (
     LEAST_COSINE,
+    POSSIBLE,
     PROBABLE,
     RIVAL,
     Read,
     TextPair,
     days_of_figures,
-    least_to_ask,
     probability,
     read,
     takes_back,
@@ -38,9 +39,9 @@ MAX_REMEMBERED: Final = 1024
 """The number of memories whose storing session is remembered."""
 MOST_TOLD: Final = 3
 """The number of probable pairs in the answer to a store."""
-LEAST_TOLD: Final = 0.1
-"""The lowest probability reported to the session that stored the later memory. Of 27 such pairs in three weeks, 18 were
-right; below it 1 of 10."""
+LEAST_TOLD: Final = 0.3
+"""The lowest probability reported to the session that stored the later memory. Of 24 such pairs in three weeks, 17 were
+right; below it 4 of 15."""
 LINKED_S: Final = 10.0
 """The time after which the link of a pair is surely stored."""
 
@@ -55,8 +56,6 @@ _Asker = tuple[str, str]
 
 class _Judged(NamedTuple):
     probability: float
-    to_ask: float
-    """The lowest probability at which the pair is put into Review."""
     earlier: MemoryRecord
     later: MemoryRecord
     seen: tuple[int, ...]
@@ -72,23 +71,29 @@ class ReplacedMemories:
 
     def judge(self, records: Records, pairs: Sequence[NearDuplicate]) -> list[NearDuplicate]:
         """Return links from memories to those that they may replace, out of pairs of similar memories."""
-        alike = (each for each in pairs if each.cosine >= LEAST_COSINE)
-        near = {(each.later, each.earlier): each for each in sorted(alike, key=lambda each: each.cosine)}
+        near = {(each.later, each.earlier): each for each in sorted(pairs, key=lambda each: each.cosine)}
         loaded = _comparable(records.load(list({number for both in near for number in both}), None).values())
         derived, edited = records.derived_among(list(loaded)), records.edited_among(list(loaded))
         text_of = cache(lambda number: read(loaded[number].content))
+        by_age: list[tuple[MemoryRecord, MemoryRecord, NearDuplicate]] = []
+        cosines = defaultdict[int, list[float]](list)
+        for both, found in near.items():
+            if loaded.keys() >= {*both}:
+                earlier, later = sorted((loaded[each] for each in both), key=lambda each: each.age_key)
+                by_age.append((earlier, later, found))
+                cosines[later.number].append(found.cosine)
         possible: list[tuple[TextPair, _Judged]] = []
-        for (one, other), found in near.items():
-            if one not in loaded or other not in loaded:
-                continue
-            earlier, later = sorted((loaded[one], loaded[other]), key=lambda each: each.age_key)
+        for earlier, later, found in by_age:
             if edited.get(earlier.number, 0.0) > later.created_at or not can_replace(later, earlier, derived):
                 continue  # the edit has already settled which text holds
+            if found.cosine < LEAST_COSINE or same_in_words(earlier.content, later.content):
+                continue
+            others = cosines[later.number].copy()
+            others.remove(found.cosine)
             apart_s = abs(later.happened_at - earlier.happened_at)
-            compared = TextPair(text_of(earlier.number), text_of(later.number), found.cosine, apart_s)
-            at_most, to_ask = probability(compared), least_to_ask(compared)
-            if at_most >= to_ask and not same_in_words(earlier.content, later.content):
-                possible.append((compared, _Judged(at_most, to_ask, earlier, later, found.seen)))
+            compared = TextPair(text_of(earlier.number), text_of(later.number), found.cosine, apart_s, others)
+            if (at_most := probability(compared)) >= POSSIBLE:
+                possible.append((compared, _Judged(at_most, earlier, later, found.seen)))
         having, memories = _frequencies(records, [text for each, _ in possible for text in (each.earlier, each.later)])
         chances = [probability(replace(compared, having=having, memories=memories)) for compared, _ in possible]
         judged = [each._replace(probability=chance) for (_, each), chance in zip(possible, chances, strict=True)]
@@ -103,7 +108,7 @@ class ReplacedMemories:
             for several in best.values()
             for place, each in enumerate(several)
             if each.probability >= PROBABLE
-            or (place < MOST_ASKED and each.probability >= max(each.to_ask, RIVAL * several[0].probability))
+            or (place < MOST_ASKED and each.probability >= max(POSSIBLE, RIVAL * several[0].probability))
         ]
 
     def note_stored(self, operation: Operation, reply: Applied) -> None:
