@@ -1,5 +1,5 @@
-"""The command `remembrancer`: its commands in groups, and their former names. For `mcp` and `hook` it imports only the
-modules they need, since sessions often start them and wait for them."""
+"""The command `remembrancer`: its commands in groups, and their previous names. For `mcp` and `hook` it imports only
+the modules they need, since sessions often start them and wait for them."""
 
 from __future__ import annotations
 
@@ -117,12 +117,12 @@ def group() -> click.Group:
         help="Long-term memory for AI assistants, served over MCP from this machine. Each command has its own --help.",
         no_args_is_help=True,
     )
-    commands.add_command(LazyGroup("admin", ADMIN, help="Commands that are rarely needed by hand."))
+    commands.add_command(LazyGroup("admin", ADMIN, help="Commands that are rarely needed."))
     return click.version_option(__version__, message="remembrancer %(version)s", help="Print the version.")(commands)
 
 
 def _renamed(arguments: list[str]) -> list[str]:
-    """Replace a former command name in the arguments, and print a note about it on stderr. `restore` with a file is
+    """Replace an old command name in the arguments, and print a note about it on stderr. `restore` with a file is
     now `backup restore`."""
     former, rest = arguments[0], arguments[1:]
     present = FORMER.get(former, "backup restore")

@@ -34,7 +34,7 @@ PRIMARY_CODE: Final = 0xFF
 """Masks the primary code in SQLite's extended result codes."""
 OLD_FILES: Final = ("user/memory.db", "projects/p_*/memory.db", "lanes/l_*.db")
 OLD_CATALOGUE: Final = ("catalog.db", "lanes/projects.json")
-"""The files of release 0.2.0: records, and catalogue. They stay in a home until a person deletes them."""
+"""The 0.2.0 files: records and catalogue. They stay in a home until a person deletes them."""
 BACKUPS: Final = "backups"
 """The directory for a database's daily copies, beside it."""
 STAMP: Final = "%Y%m%dT%H%M%SZ"
@@ -245,7 +245,7 @@ def drop_copies(path: Path) -> None:
 
 
 def drop_old_files(home: Path) -> None:
-    """Delete the files of release 0.2.0, with their logs and copies. Raises the errors of `drop_copies`."""
+    """Delete the 0.2.0 files, with their logs and copies. Raises the errors of `drop_copies`."""
     for path in [path for pattern in (*OLD_FILES, *OLD_CATALOGUE) for path in home.glob(pattern)]:
         _delete((*path.parent.glob(f"{path.name}*"), *(path.parent / BACKUPS).glob(f"{path.name}.*")))
 

@@ -146,7 +146,7 @@ class SqliteFile:
         return not is_busy
 
     def leave_nothing(self, texts: Sequence[str] = ()) -> None:
-        """Remove deleted content from the log, and delete all copies of the database and the files of release 0.2.0.
+        """Remove deleted content from the log, and delete all copies of the database and the 0.2.0 files.
         The database is rewritten if it still contains one of the texts, or if these are unknown: when SQLite moves rows
         between pages, it leaves their bytes in unused space, which `secure_delete` does not reach.
 
@@ -234,9 +234,9 @@ class SqliteFile:
 
     @contextlib.contextmanager
     def transaction(self, *, durable: bool = True, is_access: bool = False) -> Iterator[sqlite3.Connection]:
-        """Open a transaction on the writing connection. Unless it is `durable`, the commit survives a kill, but perhaps
-        not a power failure: this is for accesses and for data that can be rebuilt, so that clients' writes do not wait
-        for the disk twice.
+        """Open a transaction on the writing connection. Unless it is `durable`, the commit survives if the process is
+        killed, but perhaps not a power failure: this is for accesses and for data that can be rebuilt, so that clients'
+        writes do not wait for the disk twice.
 
         SQLite's errors are converted to ours; `FileLocked` is also raised if another program has removed the file,
         which is then reopened.

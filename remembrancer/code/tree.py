@@ -1,4 +1,4 @@
-"""Finds the source files in a tree that its authors wrote. Ignored, vendored, huge and non-text files are left out."""
+"""Finds the hand-written source files in a tree. Ignored, vendored, huge and non-text files are left out."""
 
 from __future__ import annotations
 

@@ -284,7 +284,7 @@ def _nothing(where: Where, otherwise: str) -> str:
 
 
 def _read_notes(where: Where) -> tuple[bool, dict[str, str]]:
-    """Bring the index of the project's notes up to date. Returns True if there are any notes, and the warnings."""
+    """Bring the index of the project's notes up to date. Returns whether there are any notes, plus the warnings."""
     from remembrancer.config.project import working_tree_of, workspace_root
     from remembrancer.config.reading import load_settings
     from remembrancer.toolsets.files.workspace_files import has_files

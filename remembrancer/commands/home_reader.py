@@ -75,7 +75,7 @@ def memories_in(database: Path) -> int:
 
 
 def has_later(former: Path, database: Path) -> bool:
-    """True if the newest memory in a file of release 0.2.0 was never in the database."""
+    """True if the newest memory in a 0.2.0 file was never in the database."""
     known = """SELECT id FROM memories WHERE id = :id UNION ALL SELECT alias FROM aliases WHERE alias = :id
         UNION ALL SELECT memory_id FROM erased WHERE memory_id = :id"""
     with suppress(sqlite3.Error), opened(former) as old, opened(database) as new:

@@ -367,7 +367,7 @@ def _short(value: Any, longest: int) -> Any:
 
 
 def cut(text: str, limit_bytes: int) -> str:
-    """The beginning of a text, in at most `limit_bytes` of UTF-8 plus a note about the missing rest."""
+    """The start of the text, at most `limit_bytes` of UTF-8, plus a note saying that it was cut."""
     encoded = whole(text).encode()
     if len(encoded) <= limit_bytes:
         return encoded.decode()

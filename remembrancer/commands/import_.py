@@ -277,7 +277,7 @@ def _read_notes(places: Sequence[Path], project: ProjectRef, scope: Scope, conte
             try:
                 contents.add(where, line)
             except InvalidInput as error:
-                raise FileUnusable(f"nothing was imported, because of a memory of {where}: {error.message}") from error
+                raise FileUnusable(f"nothing was imported: a memory in {where} is invalid: {error.message}") from error
 
 
 def _read_details(file: Path, projects: dict[str, ProjectRef], details: dict[str, dict[str, Any]]) -> None:

@@ -16,7 +16,7 @@ STANDING_SHARE: Final = 0.35
 ENDS_SHARE: Final = 0.1
 """The largest shares of the budget for standing memories and open ends if not all memories fit."""
 LEAST_FOR_ENDS: Final = 80
-"""The tokens for the most urgent open ends, however small the budget is."""
+"""Tokens reserved for the most urgent open ends, however small the budget is."""
 AROUND, DATED = 6, 8
 """The tokens of a line in addition to its text, and of a date in it."""
 HEADINGS: Final = 50

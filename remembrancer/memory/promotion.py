@@ -224,7 +224,7 @@ def _score(memory: Material) -> float:
 
 
 def explain(memory: PortableMemory, proposal: Proposal | None) -> tuple[str, ...]:
-    """Explain in sentences how the memory came to be in its scope, and its proposal to the user."""
+    """Explain in sentences how the memory reached its scope, and any proposal to promote it to user scope."""
     return (*_origin(memory), *_outlook(memory, proposal))
 
 

@@ -32,7 +32,7 @@ class ToRead(msgspec.Struct, frozen=True):
 
 
 class IndexerWork(msgspec.Struct, frozen=True, tag=True):
-    """Store to indexer: the trees in use, and the open requests to read one, by number."""
+    """Store to indexer: the trees in use, and the pending requests to read one, by number."""
 
     revision: int
     trees: tuple[IndexedTree, ...] = ()
@@ -72,8 +72,8 @@ class SourceCounts(msgspec.Struct, frozen=True):
 
 class FilesDescription(msgspec.Struct, frozen=True, tag=True):
     """The index of a workspace. `synced_at` (seconds since the epoch) is the time of the last comparison of the files,
-    or of the last one that changed the index; `stale` files have changed and are not read yet; `pending` chunks have no
-    vectors."""
+    or of the last one that changed the index; `stale` files have changed but have not been reread; `pending` chunks
+    have no vectors."""
 
     sources: dict[FileSource, SourceCounts]
     embedding: EmbeddingSummary

@@ -25,14 +25,14 @@ class RuntimePaths:
         self.gateway_lock = home / "gateway.lock"
         """Held by the gateway while it runs: the write queue has one owner."""
         self.catalog = home / "catalog.db"
-        """The projects of a home of release 0.2.0, and the model in use."""
+        """The projects of a 0.2.0 home, and the model in use."""
         self.database = home / "memory.db"
         """The records of the user, of every project, and of shared lanes."""
         self.projects = home / "projects"
         self.lanes = home / "lanes"
         """Files of the lanes that are shared with other machines: snapshots in transfer, and damaged entries."""
         self.shares = self.lanes / "projects.json"
-        """In a home of release 0.2.0: the lane that each project shares, and under `user` the user's lane."""
+        """In a 0.2.0 home: the lane that each project shares, and under `user` the user's lane."""
         self.vectors = home / "vectors"
         self.write_queue = home / "queue.db"
         self.hooks = home / "hooks"
@@ -41,7 +41,7 @@ class RuntimePaths:
         self.gateway_socket = self.run / "gateway.sock"
 
     def project_database(self, project_id: str) -> Path:
-        """The records of one project in a home of release 0.2.0; its indexes are beside it."""
+        """The records of one project in a 0.2.0 home; its indexes are beside it."""
         return self.projects / project_id / "memory.db"
 
     @property

@@ -157,8 +157,8 @@ class _Endpoint(abc.ABC, Generic[In]):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close. Queued messages have `LINGER_MS` to leave, while the process lives; open requests end with `PeerLost`.
-        May be called twice."""
+        """Close. Queued messages have `LINGER_MS` to leave, while the process lives; pending requests end with
+        `PeerLost`. May be called twice."""
         self._fail_pending(PeerLost, "this side closed the connection")
         for socket, reader in self._read:
             reader.cancel()
@@ -256,7 +256,7 @@ class _Endpoint(abc.ABC, Generic[In]):
             raise
 
     def _fail_pending(self, kind: type[RemembrancerError], reason: str, peer: bytes | None = None) -> None:
-        """End all open requests, or those to one peer."""
+        """End all pending requests, or those to one peer."""
         for request in self._pending.values():
             if peer in (None, request.to) and not request.future.done():
                 request.future.set_exception(kind(reason))
@@ -458,7 +458,7 @@ class Router(_Endpoint[In]):
         return unless_refused((await self.exchange(question, timeout_s=timeout_s, to=peer.routing_id)).body)
 
     def lose(self, peer: Peer) -> None:
-        """End the open requests to a peer that is gone."""
+        """End the pending requests to a peer that is gone."""
         self._fail_pending(PeerLost, f"{peer.name} is gone", peer.routing_id)
 
     def refuse(self, peer: Peer, error: RemembrancerError, *, in_reply_to: int | None) -> bool:

@@ -39,7 +39,7 @@ PREPARED_FILE = os.path.join(os.path.dirname(__file__), "prepared_answers.json")
 """The answers of this release's gateway that are the same for every session; a test rewrites the file when they
 change."""
 LEAVE_S = 1.5
-"""The time allowed for the gateway to answer open requests after the client's input ends. The bridge exits within 2
+"""The time allowed for the gateway to answer pending requests after the client's input ends. The bridge exits within 2
 s."""
 CHUNK_BYTES = 64 * 1024
 HIGH_WATER_BYTES = 1024 * 1024

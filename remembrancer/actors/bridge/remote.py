@@ -1,6 +1,6 @@
 """A gateway on another host, presented to the bridge as one end of a socket pair; a thread at the other end turns lines
 into HTTP requests. Standard library only. The socket pair breaks whenever the connection to the host does. The bridge
-then repeats open requests, as it does with a local gateway; every request carries the bridge's own id, so that the
+then repeats pending requests, as it does with a local gateway; every request carries the bridge's own id, so that the
 server recognises repetitions."""
 
 # ruff: noqa: PTH123

@@ -2,7 +2,7 @@
 give up.
 
 It has no sockets and no clock. The client must not notice that a gateway died: a new one gets the handshake, the
-subscriptions and the open requests, in that order, and answers that the client already has are dropped. Ids of
+subscriptions and the pending requests, in that order, and answers that the client already has are dropped. Ids of
 different types are different: 1 and "1" are two requests.
 """
 
@@ -292,7 +292,7 @@ class Conversation:
                 self._tell_client(error_line(key, UNAVAILABLE, _TOO_LATE.format(missed), retry=True))
 
     def fail_all(self, reason: str, *, retry: bool = True, code: int = UNAVAILABLE) -> None:
-        """Answer all open requests with an error; `retry` says whether the same request may succeed later."""
+        """Answer all pending requests with an error; `retry` says whether the same request may succeed later."""
         for key in self._open:
             self._tell_client(error_line(key, code, reason, retry=retry))
         self._open.clear()

@@ -246,7 +246,7 @@ _decode_plain_call: Final = msgspec.json.Decoder(PlainCall).decode
 
 
 def plain_call_in(text: bytes) -> PlainCall | None:
-    """The tool call in a message; None for any other message, which is left to the SDK, including its errors."""
+    """The tool call in a message; None for any other message: the SDK handles those and reports their errors."""
     with suppress(ValueError, RecursionError):
         return _decode_plain_call(text)
     return None

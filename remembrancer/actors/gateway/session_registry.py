@@ -1,8 +1,8 @@
 """Records the beginnings and ends of sessions, derived from the connected bridges.
 
 A session begins with its first bridge, once its project is known, and ends when its last bridge reports that the client
-has gone. Losing a bridge (killed, crashed) ends nothing: it, or another bridge of the session, may reconnect. The store
-detects sessions that do not return, since it gets the list of connected sessions every few seconds and at each change.
+has gone. Losing a bridge does not end the session: the same bridge, or another one of the session, may reconnect. The
+store detects sessions that do not return: it gets the list of connected sessions every few seconds and at each change.
 """
 
 import abc

@@ -1,5 +1,6 @@
 """Compares the files of one tree with their index, and reads changed ones: at the start, on request, and after each
-change. Decisions depend only on the disk and the index, so a kill costs only the time to compare again."""
+change. Decisions depend only on the disk and the index, so if the process is killed, only the comparison is
+repeated."""
 
 import logging
 import math

@@ -1,4 +1,4 @@
-"""Migrates a home of release 0.2.0, which has a records file for each space, to the one database.
+"""Migrates a 0.2.0 home, which has a records file for each space, to the one database.
 
 The database is built under a temporary name, and renamed at the end: if killed at any moment, it leaves the home as it
 was, and the next attempt starts again. The old files are only read, and are kept.
@@ -60,7 +60,7 @@ def migrate_old_home(paths: RuntimePaths) -> None:
         delete_database(fresh)  # of an attempt that was killed
         os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
         with closing(sqlite3.connect(fresh, isolation_level=None)) as connection:
-            connection.execute("PRAGMA journal_mode = MEMORY")  # after a kill, this file is not used
+            connection.execute("PRAGMA journal_mode = MEMORY")  # if the process is killed, this file is not used
             connection.execute("PRAGMA foreign_keys = ON")
             MEMORY.migrate(connection, None)
             with connection:
@@ -75,7 +75,7 @@ def migrate_old_home(paths: RuntimePaths) -> None:
                         drop_dangling(old)
                         take_in(connection, old, name)
                 _finish(paths, connection)
-        delete_database(copy)  # now: after a kill, nothing would look for it
+        delete_database(copy)  # now: if the process is killed, nothing looks for it
         move_into_place(fresh, database)
     except sqlite3.Error as error:
         raise as_error(fresh, error) from error
@@ -111,7 +111,7 @@ def _finish(paths: RuntimePaths, connection: sqlite3.Connection) -> None:
 
 
 def former_shares(paths: RuntimePaths) -> dict[str, str]:
-    """Return the shared lanes of a home of release 0.2.0, as in `Catalog`. Raises `FileUnusable` if its list of them is
+    """Return the shared lanes of a 0.2.0 home, as in `Catalog`. Raises `FileUnusable` if its list of them is
     damaged: without it, shared projects would become unshared."""
     if not os.path.lexists(paths.shares):
         return {}

@@ -275,7 +275,7 @@ class SharedLane(Records):
         operation = msgspec.structs.replace(operation, project=project)
         body = _encode(Submitted(operation, self.member, memory, FORMAT))
         if len(body) > MAX_ENTRY_BYTES:
-            words = f"{size_in_words(len(body))}, and an entry may have {size_in_words(MAX_ENTRY_BYTES)}"
+            words = f"{size_in_words(len(body))}; the limit for an entry is {size_in_words(MAX_ENTRY_BYTES)}"
             raise EntryTooLarge(f"this is too large to be shared: {words}")
         return body
 

@@ -125,7 +125,7 @@ class HomeSpaces:
         return self._reopening is not None and self._unusable is None
 
     async def wait_for_opening(self) -> SqliteFile:
-        """Return the database, waiting a moment if it is being opened: a home of release 0.2.0 is migrated first.
+        """Return the database, waiting a moment if it is being opened: a 0.2.0 home is migrated first.
         Raises the errors of `database`."""
         if self._database is None:
             self._open_soon()

@@ -154,7 +154,7 @@ def _named_weekend(match: Match, now: datetime) -> Span:
 
 
 def _weekday(match: Match, now: datetime) -> Span:
-    """The latest given weekday before today, since today would be called "today"."""
+    """The most recent such weekday before today; today itself would be called "today"."""
     index = [name[:3] for name in WEEKDAYS].index(match["weekday"].lower()[:3])
     return _day(now - DAY * ((now.weekday() - index - 1) % 7 + 1), match["of_day"])
 

@@ -188,7 +188,7 @@ class SqliteSearch(SqliteWords):
         return [number for (number,) in rows]
 
     def ranking_facts(self, numbers: Sequence[int], filters: Filters) -> dict[int, RankingFacts]:
-        """Return the ranking facts of the memories among these that pass the filters."""
+        """Return ranking facts for those of the given memories that pass the filters."""
         condition, arguments = condition_of(filters)
         rows = self._file.read(
             f"SELECT m.number, {RANKING} FROM memories AS m WHERE m.number IN {AMONG} AND {condition}",  # noqa: S608

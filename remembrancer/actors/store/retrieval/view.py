@@ -57,7 +57,7 @@ class View:
         """Caveats about the search."""
 
     def ranking_facts(self, refs: Iterable[Ref], filters: Filters) -> dict[Ref, RankingFacts]:
-        """Return the ranking facts of the memories among these that pass the filters."""
+        """Return ranking facts for those of the given memories that pass the filters."""
         numbers = list(refs)
         found = self.reader.ranking_facts(numbers, filters) if numbers else {}
         return found if self._notes is None else found | self._notes.texts.ranking_facts(numbers, filters)

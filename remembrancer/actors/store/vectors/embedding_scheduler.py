@@ -324,7 +324,7 @@ class EmbeddingScheduler:
     # --- Workers.
 
     def expect_workers(self) -> None:
-        """Note that the launcher is starting workers, and that none has a model yet."""
+        """Record that the launcher is starting workers, and that none has a model yet."""
         self._expected_until = time.monotonic() + STARTING_S
         self._may_rest = True
 

@@ -67,8 +67,8 @@ class Leases(Generic[Worker]):
         return [job.number for job in leased if (job.model, job.name) == (model, name)]
 
     def worker_ready(self, worker: Worker, model: str, credit: int) -> None:
-        """Register a worker that has loaded a model (again) and takes up to `credit` texts. Its former texts may go to
-        others."""
+        """Register a worker that has loaded a model (again) and takes up to `credit` texts. Its previous texts may go
+        to others."""
         self.worker_gone(worker)
         self._workers[worker] = _WorkerState(model, credit)
 
