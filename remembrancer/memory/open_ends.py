@@ -112,7 +112,7 @@ _APPOINTMENT: Final = re.compile(
     r"(?: (?:with|at|in|for|about|of|by|to|between)\b(?:[^,;:.?!\n]|\.(?! )){1,80}?)?"
     r"(?: (?:(?:is|was|has been|will be) )?(?:(?:set|scheduled|planned|booked|moved|postponed|rescheduled)(?: back)?"
     r" (?:for|to)|starts|is|will be))?"
-    r"|(?P<timed>[^,;:?!\n]{3,80}?))[,:]? (?:on |by |(?P<next>next )|this |the ){0,3}(?<!of )(?<!from )"
+    r"|(?P<timed>[^,;:?!\n]{3,80}?))[,:]? (?:on |by |to |(?P<next>next )|this |the ){0,3}(?<!of )(?<!from )"
     rf"(?<!since ){_WEEKDAY_OF_DATE}(?P<day>{_ANY_DATE}|today|tonight|tomorrow"
     rf"|(?(timed)(?!)|(?:(?(present)(?<!on )){WEEKDAY}|next week)))(?(timed),?(?: at| from)? {_HOUR}|"
     r"(?:,? (?:at|from|in|with|for|about|via|on|because|morning|afternoon|evening|\(|\d)[^;?!\n]*)?)[.!]?",
