@@ -248,6 +248,13 @@ def test_what_happened_stays_true_unless_it_is_taken_back(
     assert can_replace(new, old, ()) == is_replaced
 
 
+def test_what_happened_before_a_task_was_stored_has_not_completed_it() -> None:
+    old = entry("old", 0.5, content="Ask Marit about VAT", space=1, type="episodic", kind="open_end", created_at=NOW)
+    for ago_s, is_replaced in ((3 * DAY_S, False), (DAY_S / 2, True)):
+        new = entry("new", 0.5, content="Wrong VAT rate", space=1, number=2, occurred_at=NOW - ago_s).record
+        assert can_replace(new, old.record, ()) == is_replaced
+
+
 @pytest.mark.parametrize(("earlier", "later", "fields", "is_replaced"), cases("replacement", "fixed"))
 def test_a_fix_replaces_no_dated_event(earlier: str, later: str, fields: dict[str, Any], is_replaced: bool) -> None:
     old = entry("old", 0.5, content=earlier, space=1, **fields).record

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from remembrancer.actors.store.records.browsing import pairs_in_review
 from remembrancer.actors.store.records.sqlite_records import Reader, Records
 from remembrancer.actors.store.records.types import MemoryRecord, NearDuplicate, Phrase
+from remembrancer.memory.decay import DAY_S
 from remembrancer.memory.replacement import (
     LEAST_COSINE,
     POSSIBLE,
@@ -179,6 +180,8 @@ def can_replace(later: MemoryRecord, earlier: MemoryRecord, derived: Container[i
     is_past |= is_counted != is_later_counted or bool(days and later_days and days.isdisjoint(later_days))
     if is_past and earlier.kind not in (OPEN_END, "error_fix") and not takes_back(later.content, earlier.content):
         return False
+    if earlier.kind == OPEN_END and (later.occurred_at or earlier.created_at) + DAY_S <= earlier.created_at:
+        return False  # what happened before a task was stored has not completed it
     is_task = later.kind == OPEN_END and earlier.kind != OPEN_END
     return earlier.scope != "session" and not is_task and (earlier.kind != "error_fix" or is_fix)
 
