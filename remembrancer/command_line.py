@@ -122,7 +122,7 @@ def group() -> click.Group:
 
 
 def _renamed(arguments: list[str]) -> list[str]:
-    """Replace an old command name in the arguments, and print a note about it on stderr. `restore` with a file is
+    """Replace an old command name in the arguments and print a note about it on stderr. `restore` with a file is
     now `backup restore`."""
     former, rest = arguments[0], arguments[1:]
     present = FORMER.get(former, "backup restore")

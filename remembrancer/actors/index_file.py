@@ -278,11 +278,11 @@ class IndexWriter(ABC):
 
     @abstractmethod
     def _let_go(self, connection: sqlite3.Connection, file: int) -> Counter[int]:
-        """Delete the chunks of a file, and return the numbers of their texts."""
+        """Delete the chunks of a file and return the numbers of their texts."""
 
     @abstractmethod
     def _put(self, connection: sqlite3.Connection, file: int, chunks: Sequence[Any]) -> Counter[int]:
-        """Store the chunks of a file, and return the numbers of their texts."""
+        """Store the chunks of a file and return the numbers of their texts."""
 
     def _transaction(self) -> AbstractContextManager[sqlite3.Connection]:
         if self._file is None:

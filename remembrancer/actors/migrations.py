@@ -52,7 +52,7 @@ class Step(NamedTuple):
 
 
 class Schema:
-    """The steps of one kind of file, in order. A `derived` file has one step, and is rebuilt when the step changes."""
+    """The steps of one kind of file, in order. A `derived` file has one step and is rebuilt when the step changes."""
 
     def __init__(self, *steps: Step, derived: bool = False) -> None:
         self.steps = steps
@@ -258,7 +258,7 @@ def _delete(paths: Iterable[Path]) -> None:
         except OSError as error:
             why = error.strerror or error
             raise FileUnusable(
-                f"{each} may still contain erased content, and cannot be deleted ({why}): delete it"
+                f"{each} may still contain erased content and cannot be deleted ({why}): delete it"
             ) from error
 
 

@@ -146,7 +146,7 @@ class SqliteFile:
         return not is_busy
 
     def leave_nothing(self, texts: Sequence[str] = ()) -> None:
-        """Remove deleted content from the log, and delete all copies of the database and the 0.2.0 files.
+        """Remove deleted content from the log and delete all copies of the database and the 0.2.0 files.
         The database is rewritten if it still contains one of the texts, or if these are unknown: when SQLite moves rows
         between pages, it leaves their bytes in unused space, which `secure_delete` does not reach.
 

@@ -312,7 +312,7 @@ def check_records(at: Examination) -> Finding:
     old = list(old_files(at.paths).values()) if at.paths.database.exists() else []
     if is_old(at.paths) and not advice:
         waiting = count(len(files), "file")
-        advice |= {f"nothing to do: the next start imports {waiting} of release 0.2.0, and keeps them": None}
+        advice |= {f"nothing to do: the next start imports {waiting} of release 0.2.0 and keeps them": None}
     later = [path for path in old if has_later(path, at.paths.database)]
     details += [f"release 0.2.0 has stored memories in {path} since it was imported" for path in later]
     if later:

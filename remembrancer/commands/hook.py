@@ -1,4 +1,4 @@
-"""`remembrancer hook`: records an event of a client's session, and gives the assistant context from memory.
+"""`remembrancer hook`: records an event of a client's session and gives the assistant context from memory.
 
 A client waits for its hooks, so this module uses little of the standard library and nothing else. The record is a small
 file with the client's input in a private directory of the home; the gateway interprets it later. It survives the end of

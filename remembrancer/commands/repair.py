@@ -45,7 +45,7 @@ def lines_of(repaired: Mapping[str, Any]) -> Iterator[str]:
 
 
 def repair_home(paths: RuntimePaths) -> dict[str, Any] | None:
-    """Repair the database if necessary, and return the outcome as `repair` does. (Files of release 0.2.0 are not
+    """Repair the database if necessary and return the outcome as `repair` does. (Files of release 0.2.0 are not
     repaired: an import waits until a damaged one is restored or moved away.) Raises `AlreadyRunning`, `RecordsUnusable`
     if a file cannot be repaired, and `FileUnusable` if a repaired one cannot be written."""
     os.umask(PRIVATE_UMASK)

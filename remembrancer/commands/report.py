@@ -1,4 +1,4 @@
-"""Declares commands, and prints their reports in one place: for a person, or with `--json` for a program. `click`
+"""Declares commands and prints their reports in one place: for a person, or with `--json` for a program. `click`
 parses, groups and completes."""
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class LazyGroup(click.Group):
 
 
 def run(group: click.Command, arguments: list[str], name: str = "remembrancer") -> int:
-    """Run the command that the arguments name, and return its exit status. Errors become a line on standard error, and
+    """Run the command that the arguments name and return its exit status. Errors become a line on standard error, and
     with `--json` also an object on standard output."""
     named = 0 if not isinstance(group, click.Group) else 2 if arguments[:1] == ["admin"] else 1
     label = " ".join([name, *arguments[:named]])

@@ -164,7 +164,7 @@ class FileEdit(NamedTuple):
 
     def carry_out(self) -> dict[str, str]:
         """Change the file, or find out why that cannot be done safely. Returns the outcome as `--json` prints it:
-        `action` is `add`, `remove`, `nothing` or `refuse`, and `paste` the text to add by hand after a refusal."""
+        `action` is `add`, `remove`, `nothing` or `refuse`, and `paste` the content to add manually after a refusal."""
         place, paste = self.place, ""
         what = "instructions" if place.part == "rules" else place.part
         action, said = ("remove", f"{what} removed") if self.line is None else ("add", f"{what} added")

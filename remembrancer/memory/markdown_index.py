@@ -59,7 +59,7 @@ def kept_in(content: str) -> Kept | None:
 
 def with_block(content: str, text: str, at: float) -> str:
     """A file's content with its block replaced by a new one, or with the new one at its end; unchanged if the text is
-    the same. A person's edits to the former block come after it."""
+    the same. A person's edits to the previous block come after it."""
     text = f"{text.strip()}\n".replace("<!--", "<\\!--")  # no memory can end the block
     kept = kept_in(content)
     if kept is not None and kept.text == text:

@@ -1,6 +1,6 @@
 """Decides whether a memory is only about its own project, by signs that a person can check, each with its reason. Pure.
 
-One sign is enough: a memory that stays in its project can still be promoted by hand, while one that is promoted to the
+One sign is enough: a memory that stays in its project can still be promoted manually, while one that is promoted to the
 user appears in every project.
 """
 

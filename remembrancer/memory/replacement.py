@@ -69,7 +69,7 @@ _FORMER: Final = re.compile(
     r"((?:[^\s,;!?()]+\s*){1,5})",
     re.IGNORECASE,
 )
-"""The words for the former state in a text: "moved from Redis to Valkey", "on Friday, not on Monday"."""
+"""The words for the previous state in a text: "moved from Redis to Valkey", "on Friday, not on Monday"."""
 _OVER: Final = (
     "abandoned|closed|decommissioned|deleted|disabled|ditched|dropped|emptied|gone|obsolete|removed|replaced|retired"
     "|scrapped|shut down|stopped|(?:switched|taken|turned) (?:down|off|out)"
@@ -162,7 +162,7 @@ class Read(NamedTuple):
     sequence: tuple[str, ...]
     """All words except articles and the like, in order."""
     former: frozenset[str]
-    """The words for the former state, if the text is about a change or denies something."""
+    """The words for the previous state, if the text is about a change or denies something."""
     ended: frozenset[str]
     """The words for what it says has ended or changed hands."""
     becomes: frozenset[str]

@@ -133,7 +133,7 @@ class LoggedPromotion(LogPromotion, frozen=True, kw_only=True):
 
 
 class NotePattern(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
-    """In the user's space: note that a memory's pattern was observed in a project (again)."""
+    """In the user's space: record that a memory's pattern was observed in a project (again)."""
 
     memory_id: str
     project_id: str

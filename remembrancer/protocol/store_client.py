@@ -85,7 +85,7 @@ class StoreAvailability:
 
     @property
     def is_starting(self) -> bool:
-        """True if the store has not answered yet, and has not failed either."""
+        """True if the store has not answered yet and has not failed either."""
         return not self.has_answered and self.is_reconnecting
 
     def explain_absence(self) -> str:
@@ -96,7 +96,7 @@ class StoreAvailability:
         return "the store is starting" if not self.has_answered else "the store is being restarted"
 
     def note_answer(self) -> bool:
-        """Note that the store has answered. Returns True if it was unusable before."""
+        """Record that the store has answered. Returns True if it was unusable before."""
         self.answered_at = time.monotonic()
         if self.usable:
             return False
@@ -107,7 +107,7 @@ class StoreAvailability:
         return True
 
     def note_silence(self) -> bool:
-        """Note that the store has not answered. Returns True if it was usable before."""
+        """Record that the store has not answered. Returns True if it was usable before."""
         was_usable, self.usable, self._is_silent = self.usable, False, True
         if was_usable:
             logger.info("the store does not answer")
@@ -115,7 +115,7 @@ class StoreAvailability:
         return was_usable
 
     def note_connection(self) -> None:
-        """Note that the connection was made or lost: the known state is out of date."""
+        """Record that the connection was made or lost: the known state is out of date."""
         if self.usable:
             logger.info("the connection to the store broke")
         self.usable = self._is_silent = False
@@ -186,7 +186,7 @@ class StoreClient(Dealer[OthersWrote]):
         return self.health.usable
 
     def store_failed(self, why: str) -> None:
-        """Note that the store cannot be started, and why. From then on, nothing waits for it."""
+        """Record that the store cannot be started, and why. From then on, nothing waits for it."""
         self.health.failure = why
         self._announce()
 

@@ -294,7 +294,7 @@ class EraseMemory(OfMemory, frozen=True):
 class ImportMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
     """Import a complete memory with its id and history: from an export, or from another space.
 
-    `joins_same`: an existing memory with the same text and meaning absorbs the imported one, and is found by the
+    `joins_same`: an existing memory with the same text and meaning absorbs the imported one and is found by the
     imported id as well. `run_id`: the import, for `UndoRun`; memories forgotten by undoing an import are restored.
     """
 
@@ -410,7 +410,7 @@ class TaggedResult(ResultOfMemory, frozen=True):
 
 
 class ForgottenResult(ResultOfMemory, frozen=True):
-    """The outcome of a `ForgetMemory`. `already`: it was forgotten before, and keeps its first reason."""
+    """The outcome of a `ForgetMemory`. `already`: it was forgotten before and keeps its first reason."""
 
     reason: str | None = None
     already: bool = False

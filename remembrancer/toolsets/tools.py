@@ -107,7 +107,7 @@ class Call:
 
     def operation(self, change: Change, part: str = "") -> Operation:
         """The operation that makes a change; a retry of the call makes the same. `part` is as in `submit`. The ids of a
-        shell command's operations begin with its connection, and are undone together."""
+        shell command's operations begin with its connection and are undone together."""
         command = f"{self.caller.bridge}:" if self.caller.session_id == SHELL_SESSION else ""
         return Operation(command + self._operation_id_of(part), *self.caller.viewer, self.received_at, change)
 

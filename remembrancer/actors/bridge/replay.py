@@ -192,7 +192,7 @@ class Conversation:
         return self._initialize is not None and is_whole
 
     def end(self) -> None:
-        """Note that the client has gone for good, and tell the gateway."""
+        """Record that the client has gone for good, and tell the gateway."""
         if self._is_connected and not self.has_ended:
             self.to_gateway += END + b"\n"
         self.has_ended = True
@@ -261,7 +261,7 @@ class Conversation:
             self.connect_at = math.inf
 
     def disconnect(self, now: float) -> None:
-        """Note that the connection is gone. Open requests wait as long as a new gateway may take to start."""
+        """Record that the connection is gone. Open requests wait as long as a new gateway may take to start."""
         self._is_connected = False
         self.to_gateway.clear()
         if self.is_served:

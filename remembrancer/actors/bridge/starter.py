@@ -1,4 +1,4 @@
-"""Connects to the local gateway, and starts a runtime if there is none. Only one bridge at a time starts a runtime, and
+"""Connects to the local gateway and starts a runtime if there is none. Only one bridge at a time starts a runtime, and
 the pauses between failed attempts grow."""
 
 # ruff: noqa: PTH103

@@ -45,9 +45,9 @@ logger = logging.getLogger(__name__)
 
 
 async def carry_out(job: Job, store: StoreClient, settings: Settings, clock: Clock) -> Outcome:
-    """Do a job, and return the answer for any caller waiting for it. Any exception means that the job failed.
+    """Do a job and return the answer for any caller waiting for it. Any exception means that the job failed.
 
-    A job may be cancelled at any await, and is then repeated. It must not block the event loop for more than half a
+    A job may be cancelled at any await and is then repeated. It must not block the event loop for more than half a
     second, since this process answers heartbeats: longer computations run in a thread.
     """
     if (lane_time := job.lane_time) is not None:

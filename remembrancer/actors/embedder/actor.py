@@ -1,4 +1,4 @@
-"""The embedder: takes as many texts from the store as its credit allows, and returns vectors for each.
+"""The embedder: takes as many texts from the store as its credit allows and returns vectors for each.
 
 It is ready as soon as its socket is open; the model loads in the background, and loading is retried until it succeeds.
 """

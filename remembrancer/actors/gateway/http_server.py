@@ -484,7 +484,7 @@ class Sessions(StreamableHTTPSessionManager):
         self._registry = service.registry
 
     def note_use(self, session_id: str) -> None:
-        """Note that a call was answered without the SDK, so that its session does not count as idle."""
+        """Record that a call was answered without the SDK, so that its session does not count as idle."""
         transport = self._server_instances.get(session_id)
         if transport is not None and transport.idle_scope is not None:
             until = anyio.current_time() + DEFAULT_SESSION_IDLE_TIMEOUT

@@ -100,12 +100,12 @@ class SessionRegistry:
         await self._waiting.join()
 
     def known(self, session: ClientConversation, caller: Caller) -> None:
-        """Note that the project of a connection is known or has changed; its session then begins."""
+        """Record that the project of a connection is known or has changed; its session then begins."""
         self.on_known(session, caller)
         self._replace(session, caller)
 
     def _replace(self, session: ClientConversation, caller: Caller | None) -> None:
-        """Replace a connection's caller. A session begins with its first connection, and ends with its last."""
+        """Replace a connection's caller. A session begins with its first connection and ends with its last."""
         before, old = self._present(), self._callers.pop(session.key, None)
         if caller is not None:
             self._callers[session.key] = caller

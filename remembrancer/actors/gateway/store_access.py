@@ -232,7 +232,7 @@ class StoreAccess(MemoryService):
         return Written(None, (Notice("queued", text),), degraded=not self.store_health.usable)
 
     def _note_writer(self, operation: Operation, memory_id: str | None) -> None:
-        """Note that the writing session has seen the memory's present content, and that no other session has."""
+        """Record that the writing session has seen the memory's present content, and that no other session has."""
         if memory_id is None:
             return
         for each in self._sessions.values():

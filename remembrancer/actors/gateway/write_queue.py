@@ -497,7 +497,7 @@ class Drain:
         return is_done
 
     async def _send(self, lane: Lane, batch: list[Operation]) -> None:
-        """Send a batch. Operations that the store did not attempt stay queued, and are sent again."""
+        """Send a batch. Operations that the store did not attempt stay queued and are sent again."""
         lane.again_at = time.monotonic() + RETRY_S  # in case this attempt fails
         try:
             reply = await self._store.request(SubmitBatch(tuple(batch)), BATCH_TIMEOUT_S)

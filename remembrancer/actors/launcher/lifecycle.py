@@ -105,7 +105,7 @@ class Lifecycle:
         self.incarnation = self._system.start(self)
 
     def on_health(self, now: float) -> bool:
-        """Note that the process has reported its health. Returns True for the first report: it is ready now."""
+        """Record that the process has reported its health. Returns True for the first report: it is ready now."""
         self._unanswered_since = None
         if not self.alive or self.is_retiring or self._ready_at is not None or self._cause is not None:
             return False

@@ -181,7 +181,7 @@ class Supervisor(System):
         )
 
     async def run(self) -> str:
-        """Run until told to stop, and stop the processes in order. Returns the reason."""
+        """Run until told to stop and stop the processes in order. Returns the reason."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:  # keep ignoring it, as nohup requires

@@ -150,8 +150,8 @@ class Supervision:
             self._arrange_background(now)
 
     def _note_ready(self, now: float) -> None:
-        """Note that the gateway serves sessions, or has failed to start. Only the first call counts: if the gateway is
-        down later, the clock keeps running, since a new gateway soon reports its sessions again."""
+        """Record that the gateway serves sessions, or has failed to start. Only the first call counts: if the gateway
+        is down later, the clock keeps running, since a new gateway soon reports its sessions again."""
         if self._ends_at == math.inf:
             self._ends_at = now + max(self._idle_s, FIRST_SESSION_S)
             self._rests_at = now + max(self._rest_s, FIRST_SESSION_S)

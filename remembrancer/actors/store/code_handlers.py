@@ -280,7 +280,7 @@ class CodeHandlers(Handlers):
         return (described,)
 
     async def drop(self, project_id: str, tree_ids: Collection[str] | None = None) -> None:
-        """Remove trees (None: all) from a project's list, and delete their indexes."""
+        """Remove trees (None: all) from a project's list and delete their indexes."""
         async with self._listing:
             trees = self._of(project_id)
             gone = [tree for tree in trees.values() if tree_ids is None or tree.id in tree_ids]

@@ -238,7 +238,7 @@ class FileHandlers(Handlers):
             return self._files.indexes.get(project_id)
 
     async def _make_anew(self, index: FileIndex) -> None:
-        """Drop a lost or damaged index, and have all files read again."""
+        """Drop a lost or damaged index and have all files read again."""
         project_id = index.name.partition(".")[0]
         if self._files.indexes.get(project_id) is not index:
             return

@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 async def write_note(
     records: Records, run: Callable[[str, Callable[[], Any]], Awaitable[Any]], operation: Operation
 ) -> Outcome:
-    """Write a note durably, and return the outcome. A write that takes too long raises an error, and may still happen,
+    """Write a note durably and return the outcome. A write that takes too long raises an error, and may still happen,
     once.
 
     `run` runs work on a named thread: each project's notes have their own, so that nothing else waits for their disk.

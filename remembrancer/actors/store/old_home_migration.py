@@ -1,7 +1,7 @@
 """Migrates a 0.2.0 home, which has a records file for each space, to the one database.
 
 The database is built under a temporary name, and renamed at the end: if killed at any moment, it leaves the home as it
-was, and the next attempt starts again. The old files are only read, and are kept.
+was, and the next attempt starts again. The old files are only read and are kept.
 """
 
 import os

@@ -63,7 +63,7 @@ class _Judged(NamedTuple):
 
 
 class ReplacedMemories:
-    """Judges pairs of memories, and keeps the sessions that stored the later ones until the pairs are reported."""
+    """Judges pairs of memories and keeps the sessions that stored the later ones until the pairs are reported."""
 
     def __init__(self) -> None:
         self._stored_by: dict[str, _Asker] = {}

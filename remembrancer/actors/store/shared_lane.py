@@ -570,7 +570,7 @@ def _load(source: sqlite3.Connection, content: bytes, mark: LaneMark) -> None:
 
 
 def _first_append(bodies: dict[str, bytes]) -> dict[str, NewEntry]:
-    """Remove as many of the waiting entries as fit into one append, and return them."""
+    """Remove as many of the waiting entries as fit into one append and return them."""
     some: dict[str, NewEntry] = {}
     room = MAX_APPEND_BYTES
     while bodies and len(next(iter(bodies.values()))) <= room:

@@ -245,7 +245,7 @@ class SharedLanes:
         return MemoriesMoved(moved, left=len(reasons), reason=reasons[0] if reasons else None)
 
     def _move_some(self, lane: SharedLane, own: Records, project: ProjectRef, ids: Sequence[str]) -> list[Outcome]:
-        """Move memories into a lane, and return the outcome of each. Runs on the lane's thread."""
+        """Move memories into a lane and return the outcome of each. Runs on the lane's thread."""
         memories = [memory for each in ids if (memory := own.portable(each, None)) is not None]
         given = [_apart(lane, memory) for memory in memories]
         outcomes = lane.apply([self._import(lane, project, memory) for memory in given])

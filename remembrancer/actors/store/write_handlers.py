@@ -72,7 +72,7 @@ _PLACES: Final = """SELECT space FROM memories WHERE space = @SPACE AND id = ?1
 
 
 class WriteHandlers(Handlers):
-    """Carries out writes. Changed memories are embedded again, and are no longer found by their old text.
+    """Carries out writes. Changed memories are embedded again and are no longer found by their old text.
 
     `purge_journals` removes erased memories from the journals of shared lanes.
     """
@@ -136,7 +136,7 @@ class WriteHandlers(Handlers):
 
     async def _submit_batch(self, operations: Sequence[Operation]) -> BatchApplied:
         """Apply operations in order. A permanently refused operation is reported and skipped; any other error ends the
-        batch, and is raised if the first operation caused it."""
+        batch and is raised if the first operation caused it."""
         applied: list[str] = []
         rejected: dict[str, Failure] = {}
         left = list(operations)

@@ -169,7 +169,7 @@ class FactToInvalidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @tool('Say that a memory or relation is no longer true. It is kept; update_memory with valid_until "" undoes it.')
 async def invalidate(call: Call, arguments: FactToInvalidate) -> Answer:
-    """End a memory's period of validity, and keep the reason."""
+    """End a memory's period of validity and keep the reason."""
     memory_id = parse_memory_id(arguments.id, field="id")
     newer = None if arguments.replaced_by is None else parse_memory_id(arguments.replaced_by, field="replaced_by")
     at = seconds_of(arguments.at, "at")

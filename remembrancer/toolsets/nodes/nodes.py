@@ -154,7 +154,7 @@ async def update(
     links: Annotated[list[str], Meta(description="In place of all links")] | None = None,
     allow_secrets: bool = False,
 ) -> Answer:
-    """Change the given fields, and return the whole node."""
+    """Change the given fields and return the whole node."""
     node_id = parse_memory_id(node_id, field="node_id")
     if content is not None:
         check_text(content, field="content", longest_bytes=call.service.settings.content_limit_bytes)

@@ -124,7 +124,7 @@ class Catalog:
         return [ProjectRef(*row) for row in self._read("SELECT id, path FROM projects ORDER BY last_used_at DESC")]
 
     def former_place(self, project: ProjectRef, directory: str) -> str:
-        """Return the probable former directory of a project (see `former_project`), empty if there is none."""
+        """Return the probable previous directory of a project (see `former_project`), empty if there is none."""
         former = former_project(self._read(REMEMBERED), project, Path(directory), self._clock())
         return str(former.directory) if former else ""
 

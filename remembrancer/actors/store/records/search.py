@@ -290,7 +290,7 @@ class SqliteSearch(SqliteWords):
         return dict(rows)
 
     def number_of(self, memory_id: str) -> int | None:
-        """Return the memory with this id or former id; if several spaces have it, the one in the broadest space."""
+        """Return the memory with this id or previous id; if several spaces have it, the one in the broadest space."""
         found = self.numbers_of([memory_id])
         return max(found, key=lambda number: self._file.numbers.index(found[number][0])) if found else None
 

@@ -44,7 +44,7 @@ class SpaceConnection:
 
 
 def visible(alias: str = "m", session: str = "?") -> str:
-    """Return the condition under which a viewer may see a memory: it is in one of the spaces read, and does not belong
+    """Return the condition under which a viewer may see a memory: it is in one of the spaces read and does not belong
     to another session. Only this condition isolates memories, so every read must include it. `session` is the
     placeholder of the session's id."""
     return f"+{alias}.space = @SPACE AND {shown_to(alias, session)}"

@@ -186,7 +186,7 @@ class SqliteEdits(SpaceConnection):
         return rows[0][0] if rows else None
 
     def unlink(self, source: str, target: str, relation: str) -> float | None:
-        """Delete a link, and return its strength; None if there is none."""
+        """Delete a link and return its strength; None if there is none."""
         rows = self.query(f"DELETE {_OF_LINK} RETURNING strength", (source, target, relation))
         return rows[0][0] if rows else None
 

@@ -83,7 +83,7 @@ NO_LIMITS: Final = Limits()
 
 class Records(Reader, EmbeddedTexts):
     """The records of one space: a project's (with its sessions' memories), the user's, or a shared lane's. `clock`
-    returns seconds since the epoch. Methods block, and may be called from any thread; the store calls the writing ones
+    returns seconds since the epoch. Methods block and may be called from any thread; the store calls the writing ones
     from one thread only.
 
     Raises:

@@ -38,7 +38,7 @@ class Source(NamedTuple):
 
 
 class View:
-    """Spaces that may be read together, from the narrowest to the broadest, and perhaps notes. The methods block, and
+    """Spaces that may be read together, from the narrowest to the broadest, and perhaps notes. The methods block and
     may be called from any thread. A memory in two spaces is being moved to the broader one, where it is read. Raises
     the errors of `Records`. `database` is the file of the spaces; it is required if there are none."""
 

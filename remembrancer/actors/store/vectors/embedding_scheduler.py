@@ -329,7 +329,7 @@ class EmbeddingScheduler:
         self._may_rest = True
 
     def note_demand(self) -> None:
-        """Note that a query or a new text needs a worker. The first one after a while wakes idle workers."""
+        """Record that a query or a new text needs a worker. The first one after a while wakes idle workers."""
         if self._may_rest and not self._leases.workers and time.monotonic() - self._demanded_at > STARTING_S:
             self.expect_workers()
         self._demanded_at = time.monotonic()

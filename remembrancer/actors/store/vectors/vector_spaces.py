@@ -96,7 +96,7 @@ class VectorSpaces:
         return vectors
 
     def note_kept(self, name: str) -> None:
-        """Note that vectors may have been added to the records, so that near-duplicates are looked for."""
+        """Record that vectors may have been added to the records, so that near-duplicates are looked for."""
         self._uncompared.add(name)
         self._wake.set()
 
