@@ -329,6 +329,15 @@ def test_links_are_made_and_removed_and_both_can_be_undone(rig: RecordsRig, four
     rig.do(UpdateMemory(two, related=()))
     assert [rig.do(UndoChange(each)).undone for each in (one, two)] == ["linked", "linked"]
     assert links_of(rig, one) == []
+    rig.do(UpdateMemory(one, add_links=links[:1]))
+    stronger = UpdateMemory(one, add_links=(LinkRef("caused_by", two, 0.25),), remove_links=links[:1])
+    rig.do(stronger)
+    rig.do(UndoChange(one))
+    assert [link.strength for link in rig.shown(one).links] == [1.0], "the last change of a link is taken back first"
+    rig.at(REQUESTED_AT + 10).do(UpdateMemory(two, importance=0.75))
+    rig.at(REQUESTED_AT + 20).do(UpdateMemory(three, related=(two,)))
+    rig.do(TagMemory(three, ("dim",)))
+    assert rig.do(UndoChange(two)).undone == "updated", "a link from a memory that has changed since stays"
 
 
 def test_the_links_of_a_session_are_seen_by_it_alone(rig: RecordsRig, four: list[str]) -> None:

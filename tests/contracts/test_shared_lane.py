@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from remembrancer.actors.store import shared_lane
 from remembrancer.actors.store.records.found_entities import find_names
 from remembrancer.actors.store.records.sqlite_records import Limits, Records
-from remembrancer.actors.store.records.types import Filters, Phrase
+from remembrancer.actors.store.records.types import Filters, NearDuplicate, Phrase
 from remembrancer.actors.store.shared_lane import FORMAT
 from remembrancer.journal.contract import (
     MAX_APPEND_BYTES,
@@ -48,11 +48,13 @@ from remembrancer.protocol.writes import (
     EraseMemory,
     ForgetMemory,
     ForgottenResult,
+    LinkRef,
     PortableMemory,
     PromotedResult,
     PromoteMemory,
     TaggedResult,
     TagMemory,
+    UndoChange,
     UpdatedResult,
     UpdateMemory,
 )
@@ -199,6 +201,21 @@ def test_an_archived_memory_is_revived_on_every_host_by_an_entry(hosts: Hosts) -
         assert memory.status == "active"
         assert (memory.access_count, memory.accessed_in) == accesses, "each host counts its own"
     assert hosts[0].dump() == hosts[1].dump()
+
+
+def test_a_pair_that_one_host_alone_doubts_has_the_same_versions_on_both_once_it_is_settled(hosts: Hosts) -> None:
+    hosts[0].submit(LANTERN, CANDLE)
+    hosts[1].catch_up()
+    ids = [memory_id_of(each) for each in (LANTERN, CANDLE)]
+    hosts[0].lane.link_similar([NearDuplicate(2, 1, 0.5, relation=each) for each in ("contradicts", "similar_to")])
+    for name, change in (
+        ("removed", UpdateMemory(ids[1], importance=0.25, remove_links=(LinkRef("contradicts", ids[0]),))),
+        ("settled", UpdateMemory(ids[1], related=(ids[0],))),
+        ("undone", UndoChange(ids[1])),
+    ):
+        hosts[0].submit(change_operation(name, change))
+        hosts[1].catch_up()
+        assert hosts[0].memory(ids[1]).version == hosts[1].memory(ids[1]).version, name
 
 
 def test_limits_of_a_host_are_looked_at_before_anything_is_appended(hosts: Hosts) -> None:

@@ -228,7 +228,8 @@ def _import(writer: Writer, change: ImportMemory) -> Result:
 
 
 def _update(writer: Writer, change: UpdateMemory) -> UpdatedResult:
-    """Change the given fields. Changes of links make a version of their own."""
+    """Change the given fields. Changes of links make a version of their own, in a shared lane only if they are not
+    links that each host makes for itself."""
     memory = writer.memory(change.memory_id)
     check_remembered(memory.id, memory.now)
     after = updated(memory.now, change, writer.at, lambda: (each.record for each in writer.space.history(memory.id)))
@@ -241,7 +242,7 @@ def _update(writer: Writer, change: UpdateMemory) -> UpdatedResult:
     if change.related is not None:
         related, missing = _relate(writer, memory, change.related, alone=True)
         relinked = relinked or related
-    if writer.links:
+    if any(writer.member is None or link[2] not in (SIMILAR, CONTRADICTS) for link in writer.links):
         one = writer.memory(memory.id)
         writer.revise(one, one.now, LINKED, chain=one.promotion_chain, reason=change.reason, links=writer.links)
     fields = (*made.fields, "links") if unlinked or relinked else made.fields
@@ -282,6 +283,8 @@ def _restore(writer: Writer, change: RestoreMemory) -> RestoredResult:
         after = msgspec.structs.replace(memory.now, valid_until=until, invalid_reason=None)
     elif change.version is None and (result := _hold_again(writer, memory)) is not None:
         return result
+    elif change.version is None and (until := _valid_until_before(writer, memory.id)) != memory.now.valid_until:
+        after = msgspec.structs.replace(memory.now, valid_until=until)  # what replaced it was erased
     else:
         after = reverted(memory.now, _earlier(writer, memory, change.version))
     made = writer.revise(
@@ -363,13 +366,15 @@ def next_undos(
         others = space.history(other.id)
         naming = [each for each in standing(others) if memory.id in _named_in(each)]
         if naming and naming[-1].changed_at >= since:
-            of_others.append((naming[-1], _undo_of(other, others)))
+            undo = _undo_of(other, others)
+            if naming[-1].change != LINKED or naming[-1] in undo.changes:
+                of_others.append((naming[-1], undo))
     last = max((each for each, _ in of_others), key=lambda each: each.changed_at, default=changes[-1])
     undos = []
     for change, undo in of_others:
         if change.operation_id == last.operation_id:
             if change not in undo.changes:
-                done = {BOTH_HOLD: "was kept beside", LINKED: "is linked with"}.get(change.change, "replaced")
+                done = "was kept beside" if change.change == BOTH_HOLD else "replaced"
                 raise InvalidInput(f"it {done} {undo.memory.id}, which {CHANGED_SINCE}: undo that first")
             undos.append(undo)
     return undos if last.operation_id != changes[-1].operation_id else [_undo_of(memory, history), *undos]
@@ -436,7 +441,7 @@ def _take_back(writer: Writer, undo: Undo) -> RestoredResult:
         details = each.details
         if each.change in (SUPERSEDED, INVALIDATED) and "by" in details and "had_link" not in details:
             writer.space.unlink(details["by"], memory.id, SUPERSEDES)
-        for source, target, relation, strength in details.get("links", ()):
+        for source, target, relation, strength in reversed(details.get("links", ())):
             writer.space.unlink(source, target, relation)
             if strength is not None:
                 writer.space.put_link(source, target, relation, strength, writer.at)
@@ -573,7 +578,7 @@ def _check_may_supersede(source_id: str, scope: Scope, target: Memory, field: st
 def _add_links(writer: Writer, source: Memory, links: Targets, reason: str | None = None) -> bool:
     """Add links; True if one is new or has another strength. A superseding link makes a new version of its target, with
     the reason, and ends its validity if that is open. The source gets a new version only if the link settles that both
-    memories of an undecided pair are valid."""
+    memories of an undecided pair are valid, never in a shared lane, where each host has its own doubts."""
     changed = False
     for link, target in links:
         before = writer.space.strength(source.id, target.id, link.relation)
@@ -596,7 +601,7 @@ def _add_links(writer: Writer, source: Memory, links: Targets, reason: str | Non
             doubts = _take_links(writer, CONTRADICTS, *ends) if are_valid else []
             is_doubted = doubts or any(writer.space.strength(*each, SIMILAR) for each in ends)
             were = [*doubts, (*ends[0], link.relation, before)]
-            if before is None and link.relation == RELATED and is_doubted:
+            if before is None and link.relation == RELATED and is_doubted and writer.member is None:
                 one = writer.memory(source.id)
                 settled: dict[str, Any] = {"other": target.id, "links": were}
                 writer.revise(one, one.now, BOTH_HOLD, chain=one.promotion_chain, reason=reason, **settled)
