@@ -227,7 +227,9 @@ async def test_what_was_replaced_comes_after_what_replaced_it_and_is_marked(file
     assert found[0].scores.relevance >= found[1].scores.relevance, "it is given whole where the replaced one is"
     assert await files.found("caching redis", limit=1) == [new]
     newest = files.store("dragonfly is in charge", importance=0.1, supersedes=new)
-    assert await files.found("caching redis", limit=3, strategy="keyword") == [newest, new, old]
+    found_by_words = await files.found("caching redis", limit=3, strategy="keyword")
+    assert found_by_words[:2] == [newest, old], "what stood between them does not take an answer's place"
+    assert new not in found_by_words
 
 
 async def test_a_memory_is_found_by_its_words_until_it_has_its_vector(files: Spaces) -> None:

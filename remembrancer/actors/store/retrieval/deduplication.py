@@ -20,6 +20,8 @@ from remembrancer.protocol.reads import Recalled, RecalledMemory, Scores, Strate
 
 SPARE: Final = 10
 """The number of additional memories loaded, since some are removed as duplicates."""
+MOST_LOADED: Final = 300
+"""The number of memories loaded at which the search for the ends of chains of replacements stops."""
 SAME_COSINE: Final = 0.90
 """The cosine above which memories of different scopes are duplicates, if their words agree."""
 NEAR_COSINE: Final = 0.95
@@ -79,12 +81,14 @@ def show(search: Search, ranking: Ranking) -> Recalled:
         taken += len(page)
         loaded += _loaded(search, ranking, page)
         more = loaded
-        while more and not of_a_time:  # to the end of each chain of replacements
+        while more and not of_a_time and len(loaded) < MOST_LOADED:  # to the end of each chain of replacements
             more = _loaded(search, ranking, _replacing(search.view, loaded, ranked))
             loaded += more
         kept = each_once(loaded)
     left_out = len({ref for ref, _ in ranked[:taken]} | {entry.ref for entry in loaded}) - len(kept)
-    entries = (kept if of_a_time else replaced_last(kept))[:limit]
+    found, shown = {ref for ref, _ in ranked}, {entry.record.id for entry in kept}
+    ordered = kept if of_a_time else replaced_last(kept)
+    entries = [each for each in ordered if each.ref in found or shown.isdisjoint(each.record.superseded_by)][:limit]
     memories = tuple(
         RecalledMemory(
             **entry.record.listed(),
