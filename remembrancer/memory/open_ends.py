@@ -66,7 +66,8 @@ _OF_MONTH: Final = r"(?:0?[1-9]|[12]\d|3[01])(?:st|nd|rd|th)?"
 CALENDAR_DAY: Final = rf"(?:{_OF_MONTH} (?:of )?{_MONTH}|{_MONTH} {_OF_MONTH})"
 _LATER: Final = rf"in (?P<count>\d{{1,2}}|{'|'.join(COUNTS)}) (?P<unit>day|week|fortnight|month)s?"
 _WHEN: Final = re.compile(
-    rf"(?:please )?remind (?:me|us)\b(?! that\b)(?s:.*)\b(?:on |(?=(?:tomorrow|today|next|{_LATER})\b))", re.IGNORECASE
+    rf"(?:please )?remind (?:me|us)\b(?! that\b)(?s:.*)\b(?:(?:on|this) |(?=(?:tomorrow|today|next|{_LATER})\b))",
+    re.IGNORECASE,
 )
 """A reminder up to the last day that it names, on which it is due: "next Monday", "tomorrow"."""
 _LAST: Final = re.compile(
@@ -111,7 +112,7 @@ _APPOINTMENT: Final = re.compile(
     rf"(?:{'|'.join(_LISTS['appointments'])})(?: v?\d[\w.]*| window)?"
     r"(?: (?:with|at|in|for|about|of|by|to|between)\b(?:[^,;:.?!\n]|\.(?! )){1,80}?)?"
     r"(?: (?:(?:is|was|has been|will be) )?(?:(?:set|scheduled|planned|booked|moved|postponed|rescheduled)(?: back)?"
-    r" (?:for|to)|starts|is|will be))?"
+    r" (?:for|to)|takes place|starts|is|will be))?"
     r"|(?P<timed>[^,;:?!\n]{3,80}?))[,:]? (?:on |by |to |(?P<next>next )|this |the ){0,3}(?<!of )(?<!from )"
     rf"(?<!since ){_WEEKDAY_OF_DATE}(?P<day>{_ANY_DATE}|today|tonight|tomorrow"
     rf"|(?(timed)(?!)|(?:(?(present)(?<!on )){WEEKDAY}|next week)))(?(timed),?(?: at| from)? {_HOUR}|"
@@ -165,6 +166,7 @@ _VERB: Final = re.compile(
 )
 """Any other verb in the present or past tense: "The trial ends", "Prices rise", "Bo answered"."""
 _MUST: Final = re.compile(r"(?:the|our|my|this) .*\b(?:must|should|has to|needs to)\b.* by in ", re.IGNORECASE)
+_ASKS: Final = re.compile(r"(?!(?:can|could|will|would) (?:you|we)\b|kann|können).*\?$", re.IGNORECASE)
 _PERIOD: Final = re.compile(r"\b(?P<which>this|next) (?P<unit>week|month|year)\b", re.IGNORECASE)
 _IN_MONTH: Final = re.compile(rf"\b(?:in|by|until|of|this) (?P<month>{'|'.join(MONTHS)})\b(?! \d)", re.IGNORECASE)
 
@@ -325,7 +327,7 @@ def is_task_with_date(text: str, at: float) -> bool:
     """True for a short sentence with a deadline that has not passed at `at`, unless it states a fact ("It expires by 5
     December"), and for a task with a day that begins with a known verb: "Call her tomorrow"."""
     text = _with_by(_with_iso_dates(text.strip(), at))  # "zum 5. Dezember" looks like two sentences
-    is_short = len(text) <= 300 and len(split_sentences(text)) == 1
+    is_short = len(text) <= 300 and len(split_sentences(text)) == 1 and not _ASKS.match(text)
     if not is_short or (due_in(text, at) or at - DAY_S) <= at - DAY_S:
         return False
     is_within = " by in " in text
