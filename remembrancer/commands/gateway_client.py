@@ -124,5 +124,5 @@ def _remaining_s(until: float) -> float:
     """The seconds until a deadline. Raises `TimeoutError` if it has passed."""
     remaining = until - time.monotonic()
     if remaining <= 0:
-        raise TimeoutError("the memory service did not answer in time")
+        raise TimeoutError("it took too long")
     return remaining

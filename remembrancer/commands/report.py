@@ -84,7 +84,7 @@ class Command(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         given: dict[str | None, click.Parameter] = {}
         for each in self.make_parser(ctx).parse_args(list(args))[2]:
-            if (other := given.setdefault(each.name, each)) is not each:
+            if (other := given.setdefault(each.name, each)) is not each and not ctx.resilient_parsing:
                 raise click.UsageError(f"{other.opts[0]} and {each.opts[0]} exclude each other", ctx)
         return super().parse_args(ctx, args)
 
