@@ -98,7 +98,7 @@ async def hide(house: House, scope: str) -> None:
         house.secrets[scope] = answer["memory_id"]
         victim.heard.clear()
         for tool, arguments in QUESTIONS:
-            await victim.call(tool, **arguments)
+            assert "error" not in await victim.call(tool, **arguments), (tool, arguments)
         for found in (f"({scope})", f"Vault {MARK}"):
             assert found.encode() in b"".join(victim.heard), "so that the attempts mean something"
         house.whole_ids[scope] = (await victim.call("get_memory", memory_id=answer["memory_id"]))["id"]

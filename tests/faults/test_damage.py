@@ -224,7 +224,9 @@ def examined(home: Path) -> list[Finding]:
     return [finding for finding in found if finding.status != "ok"]
 
 
-TRIED: Final = [each for each in damages() if "TEST_DAMAGES" in os.environ or each.name in cases("damage", "worst")]
+WORST: Final = cases("damage", "worst")
+TRIED: Final = [each for each in damages() if "TEST_DAMAGES" in os.environ or each.name in WORST]
+assert {each.name for each in TRIED}.issuperset(WORST)
 
 pytestmark = pytest.mark.usefixtures("home")
 

@@ -78,20 +78,23 @@ async def test_the_end_of_a_session_bears_the_death_of_consolidator_and_store(
 ) -> None:
     """Each of its steps is the last one of a consolidator, whose store dies as well."""
     monkeypatch.setattr(store_requests, "PART_EDITS", 1)
-    deaths = 0
+    deaths, works = 0, False
     async with store_rig(home, constants=LOOKS_OFTEN) as rig, Dying(home, 0) as link, Workplace(home, link) as place:
         worker = await rig.worker()
 
         async def work(job: Job, _: StoreClient, settings: Settings, clock: Clock) -> Outcome:
-            nonlocal deaths
-            async with Dying(home, 1) as dying:
-                try:
-                    return await carry_out(job, dying, settings, clock)
-                except Died:
-                    deaths += 1
-            await rig.restart()
-            worker.announce()
-            return await work(job, _, settings, clock)
+            nonlocal deaths, works
+            works = True
+            while True:
+                async with Dying(home, 1) as dying:
+                    try:
+                        outcome = await carry_out(job, dying, settings, clock)
+                        works = False
+                        return outcome
+                    except Died:
+                        deaths += 1
+                await rig.restart()
+                worker.announce()
 
         await place.start()
         contents, kept, merged = {}, [], []
@@ -105,7 +108,7 @@ async def test_the_end_of_a_session_bears_the_death_of_consolidator_and_store(
         await place.until_embedded()
         async with consolidating(rig, work):
             await place.now(EndSession(SESSION))
-            await until(lambda: rig.rows("SELECT status FROM sessions") == [("completed",)])
+            await until(lambda: not works and rig.rows("SELECT status FROM sessions") == [("completed",)])
         assert deaths >= 6
         columns = "id, scope, status, confidence, content, promotion_chain"
         memories = {str(row[0]): row for row in rig.rows(f"SELECT {columns} FROM memories WHERE forgotten_at IS NULL")}
