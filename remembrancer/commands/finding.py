@@ -130,10 +130,7 @@ FILTERS: Final = (
     option("--until", "before", type=until, metavar="WHEN", help="The last day or end of a week, in the same forms."),
 )
 
-NAMED_FILTERS: Final = {
-    **{"kind": "of the kind {}", "type": "of the type {}", "tags": "with the tag {}", "scope": "of the scope {}"},
-    **{"after": "dated since {}", "before": "dated until {}"},
-}
+NAMED_FILTERS: Final = {"kind": "of the kind", "type": "of the type", "tags": "with the tag", "scope": "of the scope"}
 
 
 def _filters(where: Where, given: Answer) -> Answer:
@@ -228,6 +225,14 @@ def list_(where: Where, order: str | None, about: str | None, **given: Any) -> R
     return _in_order(where, order, given | {"include_forgotten": order == "forgotten"})
 
 
+def _dated(after: str | None, before: str | None) -> str:
+    """The period of a list, in words; empty if it has neither end."""
+    since, until = (at and re.sub(" (23:59|00:00)$", "", local_time(at)) for at in (after, before))
+    if since and until:
+        return f" dated on {since}" if since == until else f" dated between {since} and {until}"
+    return f" dated since {since}" if since else f" dated until {until}" if until else ""
+
+
 def _in_order(
     where: Where,
     order: str | None,
@@ -255,18 +260,9 @@ def _in_order(
     else:
         by = {"important": itemgetter("importance"), "forgotten": itemgetter("forgotten_at")}
         memories.sort(key=by.get(order or "", _happened), reverse=True)
-    filters = [
-        " "
-        + phrase.format(
-            " or ".join(value) if isinstance(value, tuple) else re.sub(" (23:59|00:00)$", "", local_time(value))
-        )
-        for name, phrase in NAMED_FILTERS.items()
-        if (value := given[name])
-    ]
+    filters = [f" {phrase} {' or '.join(given[name])}" for name, phrase in NAMED_FILTERS.items() if given[name]]
     noun = {"due": "open end", "forgotten": "forgotten memory"}.get(order or "", "memory")
-    chosen = re.sub("since (.+) dated until", r"between \1 and", "".join(filters))
-    chosen = re.sub(r"between (.+) and \1\b", r"on \1", chosen)
-    none_fits = f"There is no {noun} here{chosen}."
+    none_fits = f"There is no {noun} here{''.join(filters)}{_dated(given['after'], given['before'])}."
     none_fits += " 'remembrancer list --forgotten' lists forgotten ones." if noun == "memory" else ""
     note = heading if memories else _nothing(where, none_fits)
     return _listing(

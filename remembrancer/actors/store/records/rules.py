@@ -242,7 +242,7 @@ def _update(writer: Writer, change: UpdateMemory) -> UpdatedResult:
     if change.related is not None:
         related, missing = _relate(writer, memory, change.related, alone=True)
         relinked = relinked or related
-    if any(writer.member is None or link[2] not in (SIMILAR, CONTRADICTS) for link in writer.links):
+    if any(writer.member is None or relation not in (SIMILAR, CONTRADICTS) for _, _, relation, _ in writer.links):
         one = writer.memory(memory.id)
         writer.revise(one, one.now, LINKED, chain=one.promotion_chain, reason=change.reason, links=writer.links)
     fields = (*made.fields, "links") if unlinked or relinked else made.fields
