@@ -351,6 +351,14 @@ def test_the_links_of_a_session_are_seen_by_it_alone(rig: RecordsRig, four: list
         assert [link.target for link in rig.records.surroundings(one, "", session).incoming] == seen
 
 
+def test_what_only_a_replaced_memory_doubts_is_known_when_it_is_said_again(rig: RecordsRig, four: list[str]) -> None:
+    one, two, *_ = four
+    rig.contradict(two, one, REPLACED)
+    rig.do(UpdateMemory(rig.say("the last word"), add_links=(LinkRef("supersedes", two),)))
+    (reply,) = rig.apply(store_operation("again", rig.shown(one).content))
+    assert reply.result.already_known
+
+
 def test_what_is_probably_replaced_is_marked_until_it_is_settled(rig: RecordsRig, four: list[str]) -> None:
     one, two, *_ = four
     for chance, marked in ((REPLACED - 0.01, ()), (REPLACED, (two,))):
