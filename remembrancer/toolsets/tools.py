@@ -2,7 +2,7 @@
 
 A tool is a function in `toolsets/<family>/` with the decorator `tool`, which registers it under its own name in the
 toolset of the folder. Its arguments are its parameters after the first, `call`, or the fields of the struct that is its
-only parameter. A tool that does the same as another one under other names is registered by `derived_tool`.
+only parameter.
 """
 
 import importlib
@@ -327,55 +327,22 @@ def tool(
     **hints: Any,
 ) -> Callable[[Handler[P]], Handler[P]]:
     """Register a function as a tool of the same name, in the toolset of its folder. `aliases` are alternative argument
-    names; with `rename`, clients see argument names in camel case. `hints` are the optional fields of `Tool`."""
+    names; with `rename`, clients see argument names in camel case. `hints` are the optional fields of `Tool`. Raises
+    `ValueError` if the toolset already has a tool of this name."""
 
     def register(handler: Handler[P]) -> Handler[P]:
+        toolset, name = handler.__module__.split(".")[-2], handler.__name__
+        if (toolset, name) in _registered:
+            raise ValueError(f"two tools of the toolset {toolset} have the name {name}: see {handler.__module__}")
         arguments, run = _declared(handler, rename)
-        decoder = ArgumentDecoder(arguments, aliases)
-        _register(handler.__module__, handler.__name__, description, decoder, run, **hints)
+        _registered[toolset, name] = Tool(name, toolset, description, ArgumentDecoder(arguments, aliases), run, **hints)
         return handler
 
     return register
 
 
-def derived_tool(
-    module: str,
-    name: str,
-    description: str,
-    handler: Handler[...],
-    arguments: type[msgspec.Struct] | None = None,
-    *,
-    renamed: Mapping[str, str] = MappingProxyType({}),
-    fixed: Mapping[str, Any] = MappingProxyType({}),
-    answer_names: Mapping[str, str] = MappingProxyType({}),
-    **hints: Any,
-) -> None:
-    """Register a tool of the module's toolset that another tool's handler carries out.
-
-    `renamed` maps this tool's argument names to the handler's, `fixed` sets arguments that this tool does not take, and
-    `answer_names` renames fields of the handler's answer. Without `arguments` it takes the handler's other arguments.
-    """
-    handler_arguments, run_handler = _declared(handler)
-    if arguments is None:
-        own_names = {theirs: own for own, theirs in renamed.items()}
-        fields = [
-            (own_names.get(each.name, each.name), each.type, *(() if each.required else (each.default,)))
-            for each in msgspec.structs.fields(handler_arguments)
-            if each.name not in fixed
-        ]
-        arguments = msgspec.defstruct(name, fields, frozen=True, forbid_unknown_fields=True)
-
-    async def run(call: Call, given: msgspec.Struct) -> Answer:
-        values = {renamed.get(each, each): getattr(given, each) for each in given.__struct_fields__}
-        values = {**fixed, **{each: value for each, value in values.items() if value is not None}}
-        answer = await run_handler(call, handler_arguments(**values))
-        return {answer_names.get(each, each): value for each, value in answer.items()}
-
-    _register(module, name, description, ArgumentDecoder(arguments), run, **hints)
-
-
 def _declared(
-    handler: Handler[...], rename: Literal["camel"] | None = None
+    handler: Handler[...], rename: Literal["camel"] | None
 ) -> tuple[type[msgspec.Struct], Callable[[Call, Any], Awaitable[Answer]]]:
     """The type of a handler's arguments, and a function that calls it with them."""
     hints = typing.get_type_hints(handler, include_extras=True)
@@ -393,14 +360,6 @@ def _declared(
 
     made = msgspec.defstruct(handler.__name__, fields, frozen=True, forbid_unknown_fields=True, rename=rename)
     return made, run
-
-
-def _register(module: str, name: str, *fields: Any, **hints: Any) -> None:
-    """Register a tool in the toolset of its module. Raises `ValueError` if that already has a tool of this name."""
-    toolset = module.split(".")[-2]
-    if (toolset, name) in _registered:
-        raise ValueError(f"two tools of the toolset {toolset} have the name {name}: see {module}")
-    _registered[toolset, name] = Tool(name, toolset, *fields, **hints)
 
 
 def load_tools() -> list[Tool[Any]]:

@@ -1,9 +1,8 @@
-"""Facts: the form in which this toolset shows memories, their invalidation, and the tools that only rename another
-tool."""
+"""Facts: the form in which this toolset shows memories, their invalidation, and tools with other names and arguments
+than those of the toolset `memory`."""
 
 import time
-from functools import partial
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -14,18 +13,25 @@ from remembrancer.memory.promotion import used_in
 from remembrancer.memory.relevance import is_given_whole
 from remembrancer.memory.text import check_text
 from remembrancer.protocol.ids import parse_memory_id
-from remembrancer.protocol.reads import ListedMemory, ListMemories, Ranking, Recall, RecalledMemory, Strategy
+from remembrancer.protocol.reads import ListedMemory, ListMemories, Order, Ranking, Recall, RecalledMemory, Strategy
 from remembrancer.protocol.writes import InvalidatedResult, InvalidateMemory, MemoryType
 from remembrancer.toolsets.admin.home_tools import erase_memory, listed
 from remembrancer.toolsets.memory.answers import VALIDITY, fields_of, iso, set_fields
 from remembrancer.toolsets.memory.fields import Offset, clean_reason, seconds_of
-from remembrancer.toolsets.memory.get_memory import get_memory
+from remembrancer.toolsets.memory.get_memory import get_memory as get
 from remembrancer.toolsets.memory.get_memory_status import get_memory_status
-from remembrancer.toolsets.memory.store_memory import store_memory
-from remembrancer.toolsets.memory.update_memory import update_memory
-from remembrancer.toolsets.tools import Answer, Call, derived_tool, non_empty, tool
+from remembrancer.toolsets.memory.store_memory import StoreMemoryArguments
+from remembrancer.toolsets.memory.store_memory import store_memory as store
+from remembrancer.toolsets.memory.update_memory import UpdateMemoryArguments
+from remembrancer.toolsets.memory.update_memory import update_memory as update
+from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
 
-NOW: Final = "now"
+Found = Annotated[int, Meta(ge=1, le=50)]
+Listed = Annotated[int, Meta(ge=1, le=1000)]
+
+
+class FactId(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    id: str
 
 
 class FactToStore(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,13 +68,8 @@ def fact_of(memory: ListedMemory) -> Answer:
     return fact
 
 
-async def find_facts(
-    call: Call,
-    query: str,
-    strategy: Strategy,
-    ranking: Ranking,
-    limit: Annotated[int, Meta(ge=1, le=50)] = 10,
-    include_invalid: bool = False,
+async def _found(
+    call: Call, query: str, strategy: Strategy, ranking: Ranking, limit: int, include_invalid: bool
 ) -> Answer:
     """The best memories for a query; those no longer valid only on request."""
     check_text(query, field="query", longest_bytes=MAX_QUERY_BYTES)
@@ -89,75 +90,74 @@ async def find_facts(
     return {"memories": [fact_of(memory) for memory in memories]}
 
 
-async def list_facts(
-    call: Call,
-    timestamp: Annotated[str, Meta(description="ISO 8601")] | None,
-    limit: Annotated[int, Meta(ge=1, le=1000)] = 20,
-    offset: Offset = 0,
-) -> Answer:
+@tool("Find memories by meaning, words and relations, best first.", read_only=True)
+async def recall(call: Call, query: str, limit: Found = 10, include_invalid: bool = False) -> Answer:
+    return await _found(call, query, "hybrid", "pagerank", limit, include_invalid)
+
+
+@tool("Find memories by meaning alone.", read_only=True)
+async def search(call: Call, query: str, limit: Found = 10, include_invalid: bool = False) -> Answer:
+    return await _found(call, query, "vector", "fitted", limit, include_invalid)
+
+
+@tool("Find memories by words alone.", read_only=True)
+async def search_text(call: Call, query: str, limit: Found = 10, include_invalid: bool = False) -> Answer:
+    return await _found(call, query, "keyword", "fitted", limit, include_invalid)
+
+
+async def _page(call: Call, limit: int, offset: int, order: Order, valid_at: float | None) -> Answer:
     """A page of the memories valid at a time; without a time, of all memories."""
-    is_now = timestamp == NOW
-    request = ListMemories(
-        call.caller.session_id,
-        project=call.caller.project,
-        order="latest" if timestamp is None else "valid",
-        valid_at=call.received_at if is_now else seconds_of(timestamp, "timestamp"),
-        limit=limit,
-        offset=offset,
-    )
+    session_id, project = call.caller.session_id, call.caller.project
+    request = ListMemories(session_id, project=project, order=order, valid_at=valid_at, limit=limit, offset=offset)
     return await listed(call, request, fact_of)
 
 
-_tool = partial(derived_tool, __name__)
-_search = partial(_tool, handler=find_facts, read_only=True)
-_RANKED: Final = {"strategy": "hybrid", "ranking": "pagerank"}
-_search("recall", "Find memories by meaning, words and relations, best first.", fixed=_RANKED)
-_search("search", "Find memories by meaning alone.", fixed={"strategy": "vector", "ranking": "fitted"})
-_search("search_text", "Find memories by words alone.", fixed={"strategy": "keyword", "ranking": "fitted"})
+@tool("All memories, newest first.", read_only=True, is_short_form=True)
+async def list_memories(call: Call, limit: Listed = 20, offset: Offset = 0) -> Answer:
+    return await _page(call, limit, offset, "latest", None)
 
-_list = partial(_tool, handler=list_facts, read_only=True)
-_list("list_memories", "All memories, newest first.", fixed={"timestamp": None}, is_short_form=True)
-_list("get_valid", "Facts that are true now, the latest first.", fixed={"timestamp": NOW})
-_list("get_valid_at", "Facts that were true at a time.")
 
-_tool(
-    "get_memory",
-    "One memory, with its history.",
-    get_memory,
-    renamed={"id": "memory_id"},
-    fixed={"version": None, "detail": False},
-    read_only=True,
-    is_short_form=True,
-    shows_whole_ids=True,
-)
-_tool("get_status", "Health and counts.", get_memory_status, read_only=True, marks_data=False)
+@tool("Facts that are true now, the latest first.", read_only=True)
+async def get_valid(call: Call, limit: Listed = 20, offset: Offset = 0) -> Answer:
+    return await _page(call, limit, offset, "valid", call.received_at)
 
-_write = partial(_tool, marks_data=False)
-_write(
-    "store_memory",
-    "Remember a fact, durably.",
-    store_memory,
-    FactToStore,
-    renamed={"memory_type": "type"},
-    is_short_form=True,
-)
-_write(
-    "update_memory",
-    "Change a memory. Earlier versions are kept.",
-    update_memory,
-    FactChanges,
-    renamed={"id": "memory_id"},
-    destructive=True,
-    is_short_form=True,
-)
-_write(
-    "delete_memory",
-    "Delete a memory or relation for good, with its history.",
-    erase_memory,
-    renamed={"id": "memory_id"},
-    answer_names={"memory_id": "id"},
-    destructive=True,
-)
+
+@tool("Facts that were true at a time.", read_only=True)
+async def get_valid_at(
+    call: Call,
+    timestamp: Annotated[str, Meta(description="ISO 8601")],
+    limit: Listed = 20,
+    offset: Offset = 0,
+) -> Answer:
+    return await _page(call, limit, offset, "valid", seconds_of(timestamp, "timestamp"))
+
+
+@tool("One memory, with its history.", read_only=True, is_short_form=True, shows_whole_ids=True)
+async def get_memory(call: Call, arguments: FactId) -> Answer:
+    return await get(call, arguments.id)
+
+
+@tool("Health and counts.", read_only=True, marks_data=False)
+async def get_status(call: Call) -> Answer:
+    return await get_memory_status(call)
+
+
+@tool("Remember a fact, durably.", marks_data=False, is_short_form=True)
+async def store_memory(call: Call, arguments: FactToStore) -> Answer:
+    fields = msgspec.structs.asdict(arguments)
+    return await store(call, StoreMemoryArguments(type=fields.pop("memory_type"), **fields))
+
+
+@tool("Change a memory. Earlier versions are kept.", destructive=True, marks_data=False, is_short_form=True)
+async def update_memory(call: Call, arguments: FactChanges) -> Answer:
+    fields = msgspec.structs.asdict(arguments)
+    return await update(call, UpdateMemoryArguments(memory_id=fields.pop("id"), **fields))
+
+
+@tool("Delete a memory or relation for good, with its history.", destructive=True, marks_data=False)
+async def delete_memory(call: Call, arguments: FactId) -> Answer:
+    erased = await erase_memory(call, arguments.id)
+    return {"id": erased.pop("memory_id"), **erased}
 
 
 class FactToInvalidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

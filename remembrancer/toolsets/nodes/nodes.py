@@ -19,7 +19,7 @@ from remembrancer.protocol.writes import SourceRef, StoredResult, StoreMemory, U
 from remembrancer.toolsets.admin.home_tools import erase_memory
 from remembrancer.toolsets.memory.answers import iso, near_of, source_of
 from remembrancer.toolsets.memory.store_memory import project_memory
-from remembrancer.toolsets.tools import Answer, Call, derived_tool, tool
+from remembrancer.toolsets.tools import Answer, Call, tool
 
 MOST: Final = 100
 MOST_CHARACTERS: Final = 60_000
@@ -169,13 +169,7 @@ async def update(
     return await write_node(call, change, allow_secrets)
 
 
-derived_tool(
-    __name__,
-    "forget",
-    "Delete a node for good, and all links to it.",
-    erase_memory,
-    renamed={"node_id": "memory_id"},
-    answer_names={"memory_id": "node_id"},
-    destructive=True,
-    marks_data=False,
-)
+@tool("Delete a node for good, and all links to it.", destructive=True, marks_data=False)
+async def forget(call: Call, node_id: str) -> Answer:
+    erased = await erase_memory(call, node_id)
+    return {"node_id": erased.pop("memory_id"), **erased}
