@@ -1,7 +1,7 @@
 """The rules for changes: the memory that results from each. Invalid changes are refused here, before anything is
 written."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC
 from itertools import groupby
 from typing import Any, Final, NamedTuple
@@ -94,11 +94,9 @@ def changed(before: MemoryVersion, values: Mapping[str, Any]) -> MemoryVersion:
     return msgspec.structs.replace(before, **values)
 
 
-def updated(
-    before: MemoryVersion, change: UpdateMemory, at: float, earlier: Callable[[], Iterable[MemoryVersion]] = tuple
-) -> MemoryVersion:
-    """Apply an update, except for its links. A new text for an open end also sets its due date, unless the present due
-    date was set explicitly, that is, comes from none of the memory's texts. `earlier` returns the memory's versions.
+def updated(before: MemoryVersion, change: UpdateMemory, at: float) -> MemoryVersion:
+    """Apply an update, except for its links. A new text for an open end also sets its due date, if it names another one
+    than the previous text.
 
     Raises `InvalidInput` if a passage does not occur exactly once in the text, an object becomes too large, there are
     too many tags or entities, the scope does not allow the kind, or the validity would end before it begins.
@@ -110,9 +108,9 @@ def updated(
         raise InvalidInput(f"only an open end can {can}", field=name, remedy=f"kind: {OPEN_END}")
     after = changed(before, _values_of(before, change))
     if kind_of(after) == OPEN_END and change.due is None and "due" not in change.cleared:
-        is_same = after.content == before.content
-        if kind_of(before) != OPEN_END or not (is_same or _is_given_by_hand(before, earlier)):
-            after = msgspec.structs.replace(after, due=due_of_open_end(after.content, at, UTC) or after.due)
+        due = due_of_open_end(after.content, at, UTC)
+        if kind_of(before) != OPEN_END or due != due_of_open_end(before.content, at, UTC):
+            after = msgspec.structs.replace(after, due=due or after.due)
     _check_tags(before, after, "tags")
     if after.scope != "session" and change.kind in SESSION_KINDS:
         raise InvalidInput(
@@ -280,19 +278,6 @@ def check_remembered(memory_id: str, snapshot: MemoryVersion) -> None:
     """Raises `InvalidInput` if the memory is forgotten."""
     if snapshot.forgotten:
         raise InvalidInput(f"{memory_id} is forgotten: restore it first", field="memory_id", remedy="restore_memory")
-
-
-def _is_given_by_hand(memory: MemoryVersion, earlier: Callable[[], Iterable[MemoryVersion]]) -> bool:
-    """True if an open end's due date, or its lack of one, comes from none of its texts."""
-    # "tomorrow" was written the day before, perhaps in another time zone, "next week" and "next month" even earlier
-    days_before = (0.0, -0.5, 1.0, 7.0, 28.0, 29.0, 30.0, 31.0)
-
-    def is_in(version: MemoryVersion) -> bool:  # the same on all machines
-        return memory.due in {
-            due_of_open_end(version.content, (memory.due or 0.0) - each * DAY_S, UTC) for each in days_before
-        }
-
-    return not (is_in(memory) or (memory.due is not None and any(map(is_in, earlier()))))
 
 
 def _check_tags(before: MemoryVersion, after: MemoryVersion, argument: str) -> None:

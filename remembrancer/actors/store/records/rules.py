@@ -232,7 +232,7 @@ def _update(writer: Writer, change: UpdateMemory) -> UpdatedResult:
     links that each host makes for itself."""
     memory = writer.memory(change.memory_id)
     check_remembered(memory.id, memory.now)
-    after = updated(memory.now, change, writer.at, lambda: (each.record for each in writer.space.history(memory.id)))
+    after = updated(memory.now, change, writer.at)
     to_add = _targets(writer, memory.id, change.add_links, "add_links", memory.now.scope)
     to_remove = _targets(writer, memory.id, change.remove_links, "remove_links")
     made = writer.revise(memory, after, "updated", reason=change.reason, links=_valid_again(writer, memory, after))
