@@ -194,8 +194,7 @@ def undoing(history: Iterable[HistoryEntry]) -> Undoing:
     taken_back_whole: list[HistoryEntry] = []
     for entry in history:
         if entry.change == UNDONE or "as_of" in entry.details:
-            named = entry.details.get("as_of")
-            as_of = named if isinstance(named, int) else 0  # an import may contain anything
+            as_of = entry.details.get("as_of", 0)
             kept = standing_at.get(as_of, [each for each in changes if each.version <= as_of])
             taken_back_whole = [] if kept else changes
         elif entry.change == RESTORED and taken_back_whole:

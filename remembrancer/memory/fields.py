@@ -8,7 +8,7 @@ of `MEMORY` in `actors/store/records/schema.py`), and an argument (`GivenFields`
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypedDict
 
 import msgspec
 
@@ -25,9 +25,9 @@ from remembrancer.memory.limits import (
     check_count,
     check_time,
 )
-from remembrancer.memory.text import MAX_EXACT, MAX_OBJECT_BYTES, check_text, clean_name, clean_object
+from remembrancer.memory.text import MAX_EXACT, MAX_OBJECT_BYTES, check_text, clean_name, clean_object, types_in_words
 from remembrancer.protocol.errors import InvalidInput
-from remembrancer.protocol.writes import EntityRef, PortableMemory, RecordedFields, SourceRef
+from remembrancer.protocol.writes import EntityRef, PortableMemory, RecordedFields, Scope, SourceRef
 
 Sort = Literal[
     "content", "word", "share", "tags", "object", "entities", "source", "line", "name", "session", "time", "flag"
@@ -109,6 +109,18 @@ SEARCHED: Final = tuple(field.name for field in FIELDS if field.is_searched)
 """The fields whose words are searched."""
 
 
+class DetailsRead(TypedDict, total=False):
+    """The details of a history entry that rules read."""
+
+    fields: tuple[str, ...]
+    by: str
+    other: str
+    links: tuple[tuple[str, str, str, float | None], ...]
+    as_of: int
+    previous_scope: Scope
+    proposal: tuple[str | None, float | None, float | None, float | None]
+
+
 def check_memory(memory: PortableMemory, content_limit_bytes: int) -> None:
     """Refuse an imported memory if no tool would have stored it, or one of its versions, in this form.
 
@@ -128,9 +140,12 @@ def check_memory(memory: PortableMemory, content_limit_bytes: int) -> None:
             clean_name(entry.change, field="change", longest=MAX_NAME)
             check_time(entry.changed_at, "changed_at")
             clean_object(entry.details, field="details")
+            msgspec.convert(entry.details, DetailsRead)
             _check_fields(entry.record, content_limit_bytes)
         except InvalidInput as error:
             raise InvalidInput(f"history[{place}].{error.message}", field=f"history[{place}].{error.field}") from error
+        except msgspec.ValidationError as error:
+            raise InvalidInput(f"history[{place}].details: {types_in_words(str(error))}", field="history") from error
     check_count(memory.links, field="links", most=MAX_KEPT_LINKS)
     for link in memory.links:
         clean_name(link.relation, field="links.relation", longest=MAX_NAME)
