@@ -36,7 +36,7 @@ EXCERPT_CHARACTERS: Final = 80
 FILTERS: Final = ("scope", "kind", "tag", "since", "until", "source", "order", "forgotten")
 """The fields in an address that narrow or order a search."""
 SHORT_ID_LENGTH: Final = 4
-NAMES_NO_VALUE: Final = ("updated", "restored", "tagged", UNDONE)
+NAMES_NO_VALUE: Final = ("updated", "closed", "restored", "tagged", UNDONE)
 """The changes for which the changed fields are listed, with their values."""
 FORMATTERS: Final[Mapping[str, Callable[[Any], str]]] = {
     **dict.fromkeys(("kind", "type", "scope"), lambda name: (name or "").replace("_", " ")),

@@ -271,7 +271,8 @@ def edit(
     state = _state_of(_as_stored(where, memory, answer) or without_none(given), changed)
     # The text as given, since another edit may have followed.
     name = f"“{excerpt(content, QUOTED)}”" if content and "content" in changed else _name_of(where, memory, answer)
-    outcome = with_fields(word_of("updated", changed, done=done is True), changed)
+    is_closed = done and "kind" in changed and "done" not in changed
+    outcome = with_fields(word_of("closed" if is_closed else "updated", changed, done=done is True), changed)
     line = f"{outcome.capitalize()}: {name}{'' if outcome == 'closed' else state}; {where.undo(memory)} undoes it"
     return _done(answer, line if changed else UNCHANGED)
 

@@ -139,7 +139,7 @@ class SqliteBackground:
         rows = self._file.read(
             f"""SELECT m.number, max(h.changed_at) FROM memories AS m
                 JOIN history AS h ON h.space = m.space AND h.memory_id = m.id
-                WHERE m.number IN {AMONG} AND h.change = 'updated' AND h.details LIKE '%"content"%'
+                WHERE m.number IN {AMONG} AND h.change IN ('updated', 'closed') AND h.details LIKE '%"content"%'
                 AND json_extract(h.record, '$.content') = m.content GROUP BY 1""",  # noqa: S608 - fixed
             (json_list(numbers),),
         )

@@ -235,7 +235,9 @@ def _update(writer: Writer, change: UpdateMemory) -> UpdatedResult:
     after = updated(memory.now, change, writer.at)
     to_add = _targets(writer, memory.id, change.add_links, "add_links", memory.now.scope)
     to_remove = _targets(writer, memory.id, change.remove_links, "remove_links")
-    made = writer.revise(memory, after, "updated", reason=change.reason, links=_valid_again(writer, memory, after))
+    is_closed = change.done and not (memory.now.done or after.done)  # and became another kind
+    name, links = "closed" if is_closed else "updated", _valid_again(writer, memory, after)
+    made = writer.revise(memory, after, name, reason=change.reason, links=links)
     unlinked = [link for link, target in to_remove if _remove_link(writer, memory.id, target.id, link.relation)]
     relinked = _add_links(writer, memory, to_add, change.reason)
     missing: tuple[str, ...] = ()
