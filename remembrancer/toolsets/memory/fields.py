@@ -34,7 +34,7 @@ def clean_tag_changes(
     removed = clean_tags(remove, field=f"{prefix}remove")
     both = [tag for tag in added if tag in removed]
     if both:
-        message = f"{prefix}add and {prefix}remove both name {shown(both[0])}: it can only be in one of them"
+        message = f"the new and the unwanted tags both name {shown(both[0])}"
         raise InvalidInput(message, field=f"{prefix}add")
     return added, removed
 
