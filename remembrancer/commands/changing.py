@@ -493,11 +493,15 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
             confirm(f"Undo its last change? This forgets: {excerpt(memory['content'])}", yes=yes)
     answers: list[Answer] = []
     lines = []
-    for name, version in versions.items():
-        if answers and where.ask("get_memory", memory_id=name, detail=True)["version"] != version:
-            continue  # it was undone together with another
-        answers.append(where.ask("restore_memory", memory_id=name, version=version, undo=True))
-        lines.append(_if_applied(answers[-1], "") or _undone(where, answers[-1]))
+    for name, version in reversed(versions.items()):
+        try:
+            answers.append(where.ask("restore_memory", memory_id=name, version=version, undo=True))
+            lines.append(_if_applied(answers[-1], "") or _undone(where, answers[-1]))
+        except InvalidInput as error:
+            if not answers:
+                raise
+            its_last = f"{where.undo(name)} undoes its last change"
+            lines.append(f"{_name_of(where, name, {})} is left alone: {error.message} ({its_last})")
     return _all_done("undone", answers, lines)
 
 
@@ -552,18 +556,18 @@ def undo_run(where: Where, run_id: str) -> Report:
 
 
 def _last_changes(where: Where, yes: bool) -> dict[str, int]:
-    """The memories of the last change here, ignoring undone changes, each with the version to pass to an undo, latest
-    first (one shell command makes one change); or a later run other than maintenance or a promotion to the user. Asks
-    for confirmation. Raises `MemoryUnavailable` if a later change may be missing from the log, for example a queued
-    one."""
+    """The memories of the last change here (one shell command makes one change), ignoring undone changes, latest last,
+    each with the version to pass to an undo (0: it has changed since); or a later run other than maintenance or a
+    promotion to the user. Asks for confirmation. Raises `MemoryUnavailable` if a later change may be missing from the
+    log, for example a queued one."""
     answer, warnings = log_of(where, begins=0.0)
     lacking = next((text for text, code in warnings.items() if code == "partial_results"), None)
     if lacking is not None:
         raise MemoryUnavailable(f"the last change is not known: {lacking} 'remembrancer undo ID' undoes a given one")
     passed_over = ("archived", "maintenance", "promotion")
     runs = [run for run in answer["runs"] if not run.get("undone") and run["did"] not in passed_over]
-    changes = [entry for entry in answer["changes"] if entry.get("undo_at") and entry["did"] not in passed_over]
-    last = max(changes[-1:] + runs[-1:], key=itemgetter("time"), default=None)
+    changes = [entry for entry in answer["changes"] if not entry.get("undone") and entry["did"] not in passed_over]
+    last = max([each for each in changes if "undo_at" in each][-1:] + runs[-1:], key=itemgetter("time"), default=None)
     if last is None:
         elsewhere = "" if where.all_projects else "; --all-projects looks in all projects"
         raise NotFound(f"there is nothing left to undo here{elsewhere}")
@@ -580,12 +584,13 @@ def _last_changes(where: Where, yes: bool) -> dict[str, int]:
     where.close()
     did = last["did"].removeprefix("changed ").strip("()")
     same = last.get("command", last), last["did"]
-    together = [each for each in reversed(changes) if (each.get("command", each), each["did"]) == same]
-    others = f" and {count(len(together) - 1, 'other memory')}" if len(together) > 1 else ""
+    together = [each for each in changes if (each.get("command", each), each["did"]) == same]
+    versions = {each["id"]: each.get("undo_at", 0) for each in together}
+    others = f" and {count(len(versions) - 1, 'other memory')}" if len(versions) > 1 else ""
     confirm(
         f"Undo the last change ({did}) of “{excerpt(last['text'])}”{others} ({owner}, {minute(last['at'])})?", yes=yes
     )
-    return {each["id"]: each["undo_at"] for each in together}
+    return versions
 
 
 def _name_of(where: Where, memory: str, answer: Answer) -> str:

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from remembrancer.command_line import COMMANDS
-from remembrancer.commands import exit_codes
+from remembrancer.command_line import COMMANDS, main
+from remembrancer.commands import changing, exit_codes
 from remembrancer.config.project import project_of
 from remembrancer.memory.decay import DAY_S
 from remembrancer.protocol.paths import RuntimePaths
@@ -157,6 +157,18 @@ def test_what_one_command_did_is_one_line_of_the_log(shell: Shell) -> None:
     shell("forget", one, two)
     _, shown = shell.at_a_terminal("log", COLUMNS="200", PAGER="cat")
     assert (shown.count(" forgotten "), f"An oar is broken  {two}" in shown) == (1, True), shown
+
+
+def test_an_undo_names_what_it_leaves_alone_since_it_has_changed_meanwhile(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = (shell.json("add", text)["memory_id"] for text in ("We have a boat", "An oar is broken"))
+    shell("forget", one, two)
+    monkeypatch.chdir(shell.directory)
+    monkeypatch.setattr(changing, "confirm", lambda *_, **__: shell("restore", one))  # while the person thinks
+    assert main(["undo"]) == exit_codes.OK
+    left = f"“We have a boat” is left alone: {one} has been changed since ('remembrancer undo {one}' undoes its last"
+    assert left in capsys.readouterr().out
 
 
 def test_a_program_gets_an_error_as_an_object(shell: Shell) -> None:
