@@ -8,8 +8,9 @@ is left unchanged, so importing a file twice changes nothing, and an interrupted
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -128,31 +129,29 @@ _encoder: Final = msgspec.msgpack.Encoder()
 def _import(operations: Sequence[Operation], contents: Contents) -> None:
     """Have the store apply the operations, in order. Raises `RemembrancerError` if it refuses to continue, for example
     because the disk is full, or stays unavailable."""
+    waiting = {operation.operation_id: operation for operation in operations}
     try:
-        for batch in _batches(operations):
-            while batch:
-                answer = ask_store(SubmitBatch(tuple(batch.values())), slow="")
-                contents.imported += sum(batch.pop(entry, None) is not None for entry in answer.applied)
-                for operation_id, failure in answer.rejected.items():
-                    memory_id, reason = memory_id_of(batch.pop(operation_id).change) or "", failure.message
-                    contents.skipped.append(reason if memory_id in reason else f"{memory_id}: {reason}")
+        while waiting:
+            answer = ask_store(SubmitBatch(_batch(waiting.values())), slow="")
+            contents.imported += sum(waiting.pop(entry, None) is not None for entry in answer.applied)
+            for operation_id, failure in answer.rejected.items():
+                memory_id, reason = memory_id_of(waiting.pop(operation_id).change) or "", failure.message
+                contents.skipped.append(reason if memory_id in reason else f"{memory_id}: {reason}")
     except RemembrancerError:
         print(f"Imported before it stopped: {count(contents.imported, 'memory')}.", file=sys.stderr)
         raise
 
 
-def _batches(operations: Iterable[Operation]) -> Iterator[dict[str, Operation]]:
-    """Batches that fit into a message, each by the ids of its operations."""
-    batch: dict[str, Operation] = {}
+def _batch(operations: Iterable[Operation]) -> tuple[Operation, ...]:
+    """The first operations, as many as fit into a message."""
+    batch: list[Operation] = []
     size = 0
-    for operation in operations:
-        length = len(_encoder.encode(operation))
-        if batch and (len(batch) >= BATCH_OPERATIONS or size + length > BATCH_BYTES):
-            yield batch
-            batch, size = {}, 0
-        batch[operation.operation_id] = operation
-        size += length
-    yield batch
+    for operation in islice(operations, BATCH_OPERATIONS):
+        size += len(_encoder.encode(operation))
+        if batch and size > BATCH_BYTES:
+            break
+        batch.append(operation)
+    return tuple(batch)
 
 
 def _operations(memories: Sequence[PlacedMemory], run_id: str) -> tuple[list[Operation], list[str], list[str]]:
