@@ -27,7 +27,7 @@ from remembrancer.commands.selection import (
 from remembrancer.memory.promotion import named_kind
 from remembrancer.memory.sentences import excerpt
 from remembrancer.memory.short_ids import has_part
-from remembrancer.memory.text import count, tags_in
+from remembrancer.memory.text import count
 from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable, NotFound
 from remembrancer.protocol.kinds import KINDS
 from remembrancer.protocol.runs import IMPORTS
@@ -153,7 +153,7 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
     for replaced in older or given["supersedes"] or ():
         again = f". It is valid again, and its earlier copy {short(replaced)} is replaced"
         line += f". It replaces: {_name_of(where, replaced, answer)}" if given["supersedes"] else again
-    report = _done(answer, line)
+    report = _done((answer, line))
     asked = [
         ("" if short(each["replaced_by"]) in map(short, ids) else "About an earlier addition: ")
         + _remark_about(each, each.get("newer", content), where.repeated)
@@ -255,7 +255,7 @@ def edit(
             outcome += f"; {where.undo(memory)} in the same project moves it back"
         if "merged_into" in answer:
             outcome = f"Merged into the memory that says the same thing: {name}  {short(answer['merged_into'])}"
-        return _done(answer, outcome)
+        return _done((answer, outcome))
     if not changes:
         text_before = str(where.ask("get_memory", memory_id=memory)["content"]).rstrip("\n")
         where.close()  # the runtime may stop while the person writes
@@ -267,14 +267,14 @@ def edit(
     if set(changes) == {"supersedes"}:
         name = " and ".join(_name_of(where, each, answer) for each in given["supersedes"])
         since = f"now; {where.undo(memory)} takes that back" if changed else "already"
-        return _done(answer, f"It replaces {name} {since}")
+        return _done((answer, f"It replaces {name} {since}"))
     state = _state_of(_as_stored(where, memory, answer) or without_none(given), changed)
     # The text as given, since another edit may have followed.
     name = f"“{excerpt(content, QUOTED)}”" if content and "content" in changed else _name_of(where, memory, answer)
     is_closed = done and "kind" in changed and "done" not in changed
     outcome = with_fields(word_of("closed" if is_closed else "updated", changed, done=done is True), changed)
     line = f"{outcome.capitalize()}: {name}{'' if outcome == 'closed' else state}; {where.undo(memory)} undoes it"
-    return _done(answer, line if changed else UNCHANGED)
+    return _done((answer, line if changed else UNCHANGED))
 
 
 def _settle(where: Where, memory: str, is_replaced: bool, reason: str | None) -> Report:
@@ -290,7 +290,7 @@ def _settle(where: Where, memory: str, is_replaced: bool, reason: str | None) ->
             review = ask_store(FindUndecided(*viewer, MOST_PAIRS, with_hidden=hidden))
             sides = [((each.older,) if is_replaced else (each.older, each.newer), each) for each in review.pairs]
             pairs = pairs or [pair for ends, pair in sides if any(has_part(end.id, short(memory)) for end in ends)]
-        answers, lines = [], []
+        done = []
         for pair in pairs[:1] if is_replaced else pairs:  # the most probable one is the first
             link = {"relation": "supersedes" if is_replaced else "related_to", "target": pair.older.id}
             answer = conversation.call("update_memory", memory_id=pair.newer.id, add_links=[link], reason=reason)
@@ -298,10 +298,9 @@ def _settle(where: Where, memory: str, is_replaced: bool, reason: str | None) ->
             line = f"Both hold: {older} and {newer}; {where.undo(pair.newer.id)}"
             if is_replaced:
                 line = f"{older} is replaced by: {newer}; {where.undo(pair.older.id)}"
-            answers.append(answer)
-            lines.append(_if_applied(answer, f"{line} takes that back"))
-        if pairs:
-            return _all_done("settled", answers, lines)
+            done.append((answer, f"{line} takes that back"))
+        if done:
+            return _done(*done, several="settled")
     where_not = "not the older memory of any pair" if is_replaced else "in no pair"
     raise NotFound(
         f"{short(memory)} is {where_not} in 'remembrancer list --review'; to say what replaces it, run "
@@ -332,7 +331,7 @@ def edited(text: str) -> str:
 @memory_command(
     ID,
     argument("tags", nargs=-1, callback=tags_given, metavar="[TAG]...", help="Tags to add; a,b are two."),
-    option("--remove", multiple=True, metavar="TAG", help="A tag to remove."),
+    option("--remove", multiple=True, callback=tags_given, metavar="TAG", help="A tag to remove; a,b are two."),
 )
 def tag(where: Where, memory: str, tags: Sequence[str], remove: Sequence[str]) -> Report:
     """Add tags to a memory, or remove them."""
@@ -342,16 +341,14 @@ def tag(where: Where, memory: str, tags: Sequence[str], remove: Sequence[str]) -
     with suppress(MemoryUnavailable):  # it will be queued
         tagged = where.ask("get_memory", memory_id=memory).get("tags", ())
         own = {name.casefold(): name for name in tagged} | {name: name for name in tagged}
-    # Earlier releases could store a tag with a comma.
-    named = [tag for text in remove for tag in ((text,) if text.casefold() in own else tags_in(text) or (text,))]
-    remove = [own.get(tag) or own.get(tag.casefold(), tag) for tag in named]
+    remove = [own.get(tag) or own.get(tag.casefold(), tag) for tag in remove]
     answer = where.ask("tag_memory", memory_id=memory, add=list(tags) or None, remove=remove or None)
     tags_now = ", ".join(answer.get("tags", ()))
     if answer.get("updated_fields") == []:
         has = [f"is already tagged {', '.join(tags)}"] * bool(tags) + [f"has no tag {', '.join(remove)}"] * bool(remove)
-        return _done(answer, f"Nothing was changed: the memory {' and '.join(has)}. Tags: {tags_now or 'none'}")
+        return _done((answer, f"Nothing was changed: the memory {' and '.join(has)}. Tags: {tags_now or 'none'}"))
     outcome = f"{_name_of(where, memory, answer)} is tagged {tags_now}" if tags_now else "It has no tags now"
-    return _done(answer, f"{outcome}; {where.undo(memory)} undoes it")
+    return _done((answer, f"{outcome}; {where.undo(memory)} undoes it"))
 
 
 # --- forgetting and restoring ---
@@ -374,19 +371,18 @@ def forget(
         return _erase(where, memories, yes=yes)
     if len(memories) > 1:
         _before(where, memories)
-    options = {"reason": reason, "copies": copies or None}
-    answers = [where.ask("forget_memory", memory_id=memory, **options) for memory in memories]
-    lines = []
-    for memory, answer in zip(map(short, memories), answers, strict=True):
+    done = []
+    for memory in memories:
+        answer = where.ask("forget_memory", memory_id=memory, reason=reason, copies=copies or None)
         name = _name_of(where, memory, answer)
         also = ", ".join(short(copy["id"]) for copy in answer.get("copies", ()))
         line = f"Forgotten: {name}; {where.undo(memory)} brings it back, 'forget --for-good' deletes it"
         line += f". The same text is in other scopes, too: {also} (--copies forgets these as well)" if also else ""
         line += _left_expired(where, answer.get("supersedes", ()))
         if answer.get("already_forgotten"):
-            line = f"{name} was forgotten before: 'remembrancer restore {memory}' brings it back"
-        lines.append(_if_applied(answer, line))
-    return _all_done("forgotten", answers, lines)
+            line = f"{name} was forgotten before: 'remembrancer restore {short(memory)}' brings it back"
+        done.append((answer, line))
+    return _done(*done, several="forgotten")
 
 
 def _left_expired(where: Where, replaced: Iterable[str]) -> str:
@@ -417,15 +413,14 @@ def _erase(where: Where, memories: Sequence[str], *, yes: bool) -> Report:
     from remembrancer.commands.backup import REPLACED
     from remembrancer.commands.runtime_client import paths_here
 
-    before, erased = _before(where, memories), []
+    before, erased, lines = _before(where, memories), [], []
     for memory in memories:
-        if memory in before:
-            where.close()  # the runtime may stop while the person thinks
-            confirm(f"{excerpt(before[memory]['content'])}\nErase it for good, with its history?", yes=yes)
-        erased.append(where.ask("erase_memory", memory_id=memory))
-    lines = []
-    for memory, answer in zip(memories, erased, strict=True):
         known = before.get(memory, {})
+        if known:
+            where.close()  # the runtime may stop while the person thinks
+            confirm(f"{excerpt(known['content'])}\nErase it for good, with its history?", yes=yes)
+        answer = where.ask("erase_memory", memory_id=memory)
+        erased.append(answer)
         verb = "was erased before" if answer.get("already_erased") else "is erased for good"
         made = f", with {len(answer['also_erased'])} derived from it" if "also_erased" in answer else ""
         also = f"; memories that may repeat it: {', '.join(answer['also_said_by'])}" if "also_said_by" in answer else ""
@@ -444,13 +439,13 @@ def restore(where: Where, memories: Sequence[str], version: int | None, reason: 
         raise InvalidInput("--version needs a single ID")
     for memory in memories if version is None else ():
         _check_restorable(where, memory)
-    answers = [where.ask("restore_memory", memory_id=memory, version=version, reason=reason) for memory in memories]
-    lines = []
-    for memory, answer in zip(memories, answers, strict=True):
+    done = []
+    for memory in memories:
+        answer = where.ask("restore_memory", memory_id=memory, version=version, reason=reason)
         is_so_already = version is not None and answer.get("restored_fields") == []
         line = UNCHANGED if is_so_already else f"Restored: {_name_of(where, memory, answer)}  {short(memory)}"
-        lines.append(_if_applied(answer, line))
-    return _all_done("restored", answers, lines)
+        done.append((answer, line))
+    return _done(*done, several="restored")
 
 
 def _check_restorable(where: Where, memory: str) -> None:
@@ -491,18 +486,18 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
         if not yes and memory.get("undo_forgets"):
             where.close()
             confirm(f"Undo its last change? This forgets: {excerpt(memory['content'])}", yes=yes)
-    answers: list[Answer] = []
-    lines = []
+    done: list[tuple[Answer, str]] = []
+    left = []
     for name, version in reversed(versions.items()):
         try:
-            answers.append(where.ask("restore_memory", memory_id=name, version=version, undo=True))
-            lines.append(_if_applied(answers[-1], "") or _undone(where, answers[-1]))
+            answer = where.ask("restore_memory", memory_id=name, version=version, undo=True)
+            done.append((answer, _if_applied(answer, "") or _undone(where, answer)))
         except InvalidInput as error:
-            if not answers:
+            if not done:
                 raise
             its_last = f"{where.undo(name)} undoes its last change"
-            lines.append(f"{_name_of(where, name, {})} is left alone: {error.message} ({its_last})")
-    return _all_done("undone", answers, lines)
+            left.append(f"{_name_of(where, name, {})} is left alone: {error.message} ({its_last})")
+    return _done(*done, several="undone", left=left)
 
 
 def _undone(where: Where, answer: Answer) -> str:
@@ -535,7 +530,7 @@ def undo_run(where: Where, run_id: str) -> Report:
             answer = conversation.call("reflect_and_consolidate", undo=run_id)
             memories, skipped = answer.get("memories", []), answer.get("skipped", [])
             is_again = answer.get("already_undone", False)
-            if is_again and places and len(where.places) > 1:  # the user's part, already undone with the first place
+            if is_again and places:  # the user's part, already undone with the first place
                 continue
             places.append({"project": place.project, "memories": memories, "skipped": skipped, "already": is_again})
             of_user = len(answer.get("of_user", ()))
@@ -612,12 +607,10 @@ def _if_applied(answer: Answer, line: str) -> str:
     return next((message for message, code in warnings_of(answer).items() if code == "queued"), line)
 
 
-def _done(answer: Answer, line: str) -> Report:
-    """The report of a change, which may still be queued."""
-    return Report(answer, _if_applied(answer, line), notes=as_notes(warnings_of(answer)))
-
-
-def _all_done(name: str, answers: Sequence[Answer], lines: Sequence[str]) -> Report:
-    """The report of one change to several memories, with these lines; for a single memory, the facts are its answer."""
-    facts = answers[0] if len(answers) == 1 else {name: answers}
-    return Report(facts, lines, notes=[note for answer in answers for note in as_notes(warnings_of(answer))])
+def _done(*done: tuple[Answer, str], several: str = "changed", left: Sequence[str] = ()) -> Report:
+    """The report of changes, each with its line unless it is still queued, and with lines about what was left alone.
+    The facts are the answer, or those of `several` memories under that name."""
+    answers = [answer for answer, _ in done]
+    facts = answers[0] if len(answers) == 1 else {several: answers}
+    notes = [note for answer in answers for note in as_notes(warnings_of(answer))]
+    return Report(facts, [*(_if_applied(*each) for each in done), *left], notes=notes)

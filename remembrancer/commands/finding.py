@@ -34,7 +34,7 @@ from remembrancer.commands.selection import (
     with_short_ids,
 )
 from remembrancer.commands.terminal import notice_when_slow, styled
-from remembrancer.memory.open_ends import asks_for_open_ends, last_day_asked_for
+from remembrancer.memory.open_ends import asks_for_open_ends
 from remembrancer.memory.sentences import excerpt, one_line, without_marks
 from remembrancer.memory.text import NAMELESS, count, neutralised_value, session_title, tags_in
 from remembrancer.memory.times.windows import TimeWindow, time_windows
@@ -130,6 +130,11 @@ FILTERS: Final = (
     option("--until", "before", type=until, metavar="WHEN", help="The last day or end of a week, in the same forms."),
 )
 
+ORDERS: Final[dict[str | None, Callable[[Answer], Any]]] = {
+    "important": itemgetter("importance"),
+    "forgotten": itemgetter("forgotten_at"),
+    "due": lambda memory: memory.get("due", NEVER),
+}
 NAMED_FILTERS: Final = {"kind": "of the kind", "type": "of the type", "tags": "with the tag", "scope": "of the scope"}
 
 
@@ -177,8 +182,7 @@ def search(
     if not query and not is_open:
         raise click.UsageError("give a question, or words")
     if (not query or asks_for_open_ends(" ".join(query))) and not (given["kind"] or sources):
-        day = last_day_asked_for(" ".join(query), time.time())
-        return _in_order(where, "due", given, exit_codes.FAILED, "Everything open now, by due date:", due_by=day)
+        return _in_order(where, "due", given, exit_codes.FAILED, "Everything open now, by due date:")
     number = given["number"]
     from remembrancer.config.reading import load_settings
 
@@ -190,14 +194,13 @@ def search(
     arguments |= {"query": " ".join(query), "detail": True, "strategy": strategy, "sources": list(sources) or None}
     arguments |= {} if is_whole else {"limit": min(BEST, number)}
     arguments["time_range"] = {name: arguments.pop(name) for name in ("after", "before") if name in arguments} or None
-    has_notes, unread = (False, {}) if where.user or where.all_projects else _read_notes(where)
+    unread = {} if where.user or where.all_projects else _read_notes(where)
     memories, warnings, total = _gather(where, "recall_memories", arguments)
     warnings |= unread
     memories = [each for each in memories if not (is_open and _is_closed(each))]
     memories = sorted(memories, key=lambda memory: memory.get("relevance_score", 0.0), reverse=True)[:number]
     if not memories:
-        nothing = "Nothing was found." if has_notes else _nothing(where, "Nothing was found.")
-        return _listing(memories, warnings, note=nothing, status=exit_codes.FAILED)
+        return _listing(memories, warnings, note=_nothing(where, "Nothing was found."), status=exit_codes.FAILED)
     most = len(memories) if is_whole else min(BEST, len(memories))
     others = 0 if is_whole else min(total, number) - most
     weaker = f"{count(others, 'weaker result')}: --all shows them" if others > 0 else ""
@@ -234,15 +237,9 @@ def _dated(after: str | None, before: str | None) -> str:
 
 
 def _in_order(
-    where: Where,
-    order: str | None,
-    given: Answer,
-    status_of_none: int = exit_codes.OK,
-    heading: str = "",
-    due_by: str = "",
+    where: Where, order: str | None, given: Answer, status_of_none: int = exit_codes.OK, heading: str = ""
 ) -> Report:
-    """The memories that match the options, newest first unless another order is given. If any are due by the day
-    `due_by`, only those."""
+    """The memories that match the options, newest first unless another order is given."""
     most = given["number"]
     arguments = _filters(where, given) | {"order": order or "latest", "kind": list(given["kind"] or KINDS)}
     if 0 < most < MOST_LISTED:
@@ -251,15 +248,7 @@ def _in_order(
     is_cut = len(memories) > most or "answer_cut" in warnings.values() or len(memories) == MOST_LISTED
     older = "" if order else ", or --until DAY to show older ones"
     more = f"There are more. Use -n N to show up to N (at most {MOST_LISTED}){older}." if is_cut else ""
-    if order == "due":
-        memories.sort(key=lambda memory: memory.get("due", NEVER))
-        if due_by and memories:
-            due = [memory for memory in memories if memory.get("due", NEVER)[:10] <= due_by]
-            heading = f"Due by {due_by} ('list --open' lists all):" if due else f"Nothing is due by {due_by}. {heading}"
-            memories = due or memories
-    else:
-        by = {"important": itemgetter("importance"), "forgotten": itemgetter("forgotten_at")}
-        memories.sort(key=by.get(order or "", _happened), reverse=True)
+    memories.sort(key=ORDERS.get(order, _happened), reverse=order != "due")
     filters = [f" {phrase} {' or '.join(given[name])}" for name, phrase in NAMED_FILTERS.items() if given[name]]
     noun = {"due": "open end", "forgotten": "forgotten memory"}.get(order or "", "memory")
     none_fits = f"There is no {noun} here{''.join(filters)}{_dated(given['after'], given['before'])}."
@@ -279,8 +268,8 @@ def _nothing(where: Where, otherwise: str) -> str:
     return f"Nothing is remembered here yet: 'remembrancer add TEXT' adds a memory{elsewhere}."
 
 
-def _read_notes(where: Where) -> tuple[bool, dict[str, str]]:
-    """Bring the index of the project's notes up to date. Returns whether there are any notes, plus the warnings."""
+def _read_notes(where: Where) -> dict[str, str]:
+    """Bring the index of the project's notes up to date, if there are any. Returns the warnings."""
     from remembrancer.config.project import working_tree_of, workspace_root
     from remembrancer.config.reading import load_settings
     from remembrancer.toolsets.files.workspace_files import has_files
@@ -289,13 +278,12 @@ def _read_notes(where: Where) -> tuple[bool, dict[str, str]]:
     tree = working_tree_of(Path(where.places[0].directory))
     are_there = has_files(Path(workspace_root(str(tree), settings)), settings)
     try:
-        if not (are_there or where.first().call("memory_status")["totalFiles"]):  # files read may be gone by now
-            return False, {}
-        with notice_when_slow("Reading the notes"):
-            where.first().call("memory_sync")
+        if are_there or where.first().call("memory_status")["totalFiles"]:  # files read may be gone by now
+            with notice_when_slow("Reading the notes"):
+                where.first().call("memory_sync")
     except RemembrancerError as error:
-        return True, {error.message: error.code}
-    return True, {}
+        return {error.message: error.code}
+    return {}
 
 
 def _gather(where: Where, tool: str, arguments: Answer) -> tuple[list[Answer], dict[str, str], int]:
