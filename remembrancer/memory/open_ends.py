@@ -65,17 +65,10 @@ _MONTH: Final = rf"(?:{'|'.join(f'{name[:3]}(?:{name[3:]}|t?[.]?)' for name in M
 _OF_MONTH: Final = r"(?:0?[1-9]|[12]\d|3[01])(?:st|nd|rd|th)?"
 CALENDAR_DAY: Final = rf"(?:{_OF_MONTH} (?:of )?{_MONTH}|{_MONTH} {_OF_MONTH})"
 _LATER: Final = rf"in (?P<count>\d{{1,2}}|{'|'.join(COUNTS)}) (?P<unit>day|week|fortnight|month)s?"
-_WHEN: Final = re.compile(
-    rf"(?:please )?remind (?:me|us)\b(?! that\b)(?s:.*)\b(?:(?:on|this) |(?=(?:tomorrow|today|next|{_LATER})\b))",
-    re.IGNORECASE,
-)
-"""A reminder up to the last day that it names, on which it is due: "next Monday", "tomorrow"."""
 _LAST: Final = re.compile(
-    rf" (?:at {_HOUR} )?(?=(?:(?:{_HOUR} )?(?:today|tonight|tomorrow)|next (?:week|month|{WEEKDAY})|this {WEEKDAY})"
-    rf"(?: morning| afternoon| evening)?(?: at {_HOUR})?[ .!]*$)",
-    re.IGNORECASE,
+    rf" (?=(?:today|tonight|next (?:week|month))(?: morning| afternoon| evening)?(?: at {_HOUR})?[ .!]*$)", re.I
 )
-"""The beginning of a day in the last words of a task: "Call the bank at 5pm tomorrow"."""
+"""The space before a day in the last words of a task: "Call the bank at 5pm today"."""
 _DUE: Final = re.compile(
     r"\b(?P<how>due|by|before|deadline\b[^.:;\n]{0,60}?(?::| is)|deadline) (?:on |at )?"
     rf"(?:(?!{CALENDAR_DAY}){_HOUR}(?:,? on)? |(?:the )?(?:end|close) of (?:the )?(?:day|business)(?: on)? )?"
@@ -97,30 +90,40 @@ _WHO: Final = (
     r"|(?-i:(?!(?:The|An?|These|Those)\b)[A-Z]\S*(?: (?:and )?[A-Z]\S*)*))"
 )
 _SENDS: Final = rf"{_WHO} (?:{_VERBS})e?s (?!(?:by|before) |\d)"
-_DONE_BY: Final = (
+_APPOINTMENT: Final = re.compile(
     rf"(?P<person>(?P<present>{_SENDS}"
     rf"|(?-i:[A-Z][\w'’-]* and [A-Z][\w'’-]*) (?:{_VERBS})|(?:the|an?) (?:\w+ ){{1,3}}?(?:come|arrive)s?(?! out))"
-    rf"|{_WHO}(?:(?: will| must| has to|['’]ll|(?: is| am| are|['’]s|['’]m|['’]re) going to) (?:{_VERBS})"
-    rf"|(?: is| am| are|['’]s|['’]m|['’]re) (?:{'|'.join(verb.rstrip('e') for verb in _LISTS['tasks'])})[pt]?ing)"
-    r"|(?:the|an?) (?:\w+ ){1,3}?(?:will (?:come|arrive)|is (?:com|arriv)ing))\b"
-    r"(?:(?!\b(?:each|every|always|usually|never|not|that|whether|if|because|until|before)\b)[^,;:.?!\n]){0,120}?"
-)
-"""A person and what they do or will do, or somebody who is coming: "Ana sends", "my brother will collect". In the
-simple present, "on Friday" may be a habit, so it is not a task, but "Friday" is."""
-_APPOINTMENT: Final = re.compile(
-    rf"(?:{_DONE_BY}|(?:(?!(?:no|each|every|had|was|were)\b)[\w.'’-]+ ){{0,4}}?"
-    rf"(?:{'|'.join(_LISTS['appointments'])})(?: v?\d[\w.]*| window)?"
-    r"(?: (?:with|at|in|for|about|of|by|to|between)\b(?:[^,;:.?!\n]|\.(?! )){1,80}?)?"
-    r"(?: (?:(?:is|was|has been|will be) )?(?:(?:set|scheduled|planned|booked|moved|postponed|rescheduled)(?: back)?"
-    r" (?:for|to)|takes place|starts|is|will be))?"
-    r"|(?P<timed>[^,;:?!\n]{3,80}?))[,:]? (?:on |by |to |(?P<next>next )|this |the ){0,3}(?<!of )(?<!from )"
-    rf"(?<!since ){_WEEKDAY_OF_DATE}(?P<day>{_ANY_DATE}|today|tonight|tomorrow"
-    rf"|(?(timed)(?!)|(?:(?(present)(?<!on )){WEEKDAY}|next week)))(?(timed),?(?: at| from)? {_HOUR}|"
-    r"(?:,? (?:at|from|in|with|for|about|via|on|because|morning|afternoon|evening|\(|\d)[^;?!\n]*)?)[.!]?",
+    rf"|(?:{_WHO}|(?:the|an?) (?:\w+ ){{0,2}}\w+)(?: will| must| has to|['’]ll|(?: is| am| are|['’](?:s|m|re)) \w+ing)"
+    r"|(?:please )?remind (?:me|us)(?! that\b))\b"
+    rf"|(?:[\w.'’-]+ ){{0,4}}?(?:{'|'.join(_LISTS['appointments'])})(?: v?\d[\w.]*| window)?[,:]? (?:with|at|in|for"
+    rf"|about|of|by|to|between|on|is|will|takes|starts|this|next|today|tonight|{WEEKDAY}|(?:has been|was|set|\w+ed))\b",
     re.IGNORECASE,
 )
-"""An appointment or a person's task: "Meeting with Acme on 3 December at 10:00", "The demo is moved to Friday"; or
-anything on a date at a time (`timed`): "EMC test at Phoenix Lab on 14 January at 8:30"."""
+"""The beginning of what may be on a weekday: "Ana sends", "my brother will collect", "remind me", "the demo is". In the
+simple present, "on Friday" may be a habit, but "Friday" is none."""
+_COMING: Final = re.compile(
+    rf"\b(?:(?:this|coming) (?={WEEKDAY})|{_WEEKDAY_OF_DATE})(?=(?:{_ANY_DATE}|tomorrow|next {WEEKDAY})"
+    rf"(?![\w'’]|,? \d{{4}}|(?: to| until| ?[–-]) ?(?:{_MONTH}|\d))"
+    rf"|(?P<usual>to(?:day|night)|next (?:week|month)|(?!in the ){_LATER}|{WEEKDAY})"
+    r"(?:,? (?:at|to|that|from|in|with|for|about|via|on|because|morning|afternoon|evening|\(|\d)|[.!]?$))",
+    re.IGNORECASE,
+)
+"""What stands before a day, such as "tomorrow". A mere weekday (`usual`) is followed by few words, or is no day."""
+_LIMIT: Final = re.compile(
+    r"(?:\b(?:since|from|(?<!night )of|until|till|after|before|by|through|between|(?<! \d )(?<! \d\d )and)|[–-])"
+    rf" ?(?:(?:the|on|{WEEKDAY},?) )*$|^(?!.*(?:ed|set|put|brought)\b).*\bto (?:the )?$",
+    re.IGNORECASE,
+)
+"""A text up to a day on which nothing is said to happen: "since", "until", "and"."""
+_STATES: Final = rf"\b(?i:{'|'.join(_LISTS['states'])})\b"
+_PAST: Final = r"(?:\b|^[A-Z](?!\w+ \w+s\b))[a-z]+[^\We]ed\b"
+_PLANNED: Final = re.compile(
+    rf"\b(?:will(?: be (?!{_STATES})\w+)?|ha(?:s|ve)|come|arrive"
+    rf"|(?:is|are|been|gets?) (?:(?:on |at )?$|(?!{_STATES})(?:\w+(?:ed|ing)|set|held|brought)\b)"
+    r"|(?:(?:was|were) )?\w+ed(?=.* (?:for|to) (?:the )?$))",
+    re.IGNORECASE,
+)
+"""Verbs that state a plan: "is booked", "was moved to". The other verbs of a text may state a fact."""
 _NEAR: Final = dict.fromkeys(("today", "tonight"), relativedelta()) | {
     **{"tomorrow": relativedelta(days=1), "next week": relativedelta(weeks=1)},
     **{"next month": relativedelta(months=1), "christmas": relativedelta(month=12, day=24)},
@@ -152,7 +155,8 @@ _RULE: Final = re.compile(
 )
 """A condition, a forecast, a habit or a negation."""
 _STATE: Final = re.compile(
-    rf"\b(?:{'|'.join(_LISTS['facts'])}|ist(?!.* zu )|(?:is|are)(?! (?:\S+ ){{0,3}}?(?:due|charge|\w+ing)\b))\b",
+    rf"\b(?:{'|'.join(_LISTS['facts'])}|(?-i:may)|ist(?!.* zu )"
+    r"|(?:is|are)(?! (?:\S+ ){0,3}?(?:due|charge|\w+ing)\b))\b",
     re.IGNORECASE,
 )
 _ACTION: Final = re.compile(
@@ -161,11 +165,13 @@ _ACTION: Final = re.compile(
 """A command, or a person's known verb: "Repaint the chairs", "Ana sends it"."""
 _VERB: Final = re.compile(
     rf"(?!.*\bdue\b)(?:(?:[\w.'’-]+ ){{0,4}}(?!(?:{_ARTICLES})\b)[\w.'’-]+ (?!(?:{_ARTICLES}|das)\b)"
-    r"(?-i:[a-z]+[^\Wsui]s) |(?:(?:the|our) )?(?-i:[A-Z]?[a-z]+[^\Wsui]s) (?!for\b)[a-z]+ |(?:\S+ )*?[a-z]+[^\We]ed\b)",
+    rf"(?-i:[a-z]+[^\Wsui]s) |(?:(?:the|our) )?(?-i:[A-Z]?[a-z]+[^\Wsui]s) (?!for\b)[a-z]+ |(?:\S+ )*?{_PAST})",
     re.IGNORECASE,
 )
 """Any other verb in the present or past tense: "The trial ends", "Prices rise", "Bo answered"."""
-_MUST: Final = re.compile(r"(?:the|our|my|this) .*\b(?:must|should|has to|needs to)\b.* by in ", re.IGNORECASE)
+_MUST: Final = re.compile(
+    r"(?:the|our|my|this|everything)\b.*\b(?:must|should|has to|needs to)\b.* by in ", re.IGNORECASE
+)
 _ASKS: Final = re.compile(r"(?!(?:can|could|will|would) (?:you|we)\b|kann|können).*\?$", re.IGNORECASE)
 _PERIOD: Final = re.compile(r"\b(?P<which>this|next) (?P<unit>week|month|year)\b", re.IGNORECASE)
 _IN_MONTH: Final = re.compile(rf"\b(?:in|by|until|of|this) (?P<month>{'|'.join(MONTHS)})\b(?! \d)", re.IGNORECASE)
@@ -220,9 +226,8 @@ def due_in(text: str, at: float, zone: tzinfo | None = None) -> float | None:
     "tomorrow" in the last words, or of an appointment, in seconds since the epoch, else None. `at` is the time of the
     text, in the local time zone unless another is given: a weekday is the next one from then, and a day without a year
     has passed by about three months at most."""
-    if appointment := _APPOINTMENT.fullmatch(text := _with_iso_dates(text.strip(), at)):
-        text = f"by {appointment['next'] or ''}{appointment['day']}"
-    elif not _DUE.search(text) and (before := _WHEN.match(text) or _LAST.search(text)):
+    text = _with_iso_dates(text.strip(), at)
+    if not _DUE.search(text) and (before := _coming_day(text) or _LAST.search(text)):
         text = f"by {text[before.end() :]}"
     for named in _DUE.finditer(_with_by(text)):
         now = datetime.fromtimestamp(at, zone).replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
@@ -309,18 +314,34 @@ def _due_in_english(due: re.Match[str]) -> str:
 
 
 def is_appointment(text: str, at: float) -> bool:
-    """True for a single sentence that names an appointment, or a person's task, on a day that has not passed at `at`,
-    in seconds since the epoch."""
-    appointment = _APPOINTMENT.fullmatch(_with_iso_dates(text.strip()))
-    is_fact = appointment is None or (appointment["timed"] and _is_fact(text))
-    due = None if is_fact else due_in(text, at)
+    """True for a single sentence that says what happens on a day that has not passed at `at`, in seconds since the
+    epoch: an appointment, an event or a task."""
+    due = due_in(text, at) if _coming_day(_with_iso_dates(text.strip())) else None
     return due is not None and due > at - DAY_S
 
 
 def names_appointment(text: str) -> bool:
-    """True for a single sentence that names an appointment, future or past."""
-    appointment = _APPOINTMENT.fullmatch(_with_iso_dates(text.strip()))
-    return appointment is not None and not appointment["person"]
+    """True for a single sentence that names an appointment or event, future or past."""
+    text = _with_iso_dates(text.strip())
+    appointment = _APPOINTMENT.match(text)
+    return _coming_day(text) is not None and not ((appointment and appointment["person"]) or _TASK.match(text))
+
+
+def _coming_day(text: str) -> re.Match[str] | None:
+    """What stands before the day on which something is to happen, according to a single sentence that states no fact.
+    Whatever follows a comma after the day only explains it."""
+    if len(text) > 300 or len(split_sentences(text)) > 1 or _ASKS.match(text):
+        return None
+    appointment = _APPOINTMENT.match(text)
+    for day in _COMING.finditer(text):
+        before, after = text[: day.start()], _DUTY.sub("", re.split(r"[,;(–]", text[day.end() :])[0])
+        plain = f"{_PLANNED.sub('', before)}{_PLANNED.sub('', after)}"
+        is_fact = _RULE.search(plain) or _STATE.search(plain) or re.search(_PAST, plain)
+        is_state = re.search(_STATES, plain) and not _TASK.match(text)
+        is_habit = day["usual"] and (not appointment or (appointment["present"] and before.endswith("on ")))
+        if not (is_fact or is_state or is_habit or _LIMIT.search(before)):
+            return day
+    return None
 
 
 def is_task_with_date(text: str, at: float) -> bool:
