@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from remembrancer.memory.lexicon import word_lists
-from remembrancer.memory.names import FILE_ENDINGS, TICKET, name_key
+from remembrancer.memory.names import TICKET, name_key
 from remembrancer.memory.stop_words import language_of, stop_words_of
 
 READ: Final = 8000
@@ -33,8 +33,12 @@ class FoundName(NamedTuple):
     certainty: int
 
 
-_EXTENSIONS: Final = f"{FILE_ENDINGS}|bat|bib|conf|env|ex|fish|glsl|less|lock|log|ml|parquet|r|service|wgsl"
-"""The extensions of files, including endings that other words may have as well."""
+_EXTENSIONS: Final = (
+    "bash|bat|bib|c|cc|cfg|clj|conf|cpp|cs|css|csv|dart|env|ex|exs|fish|glsl|go|gradle|graphql|h|hpp|hs|html|ini|ipynb|java"
+    "|jl|js|json|jsonl|jsx|kt|less|lock|log|lua|md|mjs|ml|parquet|php|pl|proto|ps1|py|pyi|r|rb|rs|rst|scala|scss|service|sh"
+    "|sql|sqlite|svelte|swift|tex|tf|toml|ts|tsx|txt|vue|wgsl|xml|yaml|yml|zig|zsh"
+)
+"""The extensions of files."""
 _CODE: Final = re.compile(r"`([^`\s]{2,80})`")
 _IN_CODE: Final = re.compile(r"@?[\w.~/](?:[\w./@-]|::)*[^\W_](?:\(\))?")
 """A code span that is a name, rather than an expression or a flag."""
@@ -43,7 +47,7 @@ _PLAIN: Final = re.compile(r"[a-z]+")
 _CERTAIN: Final = re.compile(
     rf"""(?<![\w/.@-])(?:
       (?P<ticket>{TICKET})
-    | (?P<file>(?:~|\.{{1,2}})?/?(?:[\w.-]+/)*[\w.-]*\w\.(?:{_EXTENSIONS}))(?![\w/-])
+    | (?P<file>(?:~|\.{{1,2}})?/?(?:[\w.-]+/)*[\w.-]*\w\.(?:{_EXTENSIONS}))(?![\w/(-])
     | (?P<path>(?:~|\.{{1,2}})?/?(?:[a-z][\w.-]*/)+[\w.-]*[\w-])(?![\w/])
     | (?P<function>[A-Za-z_]\w*\(\))
     | (?P<snake>[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)+)(?![\w<{{*])

@@ -6,12 +6,6 @@ from typing import Final
 
 from remembrancer.memory.lexicon import word_lists
 
-FILE_ENDINGS: Final = (
-    "bash|c|cc|cfg|clj|cpp|cs|css|csv|dart|exs|go|gradle|graphql|h|hpp|hs|html|ini|ipynb|java|jl|js|json|jsonl|jsx|kt|lua|"
-    "md|mjs|php|pl|proto|ps1|py|pyi|rb|rs|rst|scala|scss|sh|sql|sqlite|svelte|swift|tex|tf|toml|ts|tsx|txt|vue|xml|yaml|"
-    "yml|zig|zsh"
-)
-"""A pattern for the extensions that identify a file name."""
 _STANDARDS: Final = "|".join(sorted(word_lists("names")["standards"])).upper()
 TICKET: Final = rf"(?!(?:{_STANDARDS})-)[A-Z][A-Z0-9]{{1,9}}-\d{{1,6}}(?![\w-])"
 """A pattern for a ticket's id, but not for the number of a standard, an algorithm or a notice."""

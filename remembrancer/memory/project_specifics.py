@@ -8,8 +8,9 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from remembrancer.memory.found_names import found_names
 from remembrancer.memory.lexicon import word_lists
-from remembrancer.memory.names import FILE_ENDINGS, TICKET
+from remembrancer.memory.names import TICKET
 from remembrancer.memory.open_ends import DATE
 from remembrancer.memory.replacement import tells_what_happened
 
@@ -17,33 +18,15 @@ LEAST_NAME: Final = 3
 """A shorter project name would match by chance."""
 LONGEST_SHOWN: Final = 60
 
-CODE_ENTITIES: Final = {
-    "file": "file",
-    "source file": "file",
-    "filename": "file",
-    "function": "function",
-    "method": "function",
-    "class": "class",
-    "module": "module",
-}
-"""The types of entities that are part of one project's code, with their synonyms."""
+CODE_ENTITIES: Final = frozenset(("file", "function", "method", "class", "module"))
+"""The types of entities that are part of one project's code."""
 _LISTS: Final = word_lists("project_specifics")
 EVERYWHERE: Final = _LISTS["everywhere"]
 """Files that have the same name in every project, so a convention about them is not specific to one project."""
 PRODUCTS: Final = _LISTS["products"]
 """Names of technologies that look like files."""
-_COMMON: Final = EVERYWHERE | PRODUCTS
-
-SOURCE_DIRECTORIES: Final = _LISTS["source_directories"]
-"""Words that begin a path rather than an alternative (`and/or`); not `client`, since `client/server` is common."""
-
-_WITH_DIRECTORIES: Final = re.compile(
-    r"(?<![\w@.~/\\-])(?:[A-Za-z]:[/\\]|~(?!/\.)[/\\]|\.{1,2}[/\\]|[/\\])?[\w@.-]+(?:[/\\][\w@.-]+)+[/\\]?"
-)
-"""Names with separators. Paths below a dot directory of the user's home are not matched, as they belong to no
-project."""
-_FILE_NAME: Final = re.compile(rf"(?<![\w@.~/\\-])[\w@-][\w@.-]+\.(?:{FILE_ENDINGS})(?![\w(-]|\.\w)", re.IGNORECASE)
-_IS_FILE_NAME: Final = re.compile(rf"[\w@.-]*\.(?:{FILE_ENDINGS})", re.IGNORECASE)
+_PATH: Final = re.compile(r"(?<![\w@.~/-])(?:(?:\.{1,2}/|[A-Za-z]:\\)[\w@./\\-]*\w|(?:[\w@.-]+/)+(?![\w@.-]))")
+"""A relative path or a directory, of which the form of its name alone would not be enough."""
 _ADDRESS: Final = re.compile(r"(?<![\w+.-])[a-z][a-z0-9+.-]*://[^\s<>\"'`)\]}]+", re.IGNORECASE)
 _PORT: Final = re.compile(
     r"(?i:\bports?\b[\s:=#]*(?:is\s+|number\s+)?\d{2,5}\b)"
@@ -63,8 +46,8 @@ def is_project_specific(content: str, entities: Iterable[tuple[str, str]], proje
     event.
     """
     for name, given_type in entities:
-        kind = CODE_ENTITIES.get(" ".join(re.findall(r"[^\s_-]+", given_type.casefold())))
-        if kind is not None and name.casefold() not in EVERYWHERE:
+        kind = re.split(r"[\s_-]", given_type.casefold())[-1]
+        if kind in CODE_ENTITIES and name.casefold() not in EVERYWHERE:
             return f"it is about the {kind} {_short(name)}"
         if _names_project(name, project_name):
             return f"it is about the project {_short(project_name)}"
@@ -95,25 +78,15 @@ def _names_project(text: str, project_name: str) -> bool:
 
 
 def _file(content: str) -> str | None:
-    """The first path or file name in a text, except those that every project has."""
-    for match in _WITH_DIRECTORIES.finditer(content):
-        path = match[0].rstrip(".")
-        if _is_path(path):
-            return path
-    for match in _FILE_NAME.finditer(content):
-        if match[0].casefold() not in _COMMON:
-            return match[0]
-    return None
-
-
-def _is_path(text: str) -> bool:
-    """True if names with separators are a path rather than an alternative like `and/or`."""
-    names = [name.casefold() for name in re.split(r"[/\\]", text) if name]
-    if text[0] in "~./\\" or text[1:2] == ":" or text[-1] in "/\\" or names[0] in SOURCE_DIRECTORIES:
-        return True
-    if names[-1] in PRODUCTS or all(name in _COMMON for name in names):
-        return False
-    return _IS_FILE_NAME.fullmatch(names[-1]) is not None
+    """The first path or file name in a text, except those that every project has, and those below a dot directory of
+    the user's home, which belong to no project."""
+    for each in found_names(content):
+        name = each.name.casefold()
+        is_common = name in EVERYWHERE or name.rpartition("/")[2] in PRODUCTS or name.startswith("~/.")
+        if each.type == "file" and not is_common:
+            return each.name
+    path = _PATH.search(content)
+    return path and path[0]
 
 
 def _short(text: str) -> str:
