@@ -4,7 +4,7 @@ written."""
 from collections.abc import Iterable, Mapping
 from datetime import UTC
 from itertools import groupby
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -177,17 +177,10 @@ def reverted(before: MemoryVersion, old: MemoryVersion) -> MemoryVersion:
 # --- Undoing changes.
 
 
-class Undoing(NamedTuple):
-    """The changes of a memory that are in effect, oldest first, and the versions of those that were undone."""
-
-    standing: list[HistoryEntry]
-    undone: set[int]
-
-
-def undoing(history: Iterable[HistoryEntry]) -> Undoing:
-    """Separate the changes that were undone from those in effect, leaving out automatic changes. An undo names the
-    version that it went back to. A move between lanes is undone by another move, and the undo of a memory's creation by
-    a restore."""
+def undoing(history: Iterable[HistoryEntry]) -> tuple[list[HistoryEntry], set[int]]:
+    """The changes of a memory that are in effect, oldest first, and the versions of those that were undone; automatic
+    changes are in neither. An undo names the version that it went back to. A move between lanes is undone by another
+    move, and the undo of a memory's creation by a restore."""
     changes: list[HistoryEntry] = []
     undone = set[int]()
     standing_at: dict[int, list[HistoryEntry]] = {}
@@ -206,12 +199,12 @@ def undoing(history: Iterable[HistoryEntry]) -> Undoing:
             kept = changes if entry.change in (RELEASED, REVIVED) else [*changes, entry]
         undone |= {each.version for each in changes} - {each.version for each in kept}
         standing_at[entry.version] = changes = kept
-    return Undoing(changes, undone)
+    return changes, undone
 
 
 def standing(history: Iterable[HistoryEntry]) -> list[HistoryEntry]:
     """The changes of a memory that were not undone, oldest first."""
-    return undoing(history).standing
+    return undoing(history)[0]
 
 
 def taken_back(now: MemoryVersion, before: MemoryVersion | None, reason: str) -> MemoryVersion:

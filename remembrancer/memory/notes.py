@@ -121,27 +121,20 @@ def edited(text: str, content: str, mode: Literal["append", "replace"], heading:
         following = (each for each in headings[index + 1 :] if mode == "append" or each.level <= own.level)
         begin, end = starts[own.end], next((starts[each.first] for each in following), end)
     if mode == "append":
-        return Edited(_joined(text[:end], block, text[end:], newline), "", lines, _ends_with(text[:end], block))
+        was_there = f"\n{text[:end].rstrip()}".endswith(f"\n{block}")
+        return Edited(_joined(text[:end], block, text[end:], newline), "", lines, was_there)
     first, _, rest = block.partition(newline)
     if own is not None and _parse_heading(first) == (own.level, own.path.rpartition(" > ")[2]):
         block = rest.strip("\r\n")
         lines = len(line_starts(block)) - 1 if block else 0
-    after = _joined(text[:begin], block, text[end:], newline)
-    return Edited(after, _taken(text[begin:end]), lines, after == text)
-
-
-def _ends_with(text: str, block: str) -> bool:
-    return f"\n{text.rstrip()}".endswith(f"\n{block}")
-
-
-def _taken(text: str) -> str:
-    if len(text) > MAX_REPLACED:
+    if end - begin > MAX_REPLACED:
         raise InvalidInput(
-            f"that would remove {len(text)} characters, but an answer can show at most {MAX_REPLACED}: "
+            f"that would remove {end - begin} characters, but an answer can show at most {MAX_REPLACED}: "
             "replace a smaller section, by its heading, or append",
             field="mode",
         )
-    return text.strip()
+    after = _joined(text[:begin], block, text[end:], newline)
+    return Edited(after, text[begin:end].strip(), lines, after == text)
 
 
 def _joined(before: str, block: str, after: str, newline: str) -> str:

@@ -80,18 +80,18 @@ class Verdict:
     reason: str
 
 
-def promotion_score(importance: float, confidence: float, uses: int, kind: Kind, has_vectors: bool) -> float:
-    """The value of a memory for a broader scope, in [0, 1]. `uses`: the number of sessions that have used it."""
-    base = importance * IMPORTANCE_SHARE + confidence * CONFIDENCE_SHARE
-    for_use = min(math.log10(uses + 1) / 2.0, MOST_FOR_USE)
-    for_vectors = FOR_VECTORS if has_vectors else 0.0
-    return min(round(base + for_use + FOR_KIND.get(kind, 0.0) + for_vectors, DIGITS), 1.0)
+def promotion_score(memory: Material) -> float:
+    """The value of a memory for a broader scope, in [0, 1]."""
+    base = memory.importance * IMPORTANCE_SHARE + memory.confidence * CONFIDENCE_SHARE
+    for_use = min(math.log10(memory.sessions_used + 1) / 2.0, MOST_FOR_USE)
+    for_vectors = FOR_VECTORS if memory.vector else 0.0
+    return min(round(base + for_use + FOR_KIND.get(memory.kind, 0.0) + for_vectors, DIGITS), 1.0)
 
 
 def to_project(memory: Material, *, least: float) -> Verdict:
     """Decide whether a session's memory is promoted to the project: `AT_ONCE_SCORE` is the `least` score while the
     session runs, `SESSION_END_SCORE` at its end."""
-    score = _score(memory)
+    score = promotion_score(memory)
     obstacle = _standing(memory, "session")
     if obstacle is None and memory.kind in SESSION_KINDS:
         obstacle = f"{named_kind(memory.kind)} belongs only to its session"
@@ -105,7 +105,7 @@ def to_user(memory: Material, *, project_name: str = "") -> Verdict:
     Memories about the user are proposed at once, others after use in several sessions, and memories about the project
     alone never.
     """
-    score = _score(memory)
+    score = promotion_score(memory)
     speaks = speaks_of_user(memory)
     obstacle = _standing(memory, "project")
     if obstacle is None and (person := wishing_person(memory.content)):
@@ -214,10 +214,6 @@ def _threshold(score: float, least: float) -> Verdict:
     if score >= least:
         return Verdict(True, score, f"its score {shown(score)} reaches {least:g}")
     return Verdict(False, score, f"its score {shown(score)} is below {least:g}")
-
-
-def _score(memory: Material) -> float:
-    return promotion_score(memory.importance, memory.confidence, memory.sessions_used, memory.kind, bool(memory.vector))
 
 
 # Explanations.

@@ -18,7 +18,7 @@ from remembrancer.actors.gateway.subscriptions import SessionWatcher, Subscripti
 from remembrancer.protocol.errors import InternalError, InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.gateway_link import UNAVAILABLE
 from remembrancer.toolsets.memory.prompts import find_prompt, message_of, prompts_for
-from remembrancer.toolsets.memory.resources import FIXED, RESOURCES, TEMPLATES, Content, Resources
+from remembrancer.toolsets.memory.resources import FIXED, RESOURCES, TEMPLATES, Resources
 from remembrancer.toolsets.tools import COMPLETE, error_envelope, instructions_of
 
 NAME: Final = "remembrancer"
@@ -73,9 +73,7 @@ class Handlers:
             from remembrancer.browser.rendering import card_page  # loads templates, which few sessions need
 
             return {"contents": [{"uri": uri, "mimeType": APP_TYPE, "text": card_page()}], **CONSTANT}
-        content = await self._read(context, uri)
-        contents = [{"uri": uri, "mimeType": content.mime_type, "text": content.text}]
-        return {"contents": contents, **UNCACHED}
+        return {"contents": [{"uri": uri, **await self._read(context, uri)}], **UNCACHED}
 
     async def subscribe(self, ctx: Context, params: mcp.SubscribeRequestParams) -> Any:
         """`resources/subscribe`, of the handshake protocols."""
@@ -118,7 +116,7 @@ class Handlers:
         if uri not in FIXED:
             await self._read(context, uri)
 
-    async def _read(self, context: CallContext, uri: str) -> Content:
+    async def _read(self, context: CallContext, uri: str) -> dict[str, str]:
         try:
             return await self._resources.read(await context.session.caller(), uri, context.received_at)
         except NotFound as error:

@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 from msgspec import Meta
 
-from remembrancer.code.words import terms_in, terms_of, words_in
+from remembrancer.code.words import terms_in
 from remembrancer.config.project import workspace_root
 from remembrancer.config.settings import Settings
 from remembrancer.memory.chunks import line_starts
@@ -125,16 +125,7 @@ def snippet_of(text: str, terms: frozenset[str]) -> str:
     """The part of a text to show. For a long one, it begins at, or just before, the sentence with the most terms."""
     if len(text) <= SNIPPET:
         return text
-    heads = {each[:2] for each in terms}
-
-    def shared(sentence: str) -> int:
-        # Most words are ruled out by their first letters, and need no stem.
-        words = [
-            each for each in words_in(sentence) if each[:2].lower() in heads or not (each.isascii() and each.isalpha())
-        ]
-        return len(terms.intersection(itertools.chain.from_iterable(map(terms_of, words))))
-
-    best = max(split_sentences(text), key=shared)
+    best = max(split_sentences(text), key=lambda each: len(terms.intersection(terms_in(each))))
     start = min(text.find(best), len(text) - SNIPPET)
     while start and not text[start - 1].isspace():
         start -= 1

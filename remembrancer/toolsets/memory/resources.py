@@ -4,8 +4,6 @@ Names and contents are untrusted: none of them can start a line of its own and s
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -157,14 +155,6 @@ TEMPLATES: Final = [
 """The entries for `resources/list` and `resources/templates/list`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
-    """A resource as it is now."""
-
-    mime_type: str
-    text: str
-
-
 class Resources:
     """Reads resources for a caller, using `tools` for those that show a tool's answer."""
 
@@ -172,12 +162,17 @@ class Resources:
         self._tools = tools
         self._service = service
 
-    async def read(self, caller: Caller, uri: str, received_at: float) -> Content:
-        """The content of a resource; while the store is unavailable, the last known one, marked as such. Raises
-        `NotFound`, or the error that prevents reading it now."""
-        viewer, most = caller.viewer, PREFERENCES_TOKENS
+    async def read(self, caller: Caller, uri: str, received_at: float) -> dict[str, str]:
+        """The type and the text of a resource; while the store is unavailable, the last known text, marked as such.
+        Raises `NotFound`, or the error that prevents reading it now."""
+        viewer, most, state = caller.viewer, PREFERENCES_TOKENS, self._service.session(caller)
         pages: dict[str, tuple[Request[Any], Callable[[Any], str]]] = {
-            SUMMARY: (DescribeSession(*viewer), partial(self._summary, caller)),
+            SUMMARY: (
+                DescribeSession(*viewer),
+                lambda story: session_summary(
+                    caller.session_id, story.started_at or caller.started_at, story, (state.queries, len(state.served))
+                ),
+            ),
             GRAPH: (SearchGraph(*viewer, include_memories=False, limit=MOST_CONNECTED), knowledge_graph),
             PREFERENCES: (
                 GatherContext(*viewer, sections=("preferences",), tokens=most, part_tokens=most),
@@ -189,7 +184,7 @@ class Resources:
             asked = await self._service.ask(question, received_at)
             notices = one_line(" ".join(notice.message for notice in asked.notices))
             above = f"> **{'Degraded' if asked.is_old else 'Note'}:** {notices}\n\n" if notices else ""
-            return Content(MARKDOWN, neutralised(above + text_of(asked.reply)))
+            return {"mimeType": MARKDOWN, "text": neutralised(above + text_of(asked.reply))}
         name, arguments = "get_memory_status", dict[str, Any]()
         if uri != STATUS:
             name, arguments = "get_memory", {"memory_id": memory_id_in(uri), "detail": True}
@@ -200,9 +195,4 @@ class Resources:
         call = Call(name, caller, name, received_at, arguments, self._service)
         answer = await tool.answer(call, tool.decoder.decode(arguments))
         # Memories are always marked as data, since a person may paste them anywhere.
-        return Content(JSON, answer_text({"note": DATA, **answer} if tool.marks_data else answer))
-
-    def _summary(self, caller: Caller, story: SessionDescription) -> str:
-        state = self._service.session(caller)
-        started_at = story.started_at or caller.started_at
-        return session_summary(caller.session_id, started_at, story, (state.queries, len(state.served)))
+        return {"mimeType": JSON, "text": answer_text({"note": DATA, **answer} if tool.marks_data else answer)}

@@ -149,10 +149,9 @@ def _with_undo(
     undo = dict[tuple[int, str, int], int]()
     for space, memory_id in dict.fromkeys((space, each.memory_id) for space, each in changes):
         history = SqliteEdits(connection, space, 0.0).history(memory_id)
-        known = undoing(history)
-        undone[space, memory_id] = known.undone
+        standing, undone[space, memory_id] = undoing(history)
         imported = max((each.version for each in history if "imported" in each.details), default=0)
-        for last in known.standing[-1:]:  # an import is undone as a whole, and memories never return to their session
+        for last in standing[-1:]:  # an import is undone as a whole, and memories never return to their session
             if last.version > imported and last.details.get("previous_scope") != "session":
                 undo[space, memory_id, last.version] = history[-1].version
     return tuple(
