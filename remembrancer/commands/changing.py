@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import click
 
-from remembrancer.commands.finding import local_time, log_of, minute, tags_given
+from remembrancer.commands.finding import command_of, local_time, log_of, minute, tags_given
 from remembrancer.commands.report import YES, Report, argument, confirm, flag, option
 from remembrancer.commands.selection import (
     Answer,
@@ -578,9 +578,7 @@ def _last_changes(where: Where, yes: bool) -> dict[str, int]:
     owner = "all your projects" if memory["scope"] == "user" else f"the project {last['project']}"
     where.close()
     did = last["did"].removeprefix("changed ").strip("()")
-    same = last.get("command", last), last["did"]
-    together = [each for each in changes if (each.get("command", each), each["did"]) == same]
-    versions = {each["id"]: each.get("undo_at", 0) for each in together}
+    versions = {each["id"]: each.get("undo_at", 0) for each in changes if command_of(each) == command_of(last)}
     others = f" and {count(len(versions) - 1, 'other memory')}" if len(versions) > 1 else ""
     confirm(
         f"Undo the last change ({did}) of “{excerpt(last['text'])}”{others} ({owner}, {minute(last['at'])})?", yes=yes

@@ -717,32 +717,35 @@ def log(where: Where, day: Sequence[str]) -> Report:
     answer, warnings = log_of(where, begins=period.start, ends=period.end, days=days)
     dates = dates_of(period.start, period.end)
     runs = {run["did"] for run in answer["runs"]}  # one line each
-    entries = [
-        (entry["at"], entry["did"], entry["text"], short(entry["id"]), entry)
-        for entry in answer["changes"]
-        if entry["did"] not in runs
-    ]
-    entries += [(run["at"], run["did"], count(run["memories"], "memory"), run["run_id"], run) for run in answer["runs"]]
+    entries = [entry for entry in answer["changes"] if entry["did"] not in runs]
+    entries += [run | {"id": run["run_id"], "text": count(run["memories"], "memory")} for run in answer["runs"]]
     notes = (*as_notes(warnings), *(_pairs_waiting(where) if period.start <= time.time() < period.end else ()))
     if not entries:
         nothing = f"Nothing was stored or changed {'from' if ' to ' in dates else 'on'} {dates}."
         return Report(answer, notes=(*notes, nothing))
-    rows, piped = [], []
-    entries.sort(key=lambda entry: (local_time(entry[0]), entry[-1]["time"]))
-    for _, together in groupby(entries, lambda entry: (entry[1], entry[-1].get("command", entry[2:]))):
+    rows, piped, words = [], [], {entry["id"]: entry["text"] for entry in answer["changes"]}
+    entries.sort(key=lambda entry: (local_time(entry["at"]), entry["time"]))
+    for _, together in groupby(entries, command_of):
         listed = []
-        for at, did, text, name, change in together:
-            mark = next((mark for mark in ("undone", "forgotten") if mark in change), "")
-            start = excerpt(without_marks(text), LONGEST)
-            when = local_time(at)
-            piped.append("\t".join((name, when, did, one_line(text), mark)))
+        for entry in together:
+            mark = next((mark for mark in ("undone", "forgotten") if mark in entry), "")
+            did = entry["did"] + (f" by {short(entry['by'])}" if "by" in entry else "")
+            start, name = excerpt(without_marks(entry["text"]), LONGEST), short(entry["id"])
+            start += f": now “{excerpt(words[entry['by']], QUOTED_CHARACTERS)}”" if entry.get("by") in words else ""
+            when = local_time(entry["at"])
+            piped.append("\t".join((name, when, did, one_line(entry["text"]), mark)))
             listed.append((f"{start} ({mark})" if mark not in ("", did) else start, name))
         start, name = listed[-1]
-        if len(listed) > 1 or "run_id" in change:  # a run's id is too long for a column
+        if len(listed) > 1 or "run_id" in entry:  # a run's id is too long for a column
             start, name = "\n".join(map("  ".join, listed)), ""
         rows.append((when, did, start, name))
     lines: list[Line] = [dates, Rows(("when", "what", "memory", "id"), rows)]
     return Report(answer, lines, notes=notes, piped=piped)
+
+
+def command_of(entry: Answer) -> tuple[Any, str]:
+    """The shell command that made a change in the log, and what it did; the change itself if no command made it."""
+    return entry.get("command", entry), entry["did"]
 
 
 def _pairs_waiting(where: Where) -> Iterator[str]:

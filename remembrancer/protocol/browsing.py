@@ -14,6 +14,7 @@ class MemoryChanged(msgspec.Struct, frozen=True, omit_defaults=True):
     after the change; `changed_later`: the present text differs. `fields` are the changed fields, and `done` is the
     resulting state of an open end. `is_forgotten`: the memory is forgotten now. `member`: the machine that changed a
     shared memory. `undid`: the name of the change that this change undid. `command`: the shell command that made it.
+    `by`: the memory that replaced this one.
 
     Only on request: `is_undone`, and `undo_at`, the memory's version at which an undo reverts this change (0: an undo
     reverts another change, or nothing).
@@ -33,6 +34,7 @@ class MemoryChanged(msgspec.Struct, frozen=True, omit_defaults=True):
     member: str = ""
     undid: str = ""
     command: str = ""
+    by: str = ""
     is_undone: bool = False
     undo_at: int = 0
 

@@ -229,6 +229,9 @@ async def test_the_log_of_a_day_says_in_order_what_was_stored_changed_decided_an
     await client.call("update_memory", memory_id=wick, kind="fact")
     block = (await client.call("get_memory_context", sections=["day"]))["context_block"]
     assert f"- opened, closed, changed (kind, done) {wick}" in block, "as it was then"
+    new = (await client.store("We burn wax in it", kind="decision", supersedes=oil))["memory_id"]
+    block = (await client.call("get_memory_context", sections=["day"]))["context_block"]
+    assert f"- decided, replaced (by {new}) {oil}: We burn oil in it" in block.splitlines()
     await client.store("Next: oil it; hang it; light it; dim it", kind="open_end")
     block = (await client.call("get_memory_context", sections=["day"]))["context_block"]
     assert [line.rpartition(": ")[2] for line in block.splitlines()[-4:]] == ["oil it", "hang it", "light it", "dim it"]

@@ -102,7 +102,7 @@ async def read_log(
         {"at": _at(each), "time": each.at, "did": with_fields(verb_of(each), each.fields), "version": each.version}
         | {"id": each.memory_id, "text": _text(each.begins)}
         | non_empty(forgotten=each.is_forgotten, member=each.member, undone=each.is_undone, command=each.command)
-        | ({"undo_at": each.undo_at} if each.undo_at else {})
+        | non_empty(by=each.by, undo_at=each.undo_at or None)
         for each in changes
     ]
     runs = [

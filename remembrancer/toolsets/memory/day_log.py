@@ -1,6 +1,6 @@
 """The log of a day: what happened, and what was stored, changed, decided and closed, in order."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -138,7 +138,7 @@ async def day_block(call: Call, text: str, max_tokens: int) -> Answer:
     first changes; for a longer period, a list per day. Texts are as of the end of that day, and in full if all fit."""
     day = day_of(text, call.received_at)
     changes, _ = await read_day(call, day, dates_in_utc(day.start, day.end))
-    ids = await short_forms_of(call, dict.fromkeys(each.memory_id for each in changes))
+    ids = await short_forms_of(call, dict.fromkeys(name for each in changes for name in (each.memory_id, each.by)))
     heading = dates_of(day.start, day.end)
     lines = [f"## {heading}", *([DATA] if call.service.is_first_data_for(call.caller) else []), ""]
     groups: dict[tuple[str, str], list[MemoryChanged]] = {}
@@ -146,7 +146,7 @@ async def day_block(call: Call, text: str, max_tokens: int) -> Answer:
         groups.setdefault((date_of(each), each.memory_id), []).append(each)
 
     def entries(longest: int) -> list[str]:
-        return [_entry(group, ids.get(key, key), longest) for (_, key), group in groups.items()]
+        return [_entry(group, ids, longest) for group in groups.values()]
 
     room = max_tokens - estimate_tokens("\n".join(lines))
     listed = entries(WHOLE)
@@ -169,11 +169,13 @@ async def day_block(call: Call, text: str, max_tokens: int) -> Answer:
     return {"context_block": "\n".join(lines if changes else [*lines, "Nothing was stored or changed."])}
 
 
-def _entry(changes: Sequence[MemoryChanged], name: str, longest: int) -> str:
+def _entry(changes: Sequence[MemoryChanged], ids: Mapping[str, str], longest: int) -> str:
     """The line for the changes to one memory on a day."""
     fields = [name for each in changes if verb_of(each) == "changed" for name in each.fields]
     fields = [] if "content" in fields else fields
-    verbs = ", ".join(with_fields(verb, fields) for verb in dict.fromkeys(map(verb_of, changes)))
+    by = {verb_of(each): f" (by {ids.get(each.by, each.by)})" for each in changes if each.by}
+    verbs = ", ".join(with_fields(verb, fields) + by.get(verb, "") for verb in dict.fromkeys(map(verb_of, changes)))
     text = " ".join(changes[-1].begins.split())[:longest]
     later = " | changed later" if changes[-1].changed_later else ""
-    return f"- {verbs} {name}{': ' if text else ''}{text}{later}"
+    name = changes[0].memory_id
+    return f"- {verbs} {ids.get(name, name)}{': ' if text else ''}{text}{later}"

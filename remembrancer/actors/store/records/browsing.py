@@ -14,7 +14,7 @@ import msgspec
 
 from remembrancer.actors.sqlite_file import SqliteFile, decode_names
 from remembrancer.actors.store.records.memory_rows import OF_RUN, of_import
-from remembrancer.actors.store.records.rules import next_undos
+from remembrancer.actors.store.records.rules import INVALIDATED, SUPERSEDED, next_undos
 from remembrancer.actors.store.records.space import APART, Spaces, is_newer, shown_to
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
 from remembrancer.actors.store.records.sqlite_records import Reader
@@ -79,7 +79,9 @@ def _activity(records: Reader, request: ReadActivity) -> ActivityRead:
                    CASE json_extract(h.details, '$.reason')
                        WHEN '{MOVE_UNDONE}' THEN iif(h.change = 'promoted', 'taken back', 'promoted')
                        WHEN '{IMPORT_UNDONE}' THEN 'imported' ELSE '' END),
-               substr(h.operation_id, 1, instr(h.operation_id, ':'))
+               substr(h.operation_id, 1, instr(h.operation_id, ':')),
+               coalesce((SELECT by.id FROM memories AS by WHERE h.change IN ('{SUPERSEDED}', '{INVALIDATED}')
+                   AND by.space = @SPACE AND by.id = json_extract(h.details, '$.by') AND {shown_to("by", "?2")}), '')
            FROM history AS h JOIN memories AS m ON m.space = @SPACE AND m.id = h.memory_id
            WHERE h.space = @SPACE AND (json_extract(h.record, '$.forgotten') IS NULL OR h.change = 'forgotten')
            AND h.changed_at < ?1 AND h.changed_at >= ?4
