@@ -357,27 +357,22 @@ def tag(where: Where, memory: str, tags: Sequence[str], remove: Sequence[str]) -
 @memory_command(
     IDS,
     REASON,
-    flag("--copies", help="Also forget the same text in other scopes."),
     flag("--for-good", help="Delete it: content, history, vectors, full text and queued copies. Asks first."),
     YES,
 )
-def forget(
-    where: Where, memories: Sequence[str], reason: str | None, copies: bool, for_good: bool, yes: bool
-) -> Report:
+def forget(where: Where, memories: Sequence[str], reason: str | None, for_good: bool, yes: bool) -> Report:
     """Hide memories from search. They can be restored, unless --for-good deletes them."""
-    if for_good and copies:
-        raise click.UsageError("--for-good erases the memories that you name: leave out --copies")
     if for_good:
         return _erase(where, memories, yes=yes)
     if len(memories) > 1:
         _before(where, memories)
     done = []
     for memory in memories:
-        answer = where.ask("forget_memory", memory_id=memory, reason=reason, copies=copies or None)
+        answer = where.ask("forget_memory", memory_id=memory, reason=reason)
         name = _name_of(where, memory, answer)
         also = ", ".join(short(copy["id"]) for copy in answer.get("copies", ()))
         line = f"Forgotten: {name}; {where.undo(memory)} brings it back, 'forget --for-good' deletes it"
-        line += f". The same text is in other scopes, too: {also} (--copies forgets these as well)" if also else ""
+        line += f". The same text is in other scopes, too: {also}" if also else ""
         line += _left_expired(where, answer.get("supersedes", ()))
         if answer.get("already_forgotten"):
             line = f"{name} was forgotten before: 'remembrancer restore {short(memory)}' brings it back"

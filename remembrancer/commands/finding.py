@@ -39,7 +39,7 @@ from remembrancer.memory.sentences import excerpt, one_line, without_marks
 from remembrancer.memory.text import NAMELESS, count, neutralised_value, session_title, tags_in
 from remembrancer.memory.times.windows import TimeWindow, time_windows
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
-from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES, OPEN_END, SCOPES, SESSION_RECORD
+from remembrancer.protocol.kinds import KINDS, OPEN_END, SCOPES, SESSION_RECORD
 from remembrancer.protocol.session_life import SHELL_SESSION, author_of
 
 MEANING_S: Final = 3.0
@@ -110,7 +110,6 @@ FILTERS: Final = (
     option(
         "--kind", multiple=True, type=click.Choice(LISTED, case_sensitive=False), metavar="KIND", help=", ".join(LISTED)
     ),
-    option("--type", multiple=True, type=click.Choice(MEMORY_TYPES), metavar="TYPE", help=", ".join(MEMORY_TYPES)),
     option(
         "--tag",
         "tags",
@@ -135,7 +134,7 @@ ORDERS: Final[dict[str | None, Callable[[Answer], Any]]] = {
     "forgotten": itemgetter("forgotten_at"),
     "due": lambda memory: memory.get("due", NEVER),
 }
-NAMED_FILTERS: Final = {"kind": "of the kind", "type": "of the type", "tags": "with the tag", "scope": "of the scope"}
+NAMED_FILTERS: Final = {"kind": "of the kind", "tags": "with the tag", "scope": "of the scope"}
 
 
 def _filters(where: Where, given: Answer) -> Answer:
@@ -155,7 +154,6 @@ def _filters(where: Where, given: Answer) -> Answer:
 
 @memory_command(
     argument("query", nargs=-1, metavar="QUERY...", help="A question, or words."),
-    option("--strategy", type=click.Choice(("hybrid", "vector", "keyword", "graph")), help="Default: hybrid."),
     flag("--all", "shows_all", help="Show all results, not only the best five."),
     flag("--open", "is_open", help="Only open ends that are not done or replaced."),
     option(
@@ -171,7 +169,6 @@ def _filters(where: Where, given: Answer) -> Answer:
 def search(
     where: Where,
     query: Sequence[str],
-    strategy: str | None,
     shows_all: bool,
     is_open: bool,
     sources: Sequence[str],
@@ -191,7 +188,7 @@ def search(
     # Results count as shown, so no more are requested than printed, except open ends, which may turn out to be closed.
     is_whole = shows_all or is_open or click.get_current_context().params["as_json"]
     arguments = _filters(where, given | {"kind": (OPEN_END,) if is_open else given["kind"]})
-    arguments |= {"query": " ".join(query), "detail": True, "strategy": strategy, "sources": list(sources) or None}
+    arguments |= {"query": " ".join(query), "detail": True, "sources": list(sources) or None}
     arguments |= {} if is_whole else {"limit": min(BEST, number)}
     arguments["time_range"] = {name: arguments.pop(name) for name in ("after", "before") if name in arguments} or None
     unread = {} if where.user or where.all_projects else _read_notes(where)
@@ -487,17 +484,15 @@ def _waiting(where: Where) -> Report:
         help="List the answers that showed it to a session, with its rank; without an ID, all that showed a memory.",
     ),
     flag("--graph", "view", flag_value="graph", help="Show an entity's relations; without a name, all entities."),
-    option("--relation", metavar="TYPE", help="With --graph: only relations of this type (uses, depends_on …)."),
-    option("--depth", type=click.IntRange(1, 3), metavar="1-3", help="With --graph: the number of steps (1)."),
     NUMBER,
 )
-def show(where: Where, named: Sequence[str], version: int | None, view: str | None, **given: Any) -> Report:
+def show(where: Where, named: Sequence[str], version: int | None, view: str | None, number: int) -> Report:
     """Show memories in full: text, details, links, and why each is still kept."""
     if view == "graph":
-        return _graph(where, " ".join(named), **given)
+        return _graph(where, " ".join(named), number)
     ids = [memory_id(name) for name in named]
     if view == "shown":
-        return _showings(where, ids, given["number"])
+        return _showings(where, ids, number)
     if not ids:
         raise InvalidInput("name a memory by its id, as a list shows it")
     answers = [where.ask("get_memory", memory_id=memory, version=version, detail=True) for memory in ids]
@@ -637,22 +632,20 @@ def _showings(where: Where, ids: Sequence[str], number: int) -> Report:
     return Report({"shown": [entry._asdict() for entry in entries]}, lines or nothing)
 
 
-def _graph(where: Where, entity: str, relation: str | None, depth: int | None, number: int) -> Report:
+def _graph(where: Where, entity: str, number: int) -> Report:
     if where.user or where.all_projects:
         raise InvalidInput("the graph covers one project and your own memories: --project names another project")
     from remembrancer.memory.found_names import is_proper
 
-    is_overview = not (entity or relation)
-    arguments = {"entity": entity or None, "depth": depth, "relationship_type": relation}
-    limit = max(number, MOST_ENTITIES) if is_overview else number
-    answer = where.first().call("search_knowledge_graph", limit=limit, **arguments)
+    limit = number if entity else max(number, MOST_ENTITIES)
+    answer = where.first().call("search_knowledge_graph", limit=limit, entity=entity or None)
     notes = [*as_notes(warnings_of(answer))]
-    if is_overview:
+    if not entity:
         proper = [entity for entity in answer["entities"] if is_proper(entity["name"], entity["type"])]
         if hidden := len(answer["entities"]) - len(proper):
             notes.append(f"Not listed: {count(hidden, 'identifier')}. 'remembrancer show --graph NAME' shows one.")
         answer["entities"] = proper[:number]
-    if not any(item["relationships"] or not relation for item in answer["entities"]):
+    if not answer["entities"]:
         near = ", ".join(answer.get("suggestions", ()))
         return Report(answer, f"No entity matches: did you mean {near}?" if near else "No entity matches.", notes=notes)
     rows = []

@@ -7,7 +7,6 @@ import errno
 import importlib
 import json
 import os
-import re
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -79,24 +78,18 @@ YES = flag("--yes", help="Do not ask.")
 DRY_RUN = flag("--dry-run", help="Show what would be done without changing anything.")
 
 
-NEEDED = re.compile("With (--[a-z-]+):")
-"""The beginning of the help of an option that goes with another one only."""
 NUMBERS = {"integer": "a whole number", "float": "a number such as 0.5"}
 """What to type for an option, by the first word of its type's name."""
 
 
 class Command(click.Command):
-    """A command whose options that set the same parameter exclude each other, and whose help says which go together."""
+    """A command whose options that set the same parameter exclude each other."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         given: dict[str | None, click.Parameter] = {}
-        named = [] if ctx.resilient_parsing else self.make_parser(ctx).parse_args(list(args))[2]
-        for each in named:
-            if (other := given.setdefault(each.name, each)) is not each:
+        for each in self.make_parser(ctx).parse_args(list(args))[2]:
+            if (other := given.setdefault(each.name, each)) is not each and not ctx.resilient_parsing:
                 raise click.UsageError(f"{other.opts[0]} and {each.opts[0]} exclude each other", ctx)
-            needed = NEEDED.match(getattr(each, "help", None) or "")
-            if needed and not any(needed[1] in one.opts for one in named):
-                raise click.UsageError(f"{each.opts[0]} goes with {needed[1]} only", ctx)
         return super().parse_args(ctx, args)
 
 
