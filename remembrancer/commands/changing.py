@@ -159,6 +159,11 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
         + _remark_about(each, each.get("newer", content), where.repeated)
         for each in answer.get("near", ())
     ]
+    asked += [
+        f"Other projects do not know this preference: 'remembrancer edit {name} --to user{where.repeated}' tells them."
+        for it, name in stored
+        if it.get("kind") == "preference" and it["scope"] == "project"
+    ]
     return report._replace(notes=(*report.notes, *asked))
 
 

@@ -23,7 +23,7 @@ IDENTITY: Final = ("content", "type", "scope", "tags", "source", "metadata")
 
 
 @tool(
-    "One memory with its history.",
+    "A memory with its history.",
     read_only=True,
     shows_whole_ids=True,
     aliases={"id": "memory_id"},

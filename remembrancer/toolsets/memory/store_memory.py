@@ -64,7 +64,9 @@ class MemoryArguments(GivenFields, frozen=True, forbid_unknown_fields=True):
     """One memory to store."""
 
     content: Annotated[str, Meta(description="About 40 words; procedures, incidents whole; no preamble")] | None = None
-    scope: Annotated[Scope, Meta(description="In every project", extra_json_schema={LISTED: ["user"]})] | None = None
+    scope: Annotated[Scope, Meta(description="Personal: everywhere", extra_json_schema={LISTED: ["user"]})] | None = (
+        None
+    )
     kind: Annotated[GivenKind, Meta(extra_json_schema={LISTED: USUAL_KINDS})] | None = None
     type: MemoryType | None = None
     tags: list[str] | None = None
