@@ -189,11 +189,12 @@ def item(memory: RecalledMemory, content: str, gathered: ContextGathered, today:
     remarks = [f"(possibly superseded{by})"] if later else []
     if memory.occurred_at is not None and (day := iso(memory.occurred_at)[:10]) not in content:
         remarks.append(f"({day})")
-    elif memory.version == 1 and not memory.is_open and _names_relative_day(content, group_of(memory)):
+    elif not memory.is_open and _names_relative_day(content, group_of(memory)):
         remarks.append(f"(stored {iso(memory.created_at)[:10]})")
     if memory.version > 1 and memory.updated_at > memory.created_at:
         day = iso(memory.updated_at)[:10]
-        remarks += [f"(done {day})"] if memory.done else [f"(changed {day})"] if day not in content else []
+        is_said = day in content or f"(stored {day})" in remarks
+        remarks += [f"(done {day})"] if memory.done else [] if is_said else [f"(changed {day})"]
     due = ""
     if memory.is_open:
         content = one_line(content)
