@@ -156,9 +156,11 @@ async def test_a_question_for_what_is_left_to_do_is_answered_by_open_ends_alone(
     assert ([each["id"] for each in first["memories"]], first["total_matched"]) == ([late["id"]], 2)
     best = await client.call("recall_memories", query="the boat", kind="open_end", limit=1)
     assert [each["id"] for each in best["memories"]] == [boat["id"]]
+    later = await client.store("What is due this week is paid in spring", kind="open_end", due="2199-04-01")
     this_week = await client.call("recall_memories", query="what is due this week?")
     assert [each["content"] for each in this_week["memories"]] == ["Renew the mooring"]
-    assert this_week["hint"].startswith("Of 2 open ends, only those due by ")
+    assert this_week["hint"].startswith("Of 3 open ends, only those due by ")
+    await client.call("forget_memory", memory_id=later["memory_id"])
     await client.call("update_memory", memory_id=late["id"], done=True)
     assert "overdue" not in await client.call("get_memory", memory_id=late["id"])
     this_week = await client.call("recall_memories", query="what is due this week?")

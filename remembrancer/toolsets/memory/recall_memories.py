@@ -127,12 +127,13 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
         memories = with_lines(memories, full, arguments.limit, call.session.seen - looked_for)
         if asks_for_all:
             found = await _open_ends(call)
+            open_ends = {each.id for each in found}
+            others = [each for each in memories if each.id in full - open_ends]
             if found and (day := last_day_asked_for(request.query, call.received_at)):
                 due = [each for each in found if each.due is not None and iso(each.due)[:10] <= day]
                 about_due = (DUE_ONLY if due else NONE_DUE).format(day=day, number=len(found))
                 found = due or found
-            open_ends = {each.id for each in found}
-            memories = [*found, *(each for each in memories if each.id in full - open_ends)]
+            memories = [*found, *others]
             full, total, memories = full | open_ends, len(memories), memories[: arguments.limit]
         is_answered = asks_for_all or any(each.scores.relevance >= LIKELY for each in memories)
         is_narrowed = request.filters != Filters(request.session_id) or arguments.max_tokens is not None
