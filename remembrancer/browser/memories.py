@@ -233,7 +233,8 @@ async def remember(view: View) -> Response:
     if answer.get("already_known"):
         return page(done="known")
     ids = [await view.whole_id(str(each)) for each in answer.get("ids", [answer.get("memory_id")])]
-    return page(done="remember", undo=",".join(f"{each}~forget" for each in ids))
+    made = [await _now(view, each) for each in ids]
+    return page(done="remember", undo=",".join(f"{each.id}~undo/{each.version}" for each in made))
 
 
 async def erase(view: View) -> Response:

@@ -186,6 +186,12 @@ def test_what_is_typed_is_remembered_and_can_be_undone(visit: Visit) -> None:
     assert [each["sessions"] for each in listed if visit.project.endswith(each["id"])] == [0], "only a person was here"
     assert "Remembered: “The buoy is red”" in Page(page).text
     assert "The buoy is red" not in Page(visit.undo(page)).text.partition("Filters")[2]
+    page = visit.do("/remember", passage="The mast is grey")
+    (undo,) = (form.fields for form in Page(page).forms if form.button == "undo")
+    (memory,) = undo["id"]
+    visit.call("update_memory", memory_id=memory, content="The mast is white")
+    stale = visit.send("/change", what="undo", id=memory, **{memory: undo[memory][0]})
+    assert "has been changed since" in Page(stale.text).text, "it would forget the newer text"
     page = visit.do("/remember", passage="We decided to paint the mast")
     assert "Remembered, a decision: “We decided to paint the mast”" in Page(visit.undo(page) and page).text
     page = visit.do("/remember", passage="Next: paint it by 2030-05-01; moor it")
