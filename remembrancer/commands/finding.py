@@ -96,7 +96,7 @@ def _edge(text: str, edge: Callable[[TimeWindow], float]) -> str:
     for phrase in (text, f"on {text}", f"in {text}"):
         for window in time_windows(phrase, now, None):
             return iso(edge(window))
-    raise click.BadParameter(f"{text!r} is not a time: use 2026-02-20, 12h, 3d, 2w, yesterday, Monday or last week")
+    raise click.BadParameter(f"{text!r} is not a time: use 2026-02-20, 12h, 3d, 2w, yesterday, Monday or 'last week'")
 
 
 NUMBER: Final = option(
@@ -124,7 +124,7 @@ FILTERS: Final = (
         "after",
         type=since,
         metavar="WHEN",
-        help="The first day: 2026-02-20, 3d, 12h, 2w (ago), yesterday, last week. Applies to the day shown in lists.",
+        help="The first day: 2026-02-20, 3d, 12h, 2w (ago), yesterday, 'last week'. Applies to the day shown in lists.",
     ),
     option("--until", "before", type=until, metavar="WHEN", help="The last day or end of a week, in the same forms."),
 )

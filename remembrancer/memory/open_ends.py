@@ -226,7 +226,7 @@ def due_in(text: str, at: float, zone: tzinfo | None = None) -> float | None:
     "tomorrow" in the last words, or of an appointment, in seconds since the epoch, else None. `at` is the time of the
     text, in the local time zone unless another is given: a weekday is the next one from then, and a day without a year
     has passed by about three months at most."""
-    text = _with_iso_dates(text.strip(), at)
+    text = with_iso_dates(text.strip(), at)
     if not _DUE.search(text) and (before := _coming_day(text) or _LAST.search(text)):
         text = f"by {text[before.end() :]}"
     for named in _DUE.finditer(_with_by(text)):
@@ -238,7 +238,7 @@ def due_in(text: str, at: float, zone: tzinfo | None = None) -> float | None:
 
 def due_of_open_end(text: str, at: float, zone: tzinfo | None = None) -> float | None:
     """The result of `due_in`, or else the only date that the text of an open end names, unless it has passed."""
-    due, dates = due_in(text, at, zone), DATE.findall(_with_iso_dates(text, at))
+    due, dates = due_in(text, at, zone), DATE.findall(with_iso_dates(text, at))
     if due is not None or len(dates) != 1:
         return due
     only = due_in(f"by {dates[0]}", at, zone)
@@ -280,7 +280,7 @@ def last_day_asked_for(query: str, at: float) -> str:
 
 def day_named(text: str, at: float) -> float | None:
     """The day that a whole text names, as `due_in` reads it after "by": "4 December", "Friday", "5.12.2026"."""
-    text = _with_iso_dates(text, at)
+    text = with_iso_dates(text, at)
     due = next((due for word in ("by", "bis") if _DUE.fullmatch(due := _with_by(f"{word} {text}"))), "")
     return due_in(due, at)
 
@@ -292,7 +292,7 @@ def _with_by(text: str) -> str:
     return _AS_BY.sub(lambda due: f"{due['must'] or ''} {_BY.get(due.lastgroup or '', 'by')}".lstrip(), text)
 
 
-def _with_iso_dates(text: str, at: float = 0.0) -> str:
+def with_iso_dates(text: str, at: float = 0.0) -> str:
     """A text with "31.12.2026", "12/31/2026" and "5/12/2026" as ISO dates. The last may be either of two days: the
     earlier one that has not passed at `at` is taken, since too early a date does less harm."""
     return _NUMERIC.sub(partial(_iso_date, at=at), text)
@@ -316,13 +316,13 @@ def _due_in_english(due: re.Match[str]) -> str:
 def is_appointment(text: str, at: float) -> bool:
     """True for a single sentence that says what happens on a day that has not passed at `at`, in seconds since the
     epoch: an appointment, an event or a task."""
-    due = due_in(text, at) if _coming_day(_with_iso_dates(text.strip())) else None
+    due = due_in(text, at) if _coming_day(with_iso_dates(text.strip())) else None
     return due is not None and due > at - DAY_S
 
 
 def names_appointment(text: str) -> bool:
     """True for a single sentence that names an appointment or event, future or past."""
-    text = _with_iso_dates(text.strip())
+    text = with_iso_dates(text.strip())
     appointment = _APPOINTMENT.match(text)
     return _coming_day(text) is not None and not ((appointment and appointment["person"]) or _TASK.match(text))
 
@@ -347,7 +347,7 @@ def _coming_day(text: str) -> re.Match[str] | None:
 def is_task_with_date(text: str, at: float) -> bool:
     """True for a short sentence with a deadline that has not passed at `at`, unless it states a fact ("It expires by 5
     December"), and for a task with a day that begins with a known verb: "Call her tomorrow"."""
-    text = _with_by(_with_iso_dates(text.strip(), at))  # "zum 5. Dezember" looks like two sentences
+    text = _with_by(with_iso_dates(text.strip(), at))  # "zum 5. Dezember" looks like two sentences
     is_short = len(text) <= 300 and len(split_sentences(text)) == 1 and not _ASKS.match(text)
     if not is_short or (due_in(text, at) or at - DAY_S) <= at - DAY_S:
         return False

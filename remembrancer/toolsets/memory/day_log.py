@@ -8,6 +8,7 @@ import msgspec
 
 from remembrancer.memory.changes import UNDONE
 from remembrancer.memory.decay import DAY_S
+from remembrancer.memory.open_ends import with_iso_dates
 from remembrancer.memory.text import shown
 from remembrancer.memory.times.phrases import WEEKDAYS
 from remembrancer.memory.times.windows import TimeWindow, read_query, time_windows
@@ -38,7 +39,7 @@ FIELD_NAMES: Final = {"occurred_at": "day", "valid_until": "its end", "type": ""
 def day_of(text: str, now: float) -> TimeWindow:
     """The day that a word or a date names in this machine's time zone: "yesterday", "2026-11-17", "Tuesday" (the last
     one, which may be today). Raises `InvalidInput` if the text names no day, or one that has not begun."""
-    today = WEEKDAYS[datetime.fromtimestamp(now).weekday()]
+    today, text = WEEKDAYS[datetime.fromtimestamp(now).weekday()], with_iso_dates(text)
     for phrase in (text, f"on {text}", f"el {text}"):
         if read_query(phrase).lower().removeprefix("on ").strip() == today:
             return day_of("today", now)
