@@ -24,6 +24,7 @@ INDEX_SHARE, INDEX = 1 / 6, 150
 """The tokens reserved for the index if not all memories fit."""
 LONGEST_SHARE, LEAST_LONGEST = 1 / 6, 64
 """The maximum tokens for one memory if not all memories fit."""
+CUT: Final = "… (get_memory has the rest)"
 
 M = TypeVar("M", bound=ListedMemory)
 
@@ -70,25 +71,28 @@ def choose(
     found: Container[str] = (),
     *,
     is_part: bool = False,
+    longest: float = math.inf,
 ) -> Chosen:
     """The memories that fit into a budget of tokens, from those relevant to every task (`standing`), the open ends, and
     the rest, each list best first. `found` are the ids that a search for the task found. `is_part`: there are other
-    memories, too."""
+    memories, too. `longest`: the most tokens of one memory, whose text is cut, if `is_part` does not limit them."""
     given: dict[str, RecalledMemory] = {}
     room = tokens - HEADINGS - is_part * min(INDEX, INDEX_SHARE * tokens)
-    longest = min(max(LEAST_LONGEST, int(LONGEST_SHARE * tokens)), max(0, int(room) - AROUND))
+    if is_part:
+        longest = min(max(LEAST_LONGEST, LONGEST_SHARE * tokens), max(0, room - AROUND))
 
     def take(memories: Iterable[RecalledMemory], most: float) -> None:
         """Take the memories, in order, that fit into the remaining budget, and into `most` tokens."""
         nonlocal room
         available = min(room, most)
         for memory in memories:
-            least = AROUND + min(len(memory.content) / CHARACTERS_A_TOKEN, longest if is_part else math.inf)
+            least = AROUND + min(len(memory.content) / CHARACTERS_A_TOKEN, longest)
             if memory.id in given or least > available:  # cheaper than counting tokens
                 continue
             tokens_of = estimate_tokens(memory.content)
-            if is_part and tokens_of > longest:
-                shortened = f"{truncate(memory.content, longest)}…"
+            if tokens_of > longest:
+                read = memory.content[: int(longest) * CHARACTERS_A_TOKEN]
+                shortened = f"{truncate(read, int(longest) - estimate_tokens(CUT))}{CUT}"
                 memory, tokens_of = msgspec.structs.replace(memory, content=shortened), estimate_tokens(shortened)
             is_dated = memory.version > 1 or memory.due is not None or memory.occurred_at is not None
             cost = tokens_of + AROUND + DATED * is_dated

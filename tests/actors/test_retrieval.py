@@ -18,7 +18,7 @@ from remembrancer.actors.store.read_handlers import follow_links, list_memories
 from remembrancer.actors.store.records.types import USER, Hits, Vectors
 from remembrancer.actors.store.retrieval.candidates import CANDIDATES, FIRST_SEARCH
 from remembrancer.actors.store.retrieval.recalls import ANSWERS_BY_TIME
-from remembrancer.memory.contexts import in_sections, section_of
+from remembrancer.memory.contexts import CUT, in_sections, section_of
 from remembrancer.memory.decay import DAY_S
 from remembrancer.memory.ranking import DEFAULT_MODEL, weights_file
 from remembrancer.memory.relevance import is_given_whole
@@ -625,6 +625,17 @@ async def test_where_not_all_fits_what_holds_for_every_task_and_what_it_asks_for
     assert ("privacy", 2) in gathered.subjects
     everything = [memory_id for section in found.values() for memory_id in section]
     assert len(everything) == len(set(everything)), "no memory is in two sections"
+
+
+async def test_a_text_too_long_for_a_context_of_everything_is_cut_so_that_nothing_else_is_left_out(
+    files: Spaces,
+) -> None:
+    facts = {files.store(f"The berth {number} belongs to the pilot") for number in range(40)}
+    log = files.store("The log of the harbour. " * 1200, importance=0.9)
+    gathered = await files.context(task="mend the lantern")
+    contents = {each.id: each.content for each in gathered.memories}
+    assert (set(contents), gathered.is_all) == ({*facts, log}, True)
+    assert (contents[log].endswith(CUT), len(contents[log]) < 2000) == (True, True)
 
 
 async def test_a_text_stored_after_a_pause_wakes_the_resting_embedders_and_lacks_nothing(home: Path) -> None:

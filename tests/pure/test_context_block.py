@@ -257,7 +257,7 @@ def test_all_are_given_where_they_fit_and_one_long_memory_keeps_no_other_away() 
     found = [numbered(0, words=5000), *(numbered(number) for number in range(1, 10))]
     given = choose(600, found, is_part=True).given
     assert len(given) == 10
-    assert given[0].content.endswith("word…")
+    assert given[0].content.endswith("word… (get_memory has the rest)")
 
 
 def test_counted_things_replace_none_of_each_other_and_values_do() -> None:

@@ -8,6 +8,7 @@ were merged or summarised into another that the session may see; closed open end
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Executor
@@ -22,7 +23,7 @@ from remembrancer.actors.store.records.types import Filters, MemoryRecord, Vecto
 from remembrancer.actors.store.retrieval.deduplication import as_recalled
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.view import View
-from remembrancer.memory.contexts import choose, in_sections, section_of
+from remembrancer.memory.contexts import LEAST_LONGEST, LONGEST_SHARE, choose, in_sections, section_of
 from remembrancer.memory.decay import has_ended
 from remembrancer.memory.names import name_key
 from remembrancer.memory.open_ends import names_appointment
@@ -66,13 +67,19 @@ class Gathering:
     def files(self) -> OpenFiles:
         return OpenFiles(self.request.files)
 
+    @property
+    def _longest(self) -> float:
+        return max(LEAST_LONGEST, LONGEST_SHARE * self.request.part_tokens)
+
     async def gathered(self) -> ContextGathered:
         with_task = bool(self.request.task)  # without a task, the most important ones are returned
         listed, is_all = await self._in_thread(lambda: self._first("important", or_none=with_task))
         every = [each for each in listed if not each.done]
-        choice = choose(self.request.tokens, every) if is_all else None
+        lengths = (math.inf, self._longest) if is_all else ()  # a long text is cut if all the others fit then
+        choices = (choose(self.request.tokens, every, longest=longest) for longest in lengths)
+        choice = next((each for each in choices if not each.left_out), None)
         subjects: tuple[tuple[str, int], ...] = ()
-        if choice is None or choice.left_out:
+        if choice is None:
             standing, ends, of_files, found, subjects = await asyncio.gather(
                 self._in_thread(lambda: self._first("important", STANDING)[0]),
                 self._in_thread(lambda: self._first("due")[0]),
@@ -117,7 +124,7 @@ class Gathering:
             return [], False
         refs = self.view.reader.top(filters, order, MAX_CONSIDERED + 1)
         for start in range(0, len(refs), LOAD_BATCH):
-            if sum(len(each.content) for each in found) > room:
+            if sum(min(len(each.content), self._longest * CHARACTERS_A_TOKEN) for each in found) > room:
                 return self._once(found), False
             page = refs[start : start + LOAD_BATCH]
             known = self.view.load(page, filters)
