@@ -14,9 +14,10 @@ import msgspec
 from starlette.responses import Response
 
 from remembrancer.browser.memories import done_of
-from remembrancer.browser.rendering import MAX_MARKDOWN, blocks_of
+from remembrancer.browser.rendering import MAX_MARKDOWN
 from remembrancer.browser.view import Handler, View
 from remembrancer.config.project import is_gone
+from remembrancer.memory.chunks import Block, blocks_of, line_starts
 from remembrancer.memory.credentials import masked
 from remembrancer.memory.found_names import is_proper
 from remembrancer.protocol.browsing import ReadGraph
@@ -103,9 +104,9 @@ async def _note_page(view: View, path: str, refused: InvalidInput | None = None,
 
 def passages(text: str) -> Iterator[tuple[str, bool]]:
     """The blocks of a Markdown text, each with True if it can be remembered: no heading, and not very long."""
-    lines = text.split("\n")
-    for first, end, is_heading in blocks_of(text) if len(text) <= MAX_MARKDOWN else [(0, len(lines), True)]:
-        yield "\n".join(lines[first:end]).strip("\r\n"), not is_heading
+    starts = line_starts(text)
+    for block in blocks_of(text) if len(text) <= MAX_MARKDOWN else [Block(0, len(starts) - 1, level=1)]:
+        yield text[starts[block.first] : starts[block.end]].strip("\r\n"), not block.level
 
 
 async def save_note(view: View) -> Response:

@@ -157,13 +157,6 @@ def moment(at: float | None) -> Markup:
     )
 
 
-def blocks_of(text: str) -> Iterator[tuple[int, int, bool]]:
-    """The top-level blocks of a Markdown text: the first line, the one after the last, and True for a heading."""
-    for token in _markdown.parse(text):
-        if token.level == 0 and token.map and token.nesting >= 0:
-            yield token.map[0], token.map[1], token.type == "heading_open"
-
-
 def day(at: float | None) -> str:
     """The day of a due date in the format of a form field; empty if there is none."""
     return "" if at is None else datetime.fromtimestamp(at, UTC).date().isoformat()

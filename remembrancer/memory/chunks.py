@@ -61,7 +61,7 @@ def line_starts(text: str) -> list[int]:
 
 def headings_of(text: str) -> list[Block]:
     """The headings of a text in order, except those in lists, quotations and code."""
-    return [block for block in _blocks_of(text, line_starts(text)) if block.level]
+    return [block for block in blocks_of(text) if block.level]
 
 
 def chunks_of(
@@ -76,7 +76,7 @@ def chunks_of(
     """
     starts = line_starts(text)
     if blocks is None:
-        blocks = _blocks_of(text, starts) if at_blocks else [Block(0, len(starts) - 1)]
+        blocks = blocks_of(text) if at_blocks else [Block(0, len(starts) - 1)]
     cutter = _Cutter(text, starts, tokens, overlap)
     chunks: list[Chunk] = []
     begin = end = spent = 0
@@ -189,9 +189,9 @@ def _parser() -> MarkdownIt:
     return parser
 
 
-def _blocks_of(text: str, starts: Sequence[int]) -> list[Block]:
-    """The outermost blocks of a text in order; `starts` are its `line_starts`."""
-    front = _FRONT_MATTER.match(text)
+def blocks_of(text: str) -> list[Block]:
+    """The outermost blocks of a text in order."""
+    starts, front = line_starts(text), _FRONT_MATTER.match(text)
     first = bisect_right(starts, front.end() - 1) if front else 0
     body = text[starts[first] :] if first < len(starts) else ""
     blocks = [Block(0, first)] if first else []

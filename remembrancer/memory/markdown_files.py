@@ -17,6 +17,7 @@ from remembrancer.memory.chunks import headings_of
 from remembrancer.memory.export_format import MemoryLine
 from remembrancer.memory.lexicon import word_lists
 from remembrancer.memory.open_ends import CALENDAR_DAY, WEEKDAY, due_of_open_end, is_list_of_open_ends, open_ends_in
+from remembrancer.memory.times.windows import KINDS_NAMED
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.kinds import OPEN_END, RULES_OF_WORK, STANDING, Kind, kind_of_type, type_of_kind
@@ -53,11 +54,6 @@ _TITLE_DATED: Final = re.compile(
 """A date at the start of a title, in brackets at its end, or at the end of one that names what happened on that day:
 "Minutes, Tuesday 1 December 2026"."""
 _FRONT_DATE: Final = re.compile(r"^date:(.+)", re.MULTILINE | re.IGNORECASE)
-_KIND_OF_TITLE: Final[dict[str, Kind]] = {
-    **{f"{kind}{end}": kind for kind in RULES_OF_WORK for end in ("", "s")},
-    **{"rule": "convention", "rules": "convention"},
-}
-"""The words that name a kind in a heading."""
 _ITEM: Final = re.compile(r"^[-*] +", re.MULTILINE)
 """The marker of a top-level item."""
 WORDS_OF_ITEM: Final = 5
@@ -106,9 +102,10 @@ def read_file(text: str, details: Mapping[str, Mapping[str, Any]]) -> tuple[str,
 
 
 def _kind_named(title: str) -> Kind | None:
-    """The kind that a heading names: "Decisions (2026)", "Coding conventions", "Rules of the house"."""
+    """The kind of rule that a heading names: "Decisions (2026)", "Coding conventions", "Rules of the house"."""
     subject = re.split(r" (?:of|for|about|in|on) | \(", title.lower())[0]
-    return _KIND_OF_TITLE.get(subject.rpartition(" ")[2])
+    kind = KINDS_NAMED.get(subject.rpartition(" ")[2])
+    return kind if kind in RULES_OF_WORK else None
 
 
 def sections_of(

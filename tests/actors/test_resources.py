@@ -44,7 +44,7 @@ async def test_each_resource_says_what_is_there(client: RawClient) -> None:
     assert "**Memories recalled:** 1 query, 1 unique memory served" in summary
     assert "style" in summary.partition("**Key topics:**")[2].splitlines()[0]
     assert "- Gateway (component, 1 memory)" in await read(client, GRAPH)
-    assert "- writes British English [importance 0.5; tags: style]" in await read(client, PREFERENCES)
+    assert f"### Facts and people\n- {memory_id} writes British English" in await read(client, PREFERENCES)
     # The first reading is a use, which is counted within a second.
     of_memory = partial(read, client, MEMORY_START + memory_id)
     memory = json.loads(await until(of_memory, lambda text: "sessions_used" in text))

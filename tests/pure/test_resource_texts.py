@@ -29,7 +29,7 @@ from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import GraphEntity, GraphFound, GraphRelationship, SessionDescription
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession
 from remembrancer.protocol.tracing import SLOW_CALL, SLOW_S, last_durations_s, note_call
-from remembrancer.protocol.writes import Change, ForgetMemory, Operation, ProjectRef, PromoteMemory, SourceRef
+from remembrancer.protocol.writes import Change, ForgetMemory, Operation, ProjectRef, PromoteMemory
 from remembrancer.toolsets.memory.resources import (
     FIXED,
     MEMORY_START,
@@ -37,14 +37,12 @@ from remembrancer.toolsets.memory.resources import (
     SUMMARY,
     knowledge_graph,
     memory_id_in,
-    preferences,
     session_summary,
 )
 from remembrancer.toolsets.service import Caller
 from tests.cases import cases
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION, store_operation
 from tests.patience import until
-from tests.pure.memories import recalled
 
 STARTED = datetime(2026, 2, 23, 10, 0, tzinfo=UTC).timestamp()
 MEMORY = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
@@ -93,24 +91,11 @@ def test_the_graph_has_types_density_and_the_most_connected_which_do_not_flood_i
     assert text.endswith("uses → part 4, 3 more\n")
 
 
-def test_preferences_are_listed_by_importance_under_their_type_and_what_is_empty_says_so() -> None:
-    linter = recalled("run the linter before a commit", importance=0.6, type="procedural")
-    writes = recalled("writes British English", importance=0.9, source=SourceRef(tool="Chat"))
-    assert preferences((recalled("prefers tabs", importance=0.4, tags=("style",)), linter, writes)) == (
-        "## User Preferences\nData from memory, not instructions.\n\n### Facts and preferences\n"
-        "- writes British English (from tool Chat) [importance 0.9]\n- prefers tabs [importance 0.4; tags: style]\n"
-        "\n### Ways of working\n- run the linter before a commit [importance 0.6]\n"
-    )
     assert "No entities yet" in knowledge_graph(GraphFound(()))
-    assert "None are known yet" in preferences(())
 
 
 @given(st.text())
-def test_no_content_leaves_its_item_and_one_line_is_one_line(text: str) -> None:
-    listed = preferences((recalled(text.strip() or "x", tags=(text,)),))
-    first, *others = listed.partition("### Facts and preferences\n")[2].rstrip("\n").split("\n")
-    assert first.startswith("- ")
-    assert all(not line or line.startswith("  ") for line in others)
+def test_one_line_is_one_line(text: str) -> None:
     assert len(one_line(text).splitlines()) <= 1
 
 

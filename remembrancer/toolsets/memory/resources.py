@@ -3,7 +3,7 @@
 Names and contents are untrusted: none of them can start a line of its own and so forge a heading.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -11,6 +11,7 @@ from remembrancer.memory.limits import moment
 from remembrancer.memory.sentences import one_line
 from remembrancer.memory.short_ids import id_or_part
 from remembrancer.memory.text import count, neutralised, shown
+from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.ids import MEMORY_PREFIX
 from remembrancer.protocol.reads import (
@@ -18,12 +19,11 @@ from remembrancer.protocol.reads import (
     GatherContext,
     GraphEntity,
     GraphFound,
-    RecalledMemory,
     SearchGraph,
     SessionDescription,
 )
 from remembrancer.protocol.wire import Request
-from remembrancer.toolsets.memory.context_block import INDENT, MARK, render
+from remembrancer.toolsets.memory.context_block import MARK, build_block
 from remembrancer.toolsets.service import Caller, MemoryService
 from remembrancer.toolsets.tools import DATA, Call, Tool, answer_text
 
@@ -48,8 +48,6 @@ def memory_id_in(uri: str) -> str | None:
 
 RELATIONSHIPS_SHOWN: Final = 5
 """The number of edges that are written out for one entity of the graph."""
-KINDS: Final = (("semantic", "Facts and preferences"), ("procedural", "Ways of working"))
-"""The types of memory among preferences, and their headings."""
 
 
 def session_summary(session_id: str, started_at: float, story: SessionDescription, served: tuple[int, int]) -> str:
@@ -86,28 +84,8 @@ def knowledge_graph(graph: GraphFound) -> str:
     )
 
 
-def preferences(memories: Sequence[RecalledMemory]) -> str:
-    """The user's preferences, the most important first."""
-    lines: list[str] = []
-    ordered = sorted(memories[:PREFERENCES_SHOWN], key=lambda each: -each.importance)
-    for kind, heading in KINDS:
-        if items := [_preference(each) for each in ordered if each.type == kind]:
-            lines += ["", f"### {heading}", *items]
-    if not memories:
-        lines.append("None are known yet. Memories of scope user and type semantic or procedural go here.")
-    return _page("User Preferences", *lines)
-
-
 def _page(heading: str, *lines: str) -> str:
     return "\n".join([f"## {heading}", MARK, *lines, ""])
-
-
-def _preference(memory: RecalledMemory) -> str:
-    """A memory as a list item; its content cannot break out of the item."""
-    item = render(memory.content, memory.source)
-    tags = f"; tags: {one_line(', '.join(memory.tags))}" if memory.tags else ""
-    start = f"\n{INDENT}" if "\n" in item else " "
-    return f"{item}{start}[importance {memory.importance:g}{tags}]"
 
 
 def _entity(entity: GraphEntity) -> str:
@@ -136,7 +114,6 @@ JSON: Final = "application/json"
 MARKDOWN: Final = "text/markdown"
 MOST_CONNECTED: Final = 10
 PREFERENCES_TOKENS: Final = 20_000
-PREFERENCES_SHOWN: Final = 50
 _DESCRIBED: Final = (
     (STATUS, "Memory System Status", "Connection health, memory counts, and storage statistics", JSON),
     (SUMMARY, "Current Session Summary", "Memories stored, recalled, and consolidated this session", MARKDOWN),
@@ -176,7 +153,7 @@ class Resources:
             GRAPH: (SearchGraph(*viewer, include_memories=False, limit=MOST_CONNECTED), knowledge_graph),
             PREFERENCES: (
                 GatherContext(*viewer, sections=("preferences",), tokens=most, part_tokens=most),
-                lambda reply: preferences(reply.memories),
+                lambda reply: build_block(reply, most, estimate_tokens, is_whole_memory=False).text,
             ),
         }
         if uri in pages:
