@@ -198,17 +198,14 @@ def clean_entities(entities: Sequence[EntityRef], *, field: str) -> tuple[Entity
     return tuple(cleaned)
 
 
-def clean_source(source: Any, *, field: str) -> SourceRef:
-    """A validated source, from a struct with some fields of a `SourceRef`. Raises `InvalidInput` for a name or number
-    that is not allowed."""
-    if not 0 <= (source.conversation_turn or 0) <= MAX_EXACT:
-        raise InvalidInput(f"{field}.conversation_turn must be an integer from 0 to 2**53", field=field)
+def clean_source(source: SourceRef, *, field: str) -> SourceRef:
+    """A validated source. Raises `InvalidInput` for a name that is not allowed."""
     names = {
         name: clean_name(text, field=f"{field}.{name}", longest=longest)
         for name, longest in (("tool", MAX_NAME), ("file", MAX_PATH), ("label", MAX_NAME))
-        if (text := getattr(source, name, None)) is not None
+        if (text := getattr(source, name)) is not None
     }
-    return SourceRef(conversation_turn=source.conversation_turn, **names)
+    return msgspec.structs.replace(source, **names)
 
 
 def clean_line(text: str, *, field: str, longest: int) -> str:

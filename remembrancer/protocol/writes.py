@@ -3,9 +3,10 @@ exactly once."""
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
+from msgspec import Meta
 
 from remembrancer.protocol.errors import Failure
 from remembrancer.protocol.kinds import OPEN_END, Relation, Status
@@ -33,7 +34,7 @@ class SourceRef(msgspec.Struct, frozen=True, omit_defaults=True):
 
     tool: str | None = None
     file: str | None = None
-    conversation_turn: int | None = None
+    conversation_turn: Annotated[int, Meta(ge=0, le=2**53)] | None = None
     label: str | None = None
 
 
@@ -186,11 +187,11 @@ class StoreMemory(MemoryFields, frozen=True, kw_only=True, tag=True, tag_field="
 
 
 class LinkRef(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A requested link to another memory in the same space. `strength` is in (0, 1]."""
+    """A requested link to another memory in the same space."""
 
     relation: Relation
     target: str
-    strength: float = 1.0
+    strength: Annotated[float, Meta(gt=0, le=1)] = 1.0
 
 
 class TextEdit(msgspec.Struct, frozen=True):

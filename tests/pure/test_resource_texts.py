@@ -90,7 +90,6 @@ def test_the_graph_has_types_density_and_the_most_connected_which_do_not_flood_i
         assert line in text
     assert text.endswith("uses → part 4, 3 more\n")
 
-
     assert "No entities yet" in knowledge_graph(GraphFound(()))
 
 

@@ -18,11 +18,11 @@ from remembrancer.memory.open_ends import (
 )
 from remembrancer.memory.promotion import is_others_wish
 from remembrancer.memory.sentences import first_words
-from remembrancer.memory.text import MAX_EXACT, check_text, finder_of, shown
+from remembrancer.memory.text import check_text, finder_of, shown
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.kinds import OPEN_END, SESSION_KINDS, GivenKind, Kind, kind_of_type, type_of_kind
-from remembrancer.protocol.writes import EntityRef, MemoryType, Scope, StoredResult, StoreMemory
+from remembrancer.protocol.writes import EntityRef, MemoryType, Scope, SourceRef, StoredResult, StoreMemory
 from remembrancer.toolsets.memory.answers import SUPERSEDED, iso, near_of
 from remembrancer.toolsets.memory.fields import UNLISTED, GivenFields, cleaned
 from remembrancer.toolsets.tools import LISTED, Answer, Call, Queued, non_empty, tool
@@ -54,12 +54,6 @@ _KIND_WORDS: Final[dict[Kind, str]] = {
 _kinds_in: Final = finder_of(f"(?i){words}" for words in _KIND_WORDS.values())
 
 
-class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    tool: str | None = None
-    file: str | None = None
-    conversation_turn: Annotated[int, Meta(ge=0, le=MAX_EXACT)] | None = None
-
-
 class MemoryArguments(GivenFields, frozen=True, forbid_unknown_fields=True):
     """One memory to store."""
 
@@ -70,7 +64,7 @@ class MemoryArguments(GivenFields, frozen=True, forbid_unknown_fields=True):
     kind: Annotated[GivenKind, Meta(extra_json_schema={LISTED: USUAL_KINDS})] | None = None
     type: MemoryType | None = None
     tags: list[str] | None = None
-    source: Source | None = None
+    source: SourceRef | None = None
     related_entities: list[EntityRef] | None = None
     session_id: str | None = None
     wait_for_embedding: bool | None = None

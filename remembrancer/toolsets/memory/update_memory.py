@@ -11,7 +11,7 @@ from remembrancer.memory.limits import MAX_ENTITIES, MAX_LINKS, MAX_NAME, check_
 from remembrancer.memory.text import check_text
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import parse_memory_id
-from remembrancer.protocol.kinds import OPEN_END, GivenKind, Relation
+from remembrancer.protocol.kinds import OPEN_END, GivenKind
 from remembrancer.protocol.writes import Clearable, EntityRef, LinkRef, TextEdit, UpdatedResult, UpdateMemory
 from remembrancer.toolsets.memory.answers import SUPERSEDED
 from remembrancer.toolsets.memory.fields import UNLISTED, GivenFields, clean_reason, clean_tag_changes, cleaned
@@ -32,12 +32,6 @@ class EntityChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     remove: list[str] = []
 
 
-class LinkArgument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    relation: Relation
-    target: str
-    strength: Annotated[float, Meta(gt=0, le=1)] = 1.0
-
-
 class UpdateMemoryArguments(GivenFields, frozen=True, forbid_unknown_fields=True):
     memory_id: str
     old: str | None = None
@@ -49,8 +43,8 @@ class UpdateMemoryArguments(GivenFields, frozen=True, forbid_unknown_fields=True
     due: str | None = None
     done: bool | None = None
     supersedes: tuple[str, ...] = ()
-    add_links: tuple[LinkArgument, ...] = ()
-    remove_links: tuple[LinkArgument, ...] = ()
+    add_links: tuple[LinkRef, ...] = ()
+    remove_links: tuple[LinkRef, ...] = ()
     reason: str | None = None
 
 
@@ -95,7 +89,7 @@ def to_update(arguments: UpdateMemoryArguments, content_limit_bytes: int) -> Upd
     emptied = {each.name for each in FIELDS if each.is_clearable and getattr(arguments, each.name) == ""}
     cleared = tuple(name for name in get_args(Clearable) if name in emptied)
     fields = cleaned(arguments, "tags", "related_entities", *emptied) | dict.fromkeys(emptied.difference(cleared), "")
-    replaced = [LinkArgument("supersedes", parse_memory_id(each, field="supersedes")) for each in arguments.supersedes]
+    replaced = [LinkRef("supersedes", parse_memory_id(each, field="supersedes")) for each in arguments.supersedes]
     change = UpdateMemory(
         memory_id=memory_id,
         content=content,
@@ -120,7 +114,7 @@ def to_update(arguments: UpdateMemoryArguments, content_limit_bytes: int) -> Upd
     return change
 
 
-def _clean_links(links: Sequence[LinkArgument], memory_id: str, field: str) -> tuple[LinkRef, ...]:
+def _clean_links(links: Sequence[LinkRef], memory_id: str, field: str) -> tuple[LinkRef, ...]:
     check_count(links, field=field, most=MAX_LINKS)
     cleaned_links: dict[LinkRef, None] = {}
     for place, link in enumerate(links):
@@ -128,5 +122,5 @@ def _clean_links(links: Sequence[LinkArgument], memory_id: str, field: str) -> t
         target = parse_memory_id(link.target, field=f"{at}.target")
         if target == memory_id:
             raise InvalidInput("a memory cannot replace itself or be linked to itself", field=f"{at}.target")
-        cleaned_links[LinkRef(link.relation, target, link.strength)] = None
+        cleaned_links[msgspec.structs.replace(link, target=target)] = None
     return tuple(cleaned_links)
