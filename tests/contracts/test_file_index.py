@@ -28,6 +28,7 @@ from remembrancer.memory.limits import EARLIEST_S, LATEST_S
 from remembrancer.protocol.code import CodeChunk
 from remembrancer.protocol.errors import RecordsUnusable, SchemaTooOld
 from remembrancer.protocol.files import IndexedTree, SyncDone
+from tests.cases import cases
 from tests.contracts.records_rig import embedded, pending, texts_of
 from tests.patience import until
 from tests.spaces import full_disk, write_rows
@@ -286,37 +287,7 @@ async def test_a_workspace_that_is_replaced_is_followed_in_its_place(
 
 
 # --- The code_index of a tree of code: what it finds first, and what it keeps when files change.
-POOL = """\
-class ConnectionPool:
-    \'\'\'Keeps open connections for reuse.\'\'\'
-
-    def acquire(self):
-        return 1
-"""
-USE = """\
-from pool import ConnectionPool
-
-POOL = ConnectionPool()
-OTHER = ConnectionPool()
-
-
-def work():
-    return ConnectionPool().acquire()
-"""
-TEST = """\
-from pool import ConnectionPool
-
-
-def test_connection_pool_reuse():
-    assert ConnectionPool().acquire()
-"""
-READER = """\
-// Reads numbers.
-export function readNumber(text: string): number {
-  return Number(text);
-}
-"""
-FILES = {"pool.py": POOL, "use.py": USE, "tests/test_pool.py": TEST, "parse/json_reader.ts": READER}
+FILES: dict[str, str] = cases("file_index", "tree")
 
 
 @pytest.fixture
@@ -400,7 +371,7 @@ def test_a_tree_that_is_edited_at_random_is_as_if_read_anew(
     code_index: CodeOfTree, tree: Tree, tmp_path: Path, dice: random.Random
 ) -> None:
     pumps = [f"def drain_{number}(pool):\n    pool.x\n\n\n" for number in range(9)]
-    parts = [POOL, USE, "# about pumps\n", "import pumps\n", *pumps]
+    parts = [FILES["pool.py"], FILES["use.py"], "# about pumps\n", "import pumps\n", *pumps]
     for _ in range(40):
         name = dice.choice(("pool.py", "use.py", "pump.py"))
         Path(tree.root, name).write_text("\n".join(dice.choices(parts, k=dice.randrange(6))))

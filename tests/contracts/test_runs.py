@@ -50,6 +50,7 @@ from remembrancer.protocol.writes import (
     UndoChange,
     UpdateMemory,
 )
+from tests.cases import cases
 from tests.contracts.dying_process import dies_of, kill_after
 from tests.contracts.records_rig import RecordsRig, apply, pending, run_operation, work_of
 from tests.contracts.runs_rig import (
@@ -240,26 +241,7 @@ def test_no_pair_of_one_summary_waits_for_a_decision_and_no_summary_replaces_ano
 def test_review_shows_pairs_that_a_person_can_decide_once_each_and_counts_the_rest(
     rig: RunsRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    texts = {
-        "one": "sample 1 was dry",
-        "two": "sample 2 was dry",
-        "three": "sample 3 was dry",
-        "low": "the alarm sounds at 4.5 m after three readings",
-        "high": "the alarm sounds at 4.8 m after two readings",
-        "old": "The gate is shut at night",
-        "new": "At night the gate is shut",
-        "made": "At night, the gate is shut",
-        "last": "sample 2 was replaced by sample 7",
-        "batch 1": "The lot number of batch 20 is RB-1740",
-        "batch 2": "The lot number of batch 21 is RB-1741",
-        "crane 1": "crane 41 lifts 5 tonnes",
-        "crane 2": "crane 42 lifts 10 tonnes",
-        "crane 3": "crane 43 lifts 15 tonnes",
-        "gull": "a gull nests on the shed",
-        "tern": "a tern nests on the shed",
-    } | {f"item {n}": f"Item {n} of the list concerns pump {13 * n} on pier {n}" for n in range(1, 5)}
-    texts |= {f"sprint {n}": f"Sprint {n} was finished late" for n in range(3, 7)}
-    texts |= {f"limit {n}": f"The limit is {n} requests a second" for n in (30, 60, 90, 120)}
+    texts: dict[str, str] = cases("runs", "review")
     apply(rig.records, [store_operation(name, text, memory_id=name) for name, text in texts.items()])
     rig.carry_out(AddLink("made", "one", "derived_from"))
     series = ("two", "one"), ("three", "one"), ("three", "two"), ("item 2", "item 1"), ("item 4", "item 3")
