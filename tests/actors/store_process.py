@@ -200,13 +200,11 @@ class Gateway:
     async def found(self, query: str, **fields: Any) -> list[str]:
         return [memory.id for memory in (await self.recall(query, **fields)).memories]
 
-    async def describe(self, project: ProjectRef = PROJECT, session_id: str = SESSION) -> StoreDescription:
-        return await self.ask(DescribeStore(project, session_id))
+    async def describe(self, project: ProjectRef = PROJECT) -> StoreDescription:
+        return await self.ask(DescribeStore(project, SESSION))
 
-    async def embedding_of(
-        self, memory_id: str, *, session_id: str = SESSION, project: ProjectRef = PROJECT, timeout_s: float = REQUEST_S
-    ) -> EmbeddingState:
-        return await self.ask(AwaitEmbedding(project, session_id, memory_id), timeout_s)
+    async def embedding_of(self, memory_id: str) -> EmbeddingState:
+        return await self.ask(AwaitEmbedding(PROJECT, SESSION, memory_id))
 
     async def until(self, condition: Callable[[StoreDescription], bool], project: ProjectRef = PROJECT) -> None:
         """Ask how the store is until it is so."""

@@ -49,7 +49,7 @@ from remembrancer.protocol.store_client import StoreClient
 from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import Change, ProjectRef, PromoteMemory, Scope, Submit, UpdateMemory
 from tests.actors.store_process import Gateway, StoreRig, store_rig
-from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION, change_operation
+from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION
 from tests.patience import PATIENCE_S, until
 from tests.spaces import connect_space
 
@@ -417,10 +417,10 @@ async def rig(home: Path) -> AsyncIterator[StoreRig]:
         yield rig
 
 
-async def end_session(rig: StoreRig, session_id: str = SESSION, *, project: ProjectRef = PROJECT) -> None:
-    await rig.gateway.store(f"Something of {session_id}", session_id=session_id, project=project)
-    for name, change in (("start", StartSession(session_id)), ("end", EndSession(session_id))):
-        await rig.gateway.submit(change_operation(f"{name} {session_id} {project.id}", change, project=project))
+async def end_session(rig: StoreRig) -> None:
+    await rig.gateway.store("Something")
+    for change in (StartSession(SESSION), EndSession(SESSION)):
+        await rig.gateway.change(change)
 
 
 async def restart_with(rig: StoreRig, **settings: object) -> None:

@@ -88,9 +88,9 @@ def provider() -> Iterator[FakeProvider]:
 
 
 @contextmanager
-def engine_of(provider: FakeProvider, name: str = "voyage", model: str | None = None) -> Iterator[ProviderEngine]:
-    known = PROVIDERS[name]
-    engine = ProviderEngine(known, model or known.model, provider.url, KEY, QUICK)
+def engine_of(provider: FakeProvider) -> Iterator[ProviderEngine]:
+    voyage = PROVIDERS["voyage"]
+    engine = ProviderEngine(voyage, voyage.model, provider.url, KEY, QUICK)
     try:
         engine.check()
         yield engine

@@ -64,8 +64,8 @@ def stored() -> list[Operation]:
     ]
 
 
-def undo_operation(name: str, run_id: str = "run", *, session_id: str = SESSION) -> Operation:
-    return Operation(name, PROJECT, session_id, REQUESTED_AT, UndoRun(run_id, "project"))
+def undo_operation(name: str, run_id: str) -> Operation:
+    return Operation(name, PROJECT, SESSION, REQUESTED_AT, UndoRun(run_id, "project"))
 
 
 class RunsRig(RecordsRig):

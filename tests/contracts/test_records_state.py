@@ -34,26 +34,21 @@ from remembrancer.protocol.writes import (
     EntityRef,
     EraseMemory,
     ForgetMemory,
-    ForgottenResult,
     HistoryEntry,
     InvalidateMemory,
     LinkRef,
     Operation,
     PortableMemory,
-    PromotedResult,
     PromoteMemory,
-    RestoredResult,
     RestoreMemory,
     Result,
-    StoredResult,
     StoreMemory,
-    TaggedResult,
     TagMemory,
     TextEdit,
     UndoChange,
-    UpdatedResult,
     UpdateMemory,
 )
+from tests.cases import cases
 from tests.contracts.dying_process import dies_of, kill_after
 from tests.contracts.records_rig import MODEL, RecordsRig, apply, check_derived, ids_of, pending, run_operation
 from tests.contracts.runs_rig import EDITS, undo_operation
@@ -62,10 +57,8 @@ from tests.operations import (
     PROJECT,
     REQUESTED_AT,
     SESSION,
-    change_of,
     change_operation,
     memory_id_of,
-    store_operation,
 )
 
 TAGS: Final = ("red", "blue", "green")
@@ -166,7 +159,6 @@ def operations_of(steps: list[Step], ages: list[int]) -> list[Operation]:
 
 
 PLACES = st.integers(0, 7)
-UNKNOWN = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
 WORDS: Final = ("lantern", "candle", "torch", "bottle")
 
 
@@ -355,163 +347,51 @@ def test_any_changes_leave_what_is_derived_as_the_memories_say() -> None:
     run_state_machine_as_test(Changing, settings=settings(stateful_step_count=40, report_multiple_bugs=False))
 
 
-STORE, LAUNCHER, INDEX = (EntityRef(name, "service", "about") for name in ("Store", "launcher", "vector index"))
-FIRST = store_operation(
-    "first", "the first lantern", tags=("red", "blue"), importance=0.25, related_entities=(STORE, LAUNCHER, STORE)
-)
-AGAIN = store_operation(
-    "again", "the first lantern", tags=("blue", "new"), importance=0.75, related_entities=(INDEX, STORE), summary="lamp"
-)
-OWN = store_operation("own", "a torch", scope="session", related_entities=(STORE,))
-ID, AGAIN_ID, OWN_ID = map(memory_id_of, (FIRST, AGAIN, OWN))
-EVERYTHING = UpdateMemory(
-    ID,
-    "a second candle",
-    0.75,
-    ("green", "red"),
-    ("blue", "never there"),
-    {"why": {"deep": [1, None]}, "n": 1},
-    (INDEX, STORE),
-    ("launcher",),
-)
-OTHER_INDEX = EntityRef("vector-index", "module", "about")
-ALL_FIELDS = ("content", "importance", "tags", "metadata", "related_entities", "summary")
+IN_CASES: Final[dict[str, Any]] = {"nothing": None} | {
+    each: {"name": name, "type": kind, "relationship": "about"}
+    for each, name, kind in cases("records_state", "entities")
+}
 
 
-def updated(version: int, *fields: str, memory_id: str = ID, line: str = "") -> UpdatedResult:
-    return UpdatedResult(memory_id, fields, version, line=line)
-
-
-def restored(version: int, *fields: str, memory_id: str = ID) -> RestoredResult:
-    return RestoredResult(memory_id, version, fields)
-
-
-CHANGES: tuple[tuple[Change, Result | type[RemembrancerError], dict[str, Any]], ...] = (
-    (change_of(FIRST), StoredResult(ID, "project", 2), {"related_entities": (STORE, LAUNCHER)}),
-    (change_of(OWN), StoredResult(OWN_ID, "session", 1), {"scope": "session"}),
-    (UpdateMemory(ID, importance=0.5), updated(2, "importance"), {"importance": 0.5}),
-    (UpdateMemory(ID, add_tags=("new",)), updated(3, "tags"), {"tags": ("red", "blue", "new")}),
-    (UpdateMemory(ID, metadata={"a": 1}), updated(4, "metadata"), {"metadata": {"a": 1}}),
-    (UpdateMemory(ID, remove_entities=("store",)), updated(5, "related_entities"), {"related_entities": (LAUNCHER,)}),
-    (
-        EVERYTHING,
-        updated(6, *ALL_FIELDS[:5], line="the first lantern"),
-        {
-            "tags": ("red", "new", "green"),
-            "metadata": {"a": 1, "why": {"deep": [1, None]}, "n": 1},
-            "related_entities": (INDEX, STORE),
-        },
-    ),
-    (EVERYTHING, updated(6), {"importance": 0.75}),
-    (UpdateMemory(ID), updated(6), {}),
-    (
-        TagMemory(ID, ("red",), ("unknown",)),
-        TaggedResult(ID, ("red", "new", "green"), is_changed=False),
-        {"version": 6},
-    ),
-    (
-        UpdateMemory(ID, add_tags=("red",), metadata={"unknown": None}, remove_entities=("nothing of the sort",)),
-        updated(6),
-        {},
-    ),
-    (
-        UpdateMemory(ID, metadata={"why": {"y": 2}, "n": None, "c": True}),
-        updated(7, "metadata"),
-        {"metadata": {"a": 1, "why": {"y": 2}, "c": True}},
-    ),
-    (UpdateMemory(ID, metadata={"c": 1}), updated(8, "metadata"), {"metadata": {"a": 1, "why": {"y": 2}, "c": 1}}),
-    (UpdateMemory(ID, metadata={"c": 1}), updated(8), {}),
-    (
-        UpdateMemory(ID, add_entities=(OTHER_INDEX, LAUNCHER, LAUNCHER)),
-        updated(9, "related_entities"),
-        {"related_entities": (INDEX, STORE, OTHER_INDEX, LAUNCHER)},
-    ),
-    *(
-        (UpdateMemory(ID, remove_entities=(name,)), updated(version, "related_entities"), {"related_entities": left})
-        for version, name, left in (
-            (10, "vector-index", (INDEX, STORE, LAUNCHER)),
-            (11, "VectorIndex", (STORE, LAUNCHER)),
-            (12, "STORE", (LAUNCHER,)),
-            (13, "launcher", ()),
-        )
-    ),
-    (TagMemory(ID, ("green", "green", "blue"), ("red",)), TaggedResult(ID, ("new", "green", "blue")), {"version": 14}),
-    (ForgetMemory(ID, "outdated"), ForgottenResult(ID, "outdated"), {"forgotten_at": REQUESTED_AT + 20}),
-    (ForgetMemory(ID, "another reason"), ForgottenResult(ID, "outdated", already=True), {"version": 15}),
-    (UpdateMemory(ID, "x"), InvalidInput, {}),
-    (TagMemory(ID, ("x",)), InvalidInput, {}),
-    (PromoteMemory(ID, "user"), InvalidInput, {}),
-    (RestoreMemory(ID), restored(16, "status"), {"forgotten_at": None, "forgotten_reason": None}),
-    (RestoreMemory(ID), InvalidInput, {}),
-    (
-        RestoreMemory(ID, 1),
-        restored(17, *ALL_FIELDS[:5]),
-        {"content": "the first lantern", "importance": 0.25, "tags": ("red", "blue"), "metadata": {}},
-    ),
-    (RestoreMemory(ID, 1), restored(17), {"related_entities": (STORE, LAUNCHER)}),
-    (RestoreMemory(ID, 2), restored(18, "importance"), {"importance": 0.5}),
-    *((RestoreMemory(ID, version), InvalidInput, {}) for version in (0, -1, 99)),
-    (
-        change_of(AGAIN),
-        StoredResult(
-            *(ID, "project", 1),
-            already_known=True,
-            updated_fields=("importance", "tags", "related_entities", "summary"),
-        ),
-        {"tags": ("red", "blue", "new"), "related_entities": (STORE, LAUNCHER, INDEX), "importance": 0.75},
-    ),
-    (
-        msgspec.structs.replace(change_of(AGAIN), summary="light", importance=0.5),
-        StoredResult(ID, "project", 0, already_known=True),
-        {"summary": "lamp", "importance": 0.75},
-    ),
-    (UpdateMemory(AGAIN_ID, summary=""), updated(20, "summary"), {"summary": None}),
-    (
-        UpdateMemory(ID, kind="procedure", structured={"a": 1}, confidence=1.0, valid_until=7.0),
-        updated(21, "type", "kind", "structured", "confidence", "valid_until"),
-        {"type": "procedural", "structured": {"a": 1}, "valid_until": 7.0},
-    ),
-    (UpdateMemory(ID, cleared=("valid_until",)), updated(22, "valid_until"), {"valid_until": None}),
-    (PromoteMemory(ID, "project"), InvalidInput, {}),
-    (PromoteMemory(OWN_ID, "project"), PromotedResult(OWN_ID, "session"), {"scope": "project", "version": 2}),
-    (
-        UpdateMemory(OWN_ID, "a bottle"),
-        updated(3, "content", memory_id=OWN_ID, line="a torch"),
-        {"content": "a bottle"},
-    ),
-    (RestoreMemory(OWN_ID, 1), restored(4, "content", memory_id=OWN_ID), {"content": "a torch", "scope": "project"}),
-    (ForgetMemory(OWN_ID), ForgottenResult(OWN_ID, None), {"version": 5}),
-    (RestoreMemory(OWN_ID, 1), restored(6, "status", memory_id=OWN_ID), {"forgotten_at": None}),
-    (UpdateMemory(UNKNOWN, "x"), NotFound, {}),
-)
-"""Changes with their results, and fields of the memory after them: each sort, what changes nothing, what is refused,
-and ways back."""
+def meant(value: Any) -> Any:
+    """A value of a case, with null and entities in the places of their names."""
+    match value:
+        case dict():
+            return {name: meant(each) for name, each in value.items()}
+        case list():
+            return [meant(each) for each in value]
+        case str():
+            return IN_CASES.get(value, value)
+    return value
 
 
 def test_each_sort_of_change_is_answered_and_made_once(rig: RecordsRig) -> None:
+    changes, answers, shown = zip(*meant(cases("records_state", "changes")), strict=True)
     operations = [
-        change_operation(f"change {place}", change, requested_at=REQUESTED_AT + place)
-        for place, (change, _, _) in enumerate(CHANGES)
+        change_operation(f"change {place}", msgspec.convert(change, Change), requested_at=REQUESTED_AT + place)
+        for place, change in enumerate(changes)
     ]
-    for operation, (_, expected, fields) in zip(operations, CHANGES, strict=True):
+    replayed = []
+    for operation, answer, fields in zip(operations, answers, shown, strict=True):
         first, again = apply(rig.records, [operation, operation])
-        if isinstance(expected, type):
-            assert (type(first), type(again)) == (expected, expected), operation
+        if isinstance(answer, str):
+            assert (type(first).__name__, type(again).__name__) == (answer, answer), operation
         else:
-            assert first == Applied(operation.operation_id, expected)
-            assert again == msgspec.structs.replace(first, replayed=True)
+            assert first == Applied(operation.operation_id, msgspec.convert(answer, Result))
+            replayed.append(msgspec.structs.replace(first, replayed=True))
+            assert again == replayed[-1]
             memory = rig.shown(memory_id_of(operation))
-            assert {name: getattr(memory, name) for name in fields} == fields, operation
+            assert {
+                name: msgspec.json.decode(msgspec.json.encode(getattr(memory, name))) for name in fields
+            } == fields, operation
             assert (rig.number(memory.id) in pending(rig.records)) is not bool(rig.passages(memory.id))
             rig.embed(memory.id)
         check(rig)
     with RecordsRig(rig.path) as opened:
-        for operation, (_, expected, _) in zip(operations, CHANGES, strict=True):
-            if not isinstance(expected, type):
-                (outcome,) = apply(opened.records, [operation])
-                assert outcome == Applied(operation.operation_id, expected, replayed=True)
+        applied = {each.operation_id for each in replayed}
+        assert apply(opened.records, [each for each in operations if each.operation_id in applied]) == replayed
         check(opened)
-        names = [entry.change for entry in opened.shown(ID).history]
+        names = [entry.change for entry in opened.shown("mem_first").history]
         before, after = ["stored", *["updated"] * 12, "tagged", "forgotten"], ["stored again", *["updated"] * 3]
         assert names == [*before, *["restored"] * 3, *after]
 

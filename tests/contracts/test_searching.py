@@ -166,8 +166,8 @@ def test_neighbours_are_the_nearest_episodes_of_a_session_told_within_ten_minute
 
 
 # --- The graph.
-def graph_of(rig: RecordsRig, session_id: str = SESSION) -> Graph:
-    return Graph(rig.records.spaces, session_id, REQUESTED_AT)
+def graph_of(rig: RecordsRig) -> Graph:
+    return Graph(rig.records.spaces, SESSION, REQUESTED_AT)
 
 
 def nodes(graph: Graph, *names: str) -> list[Node]:
