@@ -269,11 +269,13 @@ def edit(
             return Report({"memory_id": memory, "updated_fields": []}, notes=("Nothing was changed.",))
     answer = where.ask("update_memory", memory_id=memory, allow_secrets=allow_secrets or None, reason=reason, **changes)
     changed = answer.get("updated_fields", list(changes))
+    state = _state_of(_as_stored(where, memory, answer) or without_none(given), changed)
     if set(changes) == {"supersedes"}:
         name = " and ".join(_name_of(where, each, answer) for each in given["supersedes"])
-        since = f"now; {where.undo(memory)} takes that back" if changed else "already"
+        since = (
+            f"now{state if 'due' in changed else ''}; {where.undo(memory)} takes that back" if changed else "already"
+        )
         return _done((answer, f"It replaces {name} {since}"))
-    state = _state_of(_as_stored(where, memory, answer) or without_none(given), changed)
     # The text as given, since another edit may have followed.
     name = f"“{excerpt(content, QUOTED)}”" if content and "content" in changed else _name_of(where, memory, answer)
     is_closed = done and "kind" in changed and "done" not in changed
@@ -302,7 +304,9 @@ def _settle(where: Where, memory: str, is_replaced: bool, reason: str | None) ->
             older, newer = (f"“{excerpt(each.content, QUOTED)}”" for each in (pair.older, pair.newer))
             line = f"Both hold: {older} and {newer}; {where.undo(pair.newer.id)}"
             if is_replaced:
-                line = f"{older} is replaced by: {newer}; {where.undo(pair.older.id)}"
+                moved = "due" in answer.get("updated_fields", ())
+                state = _state_of(_as_stored(where, pair.newer.id, answer) or {}) if moved else ""
+                line = f"{older} is replaced by: {newer}{state}; {where.undo(pair.older.id)}"
             done.append((answer, f"{line} takes that back"))
         if done:
             return _done(*done, several="settled")

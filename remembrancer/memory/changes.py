@@ -12,7 +12,7 @@ from remembrancer.memory.decay import DAY_S, has_ended
 from remembrancer.memory.fields import FIELDS, Field, encode_object
 from remembrancer.memory.limits import MAX_ENTITIES, MAX_TAGS
 from remembrancer.memory.names import name_key
-from remembrancer.memory.open_ends import due_of_open_end
+from remembrancer.memory.open_ends import due_of_open_end, moved_to
 from remembrancer.memory.sentences import cut_at_word, excerpt
 from remembrancer.memory.text import MAX_OBJECT_BYTES, shown
 from remembrancer.protocol.errors import InvalidInput, NotFound
@@ -250,6 +250,14 @@ def invalidated(before: MemoryVersion, reason: str | None, at: float) -> MemoryV
         ends = min(ends, before.valid_until)
     reason = reason or before.invalid_reason or "invalidated"
     return msgspec.structs.replace(before, valid_until=ends, invalid_reason=reason)
+
+
+def continuing(newer: MemoryVersion, created_at: float, older: MemoryVersion) -> MemoryVersion:
+    """A memory that replaces another: if it moves an open end to another day, it is the open end from now on."""
+    if kind_of(older) != OPEN_END or older.done or newer.due is not None:
+        return newer
+    due = moved_to(newer.content, created_at, older.due)
+    return newer if due is None else changed(newer, {"kind": OPEN_END, "due": due})
 
 
 def kind_of(snapshot: MemoryVersion) -> Kind:

@@ -245,6 +245,12 @@ def due_of_open_end(text: str, at: float, zone: tzinfo | None = None) -> float |
     return only if only is not None and only > at - DAY_S else None
 
 
+def moved_to(text: str, at: float, due: float | None) -> float | None:
+    """The coming day that a text written at `at` gives to an open end due on another day, as `due_of_open_end`."""
+    day = due_of_open_end(text, at, UTC)
+    return day if day is not None and day > at and day != due else None
+
+
 def _day_of(named: re.Match[str], now: datetime) -> datetime:
     """Raises `ValueError` if there is no such day."""
     from dateutil.parser import parse  # few texts name a day

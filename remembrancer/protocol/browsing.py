@@ -114,11 +114,8 @@ class Pair(msgspec.Struct, frozen=True):
     newer: ListedMemory
     relation: str
     strength: float
-
-    @property
-    def may_be_done(self) -> bool:
-        """True if the older one is an open end and the newer one, which is not, usually reports it as done."""
-        return self.relation == "contradicts" and self.older.is_open and self.newer.kind != "open_end"
+    may_be_done: bool = False
+    """True if the older one is an open end and the newer one, which is not, probably reports it as done."""
 
 
 class Undecided(msgspec.Struct, frozen=True, tag=True):

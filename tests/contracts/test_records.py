@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -587,6 +588,28 @@ def test_superseding_ends_the_validity_of_the_older_until_taken_back(rig: Record
     rig.do(InvalidateMemory(one, "it broke"))
     rig.do(UpdateMemory(two, remove_links=(link,)))
     assert rig.shown(one).invalid_reason == "it broke"
+
+
+def test_what_moves_an_open_end_to_another_day_is_the_open_end_as_soon_as_it_replaces_it(rig: RecordsRig) -> None:
+    talk, rent = (rig.say(text, kind="open_end", due=REQUESTED_AT) for text in ("give the talk", "pay the rent"))
+    moved = rig.at(REQUESTED_AT + 5).say("the talk was put off to 16 December 2023")
+    paid = rig.say("the rent was paid on 14 November 2023")
+    for newer, older in ((moved, talk), (paid, rent)):
+        rig.contradict(newer, older)
+    pairs = rig.browse(FindUndecided(PROJECT, SESSION)).pairs
+    assert {each.newer.id: each.may_be_done for each in pairs} == {moved: False, paid: True}
+    for newer, older in ((moved, talk), (paid, rent)):
+        rig.replace(newer, older)
+    at_once = rig.say("the talk is on 18 December 2023", supersedes=moved)
+    day = datetime(2023, 12, 16, tzinfo=UTC).timestamp()
+    assert [(rig.shown(each).kind, rig.shown(each).due) for each in (moved, paid)] == [
+        ("open_end", day),
+        ("fact", None),
+    ]
+    assert (rig.shown(at_once).due, rig.shown(at_once).version) == (day + 2 * DAY_S, 1)
+    rig.do(UndoChange(at_once))
+    rig.do(UndoChange(talk))
+    assert (rig.shown(talk).valid_until, rig.shown(moved).kind, rig.shown(moved).due) == (None, "fact", None)
 
 
 def test_a_memory_that_two_replace_is_valid_again_when_neither_does(rig: RecordsRig, four: list[str]) -> None:

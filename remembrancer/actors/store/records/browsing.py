@@ -20,6 +20,7 @@ from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
 from remembrancer.actors.store.records.sqlite_records import Reader
 from remembrancer.memory.changes import MOVE_UNDONE, RESTORED, UNDONE, undoing
 from remembrancer.memory.decay import DAY_S
+from remembrancer.memory.open_ends import moved_to
 from remembrancer.memory.replacement import PROBABLE, RIVAL, counted_among, frame_of, two_things
 from remembrancer.protocol.browsing import (
     ActivityRead,
@@ -35,7 +36,7 @@ from remembrancer.protocol.browsing import (
     Undecided,
 )
 from remembrancer.protocol.errors import InvalidInput
-from remembrancer.protocol.kinds import SESSION_RECORD
+from remembrancer.protocol.kinds import OPEN_END, SESSION_RECORD
 from remembrancer.protocol.reads import (
     Filters,
     GraphEntity,
@@ -277,11 +278,16 @@ def _waiting(records: Reader, session_id: str, *, alike: bool) -> list[Pair]:
     )
     found = records.load(list({number for row in rows for number in row[:2]}), Filters(session_id))
     return [
-        Pair(older, newer, relation, strength)
+        Pair(older, newer, relation, strength, relation == "contradicts" and _may_be_done(older, newer))
         for *pair, relation, strength in rows
         if found.keys() >= {*pair}
         for older, newer in [sorted((found[each] for each in pair), key=lambda each: each.age_key)]
     ]
+
+
+def _may_be_done(older: ListedMemory, newer: ListedMemory) -> bool:
+    is_other = older.is_open and newer.kind != OPEN_END
+    return is_other and moved_to(newer.content, newer.created_at, older.due) is None
 
 
 def _without_series(waiting: Sequence[Pair]) -> list[Pair]:

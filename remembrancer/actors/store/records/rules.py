@@ -30,6 +30,8 @@ from remembrancer.memory.changes import (
     changed_line,
     check_broader,
     check_remembered,
+    continuing,
+    differences,
     invalidated,
     is_version_visible,
     is_visible,
@@ -154,6 +156,8 @@ def _store(writer: Writer, change: StoreMemory) -> Result:
             links.append((LinkRef(SUPERSEDES, known.id), known))
             own = {name: getattr(first, name) for name in ("session_id", "occurred_at", "status")}
             first = msgspec.structs.replace(joined(known.now, change), **own)
+        for _, target in links:
+            first = continuing(first, writer.at, target.now)
         writer.insert(change.memory_id, first)
         for strength, other in doubts:  # the restated text is now the newer one of this pair
             writer.space.put_link(change.memory_id, other.id, CONTRADICTS, strength, writer.at)
@@ -237,7 +241,7 @@ def _update(writer: Writer, change: UpdateMemory) -> UpdatedResult:
     to_remove = _targets(writer, memory.id, change.remove_links, "remove_links")
     is_closed = change.done and not (memory.now.done or after.done)  # and became another kind
     name, links = "closed" if is_closed else "updated", _valid_again(writer, memory, after)
-    made = writer.revise(memory, after, name, reason=change.reason, links=links)
+    writer.revise(memory, after, name, reason=change.reason, links=links)
     unlinked = [link for link, target in to_remove if _remove_link(writer, memory.id, target.id, link.relation)]
     relinked = _add_links(writer, memory, to_add, change.reason)
     missing: tuple[str, ...] = ()
@@ -247,13 +251,14 @@ def _update(writer: Writer, change: UpdateMemory) -> UpdatedResult:
     if any(writer.member is None or relation not in (SIMILAR, CONTRADICTS) for _, _, relation, _ in writer.links):
         one = writer.memory(memory.id)
         writer.revise(one, one.now, LINKED, chain=one.promotion_chain, reason=change.reason, links=writer.links)
-    fields = (*made.fields, "links") if unlinked or relinked else made.fields
+    now = writer.memory(memory.id)
+    fields = (*differences(memory.now, now.now), *(["links"] if unlinked or relinked else []))
     line = ""
     if isinstance(change.content, TextEdit):
         line = changed_line(memory.now.content, change.content)
     elif "content" in fields:
         line = first_words(memory.now.content, FORMER_WORDS)
-    return UpdatedResult(memory.id, fields, writer.memory(memory.id).version, missing, line)
+    return UpdatedResult(memory.id, fields, now.version, missing, line)
 
 
 def _tag(writer: Writer, change: TagMemory) -> TaggedResult:
@@ -598,6 +603,9 @@ def _add_links(writer: Writer, source: Memory, links: Targets, reason: str | Non
             until = writer.at if replaced.now.valid_until is None else replaced.now.valid_until
             after, chain = msgspec.structs.replace(replaced.now, valid_until=until), replaced.promotion_chain
             writer.revise(replaced, after, SUPERSEDED, chain=chain, by=source.id, reason=reason, links=doubts or None)
+            newer = writer.memory(source.id)
+            after = continuing(newer.now, newer.created_at, replaced.now)
+            writer.revise(newer, after, "updated", reason=reason, other=target.id)
         else:
             are_valid = link.relation not in (SIMILAR, CONTRADICTS)
             doubts = _take_links(writer, CONTRADICTS, *ends) if are_valid else []
