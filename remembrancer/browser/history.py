@@ -273,8 +273,8 @@ async def session(view: View) -> Response:
     opened = [each.change.memory_id for each in lines if each.change.kind == OPEN_END]
     texts = await own.texts([*opened, *(one for each in queries for one in each.memory_ids)])
     ended = {each.id for each in texts.values() if each.superseded_by or has_ended(each.valid_until, time.time())}
-    transcript: list[tuple[float, Any]] = [(each.at, each) for each in turns.turns]
-    transcript += [(each.at, each) for each in turns.tool_calls]
+    transcript: list[Any] = [*turns.turns, *turns.tool_calls]
+    transcript.sort(key=lambda each: each.at)
     earlier = turns.more and view.at(f"/sessions/{name}", past=past + len(transcript))
     sessions = await view.sessions()
     is_known = bool(name in PEOPLE or name in sessions or about.started_at or lines or queries or transcript)
@@ -288,7 +288,7 @@ async def session(view: View) -> Response:
         is_person=name in PEOPLE,
         entry=sessions.get(name),
         about=about,
-        told=[each for _, each in sorted(transcript, key=lambda each: each[0])],
+        told=transcript,
         earlier=earlier,
         lines=lines,
         asked=queries,

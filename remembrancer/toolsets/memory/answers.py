@@ -4,6 +4,8 @@ from collections.abc import Collection, Container, Sequence, Set
 from datetime import datetime
 from typing import Any, Final
 
+import msgspec
+
 from remembrancer.code.actions import terms_of
 from remembrancer.memory.fields import FIELDS
 from remembrancer.memory.limits import moment
@@ -44,11 +46,6 @@ def iso(seconds: float) -> str:
     return f"{at.isoformat()}Z"  # strftime formats the year 33 with two digits
 
 
-def source_of(source: SourceRef) -> dict[str, Any]:
-    fields = {name: getattr(source, name) for name in source.__struct_fields__}
-    return {name: value for name, value in fields.items() if value is not None}
-
-
 def fields_of(memory: PortableMemory | MemoryVersion | ListedMemory, *names: str) -> Answer:
     """The named fields of a memory, as answers show them."""
     return {name: _value(name, getattr(memory, name)) for name in names}
@@ -65,7 +62,7 @@ def _value(name: str, value: Any) -> Any:
     if name in _TIMES:
         return iso(value)
     if isinstance(value, SourceRef):
-        return source_of(value)
+        return msgspec.to_builtins(value)
     return list(value) if isinstance(value, tuple) else value
 
 
@@ -107,7 +104,11 @@ def _place_of(memory: RecalledMemory) -> Answer:
 def memory_of(memory: RecalledMemory, *, detail: bool = False, is_judged: bool = True) -> Answer:
     """A memory as answers show it: its content, how well it answers (if `is_judged`), and anything unusual about it;
     with `detail`, every field, and each signal that contributed to its rank."""
-    relevance = _relevance(memory, _ROUNDED if detail else 2) if is_judged else {}
+    relevance: Answer = {}
+    if is_judged:
+        chance = memory.scores.relevance
+        word = "likely" if chance >= LIKELY else "perhaps" if chance >= PERHAPS else "hardly"
+        relevance = {"relevance_score": round(chance, _ROUNDED if detail else 2), "answers": word}
     if memory.origin is not None:
         scored = {"scores": _signals(memory)} if detail else {}
         return {**_place_of(memory), **fields_of(memory, "content"), **relevance, **scored}
@@ -121,7 +122,7 @@ def memory_of(memory: RecalledMemory, *, detail: bool = False, is_judged: bool =
                 memory, "tags", "occurred_at", "kind", "summary", "found_in", "derived_from", "near_duplicates"
             ),
         }
-        if source := source_of(memory.source):
+        if source := msgspec.to_builtins(memory.source):
             answer["source"] = source
         if memory.strength is not None:
             answer["strength"] = round(memory.strength, 3)
@@ -156,13 +157,6 @@ def state_of(memory: PortableMemory | MemoryVersion | ListedMemory) -> Answer:
         return {}
     is_late = memory.due is not None and not memory.done and iso(memory.due)[:10] < f"{datetime.now():%Y-%m-%d}"
     return {"done": memory.done, **set_fields(memory, "due"), **non_empty(overdue=is_late)}
-
-
-def _relevance(memory: RecalledMemory, digits: int) -> Answer:
-    """The probability that a memory answers the query, as a number and as a word."""
-    relevance = memory.scores.relevance
-    word = "likely" if relevance >= LIKELY else "perhaps" if relevance >= PERHAPS else "hardly"
-    return {"relevance_score": round(relevance, digits), "answers": word}
 
 
 def _signals(memory: RecalledMemory) -> dict[str, float]:

@@ -189,7 +189,11 @@ def item(memory: RecalledMemory, content: str, gathered: ContextGathered, today:
     remarks = [f"(possibly superseded{by})"] if later else []
     if memory.occurred_at is not None and (day := iso(memory.occurred_at)[:10]) not in content:
         remarks.append(f"({day})")
-    elif not memory.is_open and _names_relative_day(content, group_of(memory)):
+    elif (
+        not memory.is_open
+        and (named := _RELATIVE.search(content))
+        and (group_of(memory) == FACTS or not named["weekday"])
+    ):
         remarks.append(f"(stored {iso(memory.created_at)[:10]})")
     if memory.version > 1 and memory.updated_at > memory.created_at:
         day = iso(memory.updated_at)[:10]
@@ -201,11 +205,6 @@ def item(memory: RecalledMemory, content: str, gathered: ContextGathered, today:
         day = iso(memory.due)[:10] if memory.due is not None else ""
         due = f"{'overdue' if day < today else 'due'} {day}: " if day else ""
     return render(f"{due}{content}", memory.source, " ".join(remarks), _id_of(memory.id, ids))
-
-
-def _names_relative_day(content: str, group: str) -> bool:
-    named = _RELATIVE.search(content)
-    return named is not None and (named["weekday"] is None or group == FACTS)
 
 
 def render(content: str, source: SourceRef, remark: str = "", name: str = "") -> str:

@@ -17,7 +17,7 @@ from remembrancer.protocol.reads import FollowLinks, LinkedMemory, ListedMemory,
 from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.writes import SourceRef, StoredResult, StoreMemory, UpdatedResult, UpdateMemory
 from remembrancer.toolsets.admin.home_tools import erase_memory
-from remembrancer.toolsets.memory.answers import iso, near_of, source_of
+from remembrancer.toolsets.memory.answers import iso, near_of
 from remembrancer.toolsets.memory.store_memory import project_memory
 from remembrancer.toolsets.tools import Answer, Call, tool
 
@@ -29,13 +29,12 @@ UNKNOWN_LINK: Final = "Not linked, since there is no such node: {}."
 
 def node_of(memory: ListedMemory) -> Answer:
     """A node. Its links are left out while the store is unavailable."""
-    source = source_of(memory.source)
     return {
         "id": memory.id,
         "content": memory.content,
         "tags": list(memory.tags),
         **({"links": list(memory.related)} if isinstance(memory, LinkedMemory) else {}),
-        "source": source.get("label") or source.get("file") or source.get("tool") or "",
+        "source": memory.source.label or memory.source.file or memory.source.tool or "",
         "created_at": iso(memory.created_at),
         "last_accessed": iso(accessed_at(memory)),
         "access_count": memory.access_count,
