@@ -94,7 +94,7 @@ _APPOINTMENT: Final = re.compile(
     rf"(?P<person>(?P<present>{_SENDS}"
     rf"|(?-i:[A-Z][\w'’-]* and [A-Z][\w'’-]*) (?:{_VERBS})|(?:the|an?) (?:\w+ ){{1,3}}?(?:come|arrive)s?(?! out))"
     rf"|(?:{_WHO}|(?:the|an?) (?:\w+ ){{0,2}}\w+)(?: will| must| has to|['’]ll|(?: is| am| are|['’](?:s|m|re)) \w+ing)"
-    r"|(?:please )?remind (?:me|us)(?! that\b))\b"
+    r"|(?:please )?remind (?:me|us)(?! that\b)|let['’]s)\b"
     rf"|(?:[\w.'’-]+ ){{0,4}}?(?:{'|'.join(_LISTS['appointments'])})(?: v?\d[\w.]*| window)?[,:]? (?:with|at|in|for"
     rf"|about|of|by|to|between|on|is|will|takes|starts|this|next|today|tonight|{WEEKDAY}|(?:has been|was|set|\w+ed))\b",
     re.IGNORECASE,
@@ -120,7 +120,7 @@ _PAST: Final = r"(?:\b|^[A-Z](?!\w+ \w+s\b))[a-z]+[^\We]ed\b"
 _PLANNED: Final = re.compile(
     rf"\b(?:will(?: be (?!{_STATES})\w+)?|ha(?:s|ve)|come|arrive"
     rf"|(?:is|are|been|gets?) (?:(?:on |at )?$|(?!{_STATES})(?:\w+(?:ed|ing)|set|held|brought)\b)"
-    r"|(?:(?:was|were) )?\w+ed(?=.* (?:for|to) (?:the )?$))",
+    r"|(?:(?:was|were) )?(?:\w+ed|put|brought)(?=.* (?:for|to) (?:the )?$))",
     re.IGNORECASE,
 )
 """Verbs that state a plan: "is booked", "was moved to". The other verbs of a text may state a fact."""
@@ -160,9 +160,12 @@ _STATE: Final = re.compile(
     re.IGNORECASE,
 )
 _ACTION: Final = re.compile(
-    rf"(?:{_VERBS}) (?!o[fn]\b)|(?!\w+ed )\w*(?:[^\Ws]|ss) (?:{_ARTICLES})\b|{_SENDS}(?!to )", re.IGNORECASE
+    rf"(?:{_VERBS}) (?!o[fn]\b)|(?!\w+ed )\w*(?:[^\Ws]|ss) (?:{_ARTICLES})\b|{_SENDS}(?!to )"
+    rf"|{_WHO} (?!{_STATES})\w+s (?:{_ARTICLES})\b",
+    re.IGNORECASE,
 )
-"""A command, or a person's known verb: "Repaint the chairs", "Ana sends it"."""
+"""A command, a person's known verb, or another with an object: "Repaint the chairs", "Ana sends it", "Bo hires a van".
+"""
 _VERB: Final = re.compile(
     rf"(?!.*\bdue\b)(?:(?:[\w.'’-]+ ){{0,4}}(?!(?:{_ARTICLES})\b)[\w.'’-]+ (?!(?:{_ARTICLES}|das)\b)"
     rf"(?-i:[a-z]+[^\Wsui]s) |(?:(?:the|our) )?(?-i:[A-Z]?[a-z]+[^\Wsui]s) (?!for\b)[a-z]+ |(?:\S+ )*?{_PAST})",
@@ -355,7 +358,8 @@ def is_task_with_date(text: str, at: float) -> bool:
     December"), and for a task with a day that begins with a known verb: "Call her tomorrow"."""
     text = _with_by(with_iso_dates(text.strip(), at))  # "zum 5. Dezember" looks like two sentences
     is_short = len(text) <= 300 and len(split_sentences(text)) == 1 and not _ASKS.match(text)
-    if not is_short or (due_in(text, at) or at - DAY_S) <= at - DAY_S:
+    due = due_in(text, at)  # None also if there is no such day, as in "by 31 February"
+    if not is_short or not (_DUE.search(text) if due is None else due > at - DAY_S):
         return False
     is_within = " by in " in text
     if not is_within and _DUE.search(text):

@@ -40,7 +40,8 @@ DEFAULT_IMPORTANCE: Final[dict[Kind, float]] = dict.fromkeys(
 """The default importance of a stored memory by kind; 0.5 for the other kinds."""
 _KIND_WORDS: Final[dict[Kind, str]] = {
     "fact": r"\b(not (yet |been )*decided|undecided)\b",
-    "decision": r"\b(decided|chose|we (switched|moved|migrated) (to|from)|instead of|decision)\b",
+    "decision": r"\b(decided|chose|we (switched|migrated) (to|from)|we moved (from|to (?-i:[A-Z])\w*)|instead of"
+    r"|decision)\b",
     "error_fix": r"\b(fixed (it|this|that|the)|(we|I|['’]ve) fixed|(have|has) fixed an?|fixed\b[^.;]* by \w+ing"
     r"|the fix (is|was)|root cause|was caused by|workaround|solved by)\b|(^|[.;*-]\s*)fixed:",
     "preference": r"\b(prefers?|likes|wants|(I|we|you|they|users) (\w+ly |don['’]t )?(like|want)"
