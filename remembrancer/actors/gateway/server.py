@@ -17,7 +17,7 @@ from remembrancer.actors.gateway.conversations import FAILED, CallContext, ToolC
 from remembrancer.actors.gateway.subscriptions import SessionWatcher, Subscriptions
 from remembrancer.protocol.errors import InternalError, InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.gateway_link import UNAVAILABLE
-from remembrancer.toolsets.memory.prompts import find_prompt, message_of, prompts_for
+from remembrancer.toolsets.memory.prompts import message_of, prompts_for
 from remembrancer.toolsets.memory.resources import FIXED, RESOURCES, TEMPLATES, Resources
 from remembrancer.toolsets.tools import COMPLETE, error_envelope, instructions_of
 
@@ -128,9 +128,9 @@ class Handlers:
 
     async def get_prompt(self, ctx: Context, params: mcp.GetPromptRequestParams) -> Any:
         tools = request_context(ctx).session.tools
-        text = message_of(params.name, params.arguments or {}, tools)
+        description, text = message_of(params.name, params.arguments or {}, tools)
         message = {"role": "user", "content": {"type": "text", "text": text}}
-        return {"description": find_prompt(params.name, tools).description, "messages": [message], **COMPLETE}
+        return {"description": description, "messages": [message], **COMPLETE}
 
 
 def request_context(ctx: ServerRequestContext[Any, Any]) -> CallContext:

@@ -70,16 +70,14 @@ def prompts_for(tools: Tools) -> dict[str, Prompt]:
     return {} if chosen is None else TEXTS.sets[chosen]
 
 
-def find_prompt(name: str, tools: Tools) -> Prompt:
-    """The prompt of that name. Raises `InvalidInput` if a session with these tools has none."""
+def message_of(name: str, arguments: Mapping[str, str], tools: Tools) -> tuple[str, str]:
+    """The description of a prompt, and its user message: the text with the arguments in quotes. Raises `InvalidInput`
+    if a session with these tools has no such prompt, or if an argument is unknown, missing, or has a value that is not
+    allowed."""
     prompts = prompts_for(tools)
     if name not in prompts:
         raise InvalidInput(f"there is no prompt {shown(name)}{nearest(name, prompts)}", field="name")
-    return prompts[name]
-
-
-def check_arguments(name: str, prompt: Prompt, arguments: Mapping[str, str]) -> None:
-    """Raises `InvalidInput` if an argument of a prompt is unknown, missing, or has a value that is not allowed."""
+    prompt = prompts[name]
     known = {each.name: each for each in prompt.arguments}
     for given, value in arguments.items():
         if given not in known:
@@ -90,12 +88,6 @@ def check_arguments(name: str, prompt: Prompt, arguments: Mapping[str, str]) -> 
     for each in prompt.arguments:
         if each.required and each.name not in arguments:
             raise InvalidInput(f"{each.name} is missing: {each.description.lower()}", field=each.name)
-
-
-def message_of(name: str, arguments: Mapping[str, str], tools: Tools) -> str:
-    """The user message of a prompt: its text with the arguments in quotes. Raises `InvalidInput`."""
-    prompt = find_prompt(name, tools)
-    check_arguments(name, prompt, arguments)
     wording = next(each for each in prompt.says if each.fits(arguments))
     quoted = {name: f'"{neutralised(value)}"' for name, value in arguments.items()}
-    return wording.text.format_map(TEXTS.fragments | quoted)
+    return prompt.description, wording.text.format_map(TEXTS.fragments | quoted)
