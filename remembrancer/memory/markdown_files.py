@@ -15,8 +15,7 @@ import msgspec
 
 from remembrancer.memory.chunks import headings_of
 from remembrancer.memory.export_format import MemoryLine
-from remembrancer.memory.lexicon import word_lists
-from remembrancer.memory.open_ends import CALENDAR_DAY, WEEKDAY, due_of_open_end, is_list_of_open_ends, open_ends_in
+from remembrancer.memory.open_ends import CALENDAR_DAY, due_of_open_end, is_list_of_open_ends, open_ends_in
 from remembrancer.memory.times.windows import KINDS_NAMED
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import derive_memory_id
@@ -39,20 +38,12 @@ _TICKED: Final = re.compile(r"^[ \t]*[-*] \[[xX]\] .*\n?", re.MULTILINE)
 _DAY: Final = rf"(\d{{4}}-\d\d-\d\d|{CALENDAR_DAY},? \d{{4}}|(?=\w* ?(?-i:[A-Z]))(?!\D+ \d+ \w){CALENDAR_DAY})"
 _DATED: Final = re.compile(rf"\W*{_DAY}(?!\d)|.*\({_DAY}\)\W*$", re.IGNORECASE)
 """A date at the start of a text ("May 10 servers" is none), or in brackets at the end of a line."""
-_AT_END: Final = (
-    r".*\b(?!(?:since|until|till|to|by|before|after|due|from|starts?|starting|ends?|ending|expires|deadline|version|api"
-    rf"|born)\b)[^\W_]+[\W_]+{_DAY}\W*$"
-)
-_NAME_DATED: Final = re.compile(rf"{_DATED.pattern}|{_AT_END}", re.IGNORECASE)
-"""A date at the start or end of a file's name: "board-2026-12-01"."""
-_APPOINTMENTS: Final = word_lists("open_ends")["appointments"] - {"deadline"}
-_OF_DAY: Final = "|".join(_APPOINTMENTS | word_lists("markdown_files")["of_day"]).replace("-", "[- ]?")
-"""Words for what happened on a day."""
 _TITLE_DATED: Final = re.compile(
-    rf"{_DATED.pattern}|\W*{WEEKDAY}[, ]+{_DAY}\W*$|(?=.*\b(?:{_OF_DAY})s?\b){_AT_END}", re.IGNORECASE
+    rf"{_DATED.pattern}|(?!.*\bdeadline\b).*\b(?!(?:since|until|till|to|by|before|after|due|from|starts?|starting|ends?"
+    rf"|ending|expires|version|api|born)\b)[^\W_]+[\W_]+{_DAY}\W*$",
+    re.IGNORECASE,
 )
-"""A date at the start of a title, in brackets at its end, or at the end of one that names what happened on that day:
-"Minutes, Tuesday 1 December 2026"."""
+"""A date at the start or end of a title or of a file's name: "Minutes, Tuesday 1 December 2026", "board-2026-12-01"."""
 _FRONT_DATE: Final = re.compile(r"^date:(.+)", re.MULTILINE | re.IGNORECASE)
 _ITEM: Final = re.compile(r"^[-*] +", re.MULTILINE)
 """The marker of a top-level item."""
@@ -127,7 +118,7 @@ def sections_of(
     lines = body.split("\n")
     headings = headings_of(body)
     of_file = _FRONT_DATE.search(front[1]) if front else None
-    day_of_file = (of_file and _day_of(of_file[1], at)) or _day_of(PurePath(path).stem, at, _NAME_DATED)
+    day_of_file = (of_file and _day_of(of_file[1], at)) or _day_of(PurePath(path).stem, at, _TITLE_DATED)
     names = [heading.path for heading in headings if " > " not in heading.path]
     title_of_all = f"{names[0]} > " if len(names) == 1 else ""
     starts = [(0, 0, ""), *((heading.first, heading.end, heading.path) for heading in headings)]
