@@ -27,6 +27,7 @@ from remembrancer.protocol.runs import (
     LogPromotion,
     NewMemory,
     NotePattern,
+    ProposeMemory,
     Prune,
     ReviseMemory,
     RunResult,
@@ -236,6 +237,14 @@ def test_no_pair_of_one_summary_waits_for_a_decision_and_no_summary_replaces_ano
     assert rig.undecided() == [(ONE, THREE)]
     rig.undo()
     assert set(rig.undecided()) == {(ONE, TWO), (ONE, THREE)}
+
+
+def test_no_memory_is_offered_for_all_projects_while_a_later_one_may_replace_it(rig: RunsRig) -> None:
+    rig.carry_out(*(ProposeMemory(each, "it was used in 3 sessions") for each in (ONE, TWO)))
+    rig.contradict(TWO, ONE, 0.3)
+    assert [each.memory_id for each in rig.browse(FindUndecided(PROJECT, SESSION)).proposals] == [TWO]
+    rig.do(UpdateMemory(TWO, add_links=(LinkRef("related_to", ONE),)))
+    assert [each.memory_id for each in rig.browse(FindUndecided(PROJECT, SESSION)).proposals] == [ONE, TWO]
 
 
 def test_review_shows_pairs_that_a_person_can_decide_once_each_and_counts_the_rest(

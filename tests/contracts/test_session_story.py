@@ -17,7 +17,7 @@ from remembrancer.protocol.consolidation import FindNear, ReadMemories
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.runs import AddLink, NoteMaintenance, ReviseMemory
-from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
+from remembrancer.protocol.session_life import SHELL_SESSION, EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.writes import (
     Applied,
     EntityRef,
@@ -129,6 +129,7 @@ def test_a_memory_is_read_with_all_that_counts(runs: RunsRig) -> None:
     runs.carry_out(*links, ReviseMemory(TWO, "archived", status="archived"))
     runs.records.touch([1, 1], REQUESTED_AT + 50, SESSION, [ONE])
     runs.records.touch([1], REQUESTED_AT + 40, OTHER_SESSION, [ONE])
+    runs.records.touch([], REQUESTED_AT + 40, SHELL_SESSION, [ONE])  # a person is not a session
     one, two = runs.records.materials(EVERYTHING, None).memories[:2]
     assert (one.content, one.summary, one.tags, one.entities) == (CONTENTS[ONE], "short", ("t",), (entity,))
     assert (one.kind, one.type, one.domain, one.version, one.derived_from) == ("convention", "semantic", "d", 2, (TWO,))

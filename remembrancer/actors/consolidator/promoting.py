@@ -253,12 +253,13 @@ async def _promote_held_in_both(store: StoreClient, project: ProjectRef, clock: 
     into them. Returns the ids of the promoted ones."""
     request = ReadMemories(project, scopes=("project",), statuses=("active",), kinds=SPEAKING_KINDS, with_vectors=True)
     proposed = msgspec.structs.replace(request, proposed=True)
-    mine = [each for each in await all_memories(store, proposed) if speaks_of_user(each)]
+    verdict_of = partial(to_user, project_name=name_of(project))
+    mine = [each for each in await all_memories(store, proposed) if speaks_of_user(each) and verdict_of(each).promote]
     promoted: list[str] = []
     for other in (await store.ask(ReadProjects(project))) if mine else ():
         theirs = await all_memories(store, msgspec.structs.replace(proposed, project=other))
         for memory, same, cosine in await run_sync(held_in_both, mine, theirs, clock()):
-            score = to_user(memory, project_name=name_of(project)).score
+            score = verdict_of(memory).score
             if memory.id not in promoted:
                 why = f"the project {name_of(other)} says the same thing, and it is about the user"
                 change = PromoteMemory(memory.id, "user", why, why="pattern_match", score=score)

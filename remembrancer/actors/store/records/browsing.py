@@ -235,7 +235,9 @@ memory requires no decision."""
 
 def find_undecided(records: Reader, request: FindUndecided) -> Undecided:
     pairs = pairs_in_review(records, request.session_id, alike=request.alike, with_hidden=request.with_hidden)
-    return Undecided(records.proposals(), tuple(pairs[: request.limit]), len(pairs[request.limit :]))
+    doubted = {each.older.id for each in pairs if each.relation == "contradicts"}
+    proposals = tuple(each for each in records.proposals() if each.memory_id not in doubted)
+    return Undecided(proposals, tuple(pairs[: request.limit]), len(pairs[request.limit :]))
 
 
 def pairs_in_review(

@@ -23,7 +23,7 @@ from remembrancer.actors.store.records.types import Link, Memory
 from remembrancer.memory.fields import SEARCHED
 from remembrancer.memory.names import name_key, name_words
 from remembrancer.protocol.runs import ChainLink
-from remembrancer.protocol.session_life import RecordEvents
+from remembrancer.protocol.session_life import BROWSER_SESSION, SHELL_SESSION, RecordEvents
 from remembrancer.protocol.writes import (
     MENTIONED_WITH,
     Applied,
@@ -210,8 +210,8 @@ class SqliteEdits(SpaceConnection):
 
     def note_use(self, memory_ids: Sequence[str], session_id: str) -> None:
         """Record that a session has used memories, except its private ones, which no other session can use. For each
-        memory only the first few sessions are kept."""
-        if memory_ids and session_id:
+        memory only the first few sessions are kept, and no person in a shell or browser, who is not a session."""
+        if memory_ids and session_id not in ("", SHELL_SESSION, BROWSER_SESSION):
             self.execute(
                 """INSERT OR IGNORE INTO memory_sessions
                    SELECT number, ?1 FROM memories WHERE space = @SPACE AND id IN (SELECT value FROM json_each(?2))
