@@ -60,11 +60,12 @@ SPACES: Final = """
     WHERE own.name NOT GLOB 'l_*' ORDER BY own.name"""
 """The spaces of the projects and the user, and of the lanes that they share."""
 FIND: Final = """
-    SELECT own.name, id, content, iif(forgotten_at IS NULL, NULL, coalesce(forgotten_reason, ''))
+    SELECT own.name, id, content, iif(forgotten_at IS NULL, NULL, coalesce(forgotten_reason, '')), source ->> 'file'
     FROM spaces AS own
         JOIN spaces AS part ON part.name = own.name OR part.name = (SELECT lane FROM shares WHERE name = own.name)
         JOIN memories ON space = part.number
-    WHERE own.name IN (SELECT value FROM json_each(?)) AND id IN (SELECT value FROM json_each(?))"""
+    WHERE own.name IN (SELECT value FROM json_each(?))
+        AND (id IN (SELECT value FROM json_each(?)) OR source ->> 'file' IN (SELECT value FROM json_each(?)))"""
 RESTORE: Final = "'remembrancer down', then 'remembrancer doctor --repair'; or restore a backup"
 
 
@@ -104,13 +105,14 @@ class KnownProject(msgspec.Struct, frozen=True):
 
 
 class FoundMemory(NamedTuple):
-    """A memory of the project with the id `place`, or of the user; its text, and the reason if it is forgotten ("" if
-    none was given, None if it is not forgotten)."""
+    """A memory of the project with the id `place`, or of the user; its text, the reason if it is forgotten ("" if none
+    was given, None if it is not forgotten), and the file that it came from."""
 
     place: str
     id: str
     content: str
     forgotten: str | None
+    file: str | None = None
 
 
 class ExaminedFile(msgspec.Struct, frozen=True):
@@ -156,9 +158,11 @@ def moved_project(paths: RuntimePaths, directory: Path) -> RememberedProject | N
     return former_project(rows, project_of(directory), directory, time.time())
 
 
-def find_memories(paths: RuntimePaths, projects: Iterable[str], memory_ids: Iterable[str]) -> list[FoundMemory]:
-    """Find memories by their ids, among those of the projects, their shared lanes and the user."""
-    values = json.dumps([USER, *projects]), json.dumps(list(memory_ids))
+def find_memories(
+    paths: RuntimePaths, projects: Iterable[str], memory_ids: Iterable[str], files: Iterable[str] = ()
+) -> list[FoundMemory]:
+    """Find memories by their ids or files, among those of the projects, their shared lanes and the user."""
+    values = tuple(json.dumps(list(each)) for each in ((USER, *projects), memory_ids, files))
     with _records(paths) as file:
         rows = [] if file is None else file.rows(FIND, values)
     return [FoundMemory(*row) for row in rows]

@@ -40,6 +40,7 @@ from remembrancer.protocol.runs import IMPORT_UNDONE, IMPORTS
 from remembrancer.protocol.wire import UNDECODABLE
 from remembrancer.protocol.writes import (
     ImportMemory,
+    MemoryLink,
     Operation,
     PortableMemory,
     ProjectRef,
@@ -121,6 +122,8 @@ BATCH_OPERATIONS: Final = 100
 BATCH_BYTES: Final = 4 * 1024 * 1024
 MOST_NAMED: Final = 10
 """The maximum number of memories that a dry run prints."""
+EXTENDS: Final = 0.9
+"""The probability that a section of a file replaces one with which it begins, and which the file no longer has."""
 NO_PROJECT: Final = ProjectRef("p_000000000000", "")
 """A placeholder in operations on the user's memories, which belong to no project."""
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -160,16 +163,24 @@ def _operations(memories: Sequence[PlacedMemory], run_id: str) -> tuple[list[Ope
     operation, unless undoing an import has forgotten it and the file has not. The second of two memories with the same
     id counts as existing."""
     projects, now = {project.id for project, _ in memories if project is not None}, time.time()
-    known = find_memories(paths_here(), projects, [memory.id for _, memory in memories])
+    ids, files = {memory.id for _, memory in memories}, {memory.source.file or "" for _, memory in memories} - {""}
+    known = find_memories(paths_here(), projects, ids, files)
     why_forgotten = {(memory.place, memory.id): memory.forgotten for memory in known}
     texts = {memory.id: memory.content.strip() for memory in known if memory.forgotten is None}
+    gone = [each for each in known if each.file and each.id not in ids and each.forgotten is None]
     operations, forgotten, differing = [], [], []
     for project, memory in memories:
         places = ((USER if project is None else project.id, memory.id), (USER, memory.id))
         reasons = {why_forgotten[place] for place in places if place in why_forgotten}
         if not reasons or (reasons == {IMPORT_UNDONE} and memory.forgotten_at is None):
             why_forgotten |= dict.fromkeys(places)
-            change = ImportMemory(memory, run_id=run_id)
+            extended = [
+                MemoryLink(each.id, "contradicts", EXTENDS, now)
+                for each in gone
+                if each.file == memory.source.file and memory.content.startswith(each.content)
+            ]
+            links = (*memory.links, *extended)
+            change = ImportMemory(msgspec.structs.replace(memory, links=links), run_id=run_id)
             operations.append(Operation(new_ulid(), project or NO_PROJECT, memory.session_id, now, change))
         elif reasons - {None, IMPORT_UNDONE} and memory.forgotten_at is None:
             forgotten.append(memory.id)

@@ -296,6 +296,17 @@ def test_a_directory_is_the_same_by_every_path_to_it(home: Path, tmp_path: Path)
     assert len(exported_memories(home)) == 1
 
 
+def test_review_asks_whether_a_section_of_an_edited_file_replaces_the_one_that_it_extends(
+    home: Path, tmp_path: Path
+) -> None:
+    file, section = tmp_path / "lab.md", "# Lab\n\n## Freezer\nIt is kept at minus eighty degrees."
+    for text in (section, f"{section}\nThe compressor was bought in 2019, and its contract is on the door."):
+        file.write_text(text + "\n\n## Freezers\nIt hums.\n")
+        done("backup", "import", str(file), home=home)
+    (pair,) = json.loads(done("list", "--review", "--json", home=home))["contradictions"]
+    assert (pair["older"] in pair["newer"], len(exported_memories(home))) == (True, 3)
+
+
 def test_what_an_assistant_remembers_itself_is_taken_over_once(home: Path, tmp_path: Path) -> None:
     own = {"HOME": str(tmp_path)}
     folder = "".join(each if each.isalnum() else "-" for each in str(Path.cwd()))
