@@ -18,6 +18,7 @@ import msgspec
 from remembrancer.memory.chunks import Block, Chunk, chunks_of, line_starts
 from remembrancer.memory.credentials import masked
 from remembrancer.memory.limits import moment
+from remembrancer.protocol.wire import UNDECODABLE
 
 RESULT_CHARACTERS: Final = 400
 """The number of characters kept of a tool's result; its beginning says what it was, its end how it went."""
@@ -31,6 +32,8 @@ _CLIENT_TEXT: Final = re.compile(
 )
 """Text that a client adds to the user's message."""
 _COMMAND: Final = re.compile(r"\s*<(?:command-\w+|local-command-caveat|bash-\w+)>")
+
+_decode: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 TranscriptRole = Literal["user", "assistant"]
 
@@ -51,15 +54,13 @@ def read_turns(data: bytes) -> tuple[list[TranscriptTurn], str]:
     directory = ""
     known: set[str | bytes] = set()
     for line in data[: data.rfind(b"\n") + 1].split(b"\n"):
-        record = _decoded(line)
-        if record is None:
+        try:
+            record = _decode(line)
+        except UNDECODABLE:  # a damaged line is skipped, and the others are read
             continue
         about = record.get("payload") if isinstance(record.get("payload"), dict) else record
         directory = directory or _text_of(about, "cwd")
-        spoken = _message_in(record)
-        if spoken is None:
-            continue
-        role, text = spoken
+        role, text = _message_in(record)
         key = _text_of(record, "uuid") or line
         if text and key not in known:
             known.add(key)
@@ -71,24 +72,11 @@ def chunks_of_turns(turns: Sequence[TranscriptTurn], tokens: int = 400, overlap:
     """Turns packed into chunks, in which lines are turn numbers and the heading is the day; a long turn is cut."""
     texts = [f"{turn.role.capitalize()}: {turn.text}\n\n" for turn in turns]
     lines = list(accumulate((len(line_starts(text)) - 1 for text in texts), initial=0))
-    blocks = [Block(*span, path=_day(turn)) for span, turn in zip(pairwise(lines), turns, strict=True)]
+    days = ["" if turn.at is None else f"{moment(turn.at):%Y-%m-%d}" for turn in turns]
+    blocks = [Block(*span, path=day) for span, day in zip(pairwise(lines), days, strict=True)]
     for chunk in chunks_of("".join(texts), tokens, overlap, blocks=blocks):
         first, last = (turns[bisect_left(lines, line) - 1] for line in (chunk.start_line, chunk.end_line))
         yield Chunk(first.number, last.number, chunk.heading, chunk.text)
-
-
-def _day(turn: TranscriptTurn) -> str:
-    return "" if turn.at is None else f"{moment(turn.at):%Y-%m-%d}"
-
-
-def _decoded(line: bytes) -> dict[str, Any] | None:
-    if not line.strip():
-        return None
-    try:
-        record = msgspec.json.decode(line)
-    except (ValueError, RecursionError):  # a damaged line is skipped, and the others are read
-        return None
-    return record if isinstance(record, dict) else None
 
 
 def _text_of(record: Any, name: str) -> str:
@@ -104,8 +92,8 @@ def _time_of(record: dict[str, Any]) -> float | None:
     return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
 
 
-def _message_in(record: dict[str, Any]) -> tuple[TranscriptRole, str] | None:
-    """The speaker and the text of a line; None if it is not part of this conversation."""
+def _message_in(record: dict[str, Any]) -> tuple[TranscriptRole, str]:
+    """The speaker and the text of a line; no text if it is not part of this conversation."""
     match record:
         case {"type": "response_item", "payload": {"type": "message", "role": "user" | "assistant" as role} as payload}:
             return role, _cleaned([_spoken(texts_in(payload.get("content")))])
@@ -113,12 +101,12 @@ def _message_in(record: dict[str, Any]) -> tuple[TranscriptRole, str] | None:
             return "assistant", _cleaned([_block(payload)])
         case {"type": "user" | "assistant" as role, "message": {"content": str() | list() as content}}:
             if any(record.get(name) for name in ("isSidechain", "isMeta", "isCompactSummary")):
-                return None
+                return role, ""
             blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
             # A tool's result is recorded in the user's name, but is not the user's words.
             is_result = any(isinstance(block, dict) and block.get("type") == "tool_result" for block in blocks)
             return "assistant" if is_result or role == "assistant" else "user", _cleaned([*map(_block, blocks)])
-    return None
+    return "user", ""
 
 
 def _block(block: Any) -> str:
