@@ -36,7 +36,7 @@ _OPEN: Final = _LISTS["open"]
 _AROUND: Final = _LISTS["around"] | _OPEN | EMPTY
 _TO_BE_DONE: Final = re.compile(
     r"\b(?:must|needs? to|should|has to|have to|still) (?:still )?be done\b|\b(?:still|need|have) to do\b|\bdo next\b"
-    r"|\bshould (?:i|we) do\b|\breste à faire\b|\bnoch (?:zu )?tun\b|\bqueda por hacer\b",
+    r"|\b(?:should|must) (?:i|we) do\b|\breste à faire\b|\bnoch (?:zu )?tun\b|\bqueda por hacer\b",
     re.IGNORECASE,
 )
 _WORD: Final = re.compile(r"[^\W_]+")
