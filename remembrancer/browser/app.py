@@ -89,7 +89,12 @@ class Browser:
             await self._router(scope, receive, sending)
         except HTTPException as error:
             if error.status_code == 401 and request.method == "GET":
-                await RedirectResponse(f"{PREFIX}/enter", 303)(scope, receive, sending)
+                enter, is_part = (
+                    f"{PREFIX}/enter",
+                    "HX-Request" in request.headers,
+                )  # of a page, which leaves as a whole
+                answer = Response(headers={"HX-Redirect": enter}) if is_part else RedirectResponse(enter, 303)
+                await answer(scope, receive, sending)
             else:
                 await self._sorry(error.status_code, error.detail)(scope, receive, sending)
 

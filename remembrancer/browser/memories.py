@@ -35,7 +35,6 @@ VERSIONS_COMPARED: Final = 20
 EXCERPT_CHARACTERS: Final = 80
 FILTERS: Final = ("scope", "kind", "tag", "since", "until", "source", "order", "forgotten")
 """The fields in an address that narrow or order a search."""
-SHORT_ID_LENGTH: Final = 4
 NAMES_NO_VALUE: Final = ("updated", "closed", "restored", "tagged", UNDONE)
 """The changes for which the changed fields are listed, with their values."""
 FORMATTERS: Final[Mapping[str, Callable[[Any], str]]] = {
@@ -159,7 +158,6 @@ async def memory(view: View, unsaved: Mapping[str, Any] | None = None, refused: 
         later=[each for each in later if each in texts and each not in settled],
         names=dict.fromkeys([*(each.name for each in memory.related_entities), *shown.found_entities]),
         who=partial(who, sessions=await view.sessions()),
-        linked=lambda reason: WHOLE.sub(lambda named: named[0][-SHORT_ID_LENGTH:], reason),
         project_name=project_names.get(memory.source_project or "", "another"),
     )
 
@@ -299,7 +297,7 @@ async def _change(view: View, memory: PortableMemory, what: str) -> str:
         case ["both", other]:
             await call("update_memory", add_links=[{"relation": "related_to", "target": other}])
         case _:
-            raise InvalidInput("Choose an action for the memories: add tags, move them, or forget them.")
+            raise InvalidInput("Enter the tags to add, or choose another action.")
     return ""
 
 

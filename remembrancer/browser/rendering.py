@@ -19,6 +19,7 @@ from remembrancer.code.actions import terms_of
 from remembrancer.memory.decay import DAY_S
 from remembrancer.memory.features import FEATURES
 from remembrancer.memory.sentences import excerpt, split_sentences, without_marks
+from remembrancer.memory.short_ids import LEAST, WHOLE
 from remembrancer.memory.text import count, harmless, tags_text
 from remembrancer.protocol.kinds import KINDS
 from remembrancer.toolsets.memory.day_log import CHANGE_WORDS
@@ -231,6 +232,7 @@ def environment() -> Environment:
         **{"word_diff": word_diff, "without_marks": without_marks},
         "change_name": lambda change: CHANGE_WORDS.get(change, change),
         "matching": _matching,
+        "short_ids": lambda text: WHOLE.sub(lambda memory_id: memory_id[0][-LEAST:], text),
         "percent": lambda part: f"{100 * part:.{0 if part >= 0.01 else 1}f} %" if part >= 0.001 else "less than 0.1 %",
         "is_past": lambda due: day(due) < datetime.now().astimezone().date().isoformat(),
         "scope": lambda scope: SCOPES.get(scope, scope),

@@ -85,6 +85,8 @@ def test_a_link_lets_in_once_by_a_cookie_that_no_script_and_no_other_site_has(vi
 
     done("token", "revoke", visit.signed_in_by(), home=visit.door.home)
     assert visit.status("/") == 303
+    search = visit.client.get(f"{visit.base}{visit.project}/", headers={"HX-Request": "true"})
+    assert search.headers["hx-redirect"] == "/browser/enter", "an open search leads there, too"
 
 
 def test_a_token_lets_in_as_far_as_its_rights_go_and_one_signs_out(come: Come, visit: Visit) -> None:
@@ -148,6 +150,9 @@ def test_every_change_of_a_memory_can_be_undone_but_erasing(visit: Visit) -> Non
     memory = visit.stored("The database is PostgreSQL")
     change = partial(visit.do, "/change", id=memory)
     assert "forgotten" in (page := change(what="forget"))
+    assert not re.search("Edit|No longer true|For all my projects", Page(page).text), "it is restored first"
+    refused = Page(visit.send("/change", id=memory, what="invalidate").text).text
+    assert f"{memory[-4:]} is forgotten: restore it first" in refused.replace(memory, "its whole id")
     assert "The database" not in Page(visit.get("/")).text
     assert "The database" in Page(visit.get("/", forgotten=1)).text
     assert "Undone." in (page := visit.undo(page))
@@ -477,6 +482,17 @@ def test_the_timeline_the_sessions_and_what_waits_for_a_person_are_shown(visit: 
     page = visit.do("/change", id=newer, what=f"both/{older}", back="/review")
     assert "Both hold" in Page(page).text
     assert "may replace" not in Page(page).text
+    lease = visit.stored("Renew the lease of the quay by 2030-05-01")
+    renewed = visit.stored("The quay has a new lease")
+    visit.call("update_memory", memory_id=renewed, add_links=[{"relation": "contradicts", "target": lease}])
+    text = Page(visit.get("/review")).text
+    assert "It is done It is still open the newer one may report" in text
+    assert "holds now" not in text.partition("Renew the lease")[2]
+    page = visit.do("/change", id=lease, what="done", back="/review")
+    assert "may report" not in Page(page).text
+    assert "may report" in Page(visit.undo(page) and visit.get("/review")).text
+    page = visit.do("/change", id=[lease, "memory:" + "0" * 26], what="done", back="/review")
+    assert re.search(r"by 2030-05-01” ?\. It does not apply to 1 other", Page(page).text)
     assert "Probably replaced" not in Page(visit.get(f"/memory/{older}")).text
     assert "contradictions" not in visit.call("get_memory_status")
     assert "Its record" not in Page(visit.get(f"/sessions/{session}")).text
