@@ -54,27 +54,23 @@ def clean_note_path(path: str, root: str, places: Sequence[str]) -> str:
     """
     check_text(path, field="path", longest_bytes=1000)
     inside = f"{path}/".removeprefix(f"{root.rstrip('/')}/") if path.startswith("/") else path
-    pure = PurePosixPath(inside)
-    name = str(pure)
+    pure, directories = PurePosixPath(inside), directories_of(places)
+    files = [str(PurePosixPath(place)) for place in places if f"{PurePosixPath(place)}/" not in directories]
+    odd = [each for each in pure.parts if _NOT_IN_NAMES.search(each) or each[0] == "." or each[-1] in ". "]
     if pure.is_absolute() or ".." in pure.parts:
-        raise _refused(path, f"is outside the workspace {root}: give a path relative to it", places)
-    for part in pure.parts:
-        if _NOT_IN_NAMES.search(part) or part.startswith(".") or part.endswith((".", " ")):
-            raise _refused(path, f"has a name that is not allowed: {shown(part)}", places)
-        if len(part.encode()) > 200:
-            raise _refused(path, "has a name of more than 200 bytes", places)
-    if pure.suffix.lower() != ".md":
-        raise _refused(path, "is not a Markdown file: its name must end in .md", places)
-    if not (name.startswith(directories_of(places)) or name in {str(PurePosixPath(place)) for place in places}):
-        raise _refused(path, "is not one of the project's notes", places)
-    return name
-
-
-def _refused(path: str, why: str, places: Sequence[str]) -> InvalidInput:
-    directories = directories_of(places)
-    files = [place for place in places if f"{PurePosixPath(place)}/" not in directories]
+        why = f"is outside the workspace {root}: give a path relative to it"
+    elif odd:
+        why = f"has a name that is not allowed: {shown(odd[0])}"
+    elif any(len(each.encode()) > 200 for each in pure.parts):
+        why = "has a name of more than 200 bytes"
+    elif pure.suffix.lower() != ".md":
+        why = "is not a Markdown file: its name must end in .md"
+    elif not (str(pure).startswith(directories) or str(pure) in files):
+        why = "is not one of the project's notes"
+    else:
+        return str(pure)
     allowed = ", ".join([*files, *(f"{directory}*.md" for directory in directories)])
-    return InvalidInput(f"{shown(path)} {why} (notes are {allowed})", field="path")
+    raise InvalidInput(f"{shown(path)} {why} (notes are {allowed})", field="path")
 
 
 class Edited(NamedTuple):
