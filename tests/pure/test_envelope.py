@@ -105,6 +105,7 @@ ONE_THREAD = {
     "toolsets/arguments.py": "the event loop",
     "config/reading.py": "the start of a process",
     "memory/export_format.py": "a command",
+    "memory/fields.py": "a command",
     "memory/markdown_files.py": "a command",
 }
 """The only ones that `convert`, and where."""
