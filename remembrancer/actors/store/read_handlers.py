@@ -129,9 +129,6 @@ class ReadHandlers(Handlers):
         if request.path and not (answer.memories or why_not or await self._count_notes(request)):
             text = f"No indexed file is at or below {request.path[:200]}."
             context.notices.append(Notice("unknown_path", text))
-        if (missing := self._scheduler.missing) and request.strategy != "keyword":
-            text = f"{missing} texts have no vectors of the new model yet, and were searched by words only."
-            context.notices.append(Notice("partial_results", text))
         answer = await self._code.with_gone_files(request.project, answer)
         answer = msgspec.structs.replace(answer, near_waits=self._replaced.near_waits(request))
         return _sendable(answer, context.notices)

@@ -35,6 +35,7 @@ from remembrancer.memory.ranking import (
     scope_shares,
     weigh,
 )
+from remembrancer.memory.text import count
 from remembrancer.protocol.errors import EmbeddingUnavailable
 from remembrancer.protocol.kinds import OPEN_END, SESSION_RECORD
 from remembrancer.protocol.reads import Recall, Recalled, Scores, Strategy
@@ -76,7 +77,15 @@ async def recall(
         search = search._replace(vector=await embedding)
     finally:  # the vector is not needed if the memories cannot be read
         embedding.cancel()
-    return await in_thread(lambda: show(search, rank(search)))
+
+    def answer() -> Recalled:
+        missing = 0 if search.vector is None else sum(each.missing(view.model) for each in view.records)
+        if missing:
+            text = f"Still being indexed, and searched by words only: {count(missing, 'memory')}."
+            view.notices.append(Notice("partial_results", text))
+        return show(search, rank(search))
+
+    return await in_thread(answer)
 
 
 def rank(search: Search) -> Ranking:

@@ -191,12 +191,6 @@ class EmbeddingScheduler:
         return list(self._leases.workers)
 
     @property
-    def missing(self) -> int:
-        """The number of memories without vectors of a new model that already answers because the old model is lost."""
-        model, active = self.answering, self._state.active
-        return self._pending(model) if active is not None and model != active else 0
-
-    @property
     def error(self) -> str | None:
         """The reason why there are no vectors: the last failure of a worker to load its model, or the lack of a
         worker."""
