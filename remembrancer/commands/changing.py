@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import click
 
-from remembrancer.commands.finding import command_of, local_time, log_of, minute, tags_given
+from remembrancer.commands.finding import command_of, has_ended, local_time, log_of, minute, tags_given
 from remembrancer.commands.report import YES, Report, argument, confirm, flag, option
 from remembrancer.commands.selection import (
     Answer,
@@ -80,7 +80,13 @@ def past_day(text: str) -> str:
 
 ID: Final = argument("memory", metavar="ID", type=memory_id, help="An id as shown in lists.")
 IDS: Final = argument(
-    "memories", nargs=-1, required=True, metavar="ID...", type=memory_id, help="An id as shown in lists."
+    "memories",
+    nargs=-1,
+    required=True,
+    callback=lambda _, __, ids: tuple(dict.fromkeys(ids)),
+    metavar="ID...",
+    type=memory_id,
+    help="An id as shown in lists.",
 )
 SUPERSEDES: Final = option(
     "--supersedes",
@@ -448,6 +454,9 @@ def restore(where: Where, memories: Sequence[str], version: int | None, reason: 
         answer = where.ask("restore_memory", memory_id=memory, version=version, reason=reason)
         is_so_already = version is not None and answer.get("restored_fields") == []
         line = UNCHANGED if is_so_already else f"Restored: {_name_of(where, memory, answer)}  {short(memory)}"
+        if has_ended(_as_stored(where, memory, answer) or {}):
+            again = f"'remembrancer restore {short(memory)}{where.repeated}' makes it valid again"
+            line = f"{line} (still expired: {again})"
         done.append((answer, line))
     return _done(*done, several="restored")
 
@@ -513,7 +522,7 @@ def _undone(where: Where, answer: Answer) -> str:
     fields = answer["restored_fields"]
     undone = with_fields(word_of(answer["undone"], fields, done=not after.get("done")), fields)
     undone = "restored to an earlier version" if undone == "restored" and "content" in fields else undone
-    state = _state_of(after, fields).replace(",", ":", 1)
+    state = _state_of(after, fields).replace(",", ":", 1) if fields else ""
     state = f"; its scope is {after['scope']} again" if answer["undone"] == "moved" else state
     line = f"Undone: “{excerpt(after['content'])}” was {undone}{state}"
     line += f"; it is {after['status']} now" if after["status"] != "active" else ""

@@ -373,7 +373,7 @@ def _marks(memory: Answer, words: Mapping[str, str]) -> list[str]:
         text, bare = words.get(short(newer), ""), short(newer)
         return f"“{excerpt(text, QUOTED_CHARACTERS)}” ({bare})" if text else bare
 
-    marks = [name for name in ("expired", "done") if memory.get(name) or (name == "expired" and _has_ended(memory))]
+    marks = [name for name in ("expired", "done") if memory.get(name) or (name == "expired" and has_ended(memory))]
     marks += [f"made of {count(len(sources), 'memory')}"] if (sources := memory.get("derived_from")) else []
     if at := memory.get("forgotten_at"):
         marks.insert(0, f"forgotten {local_time(at)[:10]}")
@@ -389,10 +389,10 @@ def _marks(memory: Answer, words: Mapping[str, str]) -> list[str]:
 
 
 def _is_closed(memory: Answer) -> bool:
-    return bool(memory.get("done") or memory.get("superseded_by") or _has_ended(memory))
+    return bool(memory.get("done") or memory.get("superseded_by") or has_ended(memory))
 
 
-def _has_ended(memory: Answer) -> bool:
+def has_ended(memory: Answer) -> bool:
     return (
         str(memory.get("valid_until") or NEVER) <= f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
     )  # answers have whole seconds
