@@ -6,8 +6,6 @@ killed restore can be repeated or abandoned.
 """
 
 import gzip
-import hashlib
-import json
 import lzma
 import os
 import re
@@ -42,9 +40,8 @@ from remembrancer.protocol.errors import FileUnusable, HomeUnusable, InvalidInpu
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths, sync_directory
 
-MANIFEST: Final = "manifest.json"
-SEAL: Final = "manifest.sha256"
-"""In backups of earlier releases, which may be uncompressed: the files' checksums, and the checksum of that list."""
+FORMER_LISTS: Final = ("manifest.json", "manifest.sha256")
+"""The files with checksums in backups of release 0.2.0."""
 CHUNK_BYTES: Final = 1024 * 1024
 COMPRESSION_LEVEL: Final = 1
 """Most of the data is vectors, which hardly compress at any level."""
@@ -82,7 +79,7 @@ def read_archive(path: Path, target: Path | None = None) -> str:
     try:
         with tarfile.open(path) as archive:
             for member in archive:
-                is_known = member.name in (MANIFEST, SEAL, *SCHEMAS) or FORMER_FILES.fullmatch(member.name)
+                is_known = member.name in (*FORMER_LISTS, *SCHEMAS) or FORMER_FILES.fullmatch(member.name)
                 if not (member.isreg() and is_known) or member.name in names:
                     raise FileUnusable(f"{path} is not a backup: it contains {member.name!r}")
                 names.add(member.name)
@@ -102,7 +99,7 @@ def read_archive(path: Path, target: Path | None = None) -> str:
         ) from error
     except OSError as error:
         raise cannot("read", path, error) from error
-    if names <= {MANIFEST, SEAL, QUEUE}:
+    if names <= {*FORMER_LISTS, QUEUE}:
         raise FileUnusable(f"{path} is not a backup, or it is damaged: it has no memories")
     return datetime.fromtimestamp(made_at, UTC).isoformat(timespec="seconds")
 
@@ -236,29 +233,15 @@ def restore(paths: RuntimePaths, archive: Path, now: float) -> Path | None:
 def _unpack(archive: Path, staging: Path) -> None:
     """Unpack and check everything, and flush it to disk. The records of release 0.2.0 become one database."""
     read_archive(archive, staging)
-    files = {str(path.relative_to(staging)): path for path in staging.rglob("*") if path.is_file()}
-    manifest, _ = files.pop(MANIFEST, None), files.pop(SEAL, None)
-    if manifest is not None:
-        try:
-            listed = {entry["name"]: entry["sha256"] for entry in json.loads(manifest.read_bytes())["files"]}
-        except (ValueError, LookupError, TypeError):
-            listed = {}
-        if listed != {name: _digest(path) for name, path in files.items()}:
-            raise FileUnusable(f"{archive} is damaged: its files differ from its manifest")
+    files = {str(path.relative_to(staging)): path for path in staging.rglob("*.db")}
     for name, path in files.items():
-        if path.suffix == ".db":
-            if (damage := damage_of(path)) is not None:
-                raise FileUnusable(f"{archive} is damaged: {name} is not an intact database ({damage})")
-            SCHEMAS.get(name, FORMER).refuse(archive / name, version_of(path))
+        if (damage := damage_of(path)) is not None:
+            raise FileUnusable(f"{archive} is damaged: {name} is not an intact database ({damage})")
+        SCHEMAS.get(name, FORMER).refuse(archive / name, version_of(path))
     migrate_old_home(RuntimePaths(staging))
     for name in files.keys() & SCHEMAS.keys():
         with files[name].open("rb") as written:
             os.fsync(written.fileno())
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def put_in_place(path: Path, fresh: Path, aside: Path) -> None:
