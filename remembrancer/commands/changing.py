@@ -268,11 +268,9 @@ def edit(
             outcome = f"Merged into the memory that says the same thing: {name}  {short(answer['merged_into'])}"
         return _done((answer, outcome))
     if not changes:
-        text_before = str(where.ask("get_memory", memory_id=memory)["content"]).rstrip("\n")
+        text_before = str(where.ask("get_memory", memory_id=memory)["content"])
         where.close()  # the runtime may stop while the person writes
         changes["content"] = edited(text_before).rstrip("\n")
-        if changes["content"] == text_before:
-            return Report({"memory_id": memory, "updated_fields": []}, notes=("Nothing was changed.",))
     answer = where.ask("update_memory", memory_id=memory, allow_secrets=allow_secrets or None, reason=reason, **changes)
     changed = answer.get("updated_fields", list(changes))
     state = _state_of(_as_stored(where, memory, answer) or without_none(given), changed)
@@ -445,8 +443,6 @@ def _erase(where: Where, memories: Sequence[str], *, yes: bool) -> Report:
 @memory_command(IDS, option("--version", type=int, metavar="N", help="The version to return to."), REASON)
 def restore(where: Where, memories: Sequence[str], version: int | None, reason: str | None) -> Report:
     """Bring back forgotten memories, or an earlier version of one. 'backup restore' restores a backup."""
-    if len(memories) > 1 and version is not None:
-        raise InvalidInput("--version needs a single ID")
     for memory in memories if version is None else ():
         _check_restorable(where, memory)
     done = []

@@ -186,16 +186,14 @@ def check_configuration(at: Examination) -> Finding:
 
 
 def check_model(at: Examination) -> Finding:
-    """Check that the weights are present and are the pinned ones (loading verifies that), and that the vectors were
-    made with them."""
+    """Check that the weights are present and are the pinned ones (loading verifies that)."""
     if at.settings is None:
         return Finding("warning", "not checked: fix the configuration first")
     # imports numpy, which the other checks do not need
     from remembrancer.actors.embedder.workers import load_engine
     from remembrancer.actors.store.vectors.models import ModelState
 
-    state = ModelState.read(read_models(at.paths), model_choices(at.settings)[0])
-    choice, last_key = state.chosen, state.active and state.active.key
+    choice = ModelState.read(read_models(at.paths), model_choices(at.settings)[0]).chosen
     if at.settings.embedder_listen is not None and not at.settings.embedders:
         return Finding("ok", f"{choice.model} by {choice.engine}, only on other hosts")
     if choice.engine in REMOTE_ENGINES:
@@ -204,11 +202,7 @@ def check_model(at: Examination) -> Finding:
         model = load_engine(msgspec.structs.replace(at.settings, engine=choice.engine, model=choice.model), 1).identity
     except ModelUnusable as error:
         return Finding("problem", error.message, "until it is fixed, only words are searched")
-    text = f"{model.model} by {model.engine}, {model.dimensions} dimensions, can be loaded"
-    if last_key not in (None, model.key):
-        advice = "nothing to do: everything is embedded again in the background"
-        return Finding("warning", f"{text}; the present vectors are from {last_key}", advice)
-    return Finding("ok", text)
+    return Finding("ok", f"{model.model} by {model.engine}, {model.dimensions} dimensions, can be loaded")
 
 
 # --- the home ---

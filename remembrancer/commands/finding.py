@@ -681,9 +681,7 @@ def local_time(text: str) -> str:
     """A time from an answer, in local time. A day, which may be given as its midnight in UTC, and any other text are
     left unchanged."""
     text = text.removesuffix("T00:00:00Z")
-    with suppress(OverflowError):  # at the end of the calendar
-        return minute(text) if TIME.fullmatch(text) else text
-    return text
+    return minute(text) if TIME.fullmatch(text) and text < NEVER else text
 
 
 def _plain(value: Any) -> str:

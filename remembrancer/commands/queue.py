@@ -20,10 +20,7 @@ _operation = msgspec.msgpack.Decoder(Operation)
 def queue() -> Report:
     """Show the write queue. Writes that were acknowledged while the store was unavailable wait in it and are applied
     automatically; those that the store rejects are kept for 90 days, and --json shows them in full."""
-    paths = paths_here()
-    if not paths.write_queue.exists():
-        return Report({"queued": [], "set_aside": []}, "Nothing has ever been queued.")
-    queued, aside = read_queue(paths.write_queue)
+    queued, aside = read_queue(paths_here().write_queue)
     facts: dict[str, list[dict[str, Any]]] = {"queued": [], "set_aside": []}
     rows: dict[str, list[tuple[str, ...]]] = {"queued": [], "set_aside": []}
     for name, write in [*(("queued", write) for write in queued), *(("set_aside", write) for write in aside)]:

@@ -132,16 +132,14 @@ async def user(lane: str | None, invite: str | None, dry_run: bool, yes: bool) -
     return await _share(_sharing(), lane, invite, dry_run=dry_run, yes=yes, is_users=True)
 
 
-@command(OF_USER, DRY_RUN, YES)
-async def leave(user: bool, dry_run: bool, yes: bool) -> Report:
+@command(OF_USER, YES)
+async def leave(user: bool, yes: bool) -> Report:
     """Stop sharing the project in this directory and keep a copy."""
     sharing, (project, title) = _sharing(), _whose(is_users=user)
     title = "Your scope user" if user else title
-    lane, kept = await request_store(LeaveLane(project, dry_run=True), answer_s=SHARE_S)
+    _, kept = await request_store(LeaveLane(project, dry_run=True), answer_s=SHARE_S)
     copy = f"a copy of {count(kept, 'memory')}"
     will = f"{title} will no longer be shared and keeps {copy}. The other machines keep theirs."
-    if dry_run:
-        return Report({"dry_run": True, "lane": lane, "memories": kept}, will)
     confirm(f"{will} Continue?", yes=yes)
     lane, kept = await request_store(LeaveLane(project), answer_s=SHARE_S)
     await sharing.leave(lane)

@@ -1,7 +1,7 @@
 """The home and its configuration file as strings, as named by an environment. Every session waits for the start of a
 bridge, so this module imports nothing that the bridge has not imported."""
 
-# ruff: noqa: PTH100, PTH109, PTH111, PTH113, PTH110, PTH117, PTH118
+# ruff: noqa: PTH100, PTH111, PTH113, PTH110, PTH117, PTH118
 from __future__ import annotations
 
 import os
@@ -54,11 +54,7 @@ def config_file(environ: Mapping[str, str], home: str) -> str | None:
     """The configuration file that a variable names, or the one in the home; None if there is none."""
     _, named = first_of(environ, CONFIG_VARIABLES)
     if named:
-        file = os.path.expanduser(named)
-        try:
-            return os.path.join(os.getcwd(), file)
-        except FileNotFoundError:  # the working directory was deleted
-            return file
+        return os.path.abspath(os.path.expanduser(named))
     return next((file for name in CONFIG_FILES if is_file(file := os.path.join(home, name))), None)
 
 
