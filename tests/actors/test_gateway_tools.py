@@ -183,17 +183,9 @@ async def near(served: Rig, monkeypatch: pytest.MonkeyPatch) -> NearMemory:
     return near
 
 
-@pytest.mark.parametrize(
-    ("result", "relation", "asks_again"),
-    [
-        ({"action": "accept", "content": {"decision": "yes"}}, "supersedes", True),
-        ({"action": "accept", "content": {"decision": "both hold"}}, "related_to", True),
-        ({"action": "accept", "content": {"decision": "no"}}, None, True),
-        ({"action": "cancel"}, None, False),
-    ],
-)
+@pytest.mark.parametrize(("result", "relation", "asks_again"), cases("gateway_tools", "asked"))
 async def test_a_person_is_asked_once_in_ten_stores_what_replaces_what_after_the_store_is_acknowledged(
-    served: Rig, near: NearMemory, result: dict[str, Any], relation: str | None, asks_again: bool
+    served: Rig, near: NearMemory, result: dict[str, Any], relation: str, asks_again: bool
 ) -> None:
     async with served.client() as client:
         await client.initialize(elicitation={})

@@ -384,21 +384,11 @@ async def test_a_walk_over_links_ends_where_the_answer_is_full(rig: StoreRig) ->
     assert [each.id for each in (await walk(characters=1)).memories] == [middle], "the first is always shown"
 
 
-ASKED = "Who can help when BillingService was merged and is not deployed?"
 CLUE = "BillingService is deployed by Argo CD, on every merge."
 JOINED = "Nadia alone has the keys of Argo CD."
 
 
-@pytest.mark.parametrize(
-    ("question", "cosines", "is_open"),
-    [
-        (ASKED, {CLUE: 0.76}, True),
-        (ASKED, {}, True),  # it has no vector yet
-        (f"{ASKED[:-1]} today?", {CLUE: 0.76}, True),  # all of them are of today
-        ("Is BillingService deployed on a merge?", {CLUE: 0.76}, False),
-    ],
-    ids=["a part is answered", "a part is answered by words", "of the time of all", "all is answered"],
-)
+@pytest.mark.parametrize(("question", "cosines", "is_open"), cases("retrieval", "joined"))
 async def test_what_is_joined_to_a_memory_answers_what_that_leaves_open(
     files: Spaces, question: str, cosines: dict[str, float], is_open: bool
 ) -> None:
@@ -584,26 +574,11 @@ def ids(gathered: ContextGathered, sections: tuple[Section, ...] = get_args(Sect
 
 
 async def test_without_a_task_each_section_has_its_own_in_its_own_order(files: Spaces) -> None:
-    tabs = files.store("Prefers tabs", "user", importance=0.5, requested_at=NOW - 60)
-    terse = files.store("Likes terse answers", "user", importance=0.9, requested_at=NOW - 90)
-    late = files.store("Prefers dark themes", "user", importance=0.5, requested_at=NOW)
-    steps = files.store("Always run the linter first", "user", type="procedural", importance=0.7)
-    lunch = files.store("Had lunch", "user", type="episodic", importance=1.0)
-    grpc = files.store("The service uses gRPC", importance=0.4)
-    ports = files.store("The service listens on port 7000", importance=0.8)
-    deploy = files.store("Deploy with make ship", type="procedural", importance=0.3)
-    first = files.store("Talked about auth", "session", type="episodic", requested_at=NOW - 50)
-    second = files.store("Talked about AUTH", "session", type="episodic", requested_at=NOW - 40)
-    files.store("The branch is called WIP")
-    noted = files.store("The branch is called wip", "session", requested_at=NOW)
+    sections = cases("retrieval", "sections")
+    contents = {files.store(content, scope, **fields): content for content, scope, fields in sections["stored"]}
     gathered = await files.context()
-    assert ids(gathered) == {
-        "preferences": [lunch, terse, late, tabs],
-        "project_context": [ports, grpc],
-        "session_history": [noted, second, first],
-        "relevant_procedures": [steps, deploy],
-        "open_ends": [],
-    }
+    given = {section: [contents[each] for each in found] for section, found in ids(gathered).items()}
+    assert given == sections["given"]
     assert gathered.is_all
 
 
