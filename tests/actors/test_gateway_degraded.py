@@ -38,13 +38,12 @@ from remembrancer.protocol.writes import (
     EraseMemory,
     Operation,
     ProjectRef,
-    StoreMemory,
     SubmitBatch,
     UpdateMemory,
 )
 from tests.actors.gateway_rig import AWAY, QUICK, RawClient, Rig, call, warned
 from tests.cases import cases
-from tests.operations import PROJECT, change_operation
+from tests.operations import PROJECT, change_operation, store_operation
 from tests.patience import PATIENCE_S, until
 from tests.spaces import locked, write_rows
 
@@ -341,10 +340,8 @@ async def test_changes_without_a_store_are_queued_by_a_short_id_and_nothing_is_i
 
 
 def operation(number: int, content: str = "x", project: str = "p_0") -> Operation:
-    change = StoreMemory(
-        memory_id=f"memory:{number}", content=content, type="semantic", scope="project", session_id="session:s"
-    )
-    return Operation(f"{number:032x}", ProjectRef(project, "/"), "session:s", 1.0, change)
+    of = ProjectRef(project, "/")
+    return store_operation(f"{number:032x}", content, memory_id=f"memory:{number}", project=of)
 
 
 @asynccontextmanager

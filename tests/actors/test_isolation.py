@@ -20,10 +20,10 @@ from remembrancer.actors.gateway import store_access
 from remembrancer.config.project import project_of
 from remembrancer.config.tokens import Tokens
 from remembrancer.protocol.browsing import ReadActivity
-from remembrancer.protocol.writes import Operation, StoreMemory
 from tests.actors.gateway_rig import AWAY, RawClient, Rig, warned
 from tests.cases import cases
 from tests.git import make_worktree
+from tests.operations import store_operation
 from tests.patience import PATIENCE_S
 from tests.ports import free_port
 
@@ -286,10 +286,8 @@ async def test_a_short_id_stands_for_no_private_memory_of_another_session(house:
     async with house.victim() as victim, house.neighbour() as intruder:
         for number, (session, content) in enumerate(contents.items()):
             memory_id = f"memory:01ARZ3NDEKTSV4RRFFQ6{number}GABCD"
-            change = StoreMemory(
-                memory_id=memory_id, content=content, type="semantic", scope="session", session_id=session
-            )
-            operation = Operation(f"op {number}", project_of(house.mine), session, time.time(), change)
+            own: dict[str, Any] = {"scope": "session", "session_id": session, "project": project_of(house.mine)}
+            operation = store_operation(f"op {number}", content, memory_id=memory_id, **own)
             await house.rig.gateway.access.apply(operation, time.time())
             (found,) = (await (victim, intruder)[number].call("list_memories"))["memories"]
             assert found["content"] == content
