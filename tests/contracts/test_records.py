@@ -48,7 +48,6 @@ from remembrancer.protocol.writes import (
     Operation,
     PortableMemory,
     PromoteMemory,
-    RecordedFields,
     RestoredResult,
     RestoreMemory,
     StoreMemory,
@@ -612,34 +611,6 @@ def test_what_moves_an_open_end_to_another_day_is_the_open_end_as_soon_as_it_rep
     assert (rig.shown(talk).valid_until, rig.shown(moved).kind, rig.shown(moved).due) == (None, "fact", None)
 
 
-def test_a_memory_that_two_replace_is_valid_again_when_neither_does(rig: RecordsRig, four: list[str]) -> None:
-    one, two, three, _ = four
-    rig.do(PromoteMemory(three, "project"))
-
-    def replaced_by() -> tuple[str, ...]:
-        found = rig.loaded(one).superseded_by
-        assert (rig.shown(one).valid_until is None) is not bool(found)
-        return found
-
-    for first, last in ((two, three), (three, two)):
-        rig.replace(two, one)
-        rig.replace(three, one)
-        for removed, left in ((first, (last,)), (last, ())):
-            rig.do(UpdateMemory(removed, remove_links=(LinkRef("supersedes", one),)))
-            assert replaced_by() == left
-    rig.replace(two, one)
-    rig.replace(three, one)
-    assert f"it replaced {one}" in rig.refused(UndoChange(two)).message, "the last one is undone first"
-    for last, left in ((three, (two,)), (two, ())):
-        undone = rig.do(UndoChange(last))
-        assert (undone.memory_id, undone.undone, replaced_by()) == (one, "superseded", left)
-    for newer in (two, three):
-        rig.do(InvalidateMemory(one, "we moved", newer))
-    for left in ((two,), ()):
-        undone = rig.do(UndoChange(one))
-        assert (undone.memory_id, undone.undone, replaced_by()) == (one, "invalidated", left)
-
-
 def test_a_value_that_is_returned_to_after_two_changes_is_valid_again(rig: RecordsRig) -> None:
     one = rig.say("it samples at 1 Hz")
     two = rig.at(REQUESTED_AT + 5).say("it samples at 5 Hz", supersedes=one)
@@ -690,35 +661,6 @@ def test_restoring_a_memory_takes_back_that_another_replaces_it(rig: RecordsRig,
     rig.contradict(three, two)
     rig.replace(two, three)
     assert (rig.loaded(two).possibly_superseded_by, rig.loaded(three).superseded_by) == ((), (two,))
-
-
-def test_changes_are_undone_one_by_one_from_the_last_and_then_nothing_is_left(rig: RecordsRig, lantern: str) -> None:
-    states = [rig.shown(lantern)]
-    for change in (
-        UpdateMemory(lantern, content="the second lantern", due=9.0, kind="open_end", metadata={"a": 1}),
-        UpdateMemory(lantern, occurred_at=123.0),
-        TagMemory(lantern, ("green",), ("red",)),
-        ForgetMemory(lantern, "it broke"),
-        RestoreMemory(lantern),
-        UpdateMemory(lantern, done=True),
-    ):
-        rig.do(change)
-        states.append(rig.shown(lantern))
-    assert [each.occurred_at for each in states[1:3]] == [None, 123.0]
-    named = [rig.do(UndoChange(lantern)).undone for _ in states[:2]]
-    assert named == ["updated", "restored"]
-    for was in reversed(states[:4]):
-        rig.do(UndoChange(lantern))
-        now = rig.shown(lantern)
-        for name in RecordedFields.__struct_fields__:
-            assert getattr(now, name) == getattr(was, name), name
-        assert now.forgotten_at is None
-    rig.do(UndoChange(lantern))
-    assert rig.shown(lantern).forgotten_reason == "its storing was undone"
-    assert "nothing more to undo" in rig.refused(UndoChange(lantern)).message
-    rig.do(RestoreMemory(lantern))
-    assert rig.do(UndoChange(lantern)).undone == "restored"
-    assert rig.shown(lantern).forgotten_at is not None
 
 
 def test_a_change_is_undone_once_and_not_if_another_came_after_it_or_what_was_before_is_gone(
@@ -823,6 +765,8 @@ STEPS = st.one_of(
     st.builds(UpdateMemory, LIGHT, add_links=LINK),
     st.builds(UpdateMemory, LIGHT, remove_links=LINK),
     st.builds(UpdateMemory, LIGHT, cleared=st.just(("valid_until",))),
+    st.builds(UpdateMemory, LIGHT, kind=st.just("open_end"), done=st.booleans(), metadata=st.just({"lit": True})),
+    st.builds(TagMemory, LIGHT, st.just(("dim",))),
     st.builds(ForgetMemory, LIGHT),
     st.builds(RestoreMemory, LIGHT),
     st.builds(InvalidateMemory, LIGHT, st.just("it broke"), st.none() | LIGHT),
@@ -841,14 +785,14 @@ ALSO_TWO = UpdateMemory("mem_three", add_links=TWO)
 def undoable(rig: RecordsRig) -> tuple[dict[str, Any], list[Any]]:
     """All that an undo takes back: the memories, and their links. A memory is replaced while another replaces it, and
     only then."""
-    fields = "id, content, valid_until, invalid_reason, forgotten_at IS NOT NULL"
+    fields = "id, valid_until, invalid_reason, content, tags, kind, done, metadata, forgotten_at IS NOT NULL"
     memories = {each[0]: each[1:] for each in rig.rows(f"SELECT {fields} FROM memories WHERE space = @SPACE")}
     links = rig.rows(
         """SELECT s.id, relation, t.id FROM memory_links AS l JOIN memories AS s ON s.number = l.source
            JOIN memories AS t ON t.number = l.target ORDER BY 1, 2, 3"""
     )
     replaced = {target for _, relation, target in links if relation == "supersedes"}
-    ended = {memory_id: reason for memory_id, (_, until, reason, _) in memories.items() if until is not None}
+    ended = {memory_id: reason for memory_id, (until, reason, *_) in memories.items() if until is not None}
     assert {each for each, reason in ended.items() if reason is None} <= replaced <= ended.keys()
     return memories, links
 
@@ -865,6 +809,7 @@ def in_effect(rig: RecordsRig) -> Counter[str]:
 @example([REPLACING, InvalidateMemory("mem_one", "it broke", "mem_two")])
 @example([light("mem_three", LIGHTS[:1]), InvalidateMemory("mem_one", "it broke", "mem_two")])
 @example([light("mem_three", LIGHTS[:1]), UpdateMemory("mem_one", "another light"), ALSO_TWO])
+@example([UpdateMemory("mem_one", kind="open_end", done=True, metadata={"a": 1}), TagMemory("mem_one", ("dim",))])
 @given(st.lists(STEPS, min_size=3, max_size=16))
 def test_changes_that_are_undone_from_the_last_on_leave_all_as_it_was(steps: list[Any]) -> None:
     """What is found in the background, which a new text drops, cannot be undone: what came before it is not undone
