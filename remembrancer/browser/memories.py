@@ -249,7 +249,9 @@ async def change(view: View) -> Response:
     if not chosen:
         raise InvalidInput("Nothing is ticked: tick some memories first.")
     if what == "replace":
-        what = f"replace/{await view.whole_id(view.field('newer'))}"
+        if not WHOLE.fullmatch(newer := await view.whole_id(view.field("newer"))):
+            raise InvalidInput("Enter the id of the memory that replaces this one, or the address of its page.")
+        what = f"replace/{newer}"
     undo: dict[str, str | None] = {}
     failures: list[RemembrancerError] = []
     for memory_id in chosen[:PAGE]:

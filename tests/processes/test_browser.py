@@ -166,7 +166,8 @@ def test_every_change_of_a_memory_can_be_undone_but_erasing(visit: Visit) -> Non
     assert "replaces this: It is MariaDB now" in Page(page).text
     visit.undo(page)
     for typed in ("the cable one", "ZZZZ", "http://localhost/?q=it"):
-        assert visit.send("/change", id=memory, what="replace", newer=typed).status_code in (400, 404)
+        refused = Page(visit.send("/change", id=memory, what="replace", newer=typed).text).text
+        assert "Enter the id of the memory that replaces this one" in refused
     page = change(what="user")
     assert "Only for its project" in page
     page = visit.undo(page)
