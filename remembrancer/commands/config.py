@@ -19,7 +19,6 @@ from remembrancer.config.reading import (
     DB_PATH,
     Configuration,
     SettingOrigin,
-    check_configuration,
     read_configuration,
 )
 from remembrancer.config.settings import SETTABLE, Settings, unknown_name
@@ -93,7 +92,7 @@ def import_settings(file: Path, other: Path) -> Report:
     imported = read_other_format(other, read_settings_text(other))
     if isinstance(named := imported.settings.get(DB_PATH), str):
         imported.settings[DB_PATH] = str(beside(other, named))
-    problems = check_configuration({}, imported.settings, other).problems
+    problems = read_configuration({}, other, imported.settings).problems
     if problems:
         raise ValueError("; ".join(problems))
     _write(file, tomlkit.item(imported.settings))

@@ -83,24 +83,18 @@ def load_configuration(environ: Mapping[str, str]) -> Configuration:
     return configuration
 
 
-def read_configuration(environ: Mapping[str, str], file: Path | None = None) -> Configuration:
-    """The settings of an environment, which override a file's and the defaults. Never fails: see `problems`."""
-    content: Mapping[str, object] = {}
-    problems: tuple[str, ...] = ()
-    if file is not None:
-        try:
-            content = read_settings_file(file)
-        except ValueError as error:
-            problems = (str(error),)
-    read = check_configuration(environ, content, file)
-    return read._replace(problems=problems + read.problems)
-
-
-def check_configuration(environ: Mapping[str, str], content: Mapping[str, object], file: Path | None) -> Configuration:
-    """The settings: values from the environment take precedence over a file's, and a file's over the defaults."""
+def read_configuration(
+    environ: Mapping[str, str], file: Path | None = None, content: Mapping[str, object] | None = None
+) -> Configuration:
+    """The settings of an environment, which override a file's and the defaults; `content` is the file's, if it has been
+    read. Never fails: see `problems`."""
     read = _Reader()
     unknown, unused = [], []
-    for origin, name, value in _given(environ, content, file):
+    try:
+        content = read_settings_file(file) if file is not None and content is None else content
+    except ValueError as error:
+        read.problems.append(str(error))
+    for origin, name, value in _given(environ, content or {}, file):
         is_ours = origin.file is None and origin.name.startswith(PREFIX)
         if origin == SettingOrigin(MODEL_VARIABLE) and value not in NAMED_MODELS:
             read.refuse(origin, f"it must be one of {', '.join(NAMED_MODELS)}")

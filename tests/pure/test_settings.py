@@ -26,7 +26,6 @@ from remembrancer.config.home import (
 from remembrancer.config.other_formats import read_other_format
 from remembrancer.config.reading import (
     Configuration,
-    check_configuration,
     load_configuration,
     load_settings,
     read_configuration,
@@ -51,7 +50,7 @@ def imported(tmp_path: Path, name: str, text: str) -> Configuration:
     file = tmp_path / name
     file.write_text(text, newline="")
     settings, unused = read_other_format(file, read_settings_text(file))
-    made = check_configuration({}, settings, file)
+    made = read_configuration({}, file, settings)
     assert (made.problems, made.warnings) == ((), ())
     return made._replace(warnings=unused)
 
