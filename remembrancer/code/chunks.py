@@ -96,14 +96,8 @@ class Definition(NamedTuple):
 
 def chunks_of(text: str, language: str, *, is_plain: bool = False) -> list[Chunk]:
     """The chunks of a file in line order; `is_plain`: cut without a parser."""
-    source = None if is_plain else parsed(text, language)
-    return cut_by_lines(text) if source is None else list(source.chunks())
-
-
-def parsed(text: str, language: str) -> Source | None:
-    """A file with its syntax tree; None without a grammar."""
-    parser = parser_of(language)
-    return None if parser is None else Source(text, parser)
+    parser = None if is_plain else parser_of(language)
+    return cut_by_lines(text) if parser is None else list(Source(text, parser).chunks())
 
 
 class Source:

@@ -18,7 +18,7 @@ from remembrancer.commands.report import DRY_RUN, Group, Report, Rows, argument,
 from remembrancer.commands.runtime_client import ask_store, paths_here
 from remembrancer.config.project import directory_of, is_gone, project_of, working_tree_of
 from remembrancer.memory.text import count
-from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
+from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.sharing import MoveProject
 from remembrancer.protocol.writes import ProjectRef
 
@@ -54,13 +54,10 @@ def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
             "move it once they are applied"
         )
     request = MoveProject(source, target, str(working_tree_of(place)), dry_run)
-    try:
-        if not (yes or dry_run) and (own := ask_store(msgspec.structs.replace(request, dry_run=True)).joined):
-            mixed = f"{directory_of(target.path)} has {count(own, 'memory')} of its own"
-            confirm(f"{mixed}: this mixes both, which cannot be undone. Continue?", yes=False)
-        moved = ask_store(request, answer_s=MOVE_S)
-    except NotFound as error:
-        raise InvalidInput(error.message) from error
+    if not (yes or dry_run) and (own := ask_store(msgspec.structs.replace(request, dry_run=True)).joined):
+        mixed = f"{directory_of(target.path)} has {count(own, 'memory')} of its own"
+        confirm(f"{mixed}: this mixes both, which cannot be undone. Continue?", yes=False)
+    moved = ask_store(request, answer_s=MOVE_S)
     if not dry_run:
         with suppress(RemembrancerError):  # the log of what was shown would still name the old place
             ShownLog(paths.home, kept_s=0.0).move(source.id, target.id)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.code.chunks import MOST_CHARACTERS, MOST_LINES, OPEN, Source, body_of, chunks_of, cut_by_lines, parsed
+from remembrancer.code.chunks import MOST_CHARACTERS, MOST_LINES, OPEN, Source, body_of, chunks_of, cut_by_lines
 from remembrancer.code.languages import language_of, parser_of
 from remembrancer.code.tree import MAX_BYTES, Tree, Unreadable, read_source
 from remembrancer.code.words import names_in, question_words, terms_in, terms_of
@@ -130,8 +130,9 @@ def defined(source: Source, body: Any, above: str = "") -> Iterator[tuple[str, s
 @pytest.mark.parametrize("language", MORE_NAMES)
 def test_every_definition_of_a_language_has_the_path_of_its_names(language: str) -> None:
     text, names = MORE_NAMES[language]
-    source = parsed(text, language)
-    assert source is not None
+    parser = parser_of(language)
+    assert parser is not None
+    source = Source(text, parser)
     assert dict(defined(source, source.root)) == names
 
 
