@@ -157,7 +157,7 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
     links = [] if "already_known" in answer else [link for it, _ in stored for link in it.get("links", ())]
     older = [link["target"] for link in links if link["relation"] == "supersedes"]  # perhaps the same text, in doubt
     for replaced in older or given["supersedes"] or ():
-        again = f". It is valid again, and its earlier copy {short(replaced)} is replaced"
+        again = f". It holds again, and this copy replaces the earlier one ({short(replaced)})"
         line += f". It replaces: {_name_of(where, replaced, answer)}" if given["supersedes"] else again
     report = _done((answer, line))
     asked = [
@@ -518,11 +518,11 @@ def _undone(where: Where, answer: Answer) -> str:
     fields = answer["restored_fields"]
     undone = with_fields(word_of(answer["undone"], fields, done=not after.get("done")), fields)
     undone = "restored to an earlier version" if undone == "restored" and "content" in fields else undone
-    state = _state_of(after, fields).replace(",", ":", 1) if fields else ""
-    state = f"; its scope is {after['scope']} again" if answer["undone"] == "moved" else state
-    line = f"Undone: “{excerpt(after['content'])}” was {undone}{state}"
-    line += f"; it is {after['status']} now" if after["status"] != "active" else ""
-    line += "; it is expired again" if "valid_until" in fields and "valid_until" in after else ""
+    now = f". It is {after['status']} now" if after["status"] != "active" else ". It is now" if fields else ""
+    if "valid_until" in fields:
+        now = ". It is expired again" if "valid_until" in after else ". It holds again"
+    scope = f"; its scope is {after['scope']} again" if answer["undone"] == "moved" else ""
+    line = f"Undone: {undone}{now}: “{excerpt(after['content'])}”{_state_of(after, fields)}{scope}"
     return "; ".join([f"{line}  {short(after['id'])}", *valid_again])
 
 

@@ -232,7 +232,7 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise InvalidInput(f"nothing was changed, as there is no terminal for the question (--yes agrees): {question}")
+        raise InvalidInput(f"nothing was changed, as nobody can be asked without a terminal (--yes agrees): {question}")
     click.confirm(question, err=True, abort=True)
 
 

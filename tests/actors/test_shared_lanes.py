@@ -537,7 +537,7 @@ async def test_a_project_gives_a_memory_to_the_user_and_takes_it_back(owners: li
     assert there.finds("user", "tea"), "it is shared after a restart, too"
     refused = await there.change("not theirs", PromoteMemory(memory_id, "project"))
     assert isinstance(refused, InvalidInput)
-    assert "came from another project" in refused.message
+    assert "it came from the project p_" in refused.message
     assert there.finds("user", "tea")
     back = await here.done("back", PromoteMemory(memory_id, "project", "not so"))
     assert isinstance(back.result, PromotedResult)

@@ -289,7 +289,7 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
     [(_, new)] = shell.pairs()
     assert "possibly_superseded_by" not in shell.json("search", older)["memories"][0], "it is only doubtful"
     assert f"replaced by “{newer}” ({new})?" in shell("search", older)
-    assert f". It is valid again, and its earlier copy {old} is replaced" in shell("add", older), "it was in doubt"
+    assert f". It holds again, and this copy replaces the earlier one ({old})" in shell("add", older), "it was in doubt"
     shell("undo", "--yes")
     shell("edit", old, "--both")
     older, newer = "The back gate is shut at night", "The Back Gate is shut at night"
@@ -400,11 +400,11 @@ def test_what_is_to_be_copied_is_not_broken_at_the_edge_of_a_terminal(shell: She
 def test_a_pair_that_was_settled_waits_again_after_an_undo(shell: Shell) -> None:
     old, new = (shell.json("add", f"the lantern listens on port {port}")["memory_id"] for port in ("8080", "9090 now"))
     asyncio.run(until(shell.pairs))
-    again = "Undone: “the lantern listens on port 9090 now” was kept beside another"
+    again = "Undone: kept beside another: “the lantern listens on port 9090 now”"
     for settled, undo, undone in (
         (("edit", old, "--both"), ("undo", "--yes"), again),
         (("edit", old, "--both"), ("undo", new), again),
-        (("edit", old, "--supersedes", new), ("undo", "--yes"), "” was replaced"),
+        (("edit", old, "--supersedes", new), ("undo", "--yes"), "Undone: replaced. It holds again: “"),
     ):
         assert ("undo " in shell(*settled), "Nothing waits" in shell("list", "--review")) == (True, True)
         assert undone in shell(*undo)
@@ -527,7 +527,7 @@ def test_the_log_has_the_run_of_a_sessions_end_and_an_undo_takes_it_back_as_a_wh
     assert re.search(r"Undo the session end of .*\(4 memories, summarised or promoted\)", refused)
     assert "4 memories restored" in shell("undo", "--yes")
     assert "made of" not in shell("list")
-    assert f"“{texts[-1]}” was stored" in shell("undo", "--yes")
+    assert f"Undone: stored. It is forgotten now: “{texts[-1]}”" in shell("undo", "--yes")
 
 
 def test_an_undo_at_a_terminal_asks_once_before_it_forgets(shell: Shell) -> None:
@@ -538,7 +538,7 @@ def test_an_undo_at_a_terminal_asks_once_before_it_forgets(shell: Shell) -> None
     assert len(shell("list").splitlines()) == 1
     status, shown = shell.at_a_terminal("undo", says="y\n")
     assert (status, shown.count("[y/N]")) == (exit_codes.OK, 1), shown
-    assert "it is forgotten now" in " ".join(shown.split())
+    assert "It is forgotten now" in " ".join(shown.split())
 
 
 def test_a_terminal_shows_the_beginning_of_a_long_memory_and_a_pipe_all_of_it(shell: Shell) -> None:
@@ -557,7 +557,7 @@ def test_a_terminal_shows_the_beginning_of_a_long_memory_and_a_pipe_all_of_it(sh
     shell("add", "A storm damaged it. " * 9, "--summary", "The storm", "--on", "2024-02-03")
     assert [line.split("\t")[3] for line in shell("log").splitlines()][1:] == ["The quay wall is straight", "The storm"]
     assert shell("log", "2024-02-03").split("\t")[3] == "The storm"
-    assert re.fullmatch(r"Undone: “The quay.* was changed \(summary\).*", shell("undo", wall).strip())
+    assert re.fullmatch(r"Undone: changed \(summary\)\. It is now: “The quay.*", shell("undo", wall).strip())
 
 
 def test_a_search_at_a_terminal_shows_the_best_five_and_how_many_are_weaker(shell: Shell) -> None:

@@ -153,8 +153,9 @@ def memory_to_move(writer: Writer) -> PortableMemory:
         if memory.now.kind == SESSION_RECORD:
             raise InvalidInput(f"{memory.id} is the record of a session in its project", field="memory_id")
     elif memory.source_project not in (None, operation.project.id):
-        came = "came from another project, and only that project can take it back"
-        raise InvalidInput(f"{memory.id} is one of the user's memories and {came}", field="target_scope")
+        source = memory.source_project
+        came = f"came from the project {source}, and only there can it be taken back (in a shell: --project {source})"
+        raise InvalidInput(f"{memory.id} is one of the user's memories: it {came}", field="target_scope")
     portable = writer.space.portable(memory.id)
     assert portable is not None
     if is_taken_back or change.target_scope == "user":
