@@ -31,8 +31,8 @@ M = TypeVar("M", bound=ListedMemory)
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The chosen memories in order. `left_out`: some were not chosen, or were cut; `replaced`: those left out because
-    chosen ones probably replace them."""
+    """The chosen memories in order. `left_out`: some were not chosen; `replaced`: those left out because chosen ones
+    probably replace them."""
 
     given: tuple[RecalledMemory, ...]
     left_out: bool

@@ -99,6 +99,7 @@ async def test_what_holds_for_every_task_is_given_once_to_a_query_that_nothing_a
         again = await client.call("recall_memories", query=task)
     async with served.session("04" * 16, session="session:four") as client:
         question = await client.call("recall_memories", query="Which phone number has the harbour master")
+        words = await client.call("recall_memories", query="sorted lists")
     async with served.session("03" * 16, session="session:three") as client:
         await client.call("get_memory_context")
         after_context = await client.call("recall_memories", query=task)
@@ -106,7 +107,7 @@ async def test_what_holds_for_every_task_is_given_once_to_a_query_that_nothing_a
     assert asked["hint"] == STANDING_NOTE
     assert {each["content"] for each in asked["memories"] if "answers" not in each} == set(rules), "as the hint says"
     assert len(few["memories"]) <= 2
-    for other in (own, filtered, few, again, after_context, question):
+    for other in (own, filtered, few, again, after_context, question, words):
         assert other.get("hint") != STANDING_NOTE
     assert (question["memories"], question["hint"][:18]) == ([], "Nothing was found."), "it is no task"
 
@@ -225,7 +226,8 @@ async def test_an_access_is_to_have_been_given_whole_as_an_answer_or_as_one_of_a
 
 async def test_a_complete_context_is_no_use_of_its_memories_but_a_chosen_part_is(client: RawClient) -> None:
     lit = (await client.store("The lantern is lit at dusk", importance=0.9))["memory_id"]
-    long = (await client.store(f"The log of the harbour: {'wind and rain, ' * 200}"))["memory_id"]
+    for name in ("harbour", "pier", "quay"):  # each of which is cut to 64 tokens
+        long = (await client.store(f"The log of the {name}: {'wind and rain, ' * 200}"))["memory_id"]
     for most, is_part in ((8000, False), (200, True)):
         answer = await client.call("get_memory_context", task_description="When is the lantern lit?", max_tokens=most)
         assert ("lit at dusk" in answer["context_block"], answer["truncated"]) == (True, is_part)

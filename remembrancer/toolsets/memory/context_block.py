@@ -75,8 +75,8 @@ fence."""
 
 @dataclass(frozen=True, slots=True)
 class ContextBlock:
-    """A block and its contents. `tokens` is the size of its text; `truncated` says that something was left out or
-    cut."""
+    """A block and its contents. `tokens` is the size of its text; `truncated` says that memories were left
+    out."""
 
     text: str
     memory_ids: tuple[str, ...]
