@@ -191,7 +191,8 @@ def shown(home: Path) -> list[str]:
 def test_a_complete_context_is_no_use_of_a_memory(home: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     start(home)
     remember(project)
-    add(project, f"The log of the harbour: {'wind and rain, ' * 200}")
+    for name in ("The log", "Another log", "Yet another log"):  # each of which is cut to 64 tokens
+        add(project, f"{name} of the harbour: {'wind and rain, ' * 200}")
     told = prompted(project, AARDVARK)
     assert ("aardvark" in told, "wind and rain" in told) == (True, True)
     monkeypatch.setenv("REMEMBRANCER_HOOK_CONTEXT_LENGTH", "200")
