@@ -212,7 +212,7 @@ def check_home(at: Examination) -> Finding:
     """Check that the home is usable, and on a disk where data is safe."""
     home = at.paths.home
     try:
-        nearest = nearest_directory(home)
+        nearest = next(path for path in (home, *home.parents) if path.exists())
         about = home.stat() if os.path.lexists(home) else nearest.stat()
     except OSError as error:
         text = f"{home} cannot be checked: {error.strerror}"
@@ -235,11 +235,6 @@ def check_home(at: Examination) -> Finding:
     details = () if run.parent == home else (f"its path is too long for sockets, which are in {run}",)
     missing = "" if home.exists() else " does not exist yet: the first session creates it"
     return Finding("ok", f"{home}{missing}", details=details)
-
-
-def nearest_directory(path: Path) -> Path:
-    """The path, or its nearest existing parent."""
-    return next((parent for parent in (path, *path.parents) if parent.exists()), Path("/"))
 
 
 def file_system(path: Path) -> str:
