@@ -80,13 +80,7 @@ def past_day(text: str) -> str:
 
 ID: Final = argument("memory", metavar="ID", type=memory_id, help="An id as shown in lists.")
 IDS: Final = argument(
-    "memories",
-    nargs=-1,
-    required=True,
-    callback=lambda _, __, ids: tuple(dict.fromkeys(ids)),
-    metavar="ID...",
-    type=memory_id,
-    help="An id as shown in lists.",
+    "memories", nargs=-1, required=True, metavar="ID...", type=memory_id, help="An id as shown in lists."
 )
 SUPERSEDES: Final = option(
     "--supersedes",
@@ -446,7 +440,7 @@ def restore(where: Where, memories: Sequence[str], version: int | None, reason: 
     for memory in memories if version is None else ():
         _check_restorable(where, memory)
     done = []
-    for memory in memories:
+    for memory in dict.fromkeys(memories):
         answer = where.ask("restore_memory", memory_id=memory, version=version, reason=reason)
         is_so_already = version is not None and answer.get("restored_fields") == []
         line = UNCHANGED if is_so_already else f"Restored: {_name_of(where, memory, answer)}  {short(memory)}"

@@ -194,7 +194,8 @@ def search(
     unread = {} if where.user or where.all_projects else _read_notes(where)
     memories, warnings, total = _gather(where, "recall_memories", arguments)
     warnings |= unread
-    memories = [each for each in memories if not (is_open and _is_closed(each))]
+    if is_open:
+        memories = [each for each in memories if not (each.get("done") or each.get("superseded_by") or has_ended(each))]
     memories = sorted(memories, key=lambda memory: memory.get("relevance_score", 0.0), reverse=True)[:number]
     if not memories:
         return _listing(memories, warnings, note=_nothing(where, "Nothing was found."), status=exit_codes.FAILED)
@@ -388,14 +389,9 @@ def _marks(memory: Answer, words: Mapping[str, str]) -> list[str]:
     return [*marks, "likely"] if memory.get("answers") == "likely" else marks
 
 
-def _is_closed(memory: Answer) -> bool:
-    return bool(memory.get("done") or memory.get("superseded_by") or has_ended(memory))
-
-
 def has_ended(memory: Answer) -> bool:
-    return (
-        str(memory.get("valid_until") or NEVER) <= f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
-    )  # answers have whole seconds
+    now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"  # answers have whole seconds
+    return str(memory.get("valid_until") or NEVER) <= now
 
 
 def _happened(memory: Answer) -> str:

@@ -118,7 +118,6 @@ class DetailsRead(TypedDict, total=False):
     links: tuple[tuple[str, str, str, float | None], ...]
     as_of: int
     previous_scope: Scope
-    proposal: tuple[str | None, float | None, float | None, float | None]
 
 
 def check_memory(memory: PortableMemory, content_limit_bytes: int) -> None:

@@ -713,7 +713,12 @@ def _erase(writer: Writer, change: EraseMemory) -> ErasedResult:
     derived = writer.derived_from(memory.id, space.links(memory.id))
     texts = texts_of(memory.now, space.history(memory.id))
     quotes = (*(text.strip() for text in texts), *quotable(texts))  # in memories derived from it
-    also = [made for made in derived if _is_made_by_run(space, made.id) and _says_any(space, made, quotes)]
+    also = [  # not those that somebody stored
+        made
+        for made in derived
+        if any(entry.version == 1 and entry.details.get("run") for entry in space.history(made.id))
+        and _says_any(space, made, quotes)
+    ]
     record = session_record_of(space.query, memory.now.session_id)
     quoting = list(also)
     if record is not None and record.id != memory.id and _says_any(space, record, quotes):
@@ -728,11 +733,6 @@ def _erase(writer: Writer, change: EraseMemory) -> ErasedResult:
         space.note_erased(memory_id, writer.at)
     said_by = tuple(made.id for made in derived if made not in also and made != record)
     return ErasedResult(memory.id, said_by=said_by, also_erased=also_erased)
-
-
-def _is_made_by_run(space: SqliteEdits, memory_id: str) -> bool:
-    """True if a memory was derived in the background, and never explicitly stored."""
-    return any(entry.version == 1 and entry.details.get("run") is not None for entry in space.history(memory_id))
 
 
 def _says_any(space: SqliteEdits, memory: Memory, quotes: Sequence[str]) -> bool:

@@ -2,7 +2,7 @@
 shared lanes."""
 
 import sqlite3
-from typing import Any, Final
+from typing import Final
 
 from remembrancer.actors.sqlite_file import Query
 from remembrancer.actors.store.records.schema import MEMORY, OWNED, fill_full_texts, make_space
@@ -88,12 +88,14 @@ def _copy(old: sqlite3.Connection, new: sqlite3.Connection, table: str, space: i
     while some := rows.fetchmany(ROW_BATCH):
         new.executemany(
             f"INSERT INTO {into} VALUES ({places})",  # noqa: S608 - our names
-            [[*owner, *(_shifted(value, shift) for value, shift in zip(row, shifts, strict=True))] for row in some],
+            [
+                [
+                    *owner,
+                    *(each + by if by and each is not None else each for each, by in zip(row, shifts, strict=True)),
+                ]
+                for row in some
+            ],
         )
-
-
-def _shifted(value: Any, shift: int) -> Any:
-    return value + shift if shift and value is not None else value
 
 
 def write_space(query: Query, target: sqlite3.Connection, name: str) -> None:

@@ -156,13 +156,14 @@ class Writer:
             return Revision(memory.version, ())
         is_another = "content" in fields or after.forgotten
         is_over = is_another or ("valid_until" in fields and after.valid_until is not None)
+        is_summed_up = is_over and memory.now.status == "consolidated"
         is_taken_back = after.scope == "session" and "scope" in fields
         links = self.space.links(memory.id) if is_over or is_taken_back else []
         stale = [
             each
             for each in self.derived_from(memory.id, links)
             if (
-                (is_over and memory.now.status == "consolidated" and _sums_up(each, memory))
+                (is_summed_up and each.now.type == "semantic" and memory.now.content in each.now.content)
                 or ((is_another or is_taken_back) and each.now.kind == SESSION_RECORD)
             )
             and self._is_untouched(each)
@@ -262,10 +263,6 @@ class Writer:
             self.insert(derive_memory_id(f"record\n{session_id}", ended_at), first)
         else:
             self.revise(before, first, "recorded")
-
-
-def _sums_up(summary: Memory, memory: Memory) -> bool:
-    return summary.now.type == "semantic" and memory.now.content in summary.now.content
 
 
 def make_active(space: SqliteEdits, memory: Memory, change: str, reason: str, at: float) -> None:
