@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import anyio
 import anyio.to_thread
@@ -49,16 +49,11 @@ async def health(view: View) -> Response:
         view.ask(DescribeStore(view.project, view.session)),
     )
     lasted_ms = [1000 * each for each in last_durations_s()] if view.is_owner else []  # of this gateway
-    shown = status if view.is_owner else None
     heights = [math.log1p(each) / math.log1p(max(lasted_ms)) for each in lasted_ms]  # logarithmic, for a slow start
-    values: dict[str, Any] = {
-        "status": shown,
-        "store": store,
-        "problems": problems,
-        "lasted_ms": lasted_ms,
-        "heights": heights,
-    }
-    return await view.page("health.html", **values)
+    shown = status if view.is_owner else None
+    return await view.page(
+        "health.html", status=shown, store=store, problems=problems, lasted_ms=lasted_ms, heights=heights
+    )
 
 
 async def notes(view: View) -> Response:

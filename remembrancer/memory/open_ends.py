@@ -91,8 +91,7 @@ _WHO: Final = (
 )
 _SENDS: Final = rf"{_WHO} (?:{_VERBS})e?s (?!(?:by|before) |\d)"
 _APPOINTMENT: Final = re.compile(
-    rf"(?P<person>(?P<present>{_SENDS}"
-    rf"|(?-i:[A-Z][\w'’-]* and [A-Z][\w'’-]*) (?:{_VERBS})|(?:the|an?) (?:\w+ ){{1,3}}?(?:come|arrive)s?(?! out))"
+    rf"(?P<person>(?P<present>{_SENDS}|(?:the|an?) (?:\w+ ){{1,3}}?(?:come|arrive)s?(?! out))"
     rf"|(?:{_WHO}|(?:the|an?) (?:\w+ ){{0,2}}\w+)(?: will| must| has to|['’]ll|(?: is| am| are|['’](?:s|m|re)) \w+ing)"
     r"|(?:please )?remind (?:me|us)(?! that\b)|let['’]s)\b"
     rf"|(?:[\w.'’-]+ ){{0,4}}?(?:{'|'.join(_LISTS['appointments'])})(?: v?\d[\w.]*| window)?[,:]? (?:with|at|in|for"
