@@ -34,7 +34,7 @@ from remembrancer.commands.selection import (
     with_short_ids,
 )
 from remembrancer.commands.terminal import notice_when_slow, styled
-from remembrancer.memory.open_ends import asks_for_open_ends
+from remembrancer.memory.open_ends import asks_for_open_ends, last_day_asked_for
 from remembrancer.memory.sentences import excerpt, one_line, without_marks
 from remembrancer.memory.text import NAMELESS, count, neutralised_value, session_title, tags_in
 from remembrancer.memory.times.windows import TimeWindow, time_windows
@@ -179,7 +179,8 @@ def search(
     if not query and not is_open:
         raise click.UsageError("give a question, or words")
     if (not query or asks_for_open_ends(" ".join(query))) and not (given["kind"] or sources):
-        return _in_order(where, "due", given, exit_codes.FAILED, "Everything open now, by due date:")
+        day = last_day_asked_for(" ".join(query), time.time())
+        return _in_order(where, "due", given, exit_codes.FAILED, "Everything open now, by due date:", due_by=day)
     number = given["number"]
     from remembrancer.config.reading import load_settings
 
@@ -235,9 +236,15 @@ def _dated(after: str | None, before: str | None) -> str:
 
 
 def _in_order(
-    where: Where, order: str | None, given: Answer, status_of_none: int = exit_codes.OK, heading: str = ""
+    where: Where,
+    order: str | None,
+    given: Answer,
+    status_of_none: int = exit_codes.OK,
+    heading: str = "",
+    due_by: str = "",
 ) -> Report:
-    """The memories that match the options, newest first unless another order is given."""
+    """The memories that match the options, newest first unless another order is given. If any are due by the day
+    `due_by`, only those."""
     most = given["number"]
     arguments = _filters(where, given) | {"order": order or "latest", "kind": list(given["kind"] or KINDS)}
     if 0 < most < MOST_LISTED:
@@ -247,6 +254,10 @@ def _in_order(
     older = "" if order else ", or --until DAY to show older ones"
     more = f"There are more. Use -n N to show up to N (at most {MOST_LISTED}){older}." if is_cut else ""
     memories.sort(key=ORDERS.get(order, _happened), reverse=order != "due")
+    if due_by and memories:
+        due = [memory for memory in memories if memory.get("due", NEVER)[:10] <= due_by]
+        heading = f"Due by {due_by} ('list --open' lists all):" if due else f"Nothing is due by {due_by}. {heading}"
+        memories = due or memories
     filters = [f" {phrase} {' or '.join(given[name])}" for name, phrase in NAMED_FILTERS.items() if given[name]]
     noun = {"due": "open end", "forgotten": "forgotten memory"}.get(order or "", "memory")
     none_fits = f"There is no {noun} here{''.join(filters)}{_dated(given['after'], given['before'])}."

@@ -588,6 +588,9 @@ def test_a_due_date_may_be_a_word_and_so_may_the_day_of_an_event(shell: Shell) -
     at = datetime(2030, 12, 10, 14, 30).astimezone().astimezone(UTC)
     timed = shell.json("add", "paint the mast", "--due", "2030-12-10 14:30")["memory_id"]
     assert shell.json("show", timed)["due"].startswith(f"{at:%Y-%m-%dT%H:%M}")
+    due = shell("search", "what is due by tomorrow?")
+    assert "boat tomorrow" in due
+    assert "mast" not in due, "that is due later"
     assert "2026-02-20 or '4 December'" in shell("edit", memory_id, "--due", "soon", status=exit_codes.USAGE)
     assert ", which has passed; " in shell("edit", memory_id, "--due", "yesterday")
     memory_id = shell.json("add", "sand the boat", "--kind", "open_end", "--due", "none")["memory_id"]
