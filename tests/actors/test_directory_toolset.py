@@ -14,8 +14,6 @@ from tests.cases import cases
 from tests.patience import PATIENCE_S
 from tests.runtime import Runtime, done, start
 
-Command = dict[str, Any]
-
 
 @pytest.fixture
 async def client(served: Rig) -> AsyncIterator[RawClient]:
@@ -32,7 +30,7 @@ async def said(client: RawClient, command: str, path: str | None = None, **argum
     return ("error: " if result["isError"] else "") + str(content["text"])
 
 
-def said_by_sdk(tool: Any, command: Command) -> str:
+def said_by_sdk(tool: Any, command: dict[str, Any]) -> str:
     from anthropic.lib.tools import ToolError
 
     try:

@@ -278,18 +278,16 @@ async def test_a_later_prompt_is_given_only_what_likely_answers_if_not_all_fits(
 
 
 TOOL = "reflect_and_consolidate"
-SUMMARY_ID = "memory:01ARZ3NDEKTSV4RRFFQ69G5FA1"
-SOURCES = tuple(f"memory:01ARZ3NDEKTSV4RRFFQ69G5FB{place}" for place in range(3))
-CLUSTER = ConsolidatedMemory(SUMMARY_ID, "The build needs Java 21.", "semantic", "session", SOURCES)
-PATTERN = Pattern("asks about error handling", 4, "user", None, SOURCES[:1])
 
 
 async def test_a_reflection_answers_by_design(served: Rig, client: RawClient, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Reflect] = []
+    summary = ConsolidatedMemory("mem_summary", "The build needs Java 21.", "semantic", "session", ("mem_1", "mem_2"))
+    pattern = Pattern("asks about error handling", 4, "user", None, ("mem_1",))
 
     async def reflected(request: Reflect, timeout_s: float) -> Reflected:
         asked.append(request)
-        return Reflected((CLUSTER,), (PATTERN,), 15, "run_1", skipped=1, not_embedded=2)
+        return Reflected((summary,), (pattern,), 15, "run_1", skipped=1, not_embedded=2)
 
     with monkeypatch.context() as patch:
         patch.setattr(served.gateway.access, "require", reflected)  # as from a consolidator
@@ -299,10 +297,10 @@ async def test_a_reflection_answers_by_design(served: Rig, client: RawClient, mo
         "note": DATA,
         "consolidated_memories": [
             {
-                "id": SUMMARY_ID,
+                "id": "mem_summary",
                 "content": "The build needs Java 21.",
                 "type": "semantic",
-                "derived_from": list(SOURCES),
+                "derived_from": ["mem_1", "mem_2"],
                 "scope": "session",
             }
         ],

@@ -955,7 +955,7 @@ def test_links_are_followed_breadth_first_and_never_through_what_a_session_may_n
 
 
 # The two times of a fact: when it is true, and when that was recorded
-START, MOVED, LATER = REQUESTED_AT, REQUESTED_AT + 1000, REQUESTED_AT + 2000
+START, MOVED = REQUESTED_AT, REQUESTED_AT + 1000
 OLD, NEWER, ALWAYS, OWN = "mem_old", "mem_new", "mem_always", "mem_own"
 
 

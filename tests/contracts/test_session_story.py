@@ -112,9 +112,6 @@ def test_what_was_said_and_done_is_read_page_by_page_from_the_last_to_the_first(
 
 # --- The consolidator's reads: pages of memories with vectors, edges of entities, sessions, and what is to be done.
 EVERYTHING = ReadMemories(None)
-VECTORS = np.array(
-    [[1, 0, 0, 0], [0.96, 0.28, 0, 0], [0.936, 0, 0.352, 0], [0, 1, 0, 0], [0, 0, 0, 1]], dtype=np.float32
-)
 
 
 def ids(runs: RunsRig, **fields: Any) -> list[str]:
@@ -183,7 +180,8 @@ def near(runs: RunsRig, *memory_ids: str, **fields: Any) -> list[list[tuple[str,
 
 
 def test_the_nearest_memories_are_found_for_each_memory(runs: RunsRig) -> None:
-    for memory_id, vector in zip(CONTENTS, VECTORS, strict=False):
+    vectors = [1.0, 0, 0, 0], [0.96, 0.28, 0, 0], [0.936, 0, 0.352, 0], [0.0, 1, 0, 0]
+    for memory_id, vector in zip(CONTENTS, vectors, strict=True):
         runs.embed(memory_id, vector)
     assert near(runs, ONE, "mem_none") == [[(ONE, 1.0), (TWO, 0.96)], []]
     assert near(runs, ONE, limit=1) == [[(ONE, 1.0)]]
