@@ -187,7 +187,7 @@ async def test_what_two_projects_say_of_the_user_goes_to_him_and_can_be_taken_ba
     assert shown.memory.promotion_chain[0].reason == reason
 
     back = PromoteMemory(two, "project", "not everywhere")
-    with pytest.raises(InvalidInput, match="another project"):
+    with pytest.raises(InvalidInput, match=f"came from the project {OTHER_PROJECT.id}"):
         await place.now(back)
     await place.now(back, project=OTHER_PROJECT)
     assert await place.memories(None) == {}
