@@ -56,10 +56,7 @@ TO_SETTLE: Final = (
     "update_memory(possibly_superseded_by, supersedes=[id]) if it is replaced, restore_memory(id) if both hold"
 )
 NEAREST: Final = "Perhaps nothing answers the query; these are the nearest memories."
-STANDING_NOTE: Final = (
-    "Perhaps nothing answers the query. In case it is a task, rules and preferences follow (without “answers”)."
-)
-LEAST_WORDS_OF_TASK: Final = 3
+STANDING_NOTE: Final = "Perhaps nothing answers the query. In case it is a task, rules follow (without “answers”)."
 LEAST_ROOM: Final = 10
 """A smaller `limit` leaves no room for memories that apply to every task."""
 STANDING_TOKENS: Final = 800
@@ -141,7 +138,7 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
         is_answered = asks_for_all or any(each.scores.relevance >= LIKELY for each in memories)
         is_narrowed = request.filters != Filters(request.session_id) or arguments.max_tokens is not None
         has_room = given(arguments.limit, LEAST_ROOM) >= LEAST_ROOM  # a caller that asks for a few gets no more
-        may_be_task = not is_question(request.query) and len(request.query.split()) >= LEAST_WORDS_OF_TASK
+        may_be_task = not is_question(request.query) and len(request.query.split()) > 2
         if has_room and may_be_task and not (is_answered or is_narrowed):
             standing = {each.id: each for each in await _standing(recalled.memories, call) if each.id not in full}
     memories = [each for each in memories if standing.keys().isdisjoint((each.id, *each.superseded_by))]
