@@ -168,7 +168,7 @@ def test_an_undo_without_an_id_takes_an_import_as_one_run_and_no_change_from_its
     assert "Undo the import of 20" in refused.stderr
     memory_id = json.loads(done("list", *here, "--json", home=second))["memories"][0]["id"]
     done("tag", memory_id, "port", *here, home=second)
-    assert "” was tagged" in done("undo", "--yes", *here, home=second), "the change since comes first"
+    assert "Undone: tagged. " in done("undo", "--yes", *here, home=second), "the change since comes first"
     assert done("undo", "--yes", *here, home=second).splitlines() == [
         f"{tmp_path.name}: 2 memories forgotten. Another import brings them back",
         "the user: 1 memory forgotten. Another import brings them back",
