@@ -1,8 +1,8 @@
 """`remembrancer backup` and `backup restore`: everything that cannot be rebuilt, as SQLite files in one tar archive.
 
-It is compressed, since gzip's checksum shows damage. A restore unpacks and checks the whole archive next to the home's
-files while it holds the home's locks, then replaces the files one by one. Each file is intact at every moment, so a
-killed restore can be repeated or abandoned.
+The archive is compressed because gzip's checksum reveals damage. A restore locks the home, unpacks and checks the whole
+archive next to the home's files, then replaces the files one by one. Each file is intact at every moment, so a killed
+restore can be repeated or abandoned.
 """
 
 import gzip
@@ -41,7 +41,7 @@ from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths, sync_directory
 
 FORMER_LISTS: Final = ("manifest.json", "manifest.sha256")
-"""The files with checksums in backups of release 0.2.0."""
+"""The files that contain the checksums in backups from release 0.2.0."""
 CHUNK_BYTES: Final = 1024 * 1024
 COMPRESSION_LEVEL: Final = 1
 """Most of the data is vectors, which hardly compress at any level."""
@@ -51,12 +51,12 @@ SCHEMAS: Final = {QUEUE: write_queue.SCHEMA, RECORDS: MEMORY}
 FORMER_FILES: Final = re.compile(
     r"projects/p_[0-9a-f]{12}/memory\.db|lanes/l_[0-9a-f]{12}\.db|user/memory\.db|catalog\.db|lanes/projects\.json"
 )
-"""The names of additional files in a backup of release 0.2.0."""
+"""The names of additional files in a backup from release 0.2.0."""
 LEFT_OUT: Final = ("config.toml", "sharing", "keys", "tokens.json", "vectors", "hooks", "shown.db", "logs")
-"""The files and directories of a home that no backup contains."""
+"""The files and directories in a home that are never backed up."""
 STAGING: Final = "restore.staging"
 REPLACED: Final = "before-restore-"
-"""The prefix of the name of a directory that contains the files replaced by a restore."""
+"""The prefix in the name of the directory that keeps the files replaced by a restore."""
 LOCK_WAIT_S: Final = 3.0
 """The time to wait for locks: `status` holds one briefly, and a crashed runtime takes a moment to end."""
 _UNREADABLE: Final = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
@@ -73,8 +73,8 @@ def write_archive(file: IO[bytes], staged: Path) -> None:
 
 
 def read_archive(path: Path, target: Path | None = None) -> str:
-    """Read a whole archive, and unpack it into a directory. Returns the time at which it was made. Raises
-    `FileUnusable` if it is damaged or not a backup, or cannot be unpacked."""
+    """Read a whole archive, and unpack it into a directory. Returns the time when it was created. Raises `FileUnusable`
+    if it is damaged, is not a backup, or cannot be unpacked."""
     made_at, names = 0.0, set[str]()
     try:
         with tarfile.open(path) as archive:
@@ -137,14 +137,14 @@ def create(file: str | None, force: bool) -> Report:
 
 
 def back_up(paths: RuntimePaths, target: Path, *, force: bool) -> tuple[int, int]:
-    """Write the backup of a home and read it back. Returns the number of memories and of queued writes in it. Raises
-    the errors of `new_file` and `copy_database`, and `FileUnusable` if there is nothing to back up."""
+    """Write the backup of a home and read it back. Returns the number of memories and of queued writes in the backup.
+    Raises the same errors as `new_file` and `copy_database`, and `FileUnusable` if there is nothing to back up."""
     with (
         new_file(target, force=force) as file,
         TemporaryDirectory(prefix="remembrancer-backup-", dir=target.parent) as directory,
     ):
         staged = Path(directory)
-        # The queue first: an operation leaves it only once it is in the records.
+        # The queue is copied first: an operation leaves it only once the operation is in the records.
         copy_database(paths.write_queue, write_queue.SCHEMA, staged / QUEUE)
         if not copy_records(paths, staged / RECORDS):
             raise FileUnusable(f"there are no memories in {paths.home}: nothing to back up")
@@ -185,8 +185,8 @@ def put_back(file: str, yes: bool) -> Report:
 
 @contextmanager
 def locked(paths: RuntimePaths) -> Iterator[None]:
-    """Exclusive use of the home: no runtime is up or starting, and no process of a crashed runtime has the files open.
-    Raises `AlreadyRunning`, and `HomeUnusable` if the home cannot be created or locked."""
+    """Exclusive use of the home: no runtime is running or starting, and no process left by a crashed runtime has files
+    open. Raises `AlreadyRunning`, and `HomeUnusable` if the home cannot be created or locked."""
     claim_home(paths, in_memory=False)
     with ExitStack() as stack:
         stack.enter_context(take_home(paths, LOCK_WAIT_S / 10))
@@ -196,14 +196,16 @@ def locked(paths: RuntimePaths) -> Iterator[None]:
             except OSError as error:
                 raise unusable(paths.home, error) from error
             if not is_held:
-                raise HomeUnusable(f"a process of a crashed runtime still holds {path}: end it, or wait until it ends")
+                raise HomeUnusable(
+                    f"a process of a crashed runtime still has {path} open: end it, or wait until it ends"
+                )
         yield
 
 
 def restore(paths: RuntimePaths, archive: Path, now: float) -> Path | None:
-    """Put the files of an archive in place, inside `locked`. Returns the directory with the replaced files, if there
-    were any. Raises `FileUnusable` if the archive is damaged or the disk is full, and `SchemaTooNew` or `SchemaTooOld`
-    if another release made it; in that case nothing is changed."""
+    """Put the files from an archive in place; to be called inside `locked`. Returns the directory with the replaced
+    files, if there were any. Raises `FileUnusable` if the archive is damaged or the disk is full, and `SchemaTooNew` or
+    `SchemaTooOld` if it came from an incompatible release; in all these cases nothing is changed."""
     home, staging = paths.home, paths.home / STAGING
     try:
         shutil.rmtree(staging, ignore_errors=True)
@@ -213,7 +215,7 @@ def restore(paths: RuntimePaths, archive: Path, now: float) -> Path | None:
         while os.path.lexists(aside):
             aside, number = aside.with_name(f"{REPLACED}{stamp(now)}-{number}"), number + 1
         aside.mkdir(mode=0o700)
-        for path in (paths.vectors, home / BACKUPS):  # first, since they fit only the present records
+        for path in (paths.vectors, home / BACKUPS):  # first, since they only match the current records
             if os.path.lexists(path):
                 path.rename(aside / path.name)
         for name, schema in SCHEMAS.items():
@@ -231,7 +233,7 @@ def restore(paths: RuntimePaths, archive: Path, now: float) -> Path | None:
 
 
 def _unpack(archive: Path, staging: Path) -> None:
-    """Unpack and check everything, and flush it to disk. The records of release 0.2.0 become one database."""
+    """Unpack and check everything, and flush it to disk. Records from release 0.2.0 are merged into one database."""
     read_archive(archive, staging)
     files = {str(path.relative_to(staging)): path for path in staging.rglob("*.db")}
     for name, path in files.items():
@@ -245,8 +247,8 @@ def _unpack(archive: Path, staging: Path) -> None:
 
 
 def put_in_place(path: Path, fresh: Path, aside: Path) -> None:
-    """Replace a database that no process has open with the file `fresh`, or remove it if there is no such file. The old
-    one is kept as `aside`, with its log. If killed, this leaves one of the two in place."""
+    """Replace a database that no process has open with the file `fresh`, or remove it if that file does not exist. The
+    old file is kept as `aside`, with its log. If killed, this leaves one of the two in place."""
     for suffix in ("-journal", "-shm", "-wal", ""):
         there = path.with_name(f"{path.name}{suffix}")
         if there.exists():

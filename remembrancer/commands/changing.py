@@ -36,11 +36,11 @@ from remembrancer.protocol.session_life import SHELL_SESSION
 RUN: Final = "run:"
 """The prefix of a run's id."""
 ERASED: Final = "no memory with the id"
-"""Text in the error for the full id of an erased memory, but not in the one for an unknown short id."""
+"""Text that appears in the error for an erased memory's full id, but not in the error for an unknown short id."""
 QUOTED: Final = 80
-"""The number of characters of a memory quoted in the message about its change."""
+"""The maximum number of characters quoted from a memory in the message about its change."""
 QUOTED_OLD: Final = 300
-"""The number of characters of a memory quoted when asking whether a new one replaces it."""
+"""The maximum number of characters quoted from a memory when asking whether a new memory replaces it."""
 UNCHANGED: Final = "Nothing was changed: the memory already has these values."
 
 
@@ -117,7 +117,7 @@ FIELDS: Final = (
     argument(
         "text", nargs=-1, metavar="[TEXT]...", help="The text; - reads the input. Without it, the editor is opened."
     ),
-    option("--tag", multiple=True, callback=tags_given, metavar="TAG", help="May be given several times; a,b are two."),
+    option("--tag", multiple=True, callback=tags_given, metavar="TAG", help="May be repeated; a,b adds two."),
     SUPERSEDES,
     *FIELDS,
 )
@@ -168,11 +168,11 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
 
 
 def _remark_about(near: Answer, newer: str, options: str) -> str:
-    """The note that a new text may replace an older one, close it (if it is an open end), or change a part of it (if
-    the older one says more)."""
+    """The note that a new text may replace an older memory, close it (if it is an open end), or change part of it (if
+    the older memory says more)."""
     new, old = short(near["replaced_by"]), short(near["id"])
     whole = "replaces", "If it replaces all of it", f"edit {new} --supersedes {old}"
-    part = "changes a part of", "If only a part of it has changed", f"edit {old}"
+    part = "changes part of", "If only part of it has changed", f"edit {old}"
     done = "closes", "", f"edit {old} --done"
     order = (done, whole) if "if_done" in near else (part, whole) if "in_part" in near else (whole, part)
     (verb, _, first), (_, otherwise, second) = order
@@ -183,8 +183,8 @@ def _remark_about(near: Answer, newer: str, options: str) -> str:
 
 
 def _state_of(memory: Answer, changed: Iterable[str] = ("occurred_at",)) -> str:
-    """A memory's kind (unless it is a fact) and due date, such as ", an open end due 2026-12-05", or that it is done.
-    The day of its event is included only if it was `changed`: otherwise it would read like the day of the change."""
+    """A memory's kind (unless it is a fact) and due date, such as ", an open end due 2026-12-05", or "done". The day of
+    its event is included only if it was `changed`: otherwise it would read like the day of the change."""
     due, day = local_time(memory.get("due", "")), memory.get("occurred_at", "") if "occurred_at" in changed else ""
     state = "" if memory.get("kind", "fact") == "fact" else f", {named_kind(memory['kind'])}"
     state += f" due {due}" if due else ""
@@ -203,8 +203,8 @@ def _state_of(memory: Answer, changed: Iterable[str] = ("occurred_at",)) -> str:
         type=click.Choice(("project", "user")),
         help="Move a memory from its session to the project, or from the project to the user, or back.",
     ),
-    flag("--replaced", "settled", flag_value="replaced", help="Settle a pair in list --review: the newer one is true."),
-    flag("--both", "settled", flag_value="both", help="Settle its pairs in list --review: both are true."),
+    flag("--replaced", "settled", flag_value="replaced", help="Resolve a pair in list --review: the newer is true."),
+    flag("--both", "settled", flag_value="both", help="Resolve its pairs in list --review: both memories are true."),
     SUPERSEDES,
     option(
         "--tag",
@@ -230,7 +230,7 @@ def edit(
     reason: str | None,
     **given: Any,
 ) -> Report:
-    """Change a memory: edit ID "new text"; with neither text nor option, in $EDITOR. Earlier versions are kept."""
+    """Change a memory: edit ID "new text"; without text or options, opens $EDITOR. Earlier versions are kept."""
     from remembrancer.toolsets.memory.day_log import with_fields, word_of
 
     if len(words) > 1:
@@ -263,7 +263,7 @@ def edit(
         return _done((answer, outcome))
     if not changes:
         text_before = str(where.ask("get_memory", memory_id=memory)["content"])
-        where.close()  # the runtime may stop while the person writes
+        where.close()  # the runtime may stop while the user is writing
         changes["content"] = edited(text_before).rstrip("\n")
     answer = where.ask("update_memory", memory_id=memory, allow_secrets=allow_secrets or None, reason=reason, **changes)
     changed = answer.get("updated_fields", list(changes))
@@ -274,7 +274,7 @@ def edit(
             f"now{state if 'due' in changed else ''}; {where.undo(memory)} takes that back" if changed else "already"
         )
         return _done((answer, f"It replaces {name} {since}"))
-    # The text as given, since another edit may have followed.
+    # The given text, since another edit may have followed.
     name = f"“{excerpt(content, QUOTED)}”" if content and "content" in changed else _name_of(where, memory, answer)
     is_closed = done and "kind" in changed and "done" not in changed
     outcome = with_fields(word_of("closed" if is_closed else "updated", changed, done=done is True), changed)
@@ -283,8 +283,8 @@ def edit(
 
 
 def _settle(where: Where, memory: str, is_replaced: bool, reason: str | None) -> Report:
-    """Decide that this memory is replaced by the most probable newer one, or that both memories hold in all of its
-    pairs: those in Review, or else the others."""
+    """Decide that this memory is replaced by the most probable newer one, or that both memories are true in each of its
+    pairs: the pairs in Review, or if there are none, the other pairs."""
     from remembrancer.commands.runtime_client import ask_store
     from remembrancer.protocol.browsing import MOST_PAIRS, FindUndecided, Pair
 
@@ -296,11 +296,11 @@ def _settle(where: Where, memory: str, is_replaced: bool, reason: str | None) ->
             sides = [((each.older,) if is_replaced else (each.older, each.newer), each) for each in review.pairs]
             pairs = pairs or [pair for ends, pair in sides if any(has_part(end.id, short(memory)) for end in ends)]
         done = []
-        for pair in pairs[:1] if is_replaced else pairs:  # the most probable one is the first
+        for pair in pairs[:1] if is_replaced else pairs:  # the most probable pair comes first
             link = {"relation": "supersedes" if is_replaced else "related_to", "target": pair.older.id}
             answer = conversation.call("update_memory", memory_id=pair.newer.id, add_links=[link], reason=reason)
             older, newer = (f"“{excerpt(each.content, QUOTED)}”" for each in (pair.older, pair.newer))
-            line = f"Both hold: {older} and {newer}; {where.undo(pair.newer.id)}"
+            line = f"Both are true: {older} and {newer}; {where.undo(pair.newer.id)}"
             if is_replaced:
                 moved = "due" in answer.get("updated_fields", ())
                 state = _state_of(_as_stored(where, pair.newer.id, answer) or {}) if moved else ""
@@ -324,7 +324,7 @@ def _input_text() -> str:
 
 
 def edited(text: str) -> str:
-    """The text after the person has edited it. Raises `InvalidInput` if there is no terminal, or the editor fails."""
+    """The text as edited by the user. Raises `InvalidInput` if there is no terminal, or the editor fails."""
     if not sys.stdin.isatty():
         raise InvalidInput(
             "there is no terminal for an editor: give the text (add TEXT, edit ID TEXT), or - for standard input"
@@ -338,7 +338,7 @@ def edited(text: str) -> str:
 @memory_command(
     ID,
     argument("tags", nargs=-1, callback=tags_given, metavar="[TAG]...", help="Tags to add; a,b are two."),
-    option("--remove", multiple=True, callback=tags_given, metavar="TAG", help="A tag to remove; a,b are two."),
+    option("--remove", multiple=True, callback=tags_given, metavar="TAG", help="A tag to remove; a,b removes two."),
 )
 def tag(where: Where, memory: str, tags: Sequence[str], remove: Sequence[str]) -> Report:
     """Add tags to a memory, or remove them."""
@@ -388,7 +388,7 @@ def forget(where: Where, memories: Sequence[str], reason: str | None, for_good: 
 
 
 def _left_expired(where: Where, replaced: Iterable[str]) -> str:
-    """The sentences about memories that were replaced by one that is now gone."""
+    """The sentences about memories whose replacement is now gone."""
     line = ""
     for memory in replaced:
         with suppress(NotFound, MemoryUnavailable):  # it is gone, too
@@ -399,8 +399,7 @@ def _left_expired(where: Where, replaced: Iterable[str]) -> str:
 
 
 def _before(where: Where, memories: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-    """The memories that are about to be changed, without those that were erased. Raises `NotFound` for one that never
-    existed."""
+    """The memories about to be changed, except erased ones. Raises `NotFound` for a memory that never existed."""
     found: dict[str, Mapping[str, Any]] = {}
     for memory in memories:
         try:
@@ -419,7 +418,7 @@ def _erase(where: Where, memories: Sequence[str], *, yes: bool) -> Report:
     for memory in memories:
         known = before.get(memory, {})
         if known:
-            where.close()  # the runtime may stop while the person thinks
+            where.close()  # the runtime may stop while the user is thinking
             confirm(f"{excerpt(known['content'])}\nErase it for good, with its history?", yes=yes)
         answer = where.ask("erase_memory", memory_id=memory)
         erased.append(answer)
@@ -452,14 +451,14 @@ def restore(where: Where, memories: Sequence[str], version: int | None, reason: 
 
 
 def _check_restorable(where: Where, memory: str) -> None:
-    """Raises `InvalidInput` if a memory is neither forgotten nor replaced, since the store would then settle a pair, or
-    renew a declined proposal."""
+    """Raises `InvalidInput` if a memory is neither forgotten nor replaced: the store would resolve a pair, or renew a
+    declined proposal."""
     with suppress(MemoryUnavailable):  # it will be queued
         before = where.ask("get_memory", memory_id=memory, detail=True)
         if before.keys().isdisjoint(("forgotten_at", "valid_until", "invalid_reason")):
             raise InvalidInput(
                 f"there is nothing to restore: “{excerpt(before['content'], QUOTED)}” is neither forgotten nor "
-                "replaced (--version N restores an earlier version, 'edit ID --both' settles a pair of 'list --review')"
+                "replaced (--version N restores an old version, 'edit ID --both' resolves a pair of 'list --review')"
             )
 
 
@@ -499,7 +498,7 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
             if not done:
                 raise
             its_last = f"{where.undo(name)} undoes its last change"
-            left.append(f"{_name_of(where, name, {})} is left alone: {error.message} ({its_last})")
+            left.append(f"{_name_of(where, name, {})} is left unchanged: {error.message} ({its_last})")
     return _done(*done, several="undone", left=left)
 
 
@@ -533,7 +532,7 @@ def undo_run(where: Where, run_id: str) -> Report:
             answer = conversation.call("reflect_and_consolidate", undo=run_id)
             memories, skipped = answer.get("memories", []), answer.get("skipped", [])
             is_again = answer.get("already_undone", False)
-            if is_again and places:  # the user's part, already undone with the first place
+            if is_again and places:  # the user's part was already undone with the first place
                 continue
             places.append({"project": place.project, "memories": memories, "skipped": skipped, "already": is_again})
             of_user = len(answer.get("of_user", ()))
@@ -541,8 +540,8 @@ def undo_run(where: Where, run_id: str) -> Report:
                 if number or (owner == place.label and not memories):
                     done = f"{count(number, 'memory')} {'forgotten' if is_import else 'restored'}"
                     done += ". Another import brings them back" if is_import and number else ""
-                    lines.append(f"{owner}: {_if_applied(answer, 'it was undone before' if is_again else done)}")
-            lines += [f"  {_name_of(where, item['memory_id'], {})} is left alone: {item['reason']}" for item in skipped]
+                    lines.append(f"{owner}: {_if_applied(answer, 'it had already been undone' if is_again else done)}")
+            lines += [f"  {_name_of(where, item['memory_id'], {})} is unchanged: {item['reason']}" for item in skipped]
             if not is_import:
                 break
     if places:
@@ -554,14 +553,14 @@ def undo_run(where: Where, run_id: str) -> Report:
 
 
 def _last_changes(where: Where, yes: bool) -> dict[str, int]:
-    """The memories of the last change here (one shell command makes one change), ignoring undone changes, latest last,
-    each with the version to pass to an undo (0: it has changed since); or a later run other than maintenance or a
+    """The memories in the last change here (one shell command makes one change) that has not been undone, latest last,
+    each with the version to pass to an undo (0: it has changed since); or a later run, unless it is maintenance or a
     promotion to the user. Asks for confirmation. Raises `MemoryUnavailable` if a later change may be missing from the
     log, for example a queued one."""
     answer, warnings = log_of(where, begins=0.0)
     lacking = next((text for text, code in warnings.items() if code == "partial_results"), None)
     if lacking is not None:
-        raise MemoryUnavailable(f"the last change is not known: {lacking} 'remembrancer undo ID' undoes a given one")
+        raise MemoryUnavailable(f"the last change is not known: {lacking} 'remembrancer undo ID' undoes a specific one")
     passed_over = ("archived", "maintenance", "promotion")
     runs = [run for run in answer["runs"] if not run.get("undone") and run["did"] not in passed_over]
     changes = [entry for entry in answer["changes"] if not entry.get("undone") and entry["did"] not in passed_over]
@@ -572,7 +571,7 @@ def _last_changes(where: Where, yes: bool) -> dict[str, int]:
     if "run_id" in last:
         total = sum(run["memories"] for run in runs if run["run_id"] == last["run_id"])
         where.close()
-        what, more = "import", "" if where.names_one else " here, and what it brought to other projects"
+        what, more = "import", "" if where.names_one else " here, and its effects in other projects"
         if last["did"] != "imported":
             what, more = last["did"], ", summarised or promoted"
         confirm(f"Undo the {what} of {minute(last['at'])} ({count(total, 'memory')}{more})?", yes=yes)
@@ -590,7 +589,7 @@ def _last_changes(where: Where, yes: bool) -> dict[str, int]:
 
 
 def _name_of(where: Where, memory: str, answer: Answer) -> str:
-    """The beginning of a changed memory's text, quoted; its id if the change is queued, or the store is unavailable."""
+    """The beginning of a changed memory's text, quoted; its id if the change is queued or the store is unavailable."""
     stored = _as_stored(where, memory, answer)
     return short(memory) if stored is None else f"“{excerpt(stored['content'], QUOTED)}”"
 
@@ -609,8 +608,8 @@ def _if_applied(answer: Answer, line: str) -> str:
 
 
 def _done(*done: tuple[Answer, str], several: str = "changed", left: Sequence[str] = ()) -> Report:
-    """The report of changes, each with its line unless it is still queued, and with lines about what was left alone.
-    The facts are the answer, or those of `several` memories under that name."""
+    """The report of changes, each with its line unless it is still queued, and lines about memories left unchanged. The
+    facts are the answer; with `several`, a list of answers under that name."""
     answers = [answer for answer, _ in done]
     facts = answers[0] if len(answers) == 1 else {several: answers}
     notes = [note for answer in answers for note in as_notes(warnings_of(answer))]

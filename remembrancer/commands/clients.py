@@ -1,6 +1,6 @@
 """Changes the configuration files of MCP clients so that a client starts Remembrancer.
 
-The clients are a table, `clients.toml`, and `merge` changes the text of a file. JSON and YAML files with comments are
+The clients are listed in `clients.toml`, and `merge` changes the text of a file. JSON and YAML files with comments are
 left alone; in a TOML file only our own tables are rewritten, and in an instruction file only our own block.
 """
 
@@ -57,7 +57,7 @@ class FileRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ClientEnvironment:
-    """The facts that determine the clients' paths: the user's home, the environment, the platform, the project."""
+    """The facts that determine the clients' paths: the user's home, the environment, the platform and the project."""
 
     home: Path
     environ: Mapping[str, str]
@@ -70,9 +70,9 @@ class ClientEnvironment:
         return cls(Path.home(), environ, sys.platform, project.absolute())
 
     def path(self, template: str) -> Path:
-        """The path that a template stands for. Its fields are `{home}`, `{project}`, `{config}` (XDG's),
-        `{applications}` (where Electron keeps user data), `{claude}` (the settings directory of Claude Code),
-        `{claude_home}` (the directory of its own file), `{codex}` and `{copilot}`."""
+        """The path that a template stands for. The template's fields are `{home}`, `{project}`, `{config}` (XDG's),
+        `{applications}` (where Electron keeps user data), `{claude}` (Claude Code's settings directory),
+        `{claude_home}` (the directory of Claude Code's own file), `{codex}` and `{copilot}`."""
         named, claude = self.environ.get("XDG_CONFIG_HOME", ""), self.environ.get("CLAUDE_CONFIG_DIR")
         config = Path(named) if Path(named).is_absolute() else self.home / ".config"
         is_mac = self.platform == "darwin"
@@ -112,24 +112,24 @@ class Client(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     has_path: bool = False
 
     def places(self, around: ClientEnvironment) -> tuple[ClientFile, ...]:
-        """The files with its servers, the project's first."""
+        """The files with the client's servers, the project's first."""
         return tuple(place for scope in self.files if (place := self.place(around, scope)))
 
     def place(self, around: ClientEnvironment, scope: ClientScope, part: ClientPart = "entry") -> ClientFile | None:
-        """The file with its servers, hooks or instructions in a scope; None if there is none."""
+        """The file with the client's servers, hooks or instructions in a scope; None if there is no such file."""
         files = {"entry": self.files, "hooks": self.hooks, "rules": self.rules}[part]
         key = self.key if part == "entry" else part
         return ClientFile(scope, part, around.path(files[scope]), key) if scope in files else None
 
     def is_found(self, around: ClientEnvironment) -> bool:
-        """True if the client seems to be installed, judging by its command or traces in the user's home."""
+        """True if the client seems to be installed, judging by its command or by traces in the user's home."""
         if self.command and shutil.which(self.command, path=around.environ.get("PATH", "")):
             return True
         paths = map(around.path, self.traces)
         return any(path.is_file() or any(path.glob("*")) for path in paths)  # setup leaves directories empty
 
     def started_by(self, entry: Mapping[str, Any]) -> tuple[list[str], Mapping[str, Any]]:
-        """The command line of an entry, empty if it has none, and its environment variables."""
+        """The command line (possibly empty) and the environment variables of an entry."""
         command, args, env = (entry.get(word) for word in self.words)
         words = [*(command if isinstance(command, list) else [command]), *(args if isinstance(args, list) else [])]
         is_line = all(isinstance(word, str) for word in words)
@@ -143,14 +143,14 @@ def clients() -> tuple[Client, ...]:
 
 
 def client_named(name: str) -> Client:
-    """The client of that name. Raises KeyError."""
+    """The client with that name. Raises KeyError."""
     return {client.name: client for client in clients()}[name]
 
 
 def own_command(program: str, interpreter: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The command line of `mcp`: `program` (`sys.argv[0]`) if it is the installed command (by the name it was called
-    by, since a link in the user's `bin` outlives its target), else the command next to the interpreter, else the one on
-    the PATH, else the interpreter with the module."""
+    """The command line of `mcp`: `program` (`sys.argv[0]`) if it is the installed command (under the name by which it
+    was called, since a link in the user's `bin` outlives its target), else the command next to the interpreter, else
+    the command on the PATH, else the interpreter with the module."""
     candidates = [program] if Path(program).name == COMMAND else []
     for candidate in (*candidates, str(Path(interpreter).parent / COMMAND), COMMAND):
         if found := shutil.which(candidate, path=environ.get("PATH", "")):
@@ -162,7 +162,7 @@ def own_command(program: str, interpreter: str, environ: Mapping[str, str]) -> t
 
 
 def is_ours(client: Client, entry: object) -> bool:
-    """True if an entry starts Remembrancer, judged by its command or a module in its arguments."""
+    """True if an entry starts Remembrancer, judging by its command or a module in its arguments."""
     line = client.started_by(entry)[0] if isinstance(entry, Mapping) else []
     return any(PurePath(word).stem == COMMAND for word in line)
 
@@ -220,7 +220,7 @@ def merge(
 
 
 def _entry(client: Client, member: Json, command: Sequence[str] | None, environ: Mapping[str, str]) -> Json:
-    """Our entry, or None to remove it. The present entry keeps its other members, and its arguments if it starts the
+    """Our entry, or None to remove it. An existing entry keeps its other members, and its arguments if it starts the
     same command."""
     present = member.get(COMMAND)
     if present is not None and not is_ours(client, present):
@@ -280,7 +280,7 @@ def _with_block(place: ClientFile, text: str, *, remove: bool) -> str:
 
 
 def _written(place: ClientFile, text: str, content: Json, changes: Json) -> str:
-    """The content in the format of the file, and in the style of its text. In TOML only changes are rewritten."""
+    """The content in the file's format and the style of its current text. In TOML, only the changes are rewritten."""
     match place.path.suffix:
         case ".toml":
             file = tomlkit.parse(text)
@@ -318,7 +318,7 @@ def _parsed(place: ClientFile, text: str) -> Json:
         kind = {".toml": "TOML", ".yaml": "YAML"}.get(place.path.suffix, "JSON without comments")
         raise FileRefused(f"it is not valid {kind}: {error}") from error
     if not isinstance(content, dict):
-        raise FileRefused("it does not hold an object")
+        raise FileRefused("it does not contain an object")
     return content
 
 
@@ -326,7 +326,7 @@ def _parsed(place: ClientFile, text: str) -> Json:
 
 
 def read_text(path: Path) -> str:
-    """The content of a file with unchanged line ends; empty if it does not exist. Raises `FileRefused`."""
+    """The content of a file, with its line endings unchanged; empty if it does not exist. Raises `FileRefused`."""
     try:
         return path.read_bytes().decode("utf-8-sig")  # some editors add a byte order mark
     except (FileNotFoundError, NotADirectoryError):
@@ -336,7 +336,7 @@ def read_text(path: Path) -> str:
 
 
 def write_text(place: ClientFile, text: str) -> None:
-    """Replace the content of a file, entirely or not at all; an empty text deletes the file. The target of a symbolic
+    """Replace the content of a file completely or not at all; an empty text deletes the file. The target of a symbolic
     link is replaced, the file keeps its mode, and a new file for the user's scope is private. Raises `FileRefused`."""
     real = Path(os.path.realpath(place.path))
     try:

@@ -1,4 +1,4 @@
-"""`remembrancer config`: the settings in force, the origin of each, and problems with them."""
+"""`remembrancer config`: the settings in force, where each comes from, and problems with them."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from remembrancer.protocol.paths import write_whole
         "--import",
         "imported",
         metavar="FILE",
-        help="Create config.toml from the file of another memory server, or of release 0.2.0 (JSON or Markdown).",
+        help="Create config.toml from another memory server's file, or from release 0.2.0's (JSON or Markdown).",
     ),
     flag("--all", "shows_all", help="Also show the settings with default values."),
 )
 def config(assignment: str | None, imported: str | None, shows_all: bool) -> Report:
     """Show the settings that differ from the defaults, as a runtime started now would use them, and where each comes
-    from. Exit status 7: there is a problem with them."""
+    from. Exit status 7: there is a problem with the settings."""
     if assignment is not None and imported is not None:
-        raise click.UsageError("give one of --set and --import")
+        raise click.UsageError("give either --set or --import")
     home = locate(os.environ)
     try:
         if imported is not None:
@@ -60,7 +60,7 @@ def config(assignment: str | None, imported: str | None, shows_all: bool) -> Rep
 
 def write_setting(home: Home, assignment: str) -> str:
     """Write a setting to the home's `config.toml`, or remove it. Returns a sentence for the user. Raises `ValueError`
-    if the setting does not exist, the value is not allowed, or the file cannot be read or has another format."""
+    if the setting does not exist, the value is not allowed, or the file cannot be read or is not TOML."""
     name, equals, text = assignment.partition("=")
     if not (name.strip() and equals):
         raise ValueError(f"{assignment!r} does not have the form NAME=VALUE; NAME= restores the default")
@@ -85,8 +85,8 @@ def write_setting(home: Home, assignment: str) -> str:
 
 
 def import_settings(file: Path, other: Path) -> Report:
-    """Write the settings in a file of another format to `config.toml`. Raises `ValueError` if that file cannot be read,
-    a value is not allowed, or there is a `config.toml` already."""
+    """Convert a settings file in a different format to `config.toml`. Raises `ValueError` if that file cannot be read,
+    a value is not allowed, or `config.toml` already exists."""
     if file.exists():
         raise ValueError(f"{file} already exists: move it away, or change it with --set")
     imported = read_other_format(other, read_settings_text(other))
@@ -97,7 +97,7 @@ def import_settings(file: Path, other: Path) -> Report:
         raise ValueError("; ".join(problems))
     _write(file, tomlkit.item(imported.settings))
     number = count(len(imported.settings), "setting")
-    lines = [f"{number} from {other} written to {file}, which is read unless a variable names another file."]
+    lines = [f"{number} from {other} written to {file}, which is read unless a variable names a different file."]
     lines += [f"without effect here: {', '.join(imported.unused)}"] if imported.unused else []
     return Report({"file": str(file), "settings": sorted(imported.settings), "without_effect": imported.unused}, lines)
 
@@ -146,7 +146,7 @@ def as_lines(home: Home, configuration: Configuration, *, shows_all: bool) -> li
 
 
 def _listed(configuration: Configuration) -> list[tuple[str, object]]:
-    """All settings, and those constants that were set under another server's names."""
+    """All settings, and the constants that were set under another server's names."""
     names = [name for name in Settings.__struct_fields__ if name in SETTABLE or name in configuration.origins]
     return [(name, getattr(configuration.settings, name)) for name in names]
 

@@ -1,6 +1,7 @@
 """`remembrancer doctor`: looks for problems and suggests fixes.
 
-A check is a function from an `Examination` to a `Finding`. No finding contains the content of a memory.
+Each check is a function that takes an `Examination` and returns a `Finding`. Findings never contain the content of
+memories.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ MARKS: Final[dict[CheckStatus, str]] = {
 }
 """From best to worst."""
 LISTED: Final = 10
-"""The number of details listed; the rest are counted."""
+"""The number of details listed; the rest are only counted."""
 _REMOTE: Final = """
     afpfs afs ceph cifs davfs glusterfs lustre nfs nfs4 smb2 smb3 smbfs webdav 9p drvfs prl_fs vboxsf virtiofs vmhgfs
     fuse.gcsfuse fuse.glusterfs fuse.rclone fuse.s3fs fuse.sshfs
@@ -65,12 +66,12 @@ REMOTE_FILE_SYSTEMS: Final = frozenset(_REMOTE.split())
 """File systems on which SQLite's locks and its memory-mapped log are unreliable."""
 MOVE: Final = "set REMEMBRANCER_HOME to a directory of your own"
 LATE_S: Final = 2 * DAY_S
-"""A daily copy that is this late is reported if the store has been up long enough to have made it."""
+"""A daily copy that is this late is reported, if the store has been running long enough to have made it."""
 logger = logging.getLogger(__name__)
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """The result of a check. `advice` says what a person can do about it; `details` are separate lines."""
+    """The result of a check. `advice` says what the user can do about it; `details` are separate lines."""
 
     status: CheckStatus
     found: str
@@ -80,7 +81,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 @dataclass
 class Examination:
-    """One examination of a home. The results of earlier checks are available to later ones."""
+    """One examination of a home, in which later checks can use the results of earlier ones."""
 
     paths: RuntimePaths
     around: ClientEnvironment
@@ -88,7 +89,7 @@ class Examination:
     runtime: RuntimeStatus | None = None
 
     def run(self) -> dict[str, Finding]:
-        """Run all checks. A check that raises an error is reported, and the others still run."""
+        """Run all checks. If a check raises an error, the error is reported, and the other checks still run."""
         findings = {}
         for name, check in CHECKS.items():
             try:
@@ -132,13 +133,13 @@ def doctor(shows_all: bool, repair: bool, delete_old_files: bool) -> Report:
 
 
 def worst(statuses: Iterable[CheckStatus]) -> CheckStatus:
-    """The worst of the statuses; `ok` if there are none."""
+    """The worst status; `ok` if there is none."""
     return max(statuses, key=list(MARKS).index, default="ok")
 
 
 def lines_of(home: Path, findings: Mapping[str, Finding], *, shows_all: bool) -> list[Line]:
-    """The findings that need attention, each with its advice, and a last line with all counts; a single line if there
-    are none."""
+    """The findings that need attention, each with its advice, and a final line with the counts; a single line if
+    nothing needs attention."""
     python = ".".join(map(str, sys.version_info[:3]))
     lines: list[Line] = [f"Remembrancer {__version__}, Python {python}, SQLite {SQLITE_RELEASE}, home {home}"]
     selected = {
@@ -186,7 +187,7 @@ def check_configuration(at: Examination) -> Finding:
 
 
 def check_model(at: Examination) -> Finding:
-    """Check that the weights are present and are the pinned ones (loading verifies that)."""
+    """Check that the weights are present and match the pinned checksums (loading verifies this)."""
     if at.settings is None:
         return Finding("warning", "not checked: fix the configuration first")
     # imports numpy, which the other checks do not need
@@ -201,7 +202,7 @@ def check_model(at: Examination) -> Finding:
     try:
         model = load_engine(msgspec.structs.replace(at.settings, engine=choice.engine, model=choice.model), 1).identity
     except ModelUnusable as error:
-        return Finding("problem", error.message, "until it is fixed, only words are searched")
+        return Finding("problem", error.message, "until this is fixed, searches match words only")
     return Finding("ok", f"{model.model} by {model.engine}, {model.dimensions} dimensions, can be loaded")
 
 
@@ -209,7 +210,7 @@ def check_model(at: Examination) -> Finding:
 
 
 def check_home(at: Examination) -> Finding:
-    """Check that the home is usable, and on a disk where data is safe."""
+    """Check that the home is usable, and is on a disk where data is safe."""
     home = at.paths.home
     try:
         nearest = next(path for path in (home, *home.parents) if path.exists())
@@ -232,13 +233,13 @@ def check_home(at: Examination) -> Finding:
         text = f"{home} is on a network file system ({system})"
         return Finding("warning", text, f"SQLite's locks may fail there: {MOVE} on a local disk")
     run = at.paths.run
-    details = () if run.parent == home else (f"its path is too long for sockets, which are in {run}",)
+    details = () if run.parent == home else (f"its path is too long for sockets, which are in {run} instead",)
     missing = "" if home.exists() else " does not exist yet: the first session creates it"
     return Finding("ok", f"{home}{missing}", details=details)
 
 
 def file_system(path: Path) -> str:
-    """The type of the file system that holds a path, as the system names it; empty if unknown."""
+    """The type of the file system that contains a path, as named by the operating system; empty if unknown."""
     real = Path(os.path.realpath(path))
     holding = [partition for partition in psutil.disk_partitions(all=True) if real.is_relative_to(partition.mountpoint)]
     holding.sort(key=lambda partition: len(Path(partition.mountpoint).parts))  # the later of two mounts at one point
@@ -246,7 +247,7 @@ def file_system(path: Path) -> str:
 
 
 def check_files(at: Examination) -> Finding:
-    """Check that the memories have not been lost, and that no file was set aside because of damage."""
+    """Check that no memories have been lost, and that no file was set aside because of damage."""
     aside = sorted(at.paths.home.rglob("*.damaged-*"))
     details = few([f"set aside: {path}" for path in aside])
     had_memories = was_made(at.paths.database) or at.paths.catalog.exists()
@@ -266,7 +267,7 @@ def check_files(at: Examination) -> Finding:
 
 
 def check_processes(at: Examination) -> Finding:
-    """Check whether a runtime holds the home, and what its processes report about themselves."""
+    """Check whether a runtime is using the home, and what its processes report about themselves."""
     try:
         state = look(at.paths)
     except HomeUnusable as error:
@@ -287,7 +288,7 @@ def check_processes(at: Examination) -> Finding:
 
 
 def check_records(at: Examination) -> Finding:
-    """Check that every file of records is intact and of a supported release; copies kept for a downgrade are named."""
+    """Check that every file of records is intact and from a supported release; list copies kept for a downgrade."""
     files = examine_files(at.paths)
     if not files:
         return Finding("ok", "nothing is stored yet")
@@ -314,7 +315,7 @@ def check_records(at: Examination) -> Finding:
 
 
 def check_copies(at: Examination) -> Finding:
-    """Check that the file of memories has a recent daily copy."""
+    """Check that there is a recent daily copy of the memories."""
     kept = at.settings.backup_copies if at.settings is not None else None
     if kept == 0:
         return Finding("ok", "none are made")
@@ -336,8 +337,8 @@ def check_copies(at: Examination) -> Finding:
 
 
 def check_clients(at: Examination) -> Finding:
-    """Check which clients start us, and whether the commands in their entries exist."""
-    # Each file once: a project may be the user's home.
+    """Check which clients start Remembrancer, and whether the commands in their entries exist."""
+    # Each file is checked once: the project may be the user's home.
     places = {place.path: (client, place) for client in clients() for place in reversed(client.places(at.around))}
     checked: list[tuple[CheckStatus, str]] = []
     for client, place in places.values():
@@ -396,9 +397,9 @@ CHECKS: Final[dict[str, Callable[[Examination], Finding]]] = {
     "copies": check_copies,
     "clients": check_clients,
 }
-"""Ordered so that causes come before their consequences."""
+"""Ordered so that causes come before their effects."""
 
 
 def few(lines: Sequence[str]) -> tuple[str, ...]:
-    """The first lines, and the number of the remaining ones."""
+    """The first lines, and the number of remaining lines."""
     return tuple(lines) if len(lines) <= LISTED else (*lines[:LISTED], f"and {len(lines) - LISTED} more")

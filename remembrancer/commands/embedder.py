@@ -1,5 +1,5 @@
-"""`remembrancer admin embedder`: make vectors here for the memory of another host, or manage the hosts invited to do so
-for this one."""
+"""`remembrancer admin embedder`: make vectors here for another host's memory, or manage the hosts invited to do so for
+this memory."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ LEAVE_S: Final = 5.0
 
 
 @command(
-    option("--connect", metavar="tcp://HOST:PORT", help="Work for the memory of that host, until Ctrl-C."),
+    option("--connect", metavar="tcp://HOST:PORT", help="Work for that host's memory until Ctrl-C."),
     option("--invite", metavar="FILE", help="Allow another host to work for this memory, and write its key file."),
     flag("--list", "lists", help="List the hosts that may work for this memory."),
     option("--revoke", metavar="NAME", help="Revoke a host's access."),
@@ -57,8 +57,8 @@ def embedder(
     key_file: str | None,
     threads: int | None,
 ) -> Report | int:
-    """Make vectors here for the memory of another host, over TCP with CURVE, or manage the hosts that may do so for
-    this memory. They receive the texts that they embed: invite only hosts that may read them."""
+    """Make vectors here for another host's memory, over TCP with CURVE, or manage the hosts that may do so for this
+    memory. Invited hosts receive the texts that they embed: invite only hosts that may read them."""
     if sum((connect is not None, invite is not None, lists, revoke is not None)) != 1:
         raise click.UsageError("give one of --connect, --invite, --list and --revoke")
     if connect is not None:

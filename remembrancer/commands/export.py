@@ -1,4 +1,4 @@
-"""`remembrancer backup export`: the memories as JSON Lines, for other programs, and for `backup import`."""
+"""`remembrancer backup export`: writes the memories as JSON Lines, for other programs and for `backup import`."""
 
 import json
 import os
@@ -69,7 +69,7 @@ def export(file: str | None, project: Sequence[str], markdown: bool, force: bool
 
 
 def _write_markdown(lines: IO[bytes], directory: Path) -> None:
-    """Write the memories of an export as Markdown files, and its other lines next to them."""
+    """Write an export's memories as Markdown files, and its other lines next to them."""
     folders: dict[str | None, str] = {None: "user"}
     try:
         directory.mkdir(mode=0o700, parents=True)

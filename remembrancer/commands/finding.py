@@ -1,4 +1,4 @@
-"""The commands that find and show memories in a shell. They call the same tools as sessions, over the gateway's
+"""The commands that find and show memories in a shell. They call the same tools as sessions do, over the gateway's
 socket."""
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ from remembrancer.protocol.kinds import KINDS, OPEN_END, SCOPES, SESSION_RECORD
 from remembrancer.protocol.session_life import SHELL_SESSION, author_of
 
 MEANING_S: Final = 3.0
-"""The time that a search waits for a model to load; after that, it searches by words only, and says so."""
+"""The time that a search waits for a model to load; after that, it searches by words only, and reports this."""
 BEST: Final = 5
 """The number of search results shown by default."""
 QUOTED_CHARACTERS: Final = 60
-"""The number of characters of the newer memory quoted in a "replaced by" mark."""
+"""The number of characters quoted from the newer memory in a "replaced by" mark."""
 LONGEST: Final = 500
-"""The number of characters of a memory shown in a list at a terminal; `show` and lists in a pipe show all of them."""
+"""The number of characters of a memory shown in a list at a terminal; `show` and piped lists show the whole text."""
 MOST_LISTED: Final = 1000
-"""The maximum number of memories that `list_memories` lists."""
+"""The maximum number of memories that `list_memories` returns."""
 NAMED_SESSIONS: Final = 200
 NEVER: Final = "9999-12-31"
 TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
@@ -65,7 +65,7 @@ INCOMING: Final = {"supersedes": "replaced by", "related_to": "related to", "con
 
 
 def tags_given(_: click.Context, __: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
-    """The tags of a repeated option or argument, each of which may have several, separated by commas."""
+    """The tags from a repeated option or argument; each occurrence may have several tags, separated by commas."""
     return tuple(dict.fromkeys(tag for value in values for tag in tags_in(value) or (value,)))
 
 
@@ -77,7 +77,7 @@ def since(text: str) -> str:
 
 def until(text: str) -> str:
     """Parse the end of a period; a day means its end."""
-    return _edge(text, lambda window: window.end - 1)  # an event dated by day only is at the beginning of the day
+    return _edge(text, lambda window: window.end - 1)  # an event with only a day is at the beginning of that day
 
 
 def _edge(text: str, edge: Callable[[TimeWindow], float]) -> str:
@@ -103,7 +103,7 @@ NUMBER: Final = option(
     "-n", "--number", "--limit", type=int, default=20, metavar="N", help="The maximum number of results (20)."
 )
 MOST_ENTITIES: Final = 100
-"""The number of entities from which an overview of the graph is chosen: the most that the tool returns."""
+"""The number of entities from which an overview of the graph is chosen: the maximum that the tool returns."""
 LISTED: Final = (*KINDS, SESSION_RECORD)
 FILTERS: Final = (
     NUMBER,
@@ -116,7 +116,7 @@ FILTERS: Final = (
         multiple=True,
         callback=tags_given,
         metavar="TAG",
-        help="Only memories with one of these tags (a,b are two).",
+        help="Only memories with one of these tags (a,b means two tags).",
     ),
     option("--scope", multiple=True, type=click.Choice(("session", "project", "user")), help="Only this scope."),
     option(
@@ -126,7 +126,7 @@ FILTERS: Final = (
         metavar="WHEN",
         help="The first day: 2026-02-20, 3d, 12h, 2w (ago), yesterday, 'last week'. Applies to the day shown in lists.",
     ),
-    option("--until", "before", type=until, metavar="WHEN", help="The last day or end of a week, in the same forms."),
+    option("--until", "before", type=until, metavar="WHEN", help="The last day (or week), in the same forms."),
 )
 
 ORDERS: Final[dict[str | None, Callable[[Answer], Any]]] = {
@@ -138,9 +138,9 @@ NAMED_FILTERS: Final = {"kind": "of the kind", "tags": "with the tag", "scope": 
 
 
 def _filters(where: Where, given: Answer) -> Answer:
-    """The options of `FILTERS` as arguments of a tool. Raises `InvalidInput` for --user with another --scope."""
+    """The options of `FILTERS` as tool arguments. Raises `InvalidInput` for --user with another --scope."""
     if where.user and set(given["scope"]) - {"user"}:
-        raise InvalidInput("--user and --scope exclude each other: give one of them")
+        raise InvalidInput("--user and --scope cannot be combined: give one of them")
     filters = given | {"scope": ("user",) if where.user else given["scope"]}
     limit = filters.pop("number")
     chosen = {name: list(value) if isinstance(value, tuple) else value for name, value in filters.items() if value}
@@ -155,7 +155,7 @@ def _filters(where: Where, given: Answer) -> Answer:
 @memory_command(
     argument("query", nargs=-1, metavar="QUERY...", help="A question, or words."),
     flag("--all", "shows_all", help="Show all results, not only the best five."),
-    flag("--open", "is_open", help="Only open ends that are not done or replaced."),
+    flag("--open", "is_open", help="Only open ends that are neither done nor replaced."),
     option(
         "--in",
         "sources",
@@ -174,19 +174,19 @@ def search(
     sources: Sequence[str],
     **given: Any,
 ) -> Report:
-    """Find memories by meaning and words, best first. Exit status 1: nothing was found. A note on standard error says
-    so if no result seems to answer the question."""
+    """Find memories by meaning and words, best first. Exit status 1: nothing was found. If no result seems to answer
+    the question, a note on standard error says so."""
     if not query and not is_open:
         raise click.UsageError("give a question, or words")
     if (not query or asks_for_open_ends(" ".join(query))) and not (given["kind"] or sources):
         day = last_day_asked_for(" ".join(query), time.time())
-        return _in_order(where, "due", given, exit_codes.FAILED, "Everything open now, by due date:", due_by=day)
+        return _in_order(where, "due", given, exit_codes.FAILED, "Everything currently open, by due date:", due_by=day)
     number = given["number"]
     from remembrancer.config.reading import load_settings
 
     if "sessions" in sources and not load_settings(os.environ).transcripts:
         print("Transcripts are not searched: the setting transcripts is off.", file=sys.stderr)
-    # Results count as shown, so no more are requested than printed, except open ends, which may turn out to be closed.
+    # Results count as shown, so no more are requested than printed. Open ends may turn out to be closed.
     is_whole = shows_all or is_open or click.get_current_context().params["as_json"]
     arguments = _filters(where, given | {"kind": (OPEN_END,) if is_open else given["kind"]})
     arguments |= {"query": " ".join(query), "detail": True, "sources": list(sources) or None}
@@ -212,10 +212,10 @@ def search(
 @memory_command(
     *FILTERS,
     flag("--important", "order", flag_value="important", help="The most important first."),
-    flag("--open", "order", flag_value="due", help="Open ends that are not done or replaced, by their due dates."),
+    flag("--open", "order", flag_value="due", help="Open ends that are neither done nor replaced, by due date."),
     flag("--forgotten", "order", flag_value="forgotten", help="Only forgotten memories."),
-    flag("--stale", "about", flag_value="stale", help="Memories that name a file that is gone from the indexed code."),
-    flag("--review", "about", flag_value="review", help="Proposals and pairs that wait for a decision."),
+    flag("--stale", "about", flag_value="stale", help="Memories that name a file no longer in the indexed code."),
+    flag("--review", "about", flag_value="review", help="Proposals and pairs that are waiting for a decision."),
 )
 def list_(where: Where, order: str | None, about: str | None, **given: Any) -> Report:
     """List memories, newest first; session records only with --kind session_record."""
@@ -228,7 +228,7 @@ def list_(where: Where, order: str | None, about: str | None, **given: Any) -> R
 
 
 def _dated(after: str | None, before: str | None) -> str:
-    """The period of a list, in words; empty if it has neither end."""
+    """A list's period, in words; empty if it has neither a start nor an end."""
     since, until = (at and re.sub(" (23:59|00:00)$", "", local_time(at)) for at in (after, before))
     if since and until:
         return f" dated on {since}" if since == until else f" dated between {since} and {until}"
@@ -243,8 +243,8 @@ def _in_order(
     heading: str = "",
     due_by: str = "",
 ) -> Report:
-    """The memories that match the options, newest first unless another order is given. If any are due by the day
-    `due_by`, only those."""
+    """The memories that match the options, newest first unless a different order is given. If any are due by the day
+    `due_by`, only those are included."""
     most = given["number"]
     arguments = _filters(where, given) | {"order": order or "latest", "kind": list(given["kind"] or KINDS)}
     if 0 < most < MOST_LISTED:
@@ -269,7 +269,7 @@ def _in_order(
 
 
 def _nothing(where: Where, otherwise: str) -> str:
-    """The line for an empty result: it says that nothing is stored yet and what to do, or else `otherwise`."""
+    """The line for an empty result: `otherwise`, or if nothing is stored yet, that fact and what to do."""
     anything, *_ = _gather(where, "list_memories", {"limit": 1, "kind": list(LISTED), "include_forgotten": True})
     if anything:
         return otherwise
@@ -287,7 +287,7 @@ def _read_notes(where: Where) -> dict[str, str]:
     tree = working_tree_of(Path(where.places[0].directory))
     are_there = has_files(Path(workspace_root(str(tree), settings)), settings)
     try:
-        if are_there or where.first().call("memory_status")["totalFiles"]:  # files read may be gone by now
+        if are_there or where.first().call("memory_status")["totalFiles"]:  # files that were read may be gone by now
             with notice_when_slow("Reading the notes"):
                 where.first().call("memory_sync")
     except RemembrancerError as error:
@@ -296,7 +296,7 @@ def _read_notes(where: Where) -> dict[str, str]:
 
 
 def _gather(where: Where, tool: str, arguments: Answer) -> tuple[list[Answer], dict[str, str], int]:
-    """The answers of a tool in all places, joined: memories without duplicates, warnings, and the number of matches. A
+    """A tool's answers from all places, merged: memories without duplicates, warnings, and the number of matches. A
     warning says where the project may have been moved from."""
     from remembrancer.commands.projects import notice_of_move
 
@@ -304,7 +304,7 @@ def _gather(where: Where, tool: str, arguments: Answer) -> tuple[list[Answer], d
     warnings: dict[str, str] = {}
     total = 0
     for place, conversation in where.conversations():
-        if place is not where.places[0]:  # the first returned the user's memories, and each answer counts as a use
+        if place is not where.places[0]:  # the first returned the user's memories; each answer counts as a use
             rest = [scope for scope in arguments.get("scope") or SCOPES if scope != "user"]
             if not rest:
                 break
@@ -326,8 +326,8 @@ def _gather(where: Where, tool: str, arguments: Answer) -> tuple[list[Answer], d
 
 
 def _await_model(conversation: GatewayConnection) -> None:
-    """Wait a moment until a worker has loaded the model and all memories have vectors. The query itself is not
-    repeated, because each answer counts as a use of its memories."""
+    """Wait briefly until a worker has loaded the model and all memories have vectors. The query itself is not repeated,
+    because each answer counts as a use of its memories."""
     give_up_at = time.monotonic() + MEANING_S
     while time.monotonic() < give_up_at:
         pause(LOOK_S)  # there is no event for a loaded model
@@ -346,7 +346,7 @@ def _listing(
     more: str = "",
 ) -> Report:
     """A list of memories, each with its text first and its id last. Only the first `most` are printed. `more` says how
-    many are left out: at a terminal in the last line, otherwise on standard error, like `note`."""
+    many are omitted: in the last line at a terminal, otherwise on standard error, like `note`."""
     shown_warnings = [{"code": code, "message": message} for message, code in warnings.items()]
     facts = {"memories": memories, "warnings": shown_warnings}
     at_terminal = sys.stdout.isatty()
@@ -377,7 +377,7 @@ def _place(memory: Answer) -> str:
 
 
 def _marks(memory: Answer, words: Mapping[str, str]) -> list[str]:
-    """The marks of a memory in a list: forgotten, no longer valid, done, derived from others, or changed since; the
+    """A memory's marks in a list: forgotten, no longer valid, done, derived from other memories, or changed since; the
     memory that probably replaces it, with its first `words` if they are known; its due date, and whether it probably
     answers the question."""
 
@@ -401,7 +401,7 @@ def _marks(memory: Answer, words: Mapping[str, str]) -> list[str]:
 
 
 def has_ended(memory: Answer) -> bool:
-    now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"  # answers have whole seconds
+    now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"  # answers give times in whole seconds
     return str(memory.get("valid_until") or NEVER) <= now
 
 
@@ -410,7 +410,7 @@ def _happened(memory: Answer) -> str:
 
 
 def _day(memory: Answer) -> str:
-    """The day by which lists are ordered and filtered: the day of a memory's event, or else of its creation."""
+    """The day by which lists are ordered and filtered: the day of a memory's event, or else the day it was created."""
     return local_time(_happened(memory))[:10]
 
 
@@ -421,12 +421,12 @@ def _stale(where: Where) -> Report:
     where.refuse_user("only a project's memories are about code")
     memories = [memory for place in where.places for memory in ask_store(ListStale(place.project))]
     lines = [f"{one_line(memory.content)[:160]}\n    {memory.code}  {short(memory.memory_id)}" for memory in memories]
-    notes = () if memories else ("No memory here names a file that is gone from the indexed code.",)
+    notes = () if memories else ("No memory here names a file that has disappeared from the indexed code.",)
     return Report({"memories": memories}, lines, notes=notes)
 
 
 def _waiting(where: Where) -> Report:
-    """The proposed promotions to the user, and the pairs of memories that wait for a decision."""
+    """The proposed promotions to the user, and the pairs of memories that are waiting for a decision."""
     from remembrancer.commands.runtime_client import ask_store
     from remembrancer.protocol.browsing import MOST_PAIRS, FindUndecided
     from remembrancer.toolsets.memory.answers import iso
@@ -454,7 +454,7 @@ def _waiting(where: Where) -> Report:
     facts |= {kind: [about for name, about in pairs.values() if name == kind] for kind in ("contradictions", "alike")}
     if not any(facts.values()):
         compared = f"; {count(pending, 'memory')} not compared with others yet" if pending else ""
-        nothing = f"Nothing waits for a decision{compared}. A pair with different wording may have been missed."
+        nothing = f"Nothing is waiting for a decision{compared}. A pair with different wording may have been missed."
         return Report(facts, nothing)
     rows = [
         (one_line(row["content"]), f"keep it for all your projects? ({row['reason']})", short(row["memory_id"]))
@@ -468,9 +468,7 @@ def _waiting(where: Where) -> Report:
             reason = reason.format(one_line(row["newer"]), name_of_newer)
             rows.append((one_line(row["older"]), reason, row["older_id"]))
     how = "'remembrancer edit ID' decides: --to user or --to project for a proposal, --replaced or --both for a pair."
-    how += (
-        " If only a part of a memory has changed, 'remembrancer edit ID' opens it." if facts["contradictions"] else ""
-    )
+    how += " If only part of a memory has changed, 'remembrancer edit ID' opens it." if facts["contradictions"] else ""
     notes = [f"{count(more, 'further pair')} {'is' if more == 1 else 'are'} not listed."] if more else []
     piped = ["\t".join((bare, text, why)) for text, why, bare in rows]
     at_terminal = [(excerpt(text, LONGEST), excerpt(why, LONGEST), bare) for text, why, bare in rows]
@@ -488,7 +486,7 @@ def _waiting(where: Where) -> Report:
         "--shown",
         "view",
         flag_value="shown",
-        help="List the answers that showed it to a session, with its rank; without an ID, all that showed a memory.",
+        help="List the answers that showed it to a session, with its rank; without an ID, those that showed memories.",
     ),
     flag("--graph", "view", flag_value="graph", help="Show an entity's relations; without a name, all entities."),
     NUMBER,
@@ -528,7 +526,7 @@ def clients_of(where: Where) -> dict[str, str]:
 
 
 def _details(where: Where, answer: Answer, clients: Mapping[str, str]) -> list[Line]:
-    """A memory as shown to a person: its text, kind and dates, and the texts of linked memories."""
+    """A memory as displayed to the user: its text, kind and dates, and the texts of linked memories."""
     from remembrancer.commands.home_reader import first_words
     from remembrancer.commands.runtime_client import paths_here
     from remembrancer.memory.fields import DETAILS
@@ -578,7 +576,7 @@ def _details(where: Where, answer: Answer, clients: Mapping[str, str]) -> list[L
 
 
 def _changes(where: Where, answer: Answer, clients: Mapping[str, str]) -> tuple[Answer, list[Line]]:
-    """The history of a memory, for a program and for a person."""
+    """The history of a memory, in a form for programs and in a form for people."""
     from remembrancer.commands.home_reader import first_words
     from remembrancer.commands.runtime_client import ask_store, paths_here
     from remembrancer.protocol.reads import GetMemory
@@ -614,7 +612,7 @@ def _changes(where: Where, answer: Answer, clients: Mapping[str, str]) -> tuple[
 
 
 def _showings(where: Where, ids: Sequence[str], number: int) -> Report:
-    """The answers in which memories were shown to sessions, according to the log."""
+    """The answers that showed memories to sessions, according to the log."""
     from remembrancer.actors.gateway.shown_log import ShownLog
     from remembrancer.commands.home_reader import first_words
     from remembrancer.commands.runtime_client import paths_here
@@ -665,7 +663,7 @@ def _graph(where: Where, entity: str, number: int) -> Report:
 
 def _relation(edge: Answer) -> str:
     """A relation from the point of view of its row's entity, with its period of validity; a left arrow marks an
-    incoming one."""
+    incoming relation."""
     back = "← " if edge.get("direction") == "incoming" else ""
     fields = (("from", "valid_from"), ("until", "valid_until"))
     times = " ".join(f"{name} {edge[field][:10]}" for name, field in fields if field in edge)
@@ -673,7 +671,7 @@ def _relation(edge: Answer) -> str:
 
 
 def author_of_change(change: Answer, clients: Mapping[str, str]) -> str:
-    """The session or person that made a change in a history; empty for background work."""
+    """The session or person that made a change in a memory's history; empty for background work."""
     session, member = str(change["session_id"]), change.get("member", "")
     client = clients.get(session, NAMELESS).replace(NAMELESS, NAMELESS.lower())
     return author_of(session, client, member) if session else ""
@@ -685,8 +683,8 @@ def minute(at: str) -> str:
 
 
 def local_time(text: str) -> str:
-    """A time from an answer, in local time. A day, which may be given as its midnight in UTC, and any other text are
-    left unchanged."""
+    """A time from an answer, in local time. A mere day (possibly given as midnight UTC) and any other text are left
+    unchanged."""
     text = text.removesuffix("T00:00:00Z")
     return minute(text) if TIME.fullmatch(text) and text < NEVER else text
 
@@ -742,12 +740,12 @@ def log(where: Where, day: Sequence[str]) -> Report:
 
 
 def command_of(entry: Answer) -> tuple[Any, str]:
-    """The shell command that made a change in the log, and what it did; the change itself if no command made it."""
+    """The shell command that made a change in the log, and its effect; the change itself if no command made it."""
     return entry.get("command", entry), entry["did"]
 
 
 def _pairs_waiting(where: Where) -> Iterator[str]:
-    """The line that says how many pairs wait for a decision."""
+    """The line that says how many pairs are waiting for a decision."""
     from remembrancer.commands.runtime_client import ask_store
     from remembrancer.protocol.browsing import MOST_PAIRS, FindUndecided
 
@@ -761,7 +759,7 @@ def _pairs_waiting(where: Where) -> Iterator[str]:
 
 
 def log_of(where: Where, **arguments: Any) -> tuple[Answer, dict[str, str]]:
-    """The log in all places, joined, and the warnings. Each change names the directory that it was read from."""
+    """The merged log of all places, and the warnings. Each change names the directory it was read from."""
     where.refuse_user("the log has a project's changes together with your own")
     answer: Answer = {}
     changes: dict[tuple[str, int], Answer] = {}

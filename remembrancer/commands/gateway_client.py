@@ -1,5 +1,5 @@
-"""A conversation with the gateway over its socket, for commands and hooks: a session without a bridge. Standard library
-only, because an assistant waits for its hooks."""
+"""A conversation with the gateway over its socket, for commands and hooks: a session without a bridge. Uses only the
+standard library, because an assistant waits for its hooks."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 PROTOCOL = "2025-11-25"
 LOOK_S = 0.02
 LEAST_START_S = 0.25
-"""A runtime takes at least this long to start. A caller with less time does not wait for it."""
+"""A runtime takes at least this long to start. Callers with less time do not wait for it."""
 
 
 def reach(starter: Starter, until: float) -> socket.socket | None:
-    """Connect to the gateway by `until` (of `time.monotonic`). Returns None if that fails; `starter` may have the
-    reason. Starts a runtime if none is up, even if that is too late for this caller."""
+    """Connect to the gateway by `until` (of `time.monotonic`). Returns None on failure; `starter` may have the reason.
+    Starts a runtime if none is running, even if it will be ready too late for this caller."""
     while (link := starter.dial()) is None:
         now = time.monotonic()
         starter.tend(now)
@@ -44,12 +44,12 @@ def reach(starter: Starter, until: float) -> socket.socket | None:
 
 
 def pause(seconds: float) -> None:
-    """Sleep. `time.sleep` waits until a time of the monotonic clock, which fails under libfaketime."""
+    """Sleep. `time.sleep` waits for a point on the monotonic clock, which fails under libfaketime."""
     select.select((), (), (), seconds)
 
 
 class GatewayClient:
-    """A session on one connection. Faults and refusals raise an `OSError` with the reason."""
+    """A session on one connection. Failures and refusals raise an `OSError` with the reason."""
 
     def __init__(
         self,
@@ -61,8 +61,8 @@ class GatewayClient:
         client: str,
         named_project: Message | None = None,
     ) -> None:
-        """Introduce the session. `environ` is the part of its environment that the gateway gets; `named_project` has
-        the `id` and `path` of a project that a person chose, instead of that of the directory."""
+        """Introduce the session. `environ` is the part of the environment sent to the gateway; `named_project` has the
+        `id` and `path` of a project chosen by the user, which replaces the directory's project."""
         self._link = link
         self._lines = link.makefile("rb")
         self._number = 0

@@ -1,6 +1,6 @@
-"""Reads a whole home for commands: its projects, a copy, an export, the state of its files.
+"""Reads a whole home for commands: lists its projects, copies or exports it, and checks its files.
 
-It reads one snapshot of the records, with or without a running store. Unless they say otherwise, its functions raise
+Each reads one snapshot of the records, with or without a running store. Unless stated otherwise, the functions raise
 `SchemaTooNew`, `SchemaTooOld`, `RecordsUnusable`, `FileLocked` or `StorageFull` if a file of the home cannot be read.
 """
 
@@ -42,7 +42,7 @@ from remembrancer.protocol.session_life import BROWSER_SESSION, SHELL_SESSION
 
 RECORDS: Final = "memory.db"
 WORDS: Final = 80
-"""The number of characters by which a person recognises a memory."""
+"""The number of characters that let a person recognise a memory."""
 PROJECTS: Final = f"""
     SELECT own.name, path, directory, created_at, last_used_at,
         CAST(total(count) FILTER (WHERE NOT forgotten) AS INTEGER),
@@ -58,7 +58,7 @@ SPACES: Final = """
     FROM spaces AS own LEFT JOIN projects ON id = own.name LEFT JOIN shares USING (name)
         LEFT JOIN spaces AS lane ON lane.name = shares.lane
     WHERE own.name NOT GLOB 'l_*' ORDER BY own.name"""
-"""The spaces of the projects and the user, and of the lanes that they share."""
+"""The spaces of the projects, the user, and the lanes that they share."""
 FIND: Final = """
     SELECT own.name, id, content, iif(forgotten_at IS NULL, NULL, coalesce(forgotten_reason, '')), source ->> 'file'
     FROM spaces AS own
@@ -76,7 +76,7 @@ def memories_in(database: Path) -> int:
 
 
 def has_later(former: Path, database: Path) -> bool:
-    """True if the newest memory in a 0.2.0 file was never in the database."""
+    """True if the newest memory in a file from release 0.2.0 was never in the database."""
     known = """SELECT id FROM memories WHERE id = :id UNION ALL SELECT alias FROM aliases WHERE alias = :id
         UNION ALL SELECT memory_id FROM erased WHERE memory_id = :id"""
     with suppress(sqlite3.Error), opened(former) as old, opened(database) as new:
@@ -86,11 +86,11 @@ def has_later(former: Path, database: Path) -> bool:
 
 
 class KnownProject(msgspec.Struct, frozen=True):
-    """A project. Times are seconds since the epoch, None where the catalogue lacks them.
+    """A project. Times are seconds since the epoch, or None if not recorded.
 
-    `path` is the path that its id was made from (its git common directory, or else its directory), `directory` the
-    working tree of its latest session. `memories` does not count forgotten ones. `lane` is the lane that it shares with
-    other machines, whose memories are counted too.
+    `path` is the path from which its id was made (its git common directory, or else its directory), `directory` the
+    working tree of its latest session. `memories` excludes forgotten memories. `lane` is the lane that it shares with
+    other machines; the lane's memories are counted, too.
     """
 
     id: str
@@ -105,8 +105,8 @@ class KnownProject(msgspec.Struct, frozen=True):
 
 
 class FoundMemory(NamedTuple):
-    """A memory of the project with the id `place`, or of the user; its text, the reason if it is forgotten ("" if none
-    was given, None if it is not forgotten), and the file that it came from."""
+    """A memory of the project with the id `place`, or of the user; its text, why it was forgotten ("" if no reason was
+    given, None if it is not forgotten), and the file that it came from."""
 
     place: str
     id: str
@@ -116,8 +116,8 @@ class FoundMemory(NamedTuple):
 
 
 class ExaminedFile(msgspec.Struct, frozen=True):
-    """A file of records and its state, in words, with advice unless it is intact and of this release. SQLite's messages
-    name pages and rows but never their content."""
+    """A file of records and its state, in words, with advice unless it is intact and from this release. SQLite's
+    messages name pages and rows but never their content."""
 
     path: str
     size_bytes: int
@@ -127,7 +127,7 @@ class ExaminedFile(msgspec.Struct, frozen=True):
 
 
 def _records(paths: RuntimePaths, *, leaves_no_log: bool = False) -> AbstractContextManager[Snapshot | None]:
-    """Open a snapshot of the records; None if there are none yet."""
+    """Open a snapshot of the records; None if there are no records yet."""
     _refuse_older(paths)
     return snapshot_of(paths.database, MEMORY, leaves_no_log=leaves_no_log)
 
@@ -135,7 +135,7 @@ def _records(paths: RuntimePaths, *, leaves_no_log: bool = False) -> AbstractCon
 def _refuse_older(paths: RuntimePaths) -> None:
     if is_old(paths) or MEMORY.is_older(paths.database):
         raise RecordsUnusable(
-            f"{paths.home} was last used by an earlier release: 'remembrancer list' upgrades it, and "
+            f"{paths.home} was last used by an earlier release: 'remembrancer list' upgrades it and "
             "keeps its files; then run this again"
         )
 
@@ -152,7 +152,7 @@ def known_projects(paths: RuntimePaths) -> list[KnownProject]:
 
 
 def moved_project(paths: RuntimePaths, directory: Path) -> RememberedProject | None:
-    """The project that was probably moved to a directory."""
+    """The project that was probably moved to this directory."""
     with _records(paths, leaves_no_log=True) as file:
         rows = [] if file is None else file.rows(REMEMBERED)
     return former_project(rows, project_of(directory), directory, time.time())
@@ -161,7 +161,7 @@ def moved_project(paths: RuntimePaths, directory: Path) -> RememberedProject | N
 def find_memories(
     paths: RuntimePaths, projects: Iterable[str], memory_ids: Iterable[str], files: Iterable[str] = ()
 ) -> list[FoundMemory]:
-    """Find memories by their ids or files, among those of the projects, their shared lanes and the user."""
+    """Find memories of the projects, their shared lanes and the user by their ids or files."""
     values = tuple(json.dumps(list(each)) for each in ((USER, *projects), memory_ids, files))
     with _records(paths) as file:
         rows = [] if file is None else file.rows(FIND, values)
@@ -169,7 +169,7 @@ def find_memories(
 
 
 def first_words(paths: RuntimePaths, projects: Iterable[str], memory_ids: Iterable[str]) -> dict[str, str]:
-    """The first words of the memories that `find_memories` finds, by their ids."""
+    """The first words of the memories found by `find_memories`, by id."""
     return {memory.id: excerpt(memory.content, WORDS) for memory in find_memories(paths, projects, memory_ids)}
 
 
@@ -177,7 +177,7 @@ def first_words(paths: RuntimePaths, projects: Iterable[str], memory_ids: Iterab
 
 
 def read_models(paths: RuntimePaths) -> bytes | None:
-    """Read the state of the models from the records; None if it is missing or cannot be read."""
+    """Read the state of the models from the records; None if it is missing or unreadable."""
     with suppress(sqlite3.Error), opened(paths.database) as connection:
         for (state,) in connection.execute("SELECT state FROM models"):
             return bytes(state)
@@ -185,7 +185,7 @@ def read_models(paths: RuntimePaths) -> bytes | None:
 
 
 def examine_files(paths: RuntimePaths) -> list[ExaminedFile]:
-    """Read every file of records completely, or those that release 0.2.0 left, and report damage."""
+    """Read every file of records completely, or the files left by release 0.2.0, and report damage."""
     database, files = paths.database, []
     has_database = os.path.lexists(database)
     for path in [database] if has_database else old_files(paths).values():
@@ -200,7 +200,7 @@ def examine_files(paths: RuntimePaths) -> list[ExaminedFile]:
 
 
 def copy_records(paths: RuntimePaths, target: Path) -> bool:
-    """Copy a consistent snapshot of the records into a file. Returns False if there are none."""
+    """Copy a consistent snapshot of the records into a file. Returns False if there are no records."""
     _refuse_older(paths)
     return copy_database(paths.database, MEMORY, target)
 
@@ -209,11 +209,11 @@ def copy_records(paths: RuntimePaths, target: Path) -> bool:
 
 
 def export_records(paths: RuntimePaths, projects: Collection[str], output: IO[bytes], name: str) -> dict[str, int]:
-    """Write the lines of an export into a file with this name, from one consistent snapshot: the memories of the
-    projects with these ids, or (if none is given) of all projects and the user. A project that shares a lane includes
-    the lane's. Returns the numbers of `projects`, `memories`, and the `forgotten` ones among these.
+    """Write an export to a file with this name, from one consistent snapshot: the memories of the projects with these
+    ids, or (without ids) of all projects and the user. If a project shares a lane, the lane's memories are included.
+    Returns the numbers of `projects`, `memories` and `forgotten` memories.
 
-    Raises `InvalidInput` if one of the projects does not exist, `FileUnusable` also if the home has no memories.
+    Raises `InvalidInput` if one of the projects does not exist, and `FileUnusable` also if the home has no memories.
     """
     with _records(paths) as file:
         rows = [] if file is None else file.rows(SPACES)
@@ -222,21 +222,21 @@ def export_records(paths: RuntimePaths, projects: Collection[str], output: IO[by
         missing = sorted(set(projects).difference(known))
         if missing:
             known_ids = ", ".join(known) or "-"
-            raise InvalidInput(f"this home has no memories of {', '.join(missing)}: it has those of {known_ids}")
+            raise InvalidInput(f"this home has no memories of {', '.join(missing)}: it has memories of {known_ids}")
         if file is None or not spaces:
             raise FileUnusable(f"there are no memories in {paths.home}: nothing to export")
         written = {"projects": 0, "memories": 0, "forgotten": 0}
         wanted = projects or [*known, *({USER} & spaces.keys())]
         lines = chain.from_iterable(_lines_of(file.connection, space, *spaces[space], written) for space in wanted)
         try:
-            # A buffer of its own: on a full disk, closing it fails like the write, and must do so inside this `try`.
+            # A separate buffer: on a full disk, closing it fails as the write does, and must do so inside this `try`.
             with open(output.fileno(), "wb", closefd=False) as buffered:
                 buffered.write(encode_header(time.time()))
                 buffered.writelines(map(encode_line, lines))
                 buffered.write(encode_line(EndLine(written["projects"], written["memories"])))
         except sqlite3.Error as error:
             raise unreadable(file.path, error) from error
-        except ValueError as error:  # stored JSON that does not decode
+        except ValueError as error:  # stored JSON that cannot be decoded
             raise RecordsUnusable(f"{file.path} is damaged ({error}): restore a backup of it") from error
         except OSError as error:
             raise FileUnusable(f"{name} cannot be written: {error.strerror or error}") from error
@@ -264,7 +264,7 @@ def _lines_of(
 def examine_file(path: Path, schema: Schema) -> ExaminedFile:
     """Read a whole SQLite file and report its state."""
     examined = partial(ExaminedFile, str(path), path.stat().st_size if path.exists() else 0)
-    is_former = schema is FORMER  # is imported, and never repaired
+    is_former = schema is FORMER  # is imported, never repaired
     advice_if_damaged = "restore a backup of it, or move it away" if is_former else RESTORE
     try:
         with opened(path) as connection:
@@ -286,5 +286,5 @@ def examine_file(path: Path, schema: Schema) -> ExaminedFile:
     if dangling:
         return examined("problem", f"{dangling} rows refer to missing rows", advice_if_damaged)
     if 0 < version < schema.latest and not is_former:
-        return examined("ok", f"of release {release_of(version)}: it is copied and upgraded when it is next opened")
+        return examined("ok", f"from release {release_of(version)}: it is copied and upgraded when next opened")
     return examined()

@@ -1,13 +1,13 @@
-"""`remembrancer hook`: records an event of a client's session and gives the assistant context from memory.
+"""`remembrancer hook`: records an event in a client's session and gives the assistant context from memory.
 
-A client waits for its hooks, so this module uses little of the standard library and nothing else. The record is a small
-file with the client's input in a private directory of the home; the gateway interprets it later. It survives the end of
-every process, but not a power failure within the next seconds. No failure may disturb the session: the exit status is
-0, and a line on standard error describes the problem.
+A client waits for its hooks, so this module uses only a small part of the standard library. The record is a small file
+with the client's input in a private directory of the home; the gateway interprets it later. The record survives the end
+of every process, but not a power failure within the next few seconds. No failure may disrupt the session: the exit
+status is 0, and a line on standard error describes the problem.
 
 The format of the input is Claude Code's (https://code.claude.com/docs/en/hooks), which Codex, VS Code and Qwen Code
-share. Gemini CLI (https://geminicli.com/docs/hooks/reference) and Cursor (https://cursor.com/docs/hooks) have names of
-their own.
+share. Gemini CLI (https://geminicli.com/docs/hooks/reference) and Cursor (https://cursor.com/docs/hooks) use different
+names.
 """
 
 # ruff: noqa: PTH103, PTH104, PTH108, PTH112, PTH118, PTH120, PTH123, PTH208
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 SESSION_START, PROMPT, TOOL_BEGINS = "SessionStart", "UserPromptSubmit", "PreToolUse"
 COMPACTIONS = ("PreCompact", "PostCompact")
 NOT_RECORDED = (TOOL_BEGINS, "PreCompact")
-"""Events that are not recorded; only the events that mark their end are."""
+"""Events that are not recorded, unlike the events that mark their end."""
 LONG_MEMBERS = frozenset({"prompt", "last_assistant_message", "prompt_response", "text", "compact_summary"})
 LONG_MEMBER_BYTES, MEMBER_BYTES = 32 * 1024, 2 * 1024
-"""The number of bytes kept of a turn, and of any other member of the input; the rest is cut off, with a note."""
+"""The number of bytes kept from a turn, and from any other member of the input; the rest is cut off, with a note."""
 STRING_LIMITS = (2000, 1500, 1000, 500, 100)
-"""Limits on the length of each text in a structured member: the first that makes all of them fit is used."""
+"""Limits on the length of each text in a structured member: the first limit that makes all texts fit is used."""
 LONGEST_LIST = 50
 LARGEST_INTEGER = 2**63 - 1
 CONTEXT_LOST = b"again"
@@ -47,28 +47,29 @@ CONTEXT_LOST = b"again"
 INPUT_WAIT_S = 2.0
 """The time to wait for the input."""
 MAX_WAITING_EVENTS = 5000
-"""The maximum number of events that wait for a gateway; further ones are not recorded."""
+"""The maximum number of events waiting for a gateway; further events are not recorded."""
 MAX_NOTES = 1000
-"""The maximum number of notes on what sessions were given; then all are deleted, and sessions get everything again."""
+"""The maximum number of notes about what sessions were given; then all are deleted, and sessions get everything
+again."""
 DEFAULT_TOKENS = 6000
 """The tool's default; a different length is passed on to the tool."""
 LEAST_TOKENS, MOST_TOKENS = 100, 8000
 """The limits of the tool."""
 DEFAULT_WAIT_S, LATER_WAIT_S = 1.5, 0.3
-"""The time for the first prompt's context, which may include the start of the runtime, and the limit for later ones."""
+"""The time limits for the context of the first prompt (which may include starting the runtime) and of later prompts."""
 STARTING = 4
-"""On a busy machine, the start of this process and the runtime may take this many times as long before the first
-prompt's context is requested: the assistant's own tools wait for the runtime as well."""
+"""On a busy machine, starting this process and the runtime may take this many times as long before the first prompt's
+context is requested: the assistant's own tools wait for the runtime, too."""
 MOST_WAIT_S = 10.0
 DEFAULT_ACTION_WAIT_S = 0.15
-"""The time limit for memories about a command or an edit, from the hook's request."""
+"""The time limit for memories about a command or an edit, counted from the hook's request."""
 CONTEXT_BEFORE_TOOLS = ("claude-code", "codex", "vscode", "qwen-code")
 """The clients that accept context with a tool call; Codex does not support `ask`."""
 NO_ASK = ("codex",)
 LONGEST_TASK = 4000
 """The number of characters used of a prompt; searches use no more."""
 SECTIONS_OF_A_PROMPT = ["preferences", "project_context", "relevant_procedures", "open_ends"]
-"""The sections for a later prompt: the session knows what it did itself."""
+"""The sections for later prompts: the session already knows what it did itself."""
 CURSOR, VSCODE, CLAUDE_CODE = "cursor", "vscode", "claude-code"
 EVENTS_BY_NAME = {
     **{event: event for event in HOOK_EVENTS},
@@ -76,8 +77,8 @@ EVENTS_BY_NAME = {
     **{"BeforeAgent": PROMPT, "AfterAgent": "Stop", "BeforeTool": TOOL_BEGINS, "AfterTool": "PostToolUse"},
     **{"beforeSubmitPrompt": PROMPT, "afterAgentResponse": "Stop"},
 }
-"""The events by their names in all clients. Cursor's begin with a lower-case letter, Gemini CLI uses different words.
-Its `PreCompress` is left out, because it fires on every turn, whether or not anything is compressed."""
+"""The events by their names in all clients. Cursor's names begin with a lower-case letter, Gemini CLI uses different
+words. Gemini's `PreCompress` is left out, because it fires on every turn, whether or not anything is compressed."""
 USAGE = f"""usage: remembrancer hook <event> [<client>]
 
 Record an event of an assistant's session, a JSON object on standard input, and
@@ -85,19 +86,19 @@ print memories for it; 'remembrancer setup CLIENT --hooks' sets this up.
 
 events: {", ".join(HOOK_EVENTS[:4])},
 {", ".join(HOOK_EVENTS[4:])};
-those of Gemini CLI and Cursor by their own names
+Gemini CLI and Cursor use their own names for them
 
 exit status: always 0, so that no session fails because of its memory
 """
 
 
 class Hook:
-    """One event of a client's session, and what follows from it: its record, and memories for the assistant."""
+    """One event in a client's session, and its effects: a record, and memories for the assistant."""
 
     def __init__(self, argument: str, client: str, given: Given, environ: Mapping[str, str], began: float) -> None:
-        """`argument` and `client` are those of the command line, empty if missing; `given` is the client's input.
-        `began` is the start of this process (`time.monotonic`). Raises `ValueError` if the input names no session or no
-        known event."""
+        """`argument` and `client` come from the command line, and are empty if missing; `given` is the client's input.
+        `began` is the start of this process (`time.monotonic`). Raises `ValueError` if the input does not name a
+        session and a known event."""
         self.given, self.environ, self.began = given, environ, began
         self.name = argument if argument in EVENTS_BY_NAME else given.get("hook_event_name", given.get("hookEventName"))
         """The client's name for the event; `event` is ours."""
@@ -131,12 +132,12 @@ class Hook:
         about = {"format": HOOK_FORMAT, "event": event, "at": now_ns / 1e9, "session": self.session}
         about |= {"directory": self.directory, "client": self.client, "given": given}
         if len(self._listed(self._spool)) > MAX_WAITING_EVENTS:
-            raise OSError(f"{MAX_WAITING_EVENTS} events are waiting: 'remembrancer doctor' says why nobody reads them")
+            raise OSError(f"{MAX_WAITING_EVENTS} events are waiting: 'remembrancer doctor' says why they are not read")
         name = f"{now_ns:020d}-{os.urandom(4).hex()}.event"
         _write_whole(self._spool, name, json.dumps(about, separators=(",", ":")).encode())
 
     def note(self, kind: str, content: bytes) -> None:
-        """Note the ids that are given to the session. Raises the errors of `leave`."""
+        """Record the ids given to the session. Raises the same errors as `leave`."""
         self._listed(self._spool)
         notes = self._listed(self._notes)
         if len(notes) >= MAX_NOTES:
@@ -159,10 +160,10 @@ class Hook:
         return f"{kind}-{crc32(session):08x}-{crc32(directory):08x}"
 
     def _listed(self, directory: str) -> list[str]:
-        """The names in a directory that only this user can access. It is made if necessary, and so is the home if a
-        hook is the first to need it."""
+        """The names in a directory that only this user can access. The directory is created if necessary, and so is the
+        home if a hook is the first to need it."""
         if self.places.on_disk != self.places.home and not os.path.isdir(self.places.home):
-            raise FileNotFoundError("the memory is in RAM, and no runtime is up")
+            raise FileNotFoundError("the memory is in RAM, and no runtime is running")
         for path in (os.path.dirname(directory), directory):
             os.makedirs(path, mode=0o700, exist_ok=True)
         about = os.lstat(directory)
@@ -173,8 +174,8 @@ class Hook:
     # --- memories for the assistant ---
 
     def give(self) -> None:
-        """Print the memories that are due. Raises `ValueError` if they cannot be read, and `OSError` if nobody reads
-        the output."""
+        """Print the memories that are due. Raises `ValueError` if they cannot be read, and `OSError` if the output is
+        not being read."""
         prompt, called = self.given.get("prompt"), self.given.get("tool_input")
         if self.event == SESSION_START:
             self._give_context("")
@@ -184,12 +185,12 @@ class Hook:
             self._give_facts(called)
 
     def _give_context(self, text: str) -> None:
-        """Print everything relevant with the first prompt, and only likely and new memories with a later one. If none
-        are due yet, start a runtime, so that the first prompt finds one."""
+        """Print everything relevant with the first prompt, and only likely and new memories with a later one. If no
+        memories are due yet, start a runtime, so that it is ready for the first prompt."""
         tokens = int(self.setting("hook_context_length", DEFAULT_TOKENS))
         if tokens <= 0:
             return
-        # A conversation that was just compacted continues without a prompt; VS Code accepts no context with one.
+        # A conversation that was just compacted continues without a prompt; VS Code accepts no context with a prompt.
         if not (text or self.given.get("source") == "compact" or self.client == VSCODE):
             if (link := self._connection(time.monotonic())) is not None:
                 link.close()
@@ -206,7 +207,7 @@ class Hook:
             arguments["unseen"] = True
         if not is_first:
             arguments["sections"] = SECTIONS_OF_A_PROMPT
-        # The time counts from the start of this process, or for a first prompt, from the connection to the gateway.
+        # The time is counted from the start of this process, or for a first prompt, from the connection to the gateway.
         wait_s = min(MOST_WAIT_S if is_first else LATER_WAIT_S, self.setting("hook_wait_s", DEFAULT_WAIT_S))
         until = self.began + (STARTING if is_first else 1) * wait_s
         link = self._connection(until)
@@ -221,8 +222,8 @@ class Hook:
             self._give("given", had, answer, text)
 
     def _give_facts(self, called: Given) -> None:
-        """Before a command or an edit, print the relevant memories that this session was not given yet: as context, or
-        as a question to the user."""
+        """Before a command or an edit, print the relevant memories that this session has not been given yet: as
+        context, or as a question to the user."""
         from remembrancer.commands.hook_actions import action_of
 
         if (action := action_of(called)) is None:
@@ -233,16 +234,16 @@ class Hook:
             self._give("acted", had, answer, action.get("command") or action["path"])
 
     def ask_about(self, action: dict[str, str], had: list[str]) -> Message | None:
-        """The memories that are relevant to an action and not in `had`; None if they do not arrive in time, which
-        counts from here, since the client has already waited for this process to start. Starts no runtime."""
+        """The memories that are relevant to an action and not in `had`; None if they do not arrive in time, counted
+        from this call, since the client has already waited for this process to start. Never starts a runtime."""
         from remembrancer.actors.bridge.starter import Starter
 
         until = time.monotonic() + min(MOST_WAIT_S, self.setting("action_wait_s", DEFAULT_ACTION_WAIT_S))
         return self._answer(Starter(self.places, self.environ).dial(), {"action": action, "given": had}, until)
 
     def setting(self, name: str, otherwise: float) -> float:
-        """A setting from the environment or the configuration file. The file is parsed, which takes some 50 ms, only if
-        it mentions the setting."""
+        """A setting from the environment or the configuration file. The file is parsed (which takes about 50 ms) only
+        if it mentions the setting."""
         named, config = self.environ.get(f"REMEMBRANCER_{name.upper()}"), self.places.config
         try:
             if named is None and config is not None:
@@ -264,7 +265,8 @@ class Hook:
         return reach(Starter(self.places, self.environ), until)
 
     def _answer(self, link: socket.socket | None, arguments: Message, until: float) -> Message | None:
-        """The answer of `get_memory_context`; None if there is no connection, or it does not arrive by `until`."""
+        """The answer of `get_memory_context`; None without a connection, or if the answer does not arrive by
+        `until`."""
         from remembrancer.commands.gateway_client import GatewayClient
 
         if link is None:
@@ -274,12 +276,12 @@ class Hook:
                 link.settimeout(max(0.0, until - time.monotonic()))
                 gateway = GatewayClient(link, self.places, self.session, self.directory, {}, "remembrancer hook")
                 return gateway.call("get_memory_context", arguments, until)
-            except OSError:  # it disconnected, or is too slow
+            except OSError:  # the gateway disconnected, or is too slow
                 return None
 
     def _give(self, kind: str, had: list[str], answer: Message, asked: str) -> None:
-        """Print an answer in the client's form, record its memories along with those that the session `had`, and
-        tell the gateway, which does not count them as shown until then."""
+        """Print an answer in the client's format, record its memories along with those that the session already `had`,
+        and notify the gateway, which does not count them as shown until then."""
         new = answer["memory_ids"]
         block = "\n\n".join(filter(None, (answer["context_block"], answer.get("in_doubt"))))
         fields = {"additionalContext": block}
@@ -288,9 +290,9 @@ class Hook:
         output: Message = {"hookSpecificOutput": {"hookEventName": self.name, **fields}}
         if self.client == CURSOR:
             output = {"continue": True, "additional_context": block}
-        if block:  # empty if the session has seen everything already
+        if block:  # empty if the session has already seen everything
             _write(1, json.dumps(output) + "\n")
-        self.note(kind, " ".join([*had, *new]).encode())  # even for an empty memory, to report it only once
+        self.note(kind, " ".join([*had, *new]).encode())  # even if empty, to report that only once
         if new:
             count = f"{len(new)} {'memory' if len(new) == 1 else 'memories'}"
             metadata = {"memories": new, "is_all": not answer.get("truncated", True)}
@@ -299,14 +301,14 @@ class Hook:
 
 
 def client_of(named: str, given: Given) -> str:
-    """The client that sent an event: named by its hook's command, or else guessed from the form of the input. (Cursor
+    """The client that sent an event: named in its hook's command, or else guessed from the form of the input. (Cursor
     and VS Code also run the hooks in Claude Code's settings, whose commands name no client.)"""
     return named or (CURSOR if "cursor_version" in given else VSCODE if "hookEventName" in given else CLAUDE_CODE)
 
 
 def session_of(given: Given, environ: Mapping[str, str]) -> str:
     """The session that an event belongs to: named by the same variables as for the bridge, or else by the client.
-    Raises `ValueError` if nothing names one."""
+    Raises `ValueError` if no session is named."""
     *ours, claudes = map(environ.get, SESSION_VARIABLES)
     of_client = map(given.get, ("session_id", "sessionId", "conversation_id"))
     session = next(filter(None, (*ours, *of_client, claudes)), None)
@@ -316,8 +318,8 @@ def session_of(given: Given, environ: Mapping[str, str]) -> str:
 
 
 def directory_of(given: Given, environ: Mapping[str, str]) -> str:
-    """The directory whose project an event belongs to, whichever exists first: the client's project directory (`cwd`
-    follows every `cd`), one named by a variable, the client's working directory, or this process's."""
+    """The directory whose project an event belongs to, the first that exists of: the client's project directory (`cwd`
+    changes with every `cd`), a directory named by a variable, the client's working directory, and this process's."""
     roots = given.get("workspace_roots")
     root = roots[0] if isinstance(roots, list) and roots else None
     for named in (environ.get("CLAUDE_PROJECT_DIR"), environ.get("REMEMBRANCER_PROJECT"), root, given.get("cwd")):
@@ -327,7 +329,7 @@ def directory_of(given: Given, environ: Mapping[str, str]) -> str:
 
 
 def bounded(given: Given) -> dict[str, Any]:
-    """The input with its long members cut, in a form that can be stored."""
+    """The input in a form that can be stored, with long members cut."""
     return {
         whole(name): _bounded(member, LONG_MEMBER_BYTES if name in LONG_MEMBERS else MEMBER_BYTES)
         for name, member in given.items()
@@ -335,7 +337,7 @@ def bounded(given: Given) -> dict[str, Any]:
 
 
 def _bounded(member: Any, limit_bytes: int) -> Any:
-    """A member in at most `limit_bytes`: its long texts and lists are cut until everything fits."""
+    """A member cut to at most `limit_bytes`: its long texts and lists are cut until everything fits."""
     if isinstance(member, str):
         return cut(member, limit_bytes)
     for longest in STRING_LIMITS:
@@ -347,7 +349,7 @@ def _bounded(member: Any, limit_bytes: int) -> Any:
 
 
 def _short(value: Any, longest: int) -> Any:
-    """A value that can be encoded: no overlong text or list, no lone surrogate, no number beyond 64 bits."""
+    """A value that can be encoded: without overlong texts or lists, lone surrogates, or numbers beyond 64 bits."""
     if isinstance(value, str):
         return whole(value) if len(value) <= longest else f"{whole(value[:longest])}… ({len(value)} characters)"
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > LARGEST_INTEGER:
@@ -375,7 +377,7 @@ def whole(text: str) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """Record the event that `argv` or the input names. Returns 0, whatever happens."""
+    """Record the event named by `argv` or the input. Returns 0, whatever happens."""
     began = time.monotonic() - time.process_time()  # roughly the start of this process
     failure = "the event is not recorded"
     try:
@@ -393,8 +395,8 @@ def main(argv: list[str]) -> int:
 
 
 def _read_input(until: float) -> dict[str, Any]:
-    """The JSON object on standard input, read to its end, or up to what has arrived by `until`, since someone may
-    keep the pipe open. Raises `ValueError` if there is none."""
+    """The JSON object on standard input, read to its end, or as far as it has arrived by `until`, since the pipe may be
+    kept open. Raises `ValueError` if there is no such object."""
     data = bytearray()
     poll = select.poll()
     poll.register(0, select.POLLIN)
@@ -424,7 +426,7 @@ def _write(descriptor: int, text: str) -> None:
 
 
 def _write_whole(directory: str, name: str, content: bytes) -> None:
-    """Write a file as a whole or not at all. Raises `OSError`."""
+    """Write a file completely or not at all. Raises `OSError`."""
     unnamed = os.path.join(directory, f".{name}-{os.urandom(4).hex()}")
     try:
         with open(unnamed, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:

@@ -1,4 +1,4 @@
-"""Reads the command or edit from an assistant's tool call, for all clients. Standard library only."""
+"""Reads the command or edit from an assistant's tool call, for all clients. Uses only the standard library."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _LOOKING_WORDS = """
 LOOKING, LOOKING_WORDS = frozenset(_LOOKING.split()), frozenset(_LOOKING_WORDS.split())
 """Programs that only read, and subcommands of other programs that only read."""
 SENDING = frozenset("XdFToO-")
-"""The letters of curl options that may do more than print a response, also combined as in `-sXPOST`; any long option
-may."""
+"""The letters of curl options that may do more than print a response, even if combined as in `-sXPOST`; so may any long
+option."""
 LONGEST_ACTION, LONGEST_PATH = 8000, 4000
 """The number of characters used from the start of each text, and from the end of a path."""
 

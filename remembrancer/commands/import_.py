@@ -1,7 +1,7 @@
 """`remembrancer backup import`: imports the output of `backup export`, from this or another machine, or Markdown.
 
-Every line is read and checked before anything is sent: content that a tool would refuse is refused here too, and the
-whole file with it. Then the memories go to the store in batches, in the order of the file. A memory that already exists
+Every line is read and checked before anything is sent: if it contains anything that a tool would refuse, the whole file
+is refused. Then the memories are sent to the store in batches, in the order of the file. A memory that already exists
 is left unchanged, so importing a file twice changes nothing, and an interrupted import can be continued.
 """
 
@@ -53,24 +53,24 @@ from remembrancer.toolsets.memory.store_memory import kind_of
 
 CONTENT_LIMIT_BYTES: Final = Settings().content_limit_bytes
 Content = ProjectLine | MemoryLine
-"""A line of an export between the first and the last one."""
+"""A line of an export between the first and the last."""
 PlacedMemory = tuple[ProjectRef | None, PortableMemory]
 """A memory and its project (None: the user)."""
 
 
 class Contents(msgspec.Struct):
-    """The lines of a file that were read and checked, and how many of its memories were imported."""
+    """A file's lines after reading and checking, and how many of its memories have been imported."""
 
     content_limit_bytes: int = CONTENT_LIMIT_BYTES
     allow_secrets: bool = False
     projects: dict[str, ProjectRef] = {}
     memories: list[PlacedMemory] = []
     skipped: list[str] = []
-    """The memories that are not imported, because they look like credentials or the store refuses them: the place or id
-    of each, with the reason."""
+    """The memories not imported because they look like credentials or the store refuses them: the place or id of each,
+    with the reason."""
     imported: int = 0
     ticked: int = 0
-    """The number of ticked Markdown list items, which are left out."""
+    """The number of ticked Markdown list items, which are not imported."""
 
     def add(self, where: str, line: Content) -> None:
         """Add a line. Raises `InvalidInput` if no tool would have stored its content, or its project is unknown."""
@@ -78,7 +78,7 @@ class Contents(msgspec.Struct):
             self.projects[line.id] = ProjectRef(line.id, line.path)
             return
         if line.project is not None and line.project not in self.projects:
-            raise InvalidInput(f"no line before this one names the project {line.project[:60]!r}")
+            raise InvalidInput(f"no earlier line names the project {line.project[:60]!r}")
         project = None if line.project is None else self.projects[line.project]
         check_memory(line.memory, self.content_limit_bytes)
         if not self.allow_secrets:
@@ -123,7 +123,8 @@ BATCH_BYTES: Final = 4 * 1024 * 1024
 MOST_NAMED: Final = 10
 """The maximum number of memories that a dry run prints."""
 EXTENDS: Final = 0.9
-"""The probability that a section of a file replaces one with which it begins, and which the file no longer has."""
+"""The probability that a section of a file replaces a memory with which it begins and which is no longer in the
+file."""
 NO_PROJECT: Final = ProjectRef("p_000000000000", "")
 """A placeholder in operations on the user's memories, which belong to no project."""
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -158,10 +159,10 @@ def _batch(operations: Iterable[Operation]) -> tuple[Operation, ...]:
 
 
 def _operations(memories: Sequence[PlacedMemory], run_id: str) -> tuple[list[Operation], list[str], list[str]]:
-    """The operations that import memories, and the ids of those that are forgotten here, but not in the file, and of
-    those with a different text here. A memory that exists (in its project or, once promoted, among the user's) gets no
-    operation, unless undoing an import has forgotten it and the file has not. The second of two memories with the same
-    id counts as existing."""
+    """The operations that import memories, the ids of memories that are forgotten here but not in the file, and the ids
+    of memories with a different text here. A memory that exists (in its project or, once promoted, among the user's)
+    gets no operation, unless it was forgotten by undoing an import and is not forgotten in the file. The second of two
+    memories with the same id counts as existing."""
     projects, now = {project.id for project, _ in memories if project is not None}, time.time()
     ids, files = {memory.id for _, memory in memories}, {memory.source.file or "" for _, memory in memories} - {""}
     known = find_memories(paths_here(), projects, ids, files)
@@ -257,7 +258,7 @@ def _read(
 
 
 def _is_export(file: Path) -> bool:
-    """True if a file, which may be missing, begins as an export does. Raises `SchemaTooNew`."""
+    """True if a file exists and begins as an export does. Raises `SchemaTooNew`."""
     with suppress(FileUnusable):
         decode_header(file.read_bytes().partition(b"\n")[0] if file.is_file() else b"")
         return True
@@ -265,8 +266,8 @@ def _is_export(file: Path) -> bool:
 
 
 def _read_notes(places: Sequence[Path], project: ProjectRef, scope: Scope, contents: Contents) -> None:
-    """Add the memories of Markdown files: unchanged if an export wrote them; in other files each section becomes one.
-    Raises `FileUnusable` if a file that an export wrote is no longer valid."""
+    """Add the memories of Markdown files: unchanged from an exported file; in other files, each section becomes a
+    memory. Raises `FileUnusable` if an exported file is no longer valid."""
     details: dict[str, dict[str, Any]] = {}
     for place in places:
         _read_details((place if place.is_dir() else place.parent.parent) / DETAILS, contents.projects, details)
@@ -291,8 +292,8 @@ def _read_notes(places: Sequence[Path], project: ProjectRef, scope: Scope, conte
 
 
 def _read_details(file: Path, projects: dict[str, ProjectRef], details: dict[str, dict[str, Any]]) -> None:
-    """Add the projects, and the details of memories, in the file next to an export's Markdown; nothing if it is missing
-    or another program's. Raises `FileUnusable` if a line cannot be read."""
+    """Add the projects, and the details of memories, from the file next to an export's Markdown; nothing if that file
+    is missing or belongs to another program. Raises `FileUnusable` if a line cannot be read."""
     lines = file.read_bytes().splitlines()[1:] if _is_export(file) else []
     for number, raw in enumerate(lines, 2):
         try:
@@ -317,7 +318,7 @@ def _summary_lines(facts: Mapping[str, Any], *, is_elsewhere: bool) -> list[str]
     if facts["skipped"]:
         line += f"; {len(facts['skipped']):,} skipped (the messages above say why)"
     if facts["ticked"]:
-        line += f"; {count(facts['ticked'], 'ticked item')} left out, as done"
+        line += f"; {count(facts['ticked'], 'ticked item')} left out as done"
     lines = [f"{line}."]
     if coming := facts.get("memories"):
         lines += [f"  {excerpt(memory['content'])}" for memory in coming[:MOST_NAMED]]
@@ -326,7 +327,7 @@ def _summary_lines(facts: Mapping[str, Any], *, is_elsewhere: bool) -> list[str]
         return lines
     return [
         *lines,
-        "Search by words works at once; by meaning, as vectors are made ('remembrancer model' shows the progress).",
-        "Then 'remembrancer list --review' shows those that contradict or nearly repeat another memory.",
+        "Search works by words at once; by meaning, as vectors are made ('remembrancer model' shows the progress).",
+        "Then 'remembrancer list --review' shows memories that contradict or nearly repeat others.",
         f"'remembrancer undo {facts['run_id']}{everywhere}' undoes it.",
     ]

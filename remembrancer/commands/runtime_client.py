@@ -1,4 +1,4 @@
-"""Connects a command to the runtime: questions to the launcher, and requests to the store."""
+"""Connects a command to the runtime: queries the launcher, and sends requests to the store."""
 
 import logging
 import os
@@ -37,7 +37,7 @@ from remembrancer.protocol.store_client import StoreAway, StoreClient
 from remembrancer.protocol.wire import Request
 
 CONNECT_S: Final = 10.0
-"""The time to wait for the launcher's socket. A busy machine's launcher holds the lock for seconds before it
+"""The time to wait for the launcher's socket. On a busy machine, the launcher holds the lock for seconds before it
 listens."""
 ANSWER_S: Final = 3.0
 """The time to wait for the launcher's answer. A status takes 0.5 s if a process hangs."""
@@ -66,13 +66,13 @@ def is_up(paths: RuntimePaths) -> bool:
 
 
 def _run(work: Callable[[], Awaitable[T]]) -> T:
-    """Run the work in an event loop of its own, even in a thread with the context of another loop."""
+    """Run the work in a new event loop, even in a thread with another loop's context."""
     return Context().run(anyio.run, work)
 
 
 def ask(paths: RuntimePaths, question: Request[T]) -> T:
     """The launcher's answer. Raises `PeerUnavailable` if nothing listens, `PeerLost` or `DeadlineExceeded` if it did
-    not answer, and its own error if it refuses."""
+    not answer, and the launcher's own error if it refuses."""
 
     async def asked() -> T:
         async with Dealer(paths.control_endpoint, Speaker("command", new_ulid()), from_launcher) as launcher:
@@ -85,21 +85,21 @@ def ask(paths: RuntimePaths, question: Request[T]) -> T:
 
 
 def look(paths: RuntimePaths) -> RuntimeStatus | Problem | None:
-    """The state of the runtime, or the problem if it does not respond; None if nothing runs. Raises the same errors as
-    `is_up`."""
+    """The state of the runtime, or the problem if it does not respond; None if nothing is running. Raises the same
+    errors as `is_up`."""
     if not is_up(paths):
         return None
     try:
         return ask(paths, AskStatus())
     except (PeerUnavailable, PeerLost, DeadlineExceeded):
-        if not is_up(paths):  # it has stopped in the meantime
+        if not is_up(paths):  # the runtime has stopped in the meantime
             return None
         return launcher_silent(paths.logs / "launcher.log", read_record(paths))
 
 
 def end_runtime(paths: RuntimePaths, within_s: float) -> bool:
-    """Stop the runtime of a home cleanly, whatever its release. Returns False if it is still up after that time. Raises
-    the same errors as `is_up`."""
+    """Stop the runtime of a home cleanly, whatever its release. Returns False if it is still up after `within_s`.
+    Raises the same errors as `is_up`."""
     give_up_at = time.monotonic() + within_s
     if is_up(paths) and (pid := _launcher(paths)) is not None:
         with suppress(ProcessLookupError):
@@ -112,7 +112,7 @@ def end_runtime(paths: RuntimePaths, within_s: float) -> bool:
 
 
 def _launcher(paths: RuntimePaths) -> int | None:
-    """The process that holds the lock of the home: as recorded in the lock, or else as the launcher answers."""
+    """The process that holds the lock of the home: as recorded in the lock, or else as reported by the launcher."""
     pid = read_record(paths)
     if pid is not None and _has_open(pid, paths.runtime_lock):
         return pid
@@ -122,8 +122,8 @@ def _launcher(paths: RuntimePaths) -> int | None:
 
 
 def _has_open(pid: int, path: Path) -> bool:
-    """True if a process has a file open. Only the launcher keeps its home's lock open; the recorded process may be an
-    earlier one."""
+    """True if a process has a file open. Only the launcher keeps its home's lock open; the recorded process may be out
+    of date."""
     import psutil  # costs 20 ms, which only `down` needs
 
     try:
@@ -139,7 +139,7 @@ def nothing_runs(home: Path) -> str:
 
 
 def not_started(starter: Starter, places: Places) -> RemembrancerError:
-    """The error for a runtime that does not start: a person has to correct the home or the settings, or it may start
+    """The error for a runtime that does not start: either the home or the settings must be corrected, or it may start
     later."""
     if starter.status == exit_codes.CONFIGURATION:
         from remembrancer.config.reading import load_settings
@@ -158,10 +158,10 @@ async def request_store(
     environ: Mapping[str, str] = os.environ,
     slow: str = "Waiting for the memory",
 ) -> T:
-    """The store's answer, awaited while the store is unavailable. Starts a runtime if none is up, which ends by itself,
-    like a session's. `answer_s` limits the time for the store's work, `away_s` the time without a store. `slow` is
-    shown at a terminal if that takes more than a second. The question must be idempotent, since it may be repeated.
-    Raises `MemoryUnavailable` if no store appeared within the budget, and the store's own error if it refuses."""
+    """The store's answer; waits while the store is unavailable. If no runtime is up, starts one, which ends by itself
+    like a session's runtime. `answer_s` limits the time for the store's work, `away_s` the time without a store. `slow`
+    is shown at a terminal if this takes more than a second. The request must be idempotent, since it may be repeated.
+    Raises `MemoryUnavailable` if no store appeared in time, and the store's own error if it refuses."""
     from remembrancer.commands.terminal import notice_when_slow
 
     places = find_places(environ)

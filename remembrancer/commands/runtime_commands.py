@@ -80,8 +80,8 @@ def up(http: str | None, no_token: bool, for_sessions: bool, secrets_on_stdin: b
 
 def _detach() -> Callable[[], None]:
     """Continue in a process without a parent. All sessions share the runtime, so ending the first session's process
-    tree must not end it. The original process stays until the returned function is called, or exits with the status of
-    the new one if that fails earlier."""
+    tree must not end it. The original process stays until the returned function is called; if the new process fails
+    before that, the original exits with the same status."""
     reader, writer = os.pipe()
     child = os.fork()
     if child:
@@ -100,7 +100,7 @@ def _detach() -> Callable[[], None]:
 
 
 def _address(text: str) -> tuple[str, int]:
-    """A host and a port, by default those of another server's variables. Raises `InvalidInput`."""
+    """A host and a port, by default from another memory server's variables. Raises `InvalidInput`."""
     text = text or f"{os.environ.get('FLOOD_MEMORY_HOST', '')}:{os.environ.get('FLOOD_MEMORY_PORT', '8080')}"
     host, _, port = text.rpartition(":")
     if not port.isdigit() or not 0 < int(port) < 65_536:
@@ -109,7 +109,7 @@ def _address(text: str) -> tuple[str, int]:
 
 
 def _check_free(host: str, port: int) -> None:
-    """Raise `InvalidInput` if it is impossible to listen on an address, as the runtime would start without HTTP."""
+    """Raise `InvalidInput` if it is impossible to listen on an address: the runtime would start without HTTP."""
     try:
         socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
     except OSError as error:
@@ -120,14 +120,14 @@ def _check_free(host: str, port: int) -> None:
 
 
 def _prepare_tokens(home: Home, host: str, token: str | None, *, is_none_needed: bool) -> None:
-    """Register the token given by a variable. Raises `InvalidInput` if either nobody or anybody could connect."""
+    """Register the token given in a variable. Raises `InvalidInput` if nobody could connect, or if anybody could."""
     tokens = Tokens(home.directory)
     if token:
         tokens.create("FLOOD_MEMORY_AUTH_TOKEN", (str(home.directory),), time.time(), token=token, replace=True)
     if is_none_needed and host not in LOOPBACK:
         raise InvalidInput(f"{host} can be reached from other machines: --no-token is for this machine only")
     if is_none_needed:
-        print("Every program and user of this machine can use HTTP (--no-token).", file=sys.stderr)
+        print("Every program and user on this machine can use HTTP (--no-token).", file=sys.stderr)
     elif not tokens.all():
         raise InvalidInput(
             "HTTP needs a token, and there is none: 'remembrancer token create NAME' makes one "
@@ -136,7 +136,7 @@ def _prepare_tokens(home: Home, host: str, token: str | None, *, is_none_needed:
 
 
 def _say_how_to_connect(home: Home, address: tuple[str, int] | None) -> None:
-    """Print how clients connect, which they can do from now on. `address` is the requested HTTP address."""
+    """Print how clients connect, now that they can. `address` is the requested HTTP address."""
     is_named = home.named_by in HOME_VARIABLES
     setting = f"-e REMEMBRANCER_HOME={home.on_disk} " if is_named else ""
     where = "" if address is None else f"{address[0]}:{address[1]}"

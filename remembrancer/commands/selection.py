@@ -1,5 +1,5 @@
-"""The projects that a command line selects, and the connections to the gateway over which a command calls the tools of
-sessions in them."""
+"""The projects selected on a command line, and the connections to the gateway over which a command calls tools as a
+session in each project would."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ from remembrancer.protocol.writes import ProjectRef
 
 TOOLSETS: Final = {"REMEMBRANCER_TOOLSETS": "memory,files,admin"}
 WAIT_S: Final = 60.0
-"""The time to wait for the runtime to start, which takes many seconds on a slow machine, and for an answer."""
+"""The time to wait for the runtime to start (which takes many seconds on a slow machine), and for an answer."""
 AGAIN_S: Final = 0.5
-"""The pause before a question is repeated."""
+"""The pause before a request is repeated."""
 ARGUMENTS: Final = {
     **{"content": "the text", "add": "a tag", "remove": "a tag", "tags": "a tag", "limit": "-n", "add_links": "it"},
     **{name: f"--{name}" for name in ("due", "importance", "kind", "reason", "summary", "supersedes")},
 }
-"""The shell's words for the arguments of tools."""
+"""The shell's equivalents of tool arguments."""
 REMEDIES: Final = {
     "allow_secrets": "--allow-secrets stores it anyway",
     "kind": "--kind open_end makes it one",
@@ -58,7 +58,7 @@ Answer = dict[str, Any]
 
 
 class Place(NamedTuple):
-    """A project by its directory; a project of the home also has its id (`name`), and is named in lists."""
+    """A project, given by its directory; a project of the home also has its id (`name`), and is named in lists."""
 
     directory: str
     name: str = ""
@@ -83,7 +83,7 @@ def known_places() -> list[Place]:
 
 @dataclass
 class Where:
-    """The memories that the command line selects."""
+    """The memories selected on the command line."""
 
     project: str | None = None
     user: bool = False
@@ -91,7 +91,7 @@ class Where:
     _open: dict[Place, GatewayConnection] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raises `InvalidInput` if the options exclude each other."""
+        """Raises `InvalidInput` if the options cannot be combined."""
         if sum((self.project is not None, self.user, self.all_projects)) > 1:
             raise InvalidInput("use only one of --project, --user and --all-projects")
 
@@ -105,7 +105,7 @@ class Where:
             named = [place for place in known if self.project in (place.name, place.directory)]
             named = named or [place for place in known if self.project == place.label]
             if len(named) != 1:
-                listed = "several projects of this name" if named else "no such id or name"
+                listed = "several projects with this name" if named else "no such id or name"
                 raise InvalidInput(
                     f"{self.project} is not a directory, and 'remembrancer admin projects' lists {listed}"
                 )
@@ -113,7 +113,7 @@ class Where:
         return (known_places() if self.all_projects else []) or [Place(str(directory.absolute()))]
 
     def conversations(self) -> Iterator[tuple[Place, GatewayConnection]]:
-        """Each place with a connection for it, which stays open until `close`."""
+        """Each place with its connection, which stays open until `close`."""
         for place in self.places:
             if place not in self._open:
                 self._open[place] = GatewayConnection(place)
@@ -146,7 +146,7 @@ class Where:
 
     @property
     def repeated(self) -> str:
-        """The options with which another command finds the same memories."""
+        """The options that make another command find the same memories."""
         named = "" if self.project is None else f" --project {shlex.quote(self.project)}"
         return " --all-projects" if self.all_projects else named
 
@@ -182,7 +182,7 @@ class GatewayConnection:
                 raise _no_answer(error) from error
             self.close = self._gateway.close
             self.embeds_soon = False
-            """True if a worker is free to embed what is stored now."""
+            """True if a worker is free to embed newly stored texts."""
             while not self._has_store() and time.monotonic() < give_up_at:
                 pause(LOOK_S)  # without the store, the answer would come from the cache
 
@@ -190,14 +190,14 @@ class GatewayConnection:
         try:
             status = self._asked("get_memory_status", {})
         except (RecordsUnusable, FileLocked):
-            return True  # it is up, but cannot read its file: writes are queued
+            return True  # the store is running, but cannot read its file: writes are queued
         embedding = status.get("embedding", {})
         self.embeds_soon = bool(embedding.get("workers") and not embedding.get("pending"))
         return bool(status["connection"]["status"] == "connected")
 
     def call(self, tool: str, **arguments: Any) -> Answer:
-        """The answer of a tool, awaited while the memory is busy, or is being upgraded from an older release. Arguments
-        that are None are left out. Raises the error that the tool returns."""
+        """A tool's answer; waits while the memory is busy or is being upgraded from an older release. Arguments that
+        are None are omitted. Raises the error that the tool returns."""
         from remembrancer.protocol.problems import OPENING
 
         give_up_at = time.monotonic() + WAIT_S
@@ -205,7 +205,7 @@ class GatewayConnection:
             while True:
                 try:
                     return self._asked(tool, arguments)
-                except FileLocked as error:  # the call has changed nothing: a write would be queued
+                except FileLocked as error:  # the call has changed nothing: a write would have been queued
                     if OPENING not in error.message:
                         raise
                 except DeadlineExceeded:
@@ -225,13 +225,13 @@ class GatewayConnection:
 
 def _no_answer(error: OSError, tool: str = "") -> MemoryUnavailable:
     lost = "the connection was lost" if error.errno else error
-    again = "the text may be stored, but the same command again stores nothing twice"
+    again = "the text may have been stored, but running the same command again stores nothing twice"
     again = again if tool == "store_memory" else "try again in a moment"
     return MemoryUnavailable(f"the memory service does not answer: {lost}; {again}")
 
 
 def shell_message(failure: Answer) -> str:
-    """The message of a tool's error, with a shell's words for arguments, remedies and ids."""
+    """The message of a tool's error, with arguments, remedies and ids in the shell's terms."""
     message, argument = failure["message"], failure.get("field", "")
     own, remedy = ARGUMENTS.get(argument.partition("[")[0]), failure.get("remedy", "")
     message = message.replace(argument, own, 1) if own else message
@@ -258,7 +258,7 @@ WHERE: Final = (
 
 
 def memory_command(*params: click.Parameter) -> Callable[[Callable[..., Report]], click.Command]:
-    """Declare a command that works on the memories of a place, which is its function's first argument."""
+    """Declare a command that works on the memories of a place, which is passed as its function's first argument."""
 
     def declare(function: Callable[..., Report]) -> click.Command:
         @wraps(function)
@@ -274,7 +274,7 @@ def memory_command(*params: click.Parameter) -> Callable[[Callable[..., Report]]
     return declare
 
 
-# --- texts for a person ---
+# --- texts for people ---
 
 
 def without_none(fields: Answer) -> Answer:
@@ -287,7 +287,7 @@ def warnings_of(answer: Answer) -> dict[str, str]:
 
 
 def as_notes(warnings: dict[str, str]) -> Sequence[str]:
-    """The warnings as lines, without their codes, leaving out those that a change's report states or that soon pass."""
+    """The warnings as lines, without their codes; omits warnings that a change's report states or that soon pass."""
     unsaid = ("queued", "embedding_pending")
     return [re.sub(r" \(\w+\)$", "", message) for message, code in warnings.items() if code not in unsaid]
 
@@ -298,6 +298,6 @@ def with_short_ids(text: str) -> str:
 
 
 def short(memory: str) -> str:
-    """The short form of an id as shown to a person: as in a list, or the last characters of a whole id."""
+    """The short form of an id for display: as in a list, or the last characters of a whole id."""
     bare = memory.removeprefix(MEMORY_PREFIX)
     return bare[-LEAST:] if bare != memory else bare

@@ -1,4 +1,4 @@
-"""`remembrancer setup`: adds an entry to a client's configuration that starts Remembrancer."""
+"""`remembrancer setup`: adds an entry that starts Remembrancer to a client's configuration."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ ALL: Final = "all-found"
 NAMES: Final = (*(client.name for client in clients()), ALL)
 PLUGIN: Final = Path(__file__).parents[1] / "claude_plugin"
 ANSWER_S: Final = 90.0
-"""The time to wait for all answers of the check. Loading the libraries from a cold disk can take many seconds, which is
-not the command's fault."""
+"""The time to wait for all answers during the check. Loading the libraries from a cold disk can take many seconds, even
+if the command works."""
 STOP_S: Final = 10.0
 EXTRAS: Final[dict[ClientPart, str]] = {"hooks": "hooks", "rules": "instruction file"}
 SELF: Final = "remembrancer setup: "
@@ -87,7 +87,7 @@ def setup(
         return Report({"path": str(PLUGIN)}, str(PLUGIN))
     around = ClientEnvironment.here(os.environ, Path())
     scope: ClientScope = "project" if for_project else "user"
-    # A project's file must not contain paths of this machine.
+    # A project's file must not contain paths specific to this machine.
     line = (COMMAND, "mcp") if for_project else own_command(sys.argv[0], sys.executable, os.environ)
     if client is None:
         return _overview(around, scope, line)
@@ -95,7 +95,7 @@ def setup(
     if not chosen:
         raise InvalidInput("no client was found on this machine: name one (see 'remembrancer setup --help')")
     if all(scope not in target.files for target in chosen):
-        raise InvalidInput(f"{chosen[0].title} has no configuration for a project: leave out --project")
+        raise InvalidInput(f"{chosen[0].title} has no per-project configuration: leave out --project")
     edits: list[FileEdit] = []
     notes: list[str] = []
     scopes: tuple[ClientScope, ...] = ("user", "project") if remove and not for_project else (scope,)
@@ -133,7 +133,7 @@ def setup(
     elif actions - {"refuse"}:
         took_s, fault = (0.0, "") if no_check else probe(line)
         facts |= {"answered_after_s": took_s or None, "error": fault or None}
-        problems = read_configuration(os.environ, locate(os.environ).file).problems  # the test had a home of its own
+        problems = read_configuration(os.environ, locate(os.environ).file).problems  # the test used its own home
         notes += [f"{SELF}no runtime can start until this is fixed: {problem}" for problem in problems]
         status = status or (exit_codes.FAILED if fault else exit_codes.CONFIGURATION if problems else exit_codes.OK)
         command_line = escape(shlex.join(line))
@@ -150,7 +150,7 @@ def setup(
 
 
 class FileEdit(NamedTuple):
-    """The change of one client's file: to start this command line, or (None) to remove our part."""
+    """The change to one client's file: adds an entry that starts this command line, or (None) removes our part."""
 
     client: Client
     place: ClientFile
@@ -163,7 +163,7 @@ class FileEdit(NamedTuple):
         return merge(self.client, self.place, text, self.line, environ)
 
     def carry_out(self) -> dict[str, str]:
-        """Change the file, or find out why that cannot be done safely. Returns the outcome as `--json` prints it:
+        """Change the file, or find out why it cannot be changed safely. Returns the outcome as `--json` prints it:
         `action` is `add`, `remove`, `nothing` or `refuse`, and `paste` the content to add manually after a refusal."""
         place, paste = self.place, ""
         what = "instructions" if place.part == "rules" else place.part
@@ -213,7 +213,8 @@ def _next_steps(done: Sequence[Client], scope: ClientScope, *, with_hooks: bool)
 
 
 def _offer_native_memories() -> list[Line]:
-    """Let searches read the assistants' own memories if a person says yes; where nobody can be asked, say how."""
+    """Let searches read the assistants' own memories if the user agrees; without a terminal, print the command for
+    it."""
     home = locate(os.environ)
     folders = native_files()
     if not folders or read_configuration(os.environ, home.file).settings.native_memories:
@@ -230,7 +231,7 @@ def _offer_native_memories() -> list[Line]:
 
 def probe(command: tuple[str, ...]) -> tuple[float, str]:
     """Start `command` as a client would, in a scratch home and without a model, and call a tool. Returns the seconds
-    until the tool's answer, and the reason if there was none."""
+    until the tool's answer, and the reason if no answer came."""
     home = Path(tempfile.mkdtemp(prefix="rmb-setup-", dir="/tmp"))
     scratch = {"REMEMBRANCER_EMBEDDERS": "0", "REMEMBRANCER_IDLE_TIMEOUT_S": "30", "REMEMBRANCER_HOME": str(home)}
     scratch["REMEMBRANCER_BRIDGE_BUDGET_S"] = str(ANSWER_S)  # the bridge waits for the runtime

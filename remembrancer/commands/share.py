@@ -37,7 +37,7 @@ def _absolute(path: str) -> Path:
 
 LANE: Final = option("--lane", help="The name or id of the shared memories (default: the only ones).")
 OF_USER: Final = flag("--user", help="Your own scope 'user' instead of a project.")
-INVITE: Final = option("--invite", metavar="NAME", help="Then print an invitation for a machine of that name.")
+INVITE: Final = option("--invite", metavar="NAME", help="Then print an invitation for a machine with that name.")
 MACHINE: Final = argument("name", metavar="NAME", help="A name for the machine, such as laptop.")
 
 
@@ -78,7 +78,7 @@ def server_config(host: Sequence[str], out: Path) -> Report:
         f"The keys that admit machines are in {paths_here().home / 'sharing'}: back them up and keep them secret.",
     ]
     if addresses[0].is_local:
-        warning = "No other machine can reach this address, which is for trying it out: name another with --host."
+        warning = "No other machine can reach this address, which is only a trial: give another with --host."
         lines = [warning, *lines]
     written = {name: sorted(of_server) for name, of_server in files.items()}
     servers = [address.url for address in addresses]
@@ -112,10 +112,10 @@ async def remove(name: str, lane: str | None, user: bool, yes: bool) -> Report:
     effect = f"{shared.title} will no longer admit {name}, which can come back only with a new invitation."
     confirm(f"{effect} Continue?", yes=yes)
     await sharing.remove(shared.lane, name)
-    await _rejoin(RejoinLane(shared.lane, has_new_key=True))  # when it answers, it seals with the new key
+    await _rejoin(RejoinLane(shared.lane, has_new_key=True))  # once the store has answered, it seals with the new key
     line = (
         f"Removed {name} from {shared.title}: the server no longer admits it. New entries are sealed with a new key; "
-        "the machine keeps what it has."
+        "the machine keeps what it already has."
     )
     return Report({"removed": name, "lane": shared.lane}, line)
 
@@ -139,7 +139,7 @@ async def leave(user: bool, yes: bool) -> Report:
     title = "Your scope user" if user else title
     _, kept = await request_store(LeaveLane(project, dry_run=True), answer_s=SHARE_S)
     copy = f"a copy of {count(kept, 'memory')}"
-    will = f"{title} will no longer be shared and keeps {copy}. The other machines keep theirs."
+    will = f"{title} will no longer be shared and keeps {copy}. The other machines keep their copies."
     confirm(f"{will} Continue?", yes=yes)
     lane, kept = await request_store(LeaveLane(project), answer_s=SHARE_S)
     await sharing.leave(lane)
@@ -148,7 +148,7 @@ async def leave(user: bool, yes: bool) -> Report:
 
 @command()
 async def status() -> Report:
-    """Show what is shared, and the members. Exit status 3: a journal has a problem."""
+    """Show what is shared, and with which members. Exit status 3: a journal has a problem."""
     sharing = _sharing()
     local = await request_store(DescribeLanes()) if is_up(paths_here()) else ()  # does not start a runtime
     lanes = await look_at_lanes(sharing, local)
@@ -158,7 +158,7 @@ async def status() -> Report:
 
 
 @command(
-    argument("invitation", metavar="FILE", help="The invitation's file, its text, or - for standard input."),
+    argument("invitation", metavar="FILE", help="The invitation's file or text, or - for standard input."),
     flag(
         "--here",
         help="Also share all memories of the project in this directory (not with an invitation to your own scope "
@@ -167,7 +167,7 @@ async def status() -> Report:
     YES,
 )
 async def join(invitation: str, here: bool, yes: bool) -> Report:
-    """Join the memories that another machine shares, with its invitation."""
+    """Join the memories that another machine shares, using its invitation."""
     sharing = _sharing()
     membership = await sharing.join(_invitation(invitation))
     async with aclosing(sharing.open(membership)) as journal:
@@ -200,7 +200,7 @@ def _sharing() -> Sharing:
 async def _share(
     sharing: Sharing, named: str | None, invite: str | None, *, dry_run: bool, yes: bool, is_users: bool
 ) -> Report:
-    """Share this project, or the user's memories, through a lane that this home has joined, or else a new one."""
+    """Share this project, or the user's memories, through a lane that this home has joined, or else a new lane."""
     project, title = _whose(is_users=is_users)
     path = "" if project is None else project.path
     described = await request_store(DescribeLanes())
@@ -210,7 +210,7 @@ async def _share(
     mine = [member for member in free if member.lane in taken]
     joined = _lane(sharing, named, is_users=is_users) if named else next(iter(mine or free), None)
     if named is None and not mine and len(free) > 1:
-        raise InvalidInput(f"say which one with --lane: {_listed(free)}")
+        raise InvalidInput(f"choose one with --lane: {_listed(free)}")
     if joined is None:
         sharing.administrated()
     known = "" if joined is None else joined.lane
@@ -219,7 +219,7 @@ async def _share(
     number = count(planned.memories, "memory")
     will = f"{number} of your own, for all projects, would be shared with all machines that you invite."
     if not is_users:
-        others = "all its members. Memories of single sessions stay here"
+        others = "all its members. Memories that belong to single sessions stay here"
         will = f"{number} of the project {title} would be shared as {name!r} with {others}."
     if dry_run:
         return Report({"dry_run": True, "lane": known, "title": name, "memories": planned.memories}, will)
@@ -239,7 +239,7 @@ async def _share(
 
 
 def _whose(*, is_users: bool) -> tuple[ProjectRef | None, str]:
-    """The project here and its name, or the user."""
+    """The project in this directory and its name, or the user."""
     if is_users:
         return None, "user"
     directory = directory_here()
@@ -247,13 +247,13 @@ def _whose(*, is_users: bool) -> tuple[ProjectRef | None, str]:
 
 
 def _lane(sharing: Sharing, named: str | None, *, is_users: bool) -> Membership:
-    """The lane to use: a project's, or, only if requested, the user's own."""
+    """The lane to use: a project's, or (only on request) the user's own."""
     lanes = [member for member in sharing.memberships() if member.is_users == is_users]
     meant = [member for member in lanes if named is None or named in (member.lane, member.title)]
     if len(meant) == 1:
         return meant[0]
     known = _listed(lanes) or "nothing is shared here yet"
-    raise InvalidInput(f"say which one with --lane: {known}" if meant else f"there is no {named or 'lane'}: {known}")
+    raise InvalidInput(f"choose one with --lane: {known}" if meant else f"there is no {named or 'lane'}: {known}")
 
 
 def _listed(lanes: Sequence[Membership]) -> str:
@@ -280,7 +280,7 @@ def _invitation(named: str) -> str:
 async def look_at_lanes(sharing: Sharing, local: Iterable[LaneState]) -> list[dict[str, Any]]:
     """Each lane that the home is a member of, as in `share status --json`, according to the store and the server.
     `stopped` says why nothing is exchanged, `problem` why the server does not answer, and `code` is the first error.
-    `invited` are the machines that this home has invited and that have not joined yet."""
+    `invited` lists the machines that this home has invited but that have not joined yet."""
     from remembrancer.journal.sharing import has_joined
 
     lanes, administration = [], sharing.administration

@@ -1,4 +1,4 @@
-"""`remembrancer status`: the state of each process, the write queue and the embedding, with their problems."""
+"""`remembrancer status`: the state of each process, the write queue and the embedding, and any problems."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ COLOURS: Final[dict[ProcessState, str]] = {"ready": "green", "starting": "cyan",
 def status() -> Report:
     """Show the processes of this home's runtime, their work and their problems.
 
-    Exit status 0: all is well, 3: degraded, 4: nothing runs."""
+    Exit status 0: all is well, 3: degraded, 4: nothing is running."""
     paths = paths_here()
     state = look(paths)
     if isinstance(state, Problem):
@@ -61,7 +61,7 @@ def status() -> Report:
 
 
 def report(home: Path, status: RuntimeStatus | None, problems: tuple[Problem, ...]) -> dict[str, Any]:
-    """The object that `status --json` prints; `status` is None if nothing runs or answers."""
+    """The object that `status --json` prints; `status` is None if nothing is running, or nothing answers."""
     store, gateway = (status.store, status.gateway) if status else (None, None)
     embedding = store.embedding if store else None
     return {
@@ -90,7 +90,7 @@ def report(home: Path, status: RuntimeStatus | None, problems: tuple[Problem, ..
 
 
 def _fields(struct: msgspec.Struct | None, kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """The fields of a struct; all None if there is no struct."""
+    """The fields of a struct; all None without a struct."""
     return {name: msgspec.to_builtins(getattr(struct, name, None)) for name in kind.__struct_fields__}
 
 
@@ -115,7 +115,7 @@ def lines_of(status: RuntimeStatus, problems: tuple[Problem, ...]) -> list[Line]
 
 def _work(status: RuntimeStatus) -> list[str]:
     lines = ["Embedders, consolidator and indexer are stopped until they are needed."] if status.is_resting else []
-    lines += [f"{name} did not answer in time: its figures may be older" for name in status.late]
+    lines += [f"{name} did not answer in time: its figures may be out of date" for name in status.late]
     if status.store is not None:
         counts, embedding = status.store.counts, status.store.embedding
         if counts is not None:
@@ -153,7 +153,7 @@ def _work(status: RuntimeStatus) -> list[str]:
 
 
 def describe_remote(remote: RemoteEmbedders) -> str:
-    """The embedders on other hosts, and the work of each."""
+    """The embedders on other hosts, and how much each has done."""
     workers = []
     for worker in remote.workers:
         done = f", {count(worker.embedded, 'text')} embedded" if worker.embedded else ""

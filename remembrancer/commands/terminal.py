@@ -1,4 +1,4 @@
-"""Output for a person: standard output and error, without control characters from stored texts."""
+"""Output for people: standard output and error, without control characters from stored texts."""
 
 import os
 import sys
@@ -19,7 +19,7 @@ SLOW_S: Final = 1.0
 
 @contextmanager
 def notice_when_slow(text: str) -> Iterator[None]:
-    """Tell the user at a terminal, after a second, what this process is waiting for; nothing if `text` is empty."""
+    """After a second, tell the user at a terminal what this process is waiting for; does nothing if `text` is empty."""
     if not (text and sys.stderr.isatty()):
         yield
         return
@@ -46,7 +46,7 @@ class CleanStream:
 
 
 class Terminal(Console):
-    """Rich's console with its own colours, which removes control characters from everything that it prints."""
+    """Rich's console with our own colours; it removes control characters from everything it prints."""
 
     def __init__(self, **options: Any) -> None:
         raw = sys.stdout.stream if isinstance(sys.stdout, CleanStream) else sys.stdout
@@ -73,14 +73,14 @@ def styled(markup: str) -> Text:
 
 
 def unwrapped(text: str) -> Text:
-    """A text that is never wrapped, however narrow the terminal: a line break would break a link or JSON."""
+    """A text that is never wrapped, however narrow the terminal: line breaks would corrupt a link or JSON."""
     return Text(text, no_wrap=True)
 
 
 def print_lines(lines: Sequence[RenderableType]) -> None:
-    """Print a command's report, wrapped between words, and through a pager if it is longer than the screen. A line with
-    a word that is wider than the screen, such as a link, is not wrapped; in a pipe no line is wrapped, and tables are
-    as wide as they need to be."""
+    """Print a command's report, wrapped between words, and through a pager if it is longer than the screen. A line that
+    contains a word wider than the screen, such as a link, is not wrapped; in a pipe, no lines are wrapped, and tables
+    are as wide as necessary."""
     out = Terminal(soft_wrap=False)
 
     def text_of(line: str) -> Text:
@@ -103,7 +103,7 @@ def print_lines(lines: Sequence[RenderableType]) -> None:
 
 
 def clean_output() -> None:
-    """From now on, remove control characters from everything that this process prints."""
+    """Remove control characters from everything that this process prints from now on."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is not None and not isinstance(stream, CleanStream):

@@ -33,14 +33,14 @@ _SECONDS: Final = {"h": 3600.0, "d": 86_400.0, "w": 604_800.0}
         multiple=True,
         type=click.Path(exists=True, file_okay=False, path_type=Path),
         metavar="DIR",
-        help="A project that it can use (default: that of this directory); sessions start in the first one.",
+        help="A project that it can use (default: this directory's project); sessions start in the first.",
     ),
     flag("--read-only", help="Let it recall but not change memories."),
     flag("--no-user", help="Hide the user's own memories from it."),
     option("--expires", metavar="WHEN", help="12h, 30d or 8w (default: never)."),
 )
 def create(name: str, project: Sequence[Path], read_only: bool, no_user: bool, expires: str | None) -> Report:
-    """Create a token and print it. It is shown only once: only its SHA-256 is kept."""
+    """Create a token and print it. It is shown only this once: only its SHA-256 is kept."""
     now = time.time()
     name = clean_name(name, field="NAME", longest=MAX_NAME)
     projects = tuple(str(directory.absolute()) for directory in project or [Path()])
@@ -60,7 +60,7 @@ def list_tokens() -> Report:
         del row["sha256"]
     now = time.time()
     lines = [_line(grant, now) for grant in grants if not (grant.name.startswith(LINK) and _is_over(grant, now))]
-    nothing = "There are no tokens: 'remembrancer token create NAME --project DIR' makes one."
+    nothing = "There are no tokens: 'remembrancer token create NAME --project DIR' creates one."
     return Report({"tokens": facts}, lines or nothing)
 
 
@@ -103,7 +103,7 @@ def ui(project: str | None, prints: bool) -> Report:
     place = Where(project).places[0]
     url = GatewayConnection(place).call("open_browser")["url"]
     home = paths_here().home
-    # The directory of a project named by its id may be gone, or be part of another project by now.
+    # The directory of a project given by its id may by now be gone, or be part of another project.
     tree, to = (str(directory_here().absolute()), f"&project={place.name}") if place.name else (place.directory, "")
     link = f"{url}/enter?link={Tokens(home).link(tree, time.time())}{to}"
     prints |= click.get_current_context().params["as_json"]

@@ -1,5 +1,5 @@
-"""The rules for changes: the memory that results from each. Invalid changes are refused here, before anything is
-written."""
+"""The rules for changes: computes the memory that results from each change. Invalid changes are refused here, before
+anything is written."""
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC
@@ -32,20 +32,20 @@ from remembrancer.protocol.writes import (
 )
 
 UNDONE: Final = "undone"
-"""The history's name for a change that undoes others."""
+"""The name in the history for a change that undoes others."""
 RESTORED: Final = "restored"
 MOVE_UNDONE: Final = "the move was undone"
 """The reason for a move between lanes that undoes another move."""
 RELEASED: Final = "released"
-"""The history's name for a change that reactivates a memory because no other memory represents it any longer."""
+"""The name in the history for a change that reactivates a memory because no other memory represents it any longer."""
 REVIVED: Final = "revived"
-"""The history's name for a change that reactivates an archived memory because it was used."""
+"""The name in the history for a change that reactivates an archived memory because it was used."""
 BREADTH: Final[dict[Scope, int]] = {"session": 0, "project": 1, "user": 2}
 
 
 def unknown_memory(memory_id: str) -> NotFound:
-    """The error for an id that names no memory the caller may see. Its text does not reveal whether the memory
-    exists."""
+    """The error for an id that does not name a memory visible to the caller. Its text does not reveal whether the
+    memory exists."""
     return NotFound(f"there is no memory with the id {memory_id}", field="memory_id")
 
 
@@ -59,8 +59,8 @@ def is_version_visible(
 ) -> bool:
     """True if a session of a project that may see a memory as it is `now` may also see this version of it.
 
-    Sharing a memory does not share its drafts: a session's version stays visible to that session only, and a project's
-    version, once the memory is the user's, to that project only. Without a session, all versions are visible.
+    Sharing a memory does not share its drafts: a session's version remains visible only to that session, and once a
+    memory is the user's, a project's version only to that project. Without a session, all versions are visible.
     """
     if session_id is not None and now == "user" and version.scope != "user" and project_id != source_project:
         return False
@@ -95,8 +95,8 @@ def changed(before: MemoryVersion, values: Mapping[str, Any]) -> MemoryVersion:
 
 
 def updated(before: MemoryVersion, change: UpdateMemory, at: float) -> MemoryVersion:
-    """Apply an update, except for its links. A new text for an open end also sets its due date, if it names another one
-    than the previous text.
+    """Apply an update, except for its links. A new text for an open end also sets the due date, if it names a different
+    one from the previous text.
 
     Raises `InvalidInput` if a passage does not occur exactly once in the text, an object becomes too large, there are
     too many tags or entities, the scope does not allow the kind, or the validity would end before it begins.
@@ -158,7 +158,7 @@ def tagged(before: MemoryVersion, change: TagMemory) -> MemoryVersion:
 
 
 def revised(before: MemoryVersion, edit: ReviseMemory) -> MemoryVersion:
-    """A memory after a run's edit. Tags beyond the limit are left out."""
+    """A memory after an edit by a run. Tags beyond the limit are omitted."""
     values = {each.name: value for each in FIELDS if (value := getattr(edit, each.name, None)) is not None}
     values["tags"] = tuple(dict.fromkeys((*before.tags, *values["tags"])))[: max(MAX_TAGS, len(before.tags))]
     if edit.forget is not None:
@@ -167,7 +167,7 @@ def revised(before: MemoryVersion, edit: ReviseMemory) -> MemoryVersion:
 
 
 def reverted(before: MemoryVersion, old: MemoryVersion) -> MemoryVersion:
-    """A memory restored to `old`, in its present scope, and not forgotten."""
+    """A memory restored to `old`, in its current scope, and not forgotten."""
     values = {each.name: getattr(old, each.name) for each in FIELDS if not each.stays}
     status = old.status if old.scope == before.scope else "active"
     values |= {"kind": kind_of(old), "status": status, "forgotten": False, "forgotten_reason": None}
@@ -178,8 +178,8 @@ def reverted(before: MemoryVersion, old: MemoryVersion) -> MemoryVersion:
 
 
 def undoing(history: Iterable[HistoryEntry]) -> tuple[list[HistoryEntry], set[int]]:
-    """The changes of a memory that are in effect, oldest first, and the versions of those that were undone; automatic
-    changes are in neither. An undo names the version that it went back to. A move between lanes is undone by another
+    """A memory's changes that are in effect, oldest first, and the versions of changes that were undone; automatic
+    changes are in neither. An undo names the version that it went back to. A move between lanes is undone by a second
     move, and the undo of a memory's creation by a restore."""
     changes: list[HistoryEntry] = []
     undone = set[int]()
@@ -203,7 +203,7 @@ def undoing(history: Iterable[HistoryEntry]) -> tuple[list[HistoryEntry], set[in
 
 
 def standing(history: Iterable[HistoryEntry]) -> list[HistoryEntry]:
-    """The changes of a memory that were not undone, oldest first."""
+    """A memory's changes that were not undone, oldest first."""
     return undoing(history)[0]
 
 
@@ -234,7 +234,7 @@ def says_the_same(known: MemoryVersion, created_at: float, again: StoreMemory, n
 
 
 def joined(known: MemoryVersion, again: StoreMemory) -> MemoryVersion:
-    """A memory after the same text was stored again, with the fields of both merged."""
+    """A memory after its text was stored again, with the fields of both merged."""
     values = {
         each.name: each.join(getattr(known, each.name), getattr(again, each.name)) for each in FIELDS if each.join
     }
@@ -253,7 +253,7 @@ def invalidated(before: MemoryVersion, reason: str | None, at: float) -> MemoryV
 
 
 def continuing(newer: MemoryVersion, created_at: float, older: MemoryVersion) -> MemoryVersion:
-    """A memory that replaces another: if it moves an open end to another day, it is the open end from now on."""
+    """A memory that replaces another; if it moves an open end to a different day, it becomes the open end itself."""
     if kind_of(older) != OPEN_END or older.done or newer.due is not None:
         return newer
     due = moved_to(newer.content, created_at, older.due)
@@ -261,14 +261,14 @@ def continuing(newer: MemoryVersion, created_at: float, older: MemoryVersion) ->
 
 
 def kind_of(snapshot: MemoryVersion) -> Kind:
-    """The kind of a memory. In old history, which has no kinds, it follows from the type."""
+    """The kind of a memory. In old history entries, which have no kinds, it follows from the type."""
     return snapshot.kind or kind_of_type(snapshot.type)
 
 
 def check_broader(scope: Scope, target: Scope) -> None:
-    """Raises `InvalidInput` if the target is not broader than the memory's scope."""
+    """Raises `InvalidInput` unless the target is broader than the memory's scope."""
     if BREADTH[target] <= BREADTH[scope]:
-        broader = f"this memory has the scope {scope}: only the project that it came from can take it back, if any"
+        broader = f"this memory has the scope {scope}: only the project that it came from (if any) can take it back"
         raise InvalidInput(
             f"this memory already belongs to the {scope}" if scope == target else broader, field="target_scope"
         )
@@ -325,7 +325,7 @@ def _merged(present: dict[str, Any], changes: dict[str, Any], name: str) -> dict
 
 
 def _with_items(present: tuple[Any, ...], add: Iterable[Any], remove: Iterable[str]) -> tuple[Any, ...]:
-    """Tags or entities after a change. Entities are removed by name, or, if no name matches, by key. An existing tag
+    """Tags or entities after a change. Entities are removed by name, or if no name matches, by key. An existing tag
     that is both added and removed is removed."""
     remaining = list(present)
     for name in remove:
@@ -340,14 +340,14 @@ def _with_items(present: tuple[Any, ...], add: Iterable[Any], remove: Iterable[s
 
 
 def with_subjects(entities: tuple[EntityRef, ...]) -> tuple[EntityRef, ...]:
-    """The entities of a memory, plus those that its relationships mention as subjects."""
+    """A memory's entities, plus those that its relationships mention as subjects."""
     named = {name_key(entity.name) for entity in entities}
     missing = (entity.subject for entity in entities if entity.subject and name_key(entity.subject) not in named)
     return (*entities, *(EntityRef(name, "concept", MENTIONED_WITH) for name in dict.fromkeys(missing)))
 
 
 def spans_of(versions: Iterable[int]) -> str:
-    """Versions in ascending order as a readable text: `1 to 4, 7`."""
+    """Versions in ascending order as readable text: `1 to 4, 7`."""
     runs = ([each for _, each in run] for _, run in groupby(enumerate(versions), lambda item: item[1] - item[0]))
     return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 

@@ -1,7 +1,7 @@
 """Cuts Markdown into overlapping chunks for search, between headings and blocks, or between the lines of a long block.
 
-A chunk is a range of the original text, so its lines can be shown and opened. Blocks are those of CommonMark with
-tables, as parsed by markdown-it-py; front matter is one more block.
+A chunk is a range of the original text, so its lines can be shown and opened. Blocks are the blocks of CommonMark with
+tables, as parsed by markdown-it-py; front matter also counts as a block.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WORD: Final = re.compile(r"\s+")
 class Chunk(NamedTuple):
     """Lines `start_line` to `end_line` (from 1, inclusive) of a text; the first and last may be partial.
 
-    `heading` has the headings above the chunk, outermost first, as in `Setup > Linux`; it may be empty.
+    `heading` contains the headings above the chunk, outermost first, as in `Setup > Linux`; it may be empty.
     """
 
     start_line: int
@@ -60,19 +60,19 @@ def line_starts(text: str) -> list[int]:
 
 
 def headings_of(text: str) -> list[Block]:
-    """The headings of a text in order, except those in lists, quotations and code."""
+    """The headings of a text in order, except headings in lists, quotations and code."""
     return [block for block in blocks_of(text) if block.level]
 
 
 def chunks_of(
     text: str, tokens: int = 400, overlap: int = 80, *, at_blocks: bool = True, blocks: Sequence[Block] | None = None
 ) -> list[Chunk]:
-    """The chunks of a text in order, each estimated at no more than `tokens`; together they have all non-blank lines.
+    """The chunks of a text in order, each estimated at no more than `tokens`; together they cover all non-blank lines.
 
-    A chunk that continues where the previous one was cut begins with up to `overlap` tokens of it: whole lines, or else
+    A chunk that continues where the previous chunk was cut repeats up to `overlap` tokens of it: whole lines, or else
     sentences, or else words. There is no overlap if the chunk begins with a heading, or if its first block would not
-    fit. Without `at_blocks`, headings and blocks are treated as ordinary lines. `blocks` are given for a text that is
-    not Markdown. `tokens` is at least `LEAST_CHUNK_TOKENS`, and `overlap` at most half of it (as in the settings).
+    fit. Without `at_blocks`, headings and blocks are treated as ordinary lines. `blocks` must be given for a text that
+    is not Markdown. `tokens` is at least `LEAST_CHUNK_TOKENS`, and `overlap` at most half of it (as in the settings).
     """
     starts = line_starts(text)
     if blocks is None:
@@ -105,7 +105,7 @@ def chunks_of(
 
 
 class _Cutter(NamedTuple):
-    """Cuts a text into pieces that fit into a chunk. `starts` are its `line_starts`."""
+    """Cuts a text into pieces that fit into a chunk. `starts` are the text's `line_starts`."""
 
     text: str
     starts: Sequence[int]
@@ -134,7 +134,7 @@ class _Cutter(NamedTuple):
         return self.text[self.starts[number] : self.starts[number + 1]]
 
     def _parts(self, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """Parts of a line, with room for the overlap. They end after sentences, or else between words."""
+        """Parts of a line, with room for the overlap. The parts end after sentences, or else between words."""
         room = self.tokens - self.overlap
         while start < end:
             window = self.text[start : min(end, start + _CHARACTERS * room)]
@@ -163,7 +163,7 @@ class _Cutter(NamedTuple):
         return start
 
     def _trimmed(self, start: int, end: int) -> tuple[int, int]:
-        """The range without line breaks at both ends and spaces at its end. Indentation is significant, so it stays."""
+        """The range without line breaks at either end or spaces at the end. Indentation is significant and stays."""
         content = self.text[start:end]
         stop = start + len(content.rstrip())
         return min(stop, end - len(content.lstrip("\r\n"))), stop
@@ -171,7 +171,7 @@ class _Cutter(NamedTuple):
 
 def shown_chunk(text: str, begin: int) -> str:
     """A chunk as shown: the headings above it, then its own text, which begins at `begin`. Headings that the chunk
-    begins with are not repeated; front matter is left out unless there is nothing else."""
+    begins with are not repeated; front matter is omitted unless there is nothing else."""
     front = _FRONT_MATTER.match(text, begin)
     own = (text[front.end() :].lstrip() if front else "") or text[begin:]
     opening = takewhile(lambda line: _HEADING.match(line) or not line.strip(), own.splitlines())

@@ -14,11 +14,11 @@ from remembrancer.protocol.reads import ListedMemory, RecalledMemory, Section
 
 STANDING_SHARE: Final = 0.35
 ENDS_SHARE: Final = 0.1
-"""The largest shares of the budget for standing memories and open ends if not all memories fit."""
+"""The maximum shares of the budget for standing memories and open ends if not all memories fit."""
 LEAST_FOR_ENDS: Final = 80
 """Tokens reserved for the most urgent open ends, however small the budget is."""
 AROUND, DATED = 6, 8
-"""The tokens of a line in addition to its text, and of a date in it."""
+"""The tokens of a line in addition to its text, and of a date in the line."""
 HEADINGS: Final = 50
 INDEX_SHARE, INDEX = 1 / 6, 150
 """The tokens reserved for the index if not all memories fit."""
@@ -31,8 +31,8 @@ M = TypeVar("M", bound=ListedMemory)
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The chosen memories in order. `left_out`: some were not chosen; `replaced`: those left out because chosen ones
-    probably replace them."""
+    """The chosen memories in order. `left_out`: some were not chosen; `replaced`: memories left out because chosen
+    memories probably replace them."""
 
     given: tuple[RecalledMemory, ...]
     left_out: bool
@@ -40,7 +40,7 @@ class Chosen:
 
 
 def section_of(memory: ListedMemory, sections: Sequence[Section]) -> Section | None:
-    """The section of a memory, among the requested ones; None if it is in none of them."""
+    """The section of a memory, among the requested sections; None if it is in none of them."""
     places: list[Section] = []
     if memory.is_open:
         places.append("open_ends")
@@ -73,16 +73,16 @@ def choose(
     is_part: bool = False,
     longest: float = math.inf,
 ) -> Chosen:
-    """The memories that fit into a budget of tokens, from those relevant to every task (`standing`), the open ends, and
-    the rest, each list best first. `found` are the ids that a search for the task found. `is_part`: there are other
-    memories, too. `longest`: the most tokens of one memory, whose text is cut, if `is_part` does not limit them."""
+    """The memories that fit into a budget of tokens, from memories relevant to every task (`standing`), open ends, and
+    the rest, each list best first. `found` are the ids that a search for the task found. `is_part`: other memories
+    exist, too. `longest`: the maximum tokens of one memory, whose text is cut, unless `is_part` limits it."""
     given: dict[str, RecalledMemory] = {}
     room = tokens - HEADINGS - is_part * min(INDEX, INDEX_SHARE * tokens)
     if is_part:
         longest = min(max(LEAST_LONGEST, LONGEST_SHARE * tokens), max(0, room - AROUND))
 
     def take(memories: Iterable[RecalledMemory], most: float) -> None:
-        """Take the memories, in order, that fit into the remaining budget, and into `most` tokens."""
+        """Take, in order, the memories that fit into the remaining budget and into `most` tokens."""
         nonlocal room
         available = min(room, most)
         for memory in memories:

@@ -1,8 +1,8 @@
-"""Finds credentials in text by their form. They are refused in text that is stored explicitly, and masked in text that
-was recorded automatically.
+"""Finds credentials in text by their form. Credentials are refused in text that is stored explicitly, and masked in
+text that was recorded automatically.
 
 The patterns are our own and gitleaks' (`credential_rules.txt`), matched by RE2 in linear time. A value after a label
-(`password: …`) must also pass a check in that file, since these words occur in prose, too.
+(`password: …`) must also pass a check in that file, since such labels occur in prose, too.
 """
 
 import base64
@@ -30,9 +30,9 @@ NOT_LOOKED_AT: Final = frozenset(
         *("remove", "remove_tags", "remove_entities", "add_links", "remove_links", "root", "mode", "places"),
     }
 )
-"""Arguments that hold no text from the caller, or text to be removed: a stored secret must be removable."""
+"""Arguments that contain no text from the caller, or text to be removed: stored secrets must be removable."""
 ARGUMENTS: Final = {"add_tags": "tags.add", "add_entities": "related_entities.add"}
-"""The names of arguments that differ from the fields of the change."""
+"""The argument names that differ from the change's field names."""
 MAY_BE_ALLOWED: Final = (StoreMemory, UpdateMemory, ImportMemory)
 """The changes that can store a credential on request."""
 
@@ -43,7 +43,7 @@ _END_OF_KEY: Final = re.compile(r"-----END [A-Za-z0-9 ]{1,140}-----")
 
 
 class Credential(NamedTuple):
-    """A text that looks like a credential: its type, and the range of its secret part."""
+    """Text that looks like a credential: its type, and the range of its secret part."""
 
     sort: str
     start: int
@@ -59,7 +59,7 @@ Check = Callable[[Any], bool]
 @dataclass(eq=False)
 class Rule:
     """A pattern from `credential_rules.txt`. One of its checks must accept the value; without checks, the secret must
-    have at least this entropy, and not be an exception."""
+    have at least this entropy and must not be an exception."""
 
     name: str
     regex: str
@@ -68,7 +68,7 @@ class Rule:
     exceptions: list[str]
 
     def find(self, text: str) -> Iterator[Credential]:
-        """The matches of this rule in a text without lone surrogates."""
+        """This rule's matches in a text without lone surrogates."""
         for match in _compiled(self.regex).finditer(text):
             group = match.re.groupindex["value"] if self.checks else _secret_group(match)
             if any(check(match) for check in self.checks) if self.checks else self._is_secret(match.group(group)):
@@ -82,7 +82,7 @@ class Rule:
 
 @cache
 def _compiled(regex: str) -> Any:
-    """An RE2 pattern, compiled on first use: most texts contain the keywords of few rules."""
+    """An RE2 pattern, compiled on first use: most texts contain only a few rules' keywords."""
     return re2.compile(regex, _OPTIONS)
 
 
@@ -92,7 +92,7 @@ class RuleFile(NamedTuple):
     always: list[Rule]
     """The rules that apply to every text."""
     keyed: list[list[Rule]]
-    """The rules for each keyword; `keywords_in` finds the places of the keywords in a text."""
+    """The rules for each keyword; `keywords_in` finds where the keywords occur in a text."""
     keywords_in: Callable[[str], list[int]]
     placeholder: re.Pattern[str]
     never: list[str]
@@ -139,7 +139,7 @@ def _rules() -> RuleFile:
 
 
 def _check_of(shapes: Mapping[str, str], trimmed: str, different: str, entropy: str, wanted: str) -> Check:
-    """A check from a line of `credential_rules.txt` with these parts; `shapes` has the regex of each shape."""
+    """A check from a line of `credential_rules.txt` that has these parts; `shapes` maps each shape to its regex."""
     ends = re.compile("(?!)" if trimmed == "-" else trimmed)
     conditions = [
         (group, re.compile(shapes[shape]), each[0] != "!")
@@ -165,7 +165,7 @@ def find_credential(text: str) -> str | None:
 
 
 def credentials_in(text: str) -> Iterator[Credential]:
-    """The apparent credentials in a text. One range may have several types. A key block is found by its first line."""
+    """The apparent credentials in a text. A range may have several types. A key block is found by its first line."""
     plain = text.translate(_UNSEEN) if not text.isascii() else text
     if len(plain) != len(text):
         places = [place for place, character in enumerate(text) if ord(character) not in _UNSEEN]
@@ -207,7 +207,7 @@ def _is_login_in_base64(match: Any) -> bool:
 
 def masked(text: str) -> str:
     """The text with every credential replaced by its type; the number of lines stays the same. A key block is masked up
-    to its end line, or to the end of the text."""
+    to its last line, or to the end of the text."""
     spans = []
     for credential in credentials_in(text):
         end = credential.end
@@ -224,8 +224,8 @@ def masked(text: str) -> str:
 
 
 def masked_value(value: Any) -> Any:
-    """`masked` for every text in a value. A member's name is checked together with its text, since it may be a
-    label."""
+    """Applies `masked` to every text in a value. A member's name is checked together with its text, since the name may
+    be a label."""
     match value:
         case str():
             return masked(value)
@@ -245,12 +245,12 @@ def _masked_member(name: str, value: Any) -> Any:
 
 LABELLED: Final = (("content", "summary"), ("summary", "content"))
 VALUE_WORDS: Final = 3
-"""A text with more words than "it is frosch2217" is not taken for a value whose label is the other text."""
+"""A text with more words than "it is frosch2217" is not treated as a value whose label is the other text."""
 
 
 def refuse_credentials(change: Change) -> None:
-    """Refuse a change if one of its texts seems to hold a credential. A content and its summary may be a label and its
-    value.
+    """Refuse a change if one of its texts seems to contain a credential. A content and its summary may be a label and
+    its value.
 
     Raises:
         InvalidInput: the message names the field and the type and gives advice.
@@ -286,7 +286,7 @@ def _texts_of(change: Change) -> Iterator[tuple[str, str]]:
 
 
 def _texts(value: Any, field: str) -> Iterator[tuple[str, str]]:
-    """The texts in a value. In metadata, a name is checked together with its text, since it may be a label."""
+    """The texts in a value. In metadata, a name is checked together with its text, since the name may be a label."""
     match value:
         case str():
             yield field, value

@@ -19,8 +19,8 @@ STALE_BELOW_ACCESSES: Final = 3
 
 
 class Fading(NamedTuple):
-    """The decay of the memories of a scope. Each access lengthens the half-life by the fraction `access_gain`. A memory
-    is archived if it is weaker, older and less used than the last three fields say."""
+    """How a scope's memories decay. Each access lengthens the half-life by the fraction `access_gain`. A memory is
+    archived if it is weaker, older and less used than the last three fields specify."""
 
     half_life_s: float
     access_gain: float
@@ -63,13 +63,13 @@ def is_stale(memory: ListedMemory | PortableMemory, now: float) -> bool:
 
 
 def is_event(memory: Material) -> bool:
-    """True if a memory is about an event, which fades. Lasting facts do not, nor does the fix of an error, which may
-    recur."""
+    """True if a memory is about an event, and so fades. Lasting facts do not fade, nor does the fix for an error, which
+    may recur."""
     return memory.type == "episodic" and memory.kind != "error_fix"
 
 
 def should_archive(memory: Material, now: float) -> bool:
-    """True if an active memory of a project or the user is about an event or events, and weak enough to be archived."""
+    """True if an active memory of a project or the user is about events, and is weak enough to be archived."""
     rule = FADING.get(memory.scope)
     if rule is None or memory.status != "active" or not (is_event(memory) or memory.is_summary):
         return False
@@ -82,7 +82,7 @@ def should_archive(memory: Material, now: float) -> bool:
 
 def should_delete(memory: Material, now: float) -> bool:
     """True if a project's memory has been archived and unchanged long enough to be forgotten (reversibly). The user's
-    memories never are."""
+    memories are never forgotten automatically."""
     if memory.scope != "project" or memory.status != "archived" or not is_event(memory):
         return False
     return max(memory.archived_at or 0.0, memory.updated_at) < now - DELETE_AFTER_S

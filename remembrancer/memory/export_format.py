@@ -1,7 +1,7 @@
 """The lines of an export, written by `backup export` and read by `backup import`. Pure.
 
-The first line identifies the file; then come projects, each before its memories; the last line counts them, so that a
-truncated file is noticed. `docs/backup.md` describes the format for other programs.
+The first line identifies the file; then come the projects, each before its memories; the last line has their numbers,
+which reveals a truncated file. `docs/backup.md` describes the format for other programs.
 """
 
 from codecs import BOM_UTF8
@@ -23,7 +23,7 @@ MAX_LINE_BYTES: Final = 48 * 1024 * 1024
 
 
 class Header(msgspec.Struct, frozen=True):
-    """The first line. `exported_at` is seconds since the epoch."""
+    """The first line. `exported_at` is in seconds since the epoch."""
 
     format: str
     version: int
@@ -39,14 +39,14 @@ class ProjectLine(msgspec.Struct, frozen=True, tag="project", tag_field="line", 
 
 
 class MemoryLine(msgspec.Struct, frozen=True, tag="memory", tag_field="line", forbid_unknown_fields=True):
-    """A complete memory. `project` is None for the user's."""
+    """A complete memory. `project` is None for the user's memories."""
 
     memory: PortableMemory
     project: str | None = None
 
 
 class EndLine(msgspec.Struct, frozen=True, tag="end", tag_field="line", forbid_unknown_fields=True):
-    """The last line, with the number of each kind of line. Release 0.2.0 wrote lines for sessions, and requires their
+    """The last line, with the number of lines of each kind. Release 0.2.0 wrote lines for sessions, and requires their
     number."""
 
     projects: int
@@ -110,12 +110,12 @@ def decode_line(line: bytes) -> Line | None:
             if parse_memory_id(memory.id, field="id") != memory.id:
                 raise InvalidInput(f"id must be 'memory:' and a ULID in upper case, not {memory.id!r}")
             if (memory.scope == "user") != (project is None):
-                raise InvalidInput("a memory of the user must have no project, and any other memory must have one")
+                raise InvalidInput("a memory of the user must not have a project, and any other memory must have one")
     return decoded
 
 
 def _unknown_fields(raw: Any, value: Any, at: str) -> Iterator[str]:
-    """The fields in the JSON that its struct lacks, and that would be lost silently."""
+    """The fields in the JSON that are missing in its struct and would be silently lost."""
     if isinstance(value, msgspec.Struct):
         names = dict(zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True))
         for name, each in raw.items():

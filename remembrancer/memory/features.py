@@ -1,6 +1,6 @@
 """The features for ranking recall candidates: one table, with a column of numbers for each feature. Pure.
 
-A ranking is a weight for each feature (`memory/ranking.py`). docs/retrieval.md says how much each of them contributes,
+A ranking is a weight for each feature (`memory/ranking.py`). docs/retrieval.md says how much each feature contributes,
 and on which data.
 """
 
@@ -24,20 +24,20 @@ Column = NDArray[np.float64]
 COSINE_FLOOR: Final = 0.1
 """The cosine of two unrelated texts under the default model."""
 ANSWERING_COSINE: Final = 0.32
-"""The cosine of a possible answer: a lower best cosine does not count as a perfect match."""
+"""The cosine of a possible answer: if the best cosine is lower, it does not count as a perfect match."""
 SAME_SUBJECT_COSINE: Final = 0.5
-"""The further the cosine of two facts is above this, the more likely they are about the same subject."""
+"""The further two facts' cosine is above this, the more likely they are about the same subject."""
 LAST_S: Final = 10 * DAY_S
 """The half-life for memories that a message may refer back to."""
 COMMON: Final = 2_000
-"""A word in more memories than this is weighted as if it were in this many."""
+"""A word in more memories than this is weighted as if it were in exactly this many."""
 STANDINGS: Final[Mapping[Status, float]] = {"active": 0.0, "consolidated": 0.1, "promoted": 0.4, "archived": 0.5}
 EXPIRED: Final = 1.0
 """The standing of a fact that is no longer valid, or was superseded."""
 RULES: Final[frozenset[Kind]] = frozenset({"convention", "preference", "procedure"})
-"""The kinds of memories that apply to many tasks, without sharing their words."""
+"""The kinds of memories that apply to many tasks without sharing words with them."""
 OF_A_RULE: Final = -0.25
-"""The difference in standing between a valid rule with none of the query's words and one with all of them."""
+"""The difference in standing between valid rules that contain none and all of the query's words."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Candidates:
     cosine: Column
     """The cosine between the best passage and the query."""
     opening: Column
-    """The cosine of the first passage of a text that has several."""
+    """The cosine of the first passage, for texts with several."""
     bm25: Column
     """Comparable between files; 0 for a memory without any of the query's words."""
     coverage: Column
@@ -60,13 +60,13 @@ class Candidates:
     names_missed: Column
     """The share of the query's names with digits that the memory lacks."""
     nearness: Column
-    """The proximity of the memory's time to a time that the query names: 1 within it."""
+    """The proximity of the memory's time to a time named in the query; 1 if within it."""
     happened_at: Column
     importance: Column
     standing: Column
-    """0 for a valid memory, less for a rule, and up to `EXPIRED` for one that is not valid."""
+    """0 for a valid memory, less for a rule, and up to `EXPIRED` for an invalid memory."""
     is_fact: Column
-    """1 for a memory that is true until a later one replaces it: a fact or a decision, but not an event."""
+    """1 for a memory that is true until a later memory replaces it: a fact or a decision, but not an event."""
     by_assistant: Column
     graph: Column
     """PageRank around the best candidates, or the proximity to the entities in the query, in [0, 1]."""
@@ -101,12 +101,12 @@ class Feature(NamedTuple):
 
 
 def standing(status: Status, valid_until: float | None, now: float) -> float:
-    """0 for a valid memory, and up to `EXPIRED` for one that is not valid."""
+    """0 for a valid memory, and up to `EXPIRED` for an invalid one."""
     return EXPIRED if has_ended(valid_until, now) else STANDINGS[status]
 
 
 def rarity(frequencies: Sequence[int], memories: int) -> list[float]:
-    """The weight of each word of a query, given the number of memories that contain it (up to `COMMON`) and of all
+    """The weight of each word in a query, given the number of memories that contain it (up to `COMMON`) and of all
     memories.
 
     A word that occurs in no memory counts as the rarest: the thing that it asks for is not stored.
@@ -115,18 +115,18 @@ def rarity(frequencies: Sequence[int], memories: int) -> list[float]:
 
 
 def coverage(matched: NDArray[np.bool_], weights: Column) -> Column:
-    """The share in [0, 1] of a query's words (candidates, words) that each candidate has, by weight."""
+    """The weighted share in [0, 1] of a query's words (candidates, words) that each candidate contains."""
     total = float(weights.sum())
     return np.asarray(matched @ weights / total) if total > 0.0 else np.zeros(len(matched))
 
 
 def _filled(values: Column, missing: float) -> Column:
-    """The values, with `missing` in place of unknown ones."""
+    """The values, with `missing` in place of unknown values."""
     return np.where(np.isnan(values), missing, values)
 
 
 def scaled(values: Column, floor: float, least: float = 0.0) -> Column:
-    """The values scaled so that `floor` is 0, and the best value (or `least`, if that is greater) is 1; 0 where
+    """The values scaled so that `floor` becomes 0 and the best value (or `least`, if greater) becomes 1; 0 where
     unknown."""
     known = _filled(values, floor)
     best = max(least, float(known.max(initial=floor)))
@@ -206,14 +206,14 @@ FEATURES: Final = (
     Feature("context_words", _context_words, "the question's words occur in the turns around the answer"),
     Feature("time", _time, "it happened at a time that the question names"),
     Feature("continues", _continues, "a message continues what came last"),
-    Feature("assistant", _assistant, "users who ask about themselves mean what they said, not the answers to it"),
+    Feature("assistant", _assistant, "users who ask about themselves mean what they said, not the replies"),
     Feature("names_missed", lambda of, _: of.names_missed, "for PAY-9999, half a match is not enough"),
-    Feature("outdated", _outdated, "of facts about the same thing, the later is more likely to be true"),
+    Feature("outdated", _outdated, "of two facts about the same thing, the later one is more likely to be true"),
     Feature("joined", _joined, "it shares an entity with the best candidates, and nothing with the question"),
     Feature("graph", lambda of, _: of.graph, "it shares an entity with the best candidates"),
     Feature("importance", lambda of, _: of.importance, "it was marked as important"),
     Feature("recency", _recency, "it is new"),
-    Feature("standing", lambda of, _: of.standing, "it no longer holds, or another memory represents it"),
+    Feature("standing", lambda of, _: of.standing, "it is no longer valid, or another memory represents it"),
 )
 NAMES: Final = tuple(each.name for each in FEATURES)
 

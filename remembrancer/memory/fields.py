@@ -1,7 +1,7 @@
-"""The fields of a memory, one row each: the type of its value, its limit, and its treatment in changes.
+"""The fields of a memory, one row each: the type of its value, its limit, and how changes treat it.
 
-All code that iterates over fields derives from these rows: comparing versions, merging a restated text, checking
-imported memories, the searched words, and the arguments and answers of tools.
+All code that iterates over fields uses these rows: comparing versions, merging a restated text, checking imported
+memories, the searched words, and the arguments and answers of tools.
 
 A new field needs a line in `MemoryFields` and in `UpdateMemory` of `protocol/writes.py`, a row here, a column (a step
 of `MEMORY` in `actors/store/records/schema.py`), and an argument (`GivenFields` in `toolsets/memory/fields.py`).
@@ -32,7 +32,7 @@ from remembrancer.protocol.writes import EntityRef, PortableMemory, RecordedFiel
 Sort = Literal[
     "content", "word", "share", "tags", "object", "entities", "source", "line", "name", "session", "time", "flag"
 ]
-"""The type of a value. A `word` is one of a fixed set, a `share` is in [0, 1], a `line` is a short text."""
+"""The type of a value. A `word` comes from a fixed set, a `share` is in [0, 1], a `line` is a short text."""
 Join = Callable[[Any, Any], Any]
 """Merges a field's value with the value given when the same text is stored again."""
 
@@ -100,7 +100,7 @@ FIELDS: Final = (
     # `status` represents these two when versions are compared.
     Field("forgotten", "flag", is_compared=False),
     Field("forgotten_reason", "line", MAX_REASON, is_compared=False),
-    # Only a session's record gets other values, when the session ends again.
+    # Only a session's record gets new values, when the session ends again.
     Field("session_id", "session", MAX_SESSION_ID, is_compared=False, stays=True),
 )
 """In the order in which answers list changed fields."""
@@ -110,7 +110,7 @@ SEARCHED: Final = tuple(field.name for field in FIELDS if field.is_searched)
 
 
 class DetailsRead(TypedDict, total=False):
-    """The details of a history entry that rules read."""
+    """The details of a history entry that are read by rules."""
 
     fields: tuple[str, ...]
     by: str
@@ -166,13 +166,14 @@ def clean_tags(tags: Sequence[str], *, field: str = "tags") -> tuple[str, ...]:
     """Validated tags without duplicates, in the given order.
 
     Raises:
-        InvalidInput: there are too many, or one is not a valid name.
+        InvalidInput: there are too many tags, or one is not a valid name.
     """
     return clean_names(tags, field=field, most=MAX_TAGS, longest=MAX_TAG)
 
 
 def clean_names(names: Sequence[str], *, field: str, most: int, longest: int) -> tuple[str, ...]:
-    """Names without duplicates, in the given order. Raises `InvalidInput` if there are too many, or one is invalid."""
+    """Names without duplicates, in the given order. Raises `InvalidInput` if there are too many, or if one is
+    invalid."""
     check_count(names, field=field, most=most)
     return tuple(
         dict.fromkeys(clean_name(name, field=f"{field}[{place}]", longest=longest) for place, name in enumerate(names))
@@ -183,7 +184,7 @@ def clean_entities(entities: Sequence[EntityRef], *, field: str) -> tuple[Entity
     """Validated entities without duplicates, in the given order.
 
     Raises:
-        InvalidInput: there are too many, or one of the names is invalid.
+        InvalidInput: there are too many entities, or one of the names is invalid.
     """
     check_count(entities, field=field, most=MAX_ENTITIES)
     cleaned: dict[EntityRef, None] = {}
@@ -239,5 +240,5 @@ RULES: Final[dict[Sort, Rule]] = {
     "name": _clean_named,
     "time": lambda value, row: check_time(value, row.name),
 }
-"""The functions that clean a given value, or check an imported one, by its type. Each raises `InvalidInput` for values
-that the type alone would allow."""
+"""For each type, the function that cleans a given value or checks an imported one. Each raises `InvalidInput` for
+values that the type alone would allow."""

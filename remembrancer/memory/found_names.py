@@ -1,8 +1,8 @@
 """Extracts names from a text by their form alone: identifiers, paths, tickets, and capitalized names. Pure.
 
 A name is either certain because of its form (`pool_size`, `src/app.py`, `INC-311`, `AuthService`, "Night Owl"), or only
-possible: a capitalized word within a sentence, which counts as a name once several memories have it. A capitalized word
-that begins a sentence counts only if it is a name for other reasons.
+possible: a capitalized word within a sentence, which counts as a name once it occurs in several memories. A capitalized
+word at the beginning of a sentence counts only if something else shows that it is a name.
 """
 
 import re
@@ -22,7 +22,8 @@ SHORTEST: Final = 3
 SHORTEST_CAMEL: Final = 5
 """Shorter words are units: kWh, GHz, MiB."""
 CERTAIN, POSSIBLE, FIRST = 1, 0, -1
-"""The certainty of a name by its form, of another capitalized word, and of one that only begins a sentence."""
+"""The certainty of a name recognized by its form, of another capitalized word, and of a word that only begins a
+sentence."""
 
 
 class FoundName(NamedTuple):
@@ -43,7 +44,7 @@ _CODE: Final = re.compile(r"`([^`\s]{2,80})`")
 _IN_CODE: Final = re.compile(r"@?[\w.~/](?:[\w./@-]|::)*[^\W_](?:\(\))?")
 """A code span that is a name, rather than an expression or a flag."""
 _PLAIN: Final = re.compile(r"[a-z]+")
-"""A command or a column, but also an everyday word, so possible but not certain."""
+"""A command or a column, but also an everyday word: possible but not certain."""
 _CERTAIN: Final = re.compile(
     rf"""(?<![\w/.@-])(?:
       (?P<ticket>{TICKET})
@@ -78,7 +79,7 @@ _PERSON: Final = re.compile(
 _DESCRIBED: Final = re.compile(r"\W*((?:[\w./-]+ ){0,3}[\w./-]+?)\s*(?::|\(|,| - | – | — | is | are | was | means )")
 """The beginning of a description of an entity: its name."""
 NO_NAMES: Final = word_lists("found_names")["no_names"]
-"""Capitalized words that name nothing in a project, and code literals."""
+"""Capitalized words that do not name anything in a project, and code literals."""
 
 
 def is_proper(name: str, kind: str) -> bool:
@@ -90,7 +91,7 @@ def is_proper(name: str, kind: str) -> bool:
 
 
 def found_names(text: str, *, is_entity: bool = False) -> tuple[FoundName, ...]:
-    """The names in a text, one for each key, certain ones first. `is_entity`: the text describes an entity, and begins
+    """The names in a text, one for each key, certain names first. `is_entity`: the text describes an entity and begins
     with its name."""
     read = _ENDLESS.sub(" ", _URL.sub(" ", _HEADINGS.sub("", text[:READ])))
     described = _DESCRIBED.match(read) if is_entity else None
@@ -128,8 +129,8 @@ def _type_of(name: str) -> str:
 
 
 def _by_capitals(text: str) -> Iterator[FoundName]:
-    """Capitalized words, except those that the text also contains in lower case; those that begin a sentence come last,
-    unless their form shows that they are a person's name."""
+    """Capitalized words that do not also occur in the text in lower case; words that begin a sentence come last, unless
+    their form shows that they are a person's name."""
     if language_of(text[:300]) == "de":  # German capitalizes all nouns
         return
     prose, ignored = re.sub(_TITLE, r"\1 ", _CODE.sub(" ", text)), stop_words_of(text)  # "Mrs." does not end a sentence

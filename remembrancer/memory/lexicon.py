@@ -15,5 +15,5 @@ def word_lists(module: str) -> Mapping[str, frozenset[str]]:
 
 @cache
 def toml_file(path: str) -> dict[str, Any]:
-    """A TOML file of this package, given its path in the package."""
+    """A TOML file in this package, given its path in the package."""
     return tomllib.loads(files(__package__).joinpath(path).read_text("utf-8"))

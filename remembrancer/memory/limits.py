@@ -8,10 +8,10 @@ from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.writes import ShownFields
 
 MAX_ANSWER_BYTES: Final = 1_000_000
-"""The largest answer to a client, in bytes, so that many large answers at once do not delay others. A single memory is
-always complete."""
+"""The maximum size of an answer to a client in bytes, so that many large answers at once do not delay others. A single
+memory is always returned in full."""
 LISTED_BYTES: Final = MAX_ANSWER_BYTES * 4 // 5
-"""The largest size of the memories on one page; the rest of an answer is for its other fields."""
+"""The maximum size of the memories on one page; the rest of an answer is for its other fields."""
 MAX_QUERY_BYTES: Final = 16_384
 MAX_TAGS: Final = 100
 MAX_TAG: Final = 100
@@ -32,7 +32,7 @@ Shown = TypeVar("Shown", bound=ShownFields)
 
 
 def first_that_fit(memories: Iterable[Shown]) -> tuple[tuple[Shown, ...], bool]:
-    """The first memories of a list that fit into an answer, at least one; and True if others are left."""
+    """The first memories of a list that fit into an answer (at least one), and True if others are left."""
     page: list[Shown] = []
     room = LISTED_BYTES
     for memory in memories:

@@ -1,7 +1,7 @@
 """Memories as Markdown files: an export that people can read, and notes that become memories. Pure.
 
-Each file has a project's memories of one kind. A comment before each text has its other fields as JSON. The fields that
-only programs read (histories) are in `details.jsonl`, so that an import loses nothing.
+Each exported file has a project's memories of one kind. A comment before each text has the memory's other fields as
+JSON. Fields that only programs read (histories) are in `details.jsonl`, so that an import loses nothing.
 """
 
 import re
@@ -29,15 +29,15 @@ _UNREAD: Final = ("history", "promotion_chain", "accessed_in")
 _MARK: Final = re.compile(r"^<!-- memory (\{.*) -->\n", re.MULTILINE)
 _LIKE_MARK: Final = re.compile(r"^<(\\*!-- memory \{)", re.MULTILINE)
 _ESCAPED: Final = re.compile(r"^<\\(\\*!-- memory \{)", re.MULTILINE)
-"""Lines of a memory's content that look like a mark get an extra backslash in the file."""
+"""Lines in a memory's content that look like a mark get an extra backslash in the file."""
 _FRONT: Final = re.compile(r"---\n(.*?\n)---\n(.*)", re.DOTALL)
 _LINK: Final = re.compile(r"\s*[-*] \[[^\]]*\]\([^):]*\.md\)")
 """A list item that links to another note."""
 _TICKED: Final = re.compile(r"^[ \t]*[-*] \[[xX]\] .*\n?", re.MULTILINE)
-"""An item of a task list that is done."""
+"""A completed item in a task list."""
 _DAY: Final = rf"(\d{{4}}-\d\d-\d\d|{CALENDAR_DAY},? \d{{4}}|(?=\w* ?(?-i:[A-Z]))(?!\D+ \d+ \w){CALENDAR_DAY})"
 _DATED: Final = re.compile(rf"\W*{_DAY}(?!\d)|.*\({_DAY}\)\W*$", re.IGNORECASE)
-"""A date at the start of a text ("May 10 servers" is none), or in brackets at the end of a line."""
+"""A date at the start of a text ("May 10 servers" is not a date), or in brackets at the end of a line."""
 _TITLE_DATED: Final = re.compile(
     rf"{_DATED.pattern}|(?!.*\bdeadline\b).*\b(?!(?:since|until|till|to|by|before|after|due|from|starts?|starting|ends?"
     rf"|ending|expires|version|api|born)\b)[^\W_]+[\W_]+{_DAY}\W*$",
@@ -48,7 +48,7 @@ _FRONT_DATE: Final = re.compile(r"^date:(.+)", re.MULTILINE | re.IGNORECASE)
 _ITEM: Final = re.compile(r"^[-*] +", re.MULTILINE)
 """The marker of a top-level item."""
 WORDS_OF_ITEM: Final = 5
-"""The number of words, including its marker, that an item needs to make sense by itself: steps are often shorter."""
+"""The number of words (including the marker) that an item needs to make sense by itself: steps are often shorter."""
 HALF_YEAR_S: Final = 183 * 86_400.0
 _decode_fields: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -65,7 +65,7 @@ def file_of(line: MemoryLine, folder: str) -> tuple[str, str]:
 
 
 def details_of(memory: PortableMemory) -> dict[str, Any]:
-    """The fields of a memory that its file does not show, with its id."""
+    """The fields of a memory that its file does not contain, with the memory's id."""
     fields = msgspec.to_builtins(memory)
     return {"id": memory.id} | {name: fields[name] for name in _UNREAD if name in fields}
 
@@ -93,7 +93,7 @@ def read_file(text: str, details: Mapping[str, Mapping[str, Any]]) -> tuple[str,
 
 
 def _kind_named(title: str) -> Kind | None:
-    """The kind of rule that a heading names: "Decisions (2026)", "Coding conventions", "Rules of the house"."""
+    """The kind of rule named in a heading: "Decisions (2026)", "Coding conventions", "Rules of the house"."""
     subject = re.split(r" (?:of|for|about|in|on) | \(", title.lower())[0]
     kind = KINDS_NAMED.get(subject.rpartition(" ")[2])
     return kind if kind in RULES_OF_WORK else None
@@ -104,14 +104,14 @@ def sections_of(
 ) -> tuple[list[PortableMemory], int]:
     """The sections of a note as memories, each with its headings, as if stored at `at` (seconds since the epoch).
 
-    A heading such as "TODO" or "Decision" gives its section a kind. Each item of a list becomes a memory, unless the
-    items are as short as steps and the heading names no kind of rule; so does each unticked item in a list of open
-    ends, with the due date that it names; the number of ticked items is returned as well. An item or section happened
-    on the date at its start, or in brackets at its end, or else at either end of a heading above it, in the front
-    matter's `date`, or in the file's name; due dates count from that date. The same section of the same file always
-    gives the same memory. Front matter (Claude Code's has a `description`) is skipped, and so are headings without text
-    and lists of links to other notes, such as an index in `MEMORY.md`. An item is stored without the title of the whole
-    file, and without a heading that only names its kind.
+    A heading such as "TODO" or "Decision" gives its section a kind. Each item in a list becomes a memory, unless the
+    items are as short as steps and the heading does not name a kind of rule; so does each unticked item in a list of
+    open ends, with any due date that it names; the number of ticked items is also returned. An item or section is dated
+    by the date at its start, or in brackets at its end, or else at either end of a heading above it, in the front
+    matter's `date`, or in the file's name; due dates are relative to that date. The same section of the same file
+    always gives the same memory. Front matter (Claude Code's has a `description`) is skipped, and so are headings
+    without text and lists of links to other notes, such as an index in `MEMORY.md`. An item is stored without the title
+    of the whole file, and without a heading that only names its kind.
     """
     front = _FRONT.fullmatch(text)
     body = front[2] if front else text
@@ -147,7 +147,7 @@ def sections_of(
         is_list = bool(items) and (named in STANDING or len(section.split()) >= WORDS_OF_ITEM * len(items))
         says_kind = is_open or (is_list and named is not None and " " not in title)
         prefix = above if says_kind else headed
-        if is_open or is_list:  # the title of a file that lists many things says little about each
+        if is_open or is_list:  # the title of a file that lists many things says little about each of them
             prefix = "" if says_kind and f"{prefix} > " == title_of_all else prefix.removeprefix(title_of_all)
         parts: Sequence[str] = open_ends_in(titled) if is_open else items if is_list else (section,)
         for part in parts:
@@ -171,8 +171,9 @@ def sections_of(
 
 
 def _day_of(text: str, at: float, pattern: re.Pattern[str] = _DATED) -> float | None:
-    """The start of the day on which a text is dated, in seconds since the epoch; None if it has no date, or one after
-    `at`. Without a year, it is in the year of `at`, or in the one before if it were half a year after `at`."""
+    """The start of the day on which a text is dated, in seconds since the epoch; None if it has no date, or a date
+    after `at`. Without a year, it is in the year of `at`, or in the previous year if it would otherwise be half a year
+    after `at`."""
     with suppress(ValueError):  # no such day
         if dated := pattern.match(text):
             from dateutil.parser import parse  # few texts are dated

@@ -1,7 +1,7 @@
-"""The generated block with a project's memories in a Markdown file of the working tree, and people's edits to it. Pure.
+"""The generated block with a project's memories in a Markdown file in the working tree, and people's edits to it. Pure.
 
-The first mark holds the time of writing, and digests of the text and of each item, which reveal later edits. Edited
-items stay in the file, after the block.
+The first mark contains the time of writing, and digests of the text and of each item, which reveal later edits. Edited
+items are kept in the file after the block.
 """
 
 import base64
@@ -30,14 +30,14 @@ _RESERVED_BYTES: Final = len(_BEGIN.format(items="", at="2026-11-27T12:00:00Z", 
 
 
 class Kept(NamedTuple):
-    """A block in a file: its text, and the items that a person has changed or added since it was written."""
+    """A block in a file: its text, and the items that people have changed or added since it was written."""
 
     text: str
     edits: tuple[str, ...] = ()
 
 
 def size_of(text: str, around: str = "") -> int:
-    """The size of a file with this block and the text around it, in bytes. Each line counts as at least `MOST_BYTES /
+    """The size in bytes of a file with this block and the text around it. Each line counts as at least `MOST_BYTES /
     MOST_LINES`."""
     lines = len(text.splitlines()) + len(around.splitlines()) + _RESERVED
     in_mark = _ITEM_DIGEST * len(items_in(text))
@@ -58,8 +58,8 @@ def kept_in(content: str) -> Kept | None:
 
 
 def with_block(content: str, text: str, at: float) -> str:
-    """A file's content with its block replaced by a new one, or with the new one at its end; unchanged if the text is
-    the same. A person's edits to the previous block come after it."""
+    """A file's content with its block replaced by a new block, or with the new block at the end; unchanged if the text
+    is the same. People's edits to the previous block come after the new one."""
     text = f"{text.strip()}\n".replace("<!--", "<\\!--")  # no memory can end the block
     kept = kept_in(content)
     if kept is not None and kept.text == text:
@@ -75,7 +75,7 @@ def with_block(content: str, text: str, at: float) -> str:
 
 
 def without_block(content: str) -> str:
-    """A file's content with the block blanked out, since the memories in it are found on their own."""
+    """A file's content with the block blanked out, since its memories are found separately."""
     return _BLOCK.sub(lambda found: "\n" * found[0].count("\n"), content)
 
 
@@ -85,7 +85,7 @@ def outside(content: str) -> str:
 
 
 def items_in(text: str) -> list[str]:
-    """The lines of a text, each with the indented lines that follow it, without empty ones."""
+    """The non-empty lines of a text, each joined with the indented lines that follow it."""
     items: list[str] = []
     for line in filter(str.strip, text.splitlines()):
         if line.startswith("  ") and items:

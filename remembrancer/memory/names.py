@@ -8,13 +8,13 @@ from remembrancer.memory.lexicon import word_lists
 
 _STANDARDS: Final = "|".join(sorted(word_lists("names")["standards"])).upper()
 TICKET: Final = rf"(?!(?:{_STANDARDS})-)[A-Z][A-Z0-9]{{1,9}}-\d{{1,6}}(?![\w-])"
-"""A pattern for a ticket's id, but not for the number of a standard, an algorithm or a notice."""
+"""Matches a ticket's id, but not the number of a standard, an algorithm or a notice."""
 _JOINTS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[\W_]+")
-"""The boundaries of words in a name: before a capital letter (`AuthService`, `HTTPServer`) and at non-letters."""
+"""The boundaries of words in a name: before capital letters (`AuthService`, `HTTPServer`) and at non-letters."""
 
 
 def name_key(name: str) -> str:
-    """The key that equivalent names share: `AuthService`, `auth-service` and `auth service` have the same key.
+    """The key shared by equivalent names: `AuthService`, `auth-service` and `auth service` have the same key.
 
     A name without letters and digits is its own key.
     """

@@ -14,19 +14,19 @@ MAX_NOTE_BYTES: Final = 262_144
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 """A larger file is not a note: it is neither indexed nor written."""
 MAX_LEVEL: Final = 6
-"""The deepest level of a heading in Markdown."""
+"""The deepest heading level in Markdown."""
 MAX_NAMED: Final = 20
 """The number of headings that an error message names."""
 MAX_REPLACED: Final = 20_000
-"""The maximum number of characters that one change may remove: they are returned in the answer, so that nothing is lost
-unnoticed."""
+"""The maximum number of characters that one change may remove: the removed text is returned in the answer, so that
+nothing is lost unnoticed."""
 _NOT_IN_NAMES: Final = re.compile(r'[\x00-\x1f\x7f<>:"|?*\\]')
 _ITEM: Final = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])\s")
 _HEADING: Final = re.compile(r"(#{1,6})(?:[ \t]+|$)(.*?)[ \t#]*$")
 
 
 def directories_of(places: Sequence[str]) -> tuple[str, ...]:
-    """The directories among the places of notes (everything except Markdown files), each with one trailing slash."""
+    """The directories among the note locations (everything except Markdown files), each with one trailing slash."""
     return tuple(
         f"{PurePosixPath(place)}/" for place in places if place.endswith("/") or not place.lower().endswith(".md")
     )
@@ -36,7 +36,7 @@ def daily_note(at: float, places: Sequence[str]) -> str:
     """The daily log for a time (seconds since the epoch) in this machine's time zone, in the first directory.
 
     Raises:
-        InvalidInput: there is no directory among the places.
+        InvalidInput: `places` contains no directory.
     """
     directories = directories_of(places)
     if not directories:
@@ -50,7 +50,7 @@ def clean_note_path(path: str, root: str, places: Sequence[str]) -> str:
     Only checks the text; links are resolved when the file is opened.
 
     Raises:
-        InvalidInput: it is not the path of a note there; the message lists the allowed paths.
+        InvalidInput: it is not the path of a note in those places; the message lists the allowed paths.
     """
     check_text(path, field="path", longest_bytes=1000)
     inside = f"{path}/".removeprefix(f"{root.rstrip('/')}/") if path.startswith("/") else path
@@ -74,7 +74,8 @@ def clean_note_path(path: str, root: str, places: Sequence[str]) -> str:
 
 
 class Edited(NamedTuple):
-    """A text after a change: the removed text, the number of added lines, and whether it already had the change."""
+    """The result of an edit: the text, the removed text, the number of added lines, and whether it had already been
+    made."""
 
     text: str
     replaced: str
@@ -85,9 +86,9 @@ class Edited(NamedTuple):
 def edited(text: str, content: str, mode: Literal["append", "replace"], heading: str | None) -> Edited:
     """A note after a change. Only the inserted or replaced text changes, and the blank lines around it.
 
-    Text is appended to the end of the note, or of the text directly under a heading (which is added if missing: at the
-    end, or as the last one under the heading above it in its path). Replacing affects the whole note, or everything
-    under a heading including its subsections.
+    Text is appended at the end of the note, or of the text directly under a heading (if missing, the heading is added:
+    at the end of the note, or as the last one under its parent heading). Replacing affects the whole note, or
+    everything under a heading, including its subsections.
 
     Raises:
         NotFound: the heading whose text is to be replaced does not exist.
@@ -134,7 +135,7 @@ def edited(text: str, content: str, mode: Literal["append", "replace"], heading:
 
 
 def _joined(before: str, block: str, after: str, newline: str) -> str:
-    """The three parts separated by blank lines; items of a list are joined without a blank line."""
+    """The three parts separated by blank lines; list items are joined without a blank line."""
     if before and not before.endswith(("\r", "\n")):
         before += newline
     if before.strip():
@@ -148,13 +149,13 @@ def _joined(before: str, block: str, after: str, newline: str) -> str:
 
 
 def _parse_heading(heading: str) -> tuple[int, str]:
-    """The level (0: unspecified) and the title in a requested heading."""
+    """The level (0: unspecified) and the title of a requested heading."""
     marked = _HEADING.match(heading.strip())
     return (len(marked[1]), marked[2]) if marked else (0, heading.strip())
 
 
 def _find(headings: Sequence[Block], heading: str) -> int | None:
-    """The index of a heading, given its path or the end of its path, such as its title, ignoring case."""
+    """The index of a heading, given its path or the end of its path (such as its title), ignoring case."""
     level, title = _parse_heading(heading)
     wanted = " ".join(title.split()).casefold()
     if not wanted or "\n" in title or "\r" in title:

@@ -178,7 +178,7 @@ def test_an_undo_without_an_id_takes_an_import_as_one_run_and_no_change_from_its
     note = tmp_path / "notes.md"
     note.write_text("# Boats\n\nThe boat is red.\n\n# Docks\n\nThe dock is old.\n\n# TODO\n\n- [x] Sell it\n")
     monkeypatch.chdir(tmp_path)
-    assert "already there; 1 ticked item left out, as done." in done("backup", "import", str(note), home=second)
+    assert "already there; 1 ticked item left out as done." in done("backup", "import", str(note), home=second)
     assert ": 2 memories forgotten. Another import brings them back\n" in done("undo", "--yes", home=second)
     old = write_lines(home / "old", "one", "two", "three", project=project_of(tmp_path))
     done("backup", "import", str(old), home=second)

@@ -262,13 +262,13 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
         assert "1 pair waits for a decision" in shell.run("log").stderr
         command = f"'remembrancer edit {waiting[0]['newer_id']} --supersedes {old}'"
         part = f"'remembrancer edit {old}'"
-        assert f"replaces “{older}”. If so, run {command}. If only a part of it has changed: {part}." in asked
+        assert f"replaces “{older}”. If so, run {command}. If only part of it has changed: {part}." in asked
         assert [(each["older"], each["newer"]) for each in waiting] == [(older, newer)]
         [line] = shell("list", "--review").splitlines()
         new = waiting[0]["newer_id"]
         assert line.split("\t") == [old, older, f"replaced by “{newer}” ({new})?"]
         at_terminal = " ".join(shell.at_a_terminal("list", "--review")[1].split())
-        assert "If only a part of a memory has changed, 'remembrancer edit ID' opens it." in at_terminal
+        assert "If only part of a memory has changed, 'remembrancer edit ID' opens it." in at_terminal
         assert f"replaced by “{newer}” ({new})" in shell("search", older)
         assert "is neither forgotten nor replaced" in shell("restore", old, status=exit_codes.USAGE)
         assert f"'remembrancer undo {new if decision == '--both' else old}' takes that" in shell("edit", old, decision)
@@ -279,7 +279,7 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
     old = shell.json("add", long)["memory_id"]
     shell.until_drained()
     asked = shell.run("add", "Backups are kept 60 days, not 30, now").stderr
-    assert f"now” changes a part of “{long}”. If so, run 'remembrancer edit {old}'. If it replaces all of it: " in asked
+    assert f"now” changes part of “{long}”. If so, run 'remembrancer edit {old}'. If it replaces all of it: " in asked
     assert f"--supersedes {old}'." in asked
     shell("edit", old, "--both")
     older, newer = "Anna reviews the database migrations", "Database migrations are reviewed by Piotr"
@@ -299,7 +299,7 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
     assert alike == [{"newer_id": new, "newer": newer, "older_id": old, "older": older} | days]
     assert shell("list", "--review").split("\t")[2].strip() == f"nearly the same as “{newer}” ({new})"
     shell("edit", old, "--both")
-    assert "Nothing waits for a decision" in shell("list", "--review")
+    assert "Nothing is waiting for a decision" in shell("list", "--review")
     # An import is stored last, and is as old as its file.
     new = shell.json("add", "Build timeout is 45 minutes", "--kind", "decision")["memory_id"]
     notes = shell.directory / "MEMORY.md"

@@ -200,7 +200,7 @@ def test_a_file_that_is_not_whole_is_said(at: Examination, monkeypatch: pytest.M
     assert examine_file(database(home / "a.db", 30000), two).status == "ok"
     of_old = database(home / "g.db", 20000, "CREATE TABLE memories (id TEXT)")
     older = examine_file(of_old, two)
-    assert (older.status, "of release 0.2.0" in older.found) == ("ok", True)
+    assert (older.status, "from release 0.2.0" in older.found) == ("ok", True)
     too_old = examine_file(database(home / "b.db", 1), two)
     assert (too_old.status, "older than release 0.2.0" in too_old.found) == ("problem", True)
     newer = examine_file(database(home / "c.db", 1230400), two)
