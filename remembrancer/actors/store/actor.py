@@ -54,10 +54,10 @@ ASKERS: Final = ("gateway", "command")
 ABOUT_STATE: Final = (NotePresence, DescribeStore)
 HOUSEKEEPING_S: Final = 1.0
 IDLE_S: Final = 0.3
-"""After this time without a request, the store looks for names in longer steps."""
+"""After this long without a request, the store looks for names in longer steps."""
 COUNTED_AT_ONCE_BYTES: Final = 4 * 1024 * 1024
-"""A database up to this size is counted whenever its status is read, which takes a few milliseconds, so that the status
-includes every acknowledged write."""
+"""The memories of a database up to this size are counted whenever its status is read, which takes a few milliseconds,
+so that the status includes every acknowledged write."""
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -155,7 +155,7 @@ class StoreActor(Actor):
             choice, _ = model_choices(self.spec.settings)
             return StoreHealth(None, EmbeddingSummary(choice.engine, choice.model, 0, 0, 0))
         if self._files.size_bytes <= COUNTED_AT_ONCE_BYTES and self._files.version != self._counted[0]:
-            with contextlib.suppress(RemembrancerError, OSError):  # the background task tries again and reports it
+            with contextlib.suppress(RemembrancerError, OSError):  # the background task retries and reports it
                 self._count()
         limit, size = self.spec.settings.database_limit_bytes, self._files.size_bytes
         return StoreHealth(
@@ -173,7 +173,7 @@ class StoreActor(Actor):
         )
 
     async def _listen_for_workers(self, endpoint: str) -> None:
-        # Imported here, so that a host without remote embedders does not pay for it.
+        # Imported here, so that hosts without remote embedders do not pay for the import.
         from remembrancer.actors.store.remote_workers import RemoteWorkers
         from remembrancer.config.worker_keys import WorkerKeys
 
@@ -251,7 +251,7 @@ class StoreActor(Actor):
                     self._named = version
 
     async def _count_accesses(self) -> None:
-        """Store the accesses to memories shown in answers, including all accesses before the call."""
+        """Store the accesses to memories shown in answers, including all those made before the call."""
         async with self._counting:
             now, spaces = time.time(), {records.space: records for records in self._files}
             for (space, session_id), (shown, used) in self._reads.take_touched().items():

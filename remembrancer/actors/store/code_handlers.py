@@ -1,6 +1,5 @@
-"""Answers clients' requests about trees of code. The store keeps the list of trees; the indexer keeps their content.
-
-A project's directory has a file that lists its trees, and an index of each tree, which the indexer writes.
+"""Answers clients' requests about code trees. The store maintains the list of trees, and the indexer their content. A
+project's directory contains a file listing its trees, and an index of each tree, written by the indexer.
 """
 
 import asyncio
@@ -56,7 +55,7 @@ from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import ProjectRef
 
 IN_USE_S: Final = 120.0
-"""A tree's index is maintained for this time after a request, even without a session in its project."""
+"""A tree's index is maintained for this long after a request, even without a session in its project."""
 READ_BATCH: Final = 200
 
 T = TypeVar("T")
@@ -71,7 +70,7 @@ class CodeHandlers(Handlers):
         super().__init__(parts)
         self._indexer = indexer
         self._listing = anyio.Lock()
-        """Held while a tree is added to a project's list, or removed from it."""
+        """Held while a tree is added to or removed from a project's list."""
         self._trees: dict[str, dict[str, TreeDescription]] = {}
         """The trees by project id and tree id, for the projects requested so far."""
         self._open: dict[str, CodeIndex] = {}
@@ -83,7 +82,7 @@ class CodeHandlers(Handlers):
         return trees | by_request(self._search, self._list_stale)
 
     def keep_house(self) -> None:
-        """Request indexing of each tree of the projects in use, even if its index was lost."""
+        """Request the indexing of every tree of the projects in use, even if its index has been lost."""
         now = time.monotonic()
         self._asked_at = {project: at for project, at in self._asked_at.items() if now - at < IN_USE_S}
         in_use = {tree.project_id for tree in self._indexer.work.trees if tree.kind == "notes"} | self._asked_at.keys()
@@ -94,7 +93,7 @@ class CodeHandlers(Handlers):
                 self._indexer.ask(tree)
 
     async def with_gone_files(self, project: ProjectRef, answer: Recalled) -> Recalled:
-        """The answer, with memories that name a deleted file of the indexed code moved to the end, and marked."""
+        """The answer, with memories that name a file deleted from the indexed code marked and moved to the end."""
         roots = [tree.root for tree in self._readable(project).values()]
 
         def look() -> Recalled:
@@ -137,7 +136,7 @@ class CodeHandlers(Handlers):
         return self._paths.project_database(check_project_id(project_id)).with_name("code")
 
     def _of(self, project_id: str) -> dict[str, TreeDescription]:
-        """The trees of a project; if the list cannot be read, none until they are indexed again."""
+        """The trees of a project; if the list cannot be read, it is empty until the trees are indexed again."""
         if project_id not in self._trees:
             folder = self._folder(project_id)
             listed = folder / "trees.json"
@@ -152,12 +151,12 @@ class CodeHandlers(Handlers):
             self._trees[project_id] = {tree.id: tree for tree in trees}
             for path in folder.glob("*.db"):  # from earlier releases, or created while its tree was being deleted
                 if path.stem not in self._trees[project_id]:
-                    with suppress(OSError):  # the next start tries again
+                    with suppress(OSError):  # tried again at the next start
                         delete_database(path)
         return self._trees[project_id]
 
     def _keep(self, project_id: str, trees: dict[str, TreeDescription]) -> None:
-        """Write the list of a project's trees; the file is replaced as a whole."""
+        """Write a project's list of trees, replacing the whole file."""
         folder = self._folder(project_id)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(folder / "trees.json", msgspec.json.encode(tuple(trees.values())))
@@ -168,7 +167,7 @@ class CodeHandlers(Handlers):
         return {each: tree for each, tree in trees.items() if _is_readable(tree.root, project)}
 
     def _chosen(self, project: ProjectRef, tree_id: str | None) -> list[TreeDescription]:
-        """The tree with that id, or all trees. Raises `NotFound` if the project has no such tree."""
+        """The tree with this id, or all trees. Raises `NotFound` if the project has no such tree."""
         self._of(project.id)
         trees = self._readable(project)
         if tree_id is None:
@@ -202,7 +201,7 @@ class CodeHandlers(Handlers):
         return IndexedTree(project_id, tree.root, database, "code", tree.watch)
 
     async def _ask(self, project_id: str, tree: TreeDescription, question: Callable[[CodeIndex], T]) -> T:
-        """Query the index of a tree. A damaged index is deleted and its error raised; a missing index is rebuilt."""
+        """Query the index of a tree. A damaged index is deleted and the error raised; a missing index is rebuilt."""
         database = self._indexed(project_id, tree).database
         if not await asyncio.to_thread(os.path.exists, database):
             self._asked_at[project_id] = time.monotonic()
@@ -300,7 +299,7 @@ class CodeHandlers(Handlers):
         delete_database(Path(database))
 
     def _opened(self, database: str) -> CodeIndex:
-        """Return an open index, which is empty until the indexer has written it. Raises the errors of `SqliteFile`."""
+        """Return an open index, empty until the indexer has written it. Raises the same errors as `SqliteFile`."""
         with self._opening:
             index = self._open.get(database)
             if index is None or index.file.is_replaced:
@@ -327,8 +326,8 @@ def _described(tree: TreeDescription, is_asked: bool, index: CodeIndex) -> TreeD
 
 
 def _without_other_working_trees(trees: list[TreeDescription], request: SearchCode) -> list[TreeDescription]:
-    """If the session's own working tree is among the trees, drop the repository's others, which have the same files on
-    other branches. Blocks."""
+    """If the session's own working tree is among the trees, drop the repository's other working trees, which have the
+    same files on other branches. Blocks."""
     if request.directory not in {tree.root for tree in trees}:
         return trees
 
@@ -339,12 +338,12 @@ def _without_other_working_trees(trees: list[TreeDescription], request: SearchCo
 
 
 def _is_readable(root: str, project: ProjectRef) -> bool:
-    """True if the caller may read the code in a directory, judged by its real path."""
+    """True if the caller may read the code in a directory, judging by its real path."""
     return project.code_within is None or any(Path(root).is_relative_to(each) for each in project.code_within)
 
 
 def _checked_root(request: IndexCode, paths: RuntimePaths) -> str:
-    """The real path of a directory that may be indexed. Raises `InvalidInput` with the reason why it may not."""
+    """The real path of a directory that may be indexed. Otherwise raises `InvalidInput` with the reason."""
     path = request.path
     root = real_path(Path(path).expanduser())
     if not _is_readable(root, request.project):  # before revealing whether it exists
@@ -362,10 +361,10 @@ def _checked_root(request: IndexCode, paths: RuntimePaths) -> str:
 
 
 def _gone_file(content: str, source: str | None, roots: Sequence[str]) -> str:
-    """The first missing file that a memory names, as the memory spells it; empty if none is missing.
+    """The first missing file named in a memory, as spelled there; empty if no file is missing.
 
     A file in the text counts as missing only if its directory exists, since the path may begin anywhere, and no other
-    tree has it. Blocks.
+    tree contains it. Blocks.
     """
     named = [each.name for each in found_names(content, is_entity=False) if each.type == "file" and "/" in each.name]
     for file in (*([source] if source else ()), *named):

@@ -1,8 +1,8 @@
-"""The threads that write: one for the records, and one for each writer that may be slow. Operations that wait together
-are committed together (group commit).
+"""The writing threads: one for the records, and one for each writer that may be slow. Operations waiting at the same
+time are committed together (group commit).
 
-A commit with `synchronous=FULL` waits for the disk once, whether it has one operation or a hundred. Other work of a
-thread, which is cut into steps of a few milliseconds, runs between the groups.
+A commit with `synchronous=FULL` waits for the disk once, whether it contains one operation or a hundred. A thread's
+other work, cut into steps of a few milliseconds, runs between the groups.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from remembrancer.protocol.ids import PROJECT_ID
 from remembrancer.protocol.writes import Operation
 
 INDEX: Final = ".files"
-"""The suffix of the name of a file index, after its project's id."""
+"""The suffix of a file index's name, which follows the project's id."""
 MAX_WAITING: Final = 10_000
-"""The number of operations that may wait for one thread; further ones are refused."""
+"""The maximum number of operations waiting for one thread; any more are refused."""
 MAX_GROUP: Final = 256
-"""Operations in one transaction: enough to spread the cost of the disk wait, few enough to answer the first one
-soon."""
+"""The operations in one transaction: enough to spread the cost of waiting for the disk, few enough for a fast first
+answer."""
 STOPPING: Final = "the store is stopping"
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ class Target(Protocol):
     name: str
 
     def apply(self, operations: Sequence[Operation], /) -> list[Outcome]:
-        """Commit operations. Returns an outcome for each."""
+        """Commit operations, and return an outcome for each."""
 
 
 Submission = tuple[Target, Operation, asyncio.Future[Outcome]]
@@ -55,7 +55,7 @@ class Committer:
 
     def submit(self, target: Target, operation: Operation) -> asyncio.Future[Outcome]:
         """Commit an operation, after any submitted earlier. The future receives its outcome. Raises `QueueFull` if
-        `MAX_WAITING` operations already wait for that thread."""
+        `MAX_WAITING` operations are already waiting for that thread."""
         writer = self._writer_of(target.name)
         if len(writer.operations) >= MAX_WAITING:
             raise QueueFull(f"{MAX_WAITING} operations are already waiting to be committed: try again in a moment")
@@ -86,8 +86,8 @@ class Committer:
             writer.thread.shutdown()
 
     def _writer_of(self, name: str) -> _Writer:
-        """Return the writer of a space, a lane, a project's notes or an index. Each shared lane, which may wait for a
-        journal, and each project's notes have their own; all indexes share one, and so do all other records."""
+        """Return the writer of a space, a lane, a project's notes or an index. Each shared lane (which may wait for a
+        journal) and each project's notes have their own writer; all indexes share one, as do all other records."""
         if self._closing:
             raise MemoryUnavailable(STOPPING)
         if name.endswith(INDEX):

@@ -27,8 +27,8 @@ logger = logging.getLogger(__name__)
 class DailyCopies:
     """Copies a database once its last copy is a day old, if it has changed since, on a thread that ends with the store.
 
-    `kept` is the number of copies to keep; with 0, none are made. If the database has a write-ahead log at the start,
-    it is checked, because the last store crashed. `report` is called if it is damaged.
+    `kept` is the number of copies to keep; with 0, none are made. A write-ahead log at the start means that the last
+    store crashed, so the database is checked; `report` is called if it is damaged.
     """
 
     def __init__(self, path: Path, kept: int, report: Callable[[RemembrancerError], None]) -> None:
@@ -38,7 +38,7 @@ class DailyCopies:
         self._has_crashed = _size(path.with_name(f"{path.name}-wal")) > 0
 
     async def run(self) -> None:
-        """Check the database after a crash, and then check regularly if a copy is due."""
+        """Check the database after a crash, and then check regularly whether a copy is due."""
         await anyio.sleep(FIRST_S)
         if self._has_crashed:
             await anyio.to_thread.run_sync(self._tolerantly, self.check, abandon_on_cancel=True)
@@ -88,8 +88,8 @@ class DailyCopies:
 
 
 def is_due(path: Path, now: float, age_s: float = DAY_S) -> bool:
-    """True if a database has changed since its last copy, and that copy is `age_s` old at `now` (seconds since the
-    epoch), or in the future, because the clock was ahead."""
+    """True if a database has changed since its last copy, and the copy is `age_s` old at `now` (seconds since the
+    epoch), or dated in the future because the clock was ahead."""
     changed_at = max(
         (each.stat().st_mtime for each in (path, path.with_name(f"{path.name}-wal")) if _size(each)), default=None
     )

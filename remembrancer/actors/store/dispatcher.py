@@ -1,4 +1,4 @@
-"""Dispatches the store's messages: a table from request types to handlers, one error boundary, a base for handlers."""
+"""Dispatches the store's messages: a table of handlers by request type, an error boundary, a base class."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ Listener = Callable[[Peer, Any], None]
 
 
 class Dispatcher:
-    """The store's table of handlers, which run within `async with`, and of `listeners`. `hear` is called first with
-    every message."""
+    """The store's table of handlers, which run within `async with`, and of `listeners`. Every message is first passed
+    to `hear`."""
 
     def __init__(self, hear: Listener, listeners: Mapping[type, Listener]) -> None:
         self._tasks = asyncio.TaskGroup()  # three times as fast as anyio's, for the most frequent tasks
@@ -123,7 +123,7 @@ class StoreParts(NamedTuple):
 
 
 class Handlers:
-    """Handlers of requests on one subject. They belong to one event loop; reads run on `readers`."""
+    """Handlers for requests on one subject. They belong to one event loop; reads run on `readers`."""
 
     def __init__(self, parts: StoreParts) -> None:
         self._paths, self._settings, self._files, self._committer = parts[:4]

@@ -1,7 +1,7 @@
-"""Handles clients' requests about notes, and the indexer's reports. Opens the index of a project's notes.
+"""Handles clients' requests about notes and the indexer's reports, and opens the indexes of projects' notes.
 
-A workspace is in use while a session is in it. The indexer knows whether the index is complete: it receives the
-workspaces to read, and reports when it has read them.
+A workspace is in use while it has a session. Only the indexer's reports show whether an index is complete: the indexer
+receives the workspaces to read, and reports when they have been read.
 """
 
 import asyncio
@@ -51,11 +51,11 @@ from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.files.workspace_files import has_files
 
 IN_USE_S: Final = 120.0
-"""A workspace is watched for this time after the last sign of a session in it."""
+"""A workspace is watched for this long after the last sign of a session there."""
 PRESENT_S: Final = 12.0
-"""A report of connected sessions is valid for this time; reports come twice as often."""
+"""A report of connected sessions is valid for this long; reports arrive twice as often."""
 ABSENT_S: Final = 60.0
-"""The embedders may be idle after this time without a session."""
+"""The embedders may be idle after this long without a session."""
 
 logger = logging.getLogger(__name__)
 
@@ -68,22 +68,22 @@ class FileHandlers(Handlers):
         self._used_at: dict[IndexedTree, float] = {}
         self._present_at = -math.inf
         self._connected: set[str] = set()
-        """The projects in which a client is connected. Sessions known only by their hooks may be idle."""
+        """The projects in which a client is connected. Sessions known only from hooks may be idle."""
         self._looking: asyncio.Future[bool] | None = None
         self.has_files = False
-        """True if a workspace in use has files to read or in its index, or a client has requested any."""
+        """True if a workspace in use has files to be read or already indexed, or a client has requested any."""
 
     def handlers(self) -> dict[type, Handler]:
         return by_request(self._describe, self._list, self._sync)
 
     def note_presence(self, note: NotePresence) -> None:
-        """Record the connected sessions: their workspaces are in use."""
+        """Record the connected sessions, whose workspaces are now in use."""
         now = time.monotonic()
         self._connected = {project.id for project, _ in note.directories}
         if not note.sessions:
             return
         if self._settings.embedders and now - self._present_at > ABSENT_S:
-            self._scheduler.expect_workers()  # they are idle while no session is connected
+            self._scheduler.expect_workers()  # embedders are idle while no session is connected
         self._present_at = now
         for project, directory in note.directories:
             if directory and PROJECT_ID.fullmatch(project.id):
@@ -133,7 +133,7 @@ class FileHandlers(Handlers):
     # --- The indexer
 
     def hear(self, _: Peer, done: SyncDone) -> None:
-        """Take the indexer's report that a tree has been read, or is being read."""
+        """Record the indexer's report that a tree has been read, or is being read."""
         self._indexer.note(done)
         self._scheduler.wake()
 
@@ -147,7 +147,7 @@ class FileHandlers(Handlers):
     # --- Clients
 
     async def source_of(self, request: Recall, model: str | None) -> Source | None:
-        """The notes that a recall searches with that model; None if there are none."""
+        """The notes that a recall searches with this model; None if the project has no notes."""
         index = await self._index_of(request.project.id) if request.searches_notes else None
         if index is None:
             return None
@@ -171,7 +171,7 @@ class FileHandlers(Handlers):
             sources = await self._readers.read(partial(index.counts, tree.root))
             pending = await self._readers.read(partial(index.missing, self._scheduler.answering.key))
             size = size_on_disk(index.file.path)
-            if synced_at is None:  # not by this store yet, but perhaps under an earlier one
+            if synced_at is None:  # not since this store started, but perhaps before
                 synced_at = (await self._readers.read(partial(index.about, tree.root))).get("completed_at")
         return FilesDescription(
             sources=sources,
@@ -196,7 +196,7 @@ class FileHandlers(Handlers):
         return await compared(tree.root, found, request.limit, "syncing" if is_read else "stale", within_s)
 
     async def _sync(self, request: SyncFiles, context: RequestContext) -> SyncDone:
-        """Read the files now, and wait for the result until the deadline, after which the indexer continues."""
+        """Have the files read now, and wait for the result until the deadline; the indexer continues after it."""
         self.has_files = True  # the request needs an indexer
         tree = self._tree_of(request.project.id, request.root)
         self._used_at.setdefault(tree, time.monotonic())
@@ -220,8 +220,8 @@ class FileHandlers(Handlers):
                 logger.warning("an index stays closed", extra={"project": project.id, "reason": error.message})
 
     async def _index_of(self, project_id: str) -> FileIndex | None:
-        """The open index of a project's notes, rebuilt if it is lost or damaged; None if there is none, or it cannot be
-        opened. Raises `InvalidInput` if the id is not valid."""
+        """The open index of a project's notes, rebuilt if it is lost or damaged; None if it does not exist or cannot be
+        opened. Raises `InvalidInput` if the id is invalid."""
         index = self._files.indexes.get(check_project_id(project_id))
         if index is not None and (index.file.damage or index.file.is_replaced):
             await self._make_anew(index)
@@ -231,7 +231,7 @@ class FileHandlers(Handlers):
                 try:
                     self._files.indexes[project_id] = await self._committer.run(name, partial(FileIndex, path, name))
                 except (RecordsUnusable, SchemaTooNew, SchemaTooOld):
-                    self._read_again(project_id)  # the indexer deletes it first
+                    self._read_again(project_id)  # the indexer first deletes the index
                     return None
                 self._vectors.note_kept(name)
                 self._scheduler.wake()
@@ -257,5 +257,5 @@ class FileHandlers(Handlers):
 
 
 def _skipped(done: SyncDone, project: ProjectRef) -> dict[str, str]:
-    """The skipped files whose names a caller may see: files outside the working tree are the user's."""
+    """The skipped files whose names a caller may see: files outside the working tree belong to the user."""
     return {path: why for path, why in done.skipped.items() if project.sees_user or not path.startswith("/")}

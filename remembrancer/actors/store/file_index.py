@@ -1,4 +1,4 @@
-"""The file indexes as read by the store: of a project's notes, which are embedded like memories, and of code."""
+"""The file indexes as read by the store: of projects' notes, which are embedded like memories, and of code."""
 
 import zlib
 from collections.abc import Mapping, Sequence
@@ -34,8 +34,8 @@ INSIDE: Final = "(kind != 'notes' OR substr(path, 1, 1) != '/')"
 
 
 class FileFilter(NamedTuple):
-    """Selects chunks by workspace root, source and path; with `is_inside`, no notes outside the working tree,
-    because these, such as an assistant's own, belong to the user."""
+    """Selects chunks by workspace root, source and path. With `is_inside`, excludes notes outside the working tree
+    (such as an assistant's own), because they belong to the user."""
 
     root: str
     sources: tuple[FileSource, ...] = ("notes",)
@@ -44,7 +44,7 @@ class FileFilter(NamedTuple):
 
 
 class IndexedChunk(NamedTuple):
-    """A chunk as it is returned. `text` is the number of its text, `mtime_ns` the modification time of its file."""
+    """A chunk as returned. `text` is the number of its text, `mtime_ns` the modification time of its file."""
 
     text: int
     path: str
@@ -57,7 +57,7 @@ class IndexedChunk(NamedTuple):
 
 
 class OpenIndex:
-    """An index of files. Raises the errors of `SqliteFile`; a file that another release wrote cannot be opened."""
+    """An index of files. Raises the same errors as `SqliteFile`; files written by other releases cannot be opened."""
 
     _listed = "TRUE"
     """The condition for a file to be listed."""
@@ -73,7 +73,7 @@ class OpenIndex:
         return dict(self.file.read("SELECT name, value FROM about WHERE root = ?", (root,)))
 
     def listed(self, root: str, after: str, limit: int, *, is_inside: bool = False) -> list[ListedFile]:
-        """Return a root's files with paths after `after`, in path order, at most `limit`. `is_inside`: see
+        """Return up to `limit` of a root's files with paths after `after`, in path order. For `is_inside`, see
         `FileFilter`."""
         outside = f"AND {INSIDE}" if is_inside else ""
         rows = self.file.read(
@@ -95,14 +95,14 @@ class OpenIndex:
 
 
 class CodeIndex(OpenIndex):
-    """The index of a tree of code."""
+    """The index of a code tree."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self._search = CodeSearch()
 
     def search(self, question: str, limit: int, tree_id: str = "") -> list[CodeChunk]:
-        """Like `CodeSearch.search`, but the whole search sees one state of the file."""
+        """Like `CodeSearch.search`, but the whole search reads one state of the file."""
         with self.file.reading() as connection:
             try:
                 return self._search.search(connection, question, limit, tree_id)
@@ -111,7 +111,7 @@ class CodeIndex(OpenIndex):
 
 
 class FileIndex(OpenIndex, EmbeddedTexts, SqliteWords):
-    """`EmbeddedTexts` of one project's files, where texts take the place of memories. Write only from its thread."""
+    """`EmbeddedTexts` of one project's files, where texts take the place of memories. Write only on its own thread."""
 
     links_duplicates = False
     _listed = "skipped = ''"
@@ -138,7 +138,7 @@ _OF_TEXTS: Final = "chunks AS c CROSS JOIN files AS f ON f.number = c.file"
 
 class FileMemories:
     """The chunks of an index that pass a filter, searched by recalls like memories. Time filters apply to the times of
-    files; other filters concern only memories. Methods without a docstring are as in `Records`."""
+    files; other filters apply only to memories. Methods without a docstring work as in `Records`."""
 
     is_users = False
     space = NOTES

@@ -1,4 +1,4 @@
-"""The requests to the indexer, and its reports. Compares the files of an index with the disk."""
+"""Sends requests to the indexer, records its reports, and compares the files of an index with the disk."""
 
 import asyncio
 import time
@@ -66,7 +66,7 @@ class IndexerPoll:
         if done.left:
             return
         self.done[done.tree] = done, time.time()
-        if self.work.asked.pop(done.sync_id or 0, None) is not None:  # the indexer knows it
+        if self.work.asked.pop(done.sync_id or 0, None) is not None:  # not announced: the indexer knows it
             waiting = self._waiting.pop(done.sync_id or 0)
             if not waiting.done():
                 waiting.set_result(done)
@@ -85,7 +85,7 @@ class IndexerPoll:
 
 
 async def compared(root: str, files: Sequence[ListedFile], limit: int, changed: IndexState, within_s: float) -> Files:
-    """The first `limit` of these indexed files; those that differ from the disk get the state `changed`. Raises
+    """The first `limit` of these indexed files; files that differ from the disk get the state `changed`. Raises
     `DeadlineExceeded` if the disk does not respond in time."""
 
     def look() -> tuple[ListedFile, ...]:

@@ -1,8 +1,8 @@
-"""Finds the consolidator's jobs in the records and hands them out, ends abandoned sessions, and answers the requests of
-the consolidator and of clients waiting for it.
+"""Finds the consolidator's jobs in the records and hands them out, ends abandoned sessions, and answers requests from
+the consolidator and from clients waiting for it.
 
-A space is read again after each commit to it. A shared lane's jobs are for the host that wrote to it last. Two hosts
-may do the same job without harm: edits of memories that have changed since are skipped.
+A space is read again after every commit to it. A shared lane's jobs go to the host that last wrote to it. Two hosts may
+do the same job without harm: edits of memories that have changed since are skipped.
 """
 
 import asyncio
@@ -58,13 +58,13 @@ AGAIN_S: Final = 30.0
 ABANDONED_AFTER_S: Final = 86_400.0
 """After this idle time, a session that has not been seen since the store started counts as ended."""
 MAINTENANCE_SESSIONS: Final = 10
-"""The number of sessions that make a project's maintenance due."""
+"""The number of sessions after which a project's maintenance is due."""
 MAINTENANCE_S: Final = 7 * 86_400.0
 """The time after which maintenance is due in any case."""
 PROMOTIONS_PER_JOB: Final = 100
 
 RETRY_S: Final = (0.0, 5.0, 15.0, 60.0, 300.0, 900.0)
-"""The pauses before a job is handed out again, by the number of attempts; the last one repeats."""
+"""The pauses before a job is handed out again, by the number of attempts; the last pause is repeated."""
 
 OFF: Final = "the consolidator is turned off: set REMEMBRANCER_CONSOLIDATOR=1 to turn it on"
 
@@ -75,8 +75,8 @@ logger = logging.getLogger(__name__)
 
 
 def jobs_of(project: ProjectRef | None, work: WaitingWork, now: float, lane_time: float | None = None) -> list[Job]:
-    """Return the jobs for a space, the most urgent first. `project` is None for the user's space; in a shared lane it
-    has the lane's name as its id, and `lane_time` is the lane's time."""
+    """Return the jobs for a space, the most urgent first. `project` is None for the user's space; for a shared lane its
+    id is the lane's name, and `lane_time` is the lane's time."""
     wanted: list[Work] = []
     if project is not None and lane_time is None:
         wanted += [SessionEnded(session) for session in work.sessions if session.ended_at is not None]
@@ -88,8 +88,8 @@ def jobs_of(project: ProjectRef | None, work: WaitingWork, now: float, lane_time
 
 
 def _maintenance_is_due(work: WaitingWork, wall_now: float) -> bool:
-    """True if maintenance is due. If the last one is in the future, because the clock was set back, the wait is limited
-    to a week."""
+    """True if maintenance is due. If the last maintenance is dated in the future, because the clock was set back, the
+    wait is limited to a week."""
     if work.oldest_at is None:
         return False
     due_at = (work.oldest_at if work.maintained_at is None else work.maintained_at) + MAINTENANCE_S
@@ -102,7 +102,7 @@ class Attempts:
 
     def __init__(self) -> None:
         self._made: dict[object, tuple[int, float]] = {}
-        """By a job's key: the number of attempts, and the time of the next one."""
+        """For each job's key, the number of attempts, and the time of the next attempt."""
 
     def keep(self, due: Sequence[Job]) -> None:
         """Forget the attempts at jobs that are no longer due."""
@@ -118,7 +118,7 @@ class Attempts:
         return None
 
     def finish(self, job: Job, now: float) -> None:
-        """Note the end of an attempt, from which the pause is counted."""
+        """Record the end of an attempt, from which the pause is measured."""
         if made := self.made(job):
             self._made[job.key] = made, now + RETRY_S[min(made, len(RETRY_S) - 1)]
 
@@ -132,15 +132,15 @@ class Attempts:
 def lost_sessions(
     seen_at: dict[SessionKey, float], active_at: Mapping[SessionKey, float], grace_s: float, now: float, wall_now: float
 ) -> list[SessionKey]:
-    """Return the open sessions that have been abandoned, and drop closed ones from `seen_at`, which maps sessions to
-    the monotonic times of their last signs of life.
+    """Return the open sessions that have been abandoned, and drop closed sessions from `seen_at`, which maps sessions
+    to the monotonic times of their last signs of life.
 
-    `active_at` maps the open sessions of the registry to the wall-clock times of their last activity. A session is
-    abandoned after the grace time without a sign of life; a session that was never seen, if it was last active a day
-    before `wall_now` (a time in the future counts as now).
+    `active_at` maps the registry's open sessions to the wall-clock times of their last activity. A session is abandoned
+    after the grace time without a sign of life or, if it was never seen, when it was last active a day before
+    `wall_now` (a time in the future counts as now).
     """
     for key, at in list(seen_at.items()):
-        if key not in active_at and now - at > grace_s:  # one seen recently may not have been read from the registry
+        if key not in active_at and now - at > grace_s:  # a recently seen session may not have been read yet
             del seen_at[key]
     return [
         key
@@ -150,7 +150,7 @@ def lost_sessions(
 
 
 class _Space(NamedTuple):
-    """The work of a space as last read, and the number of writes to the space by then. For `project`, see
+    """A space's work when it was last read, and the number of writes to the space until then. For `project`, see
     `JobHandlers._project_of`."""
 
     writes: int = -1
@@ -175,8 +175,8 @@ class _Asked:
 class JobHandlers(Handlers):
     """Finds jobs and hands them out, and answers the consolidator's requests.
 
-    Requests never create a space: a project without one has no material. `count_accesses` stores pending accesses to
-    memories, on which decisions about them depend.
+    Requests never create a space: a project without a space has no material. `count_accesses` stores pending accesses
+    to memories, which affect decisions about them.
     """
 
     def __init__(self, parts: StoreParts, submit: Apply, count_accesses: Callable[[], Awaitable[None]]) -> None:
@@ -255,7 +255,7 @@ class JobHandlers(Handlers):
         return ()
 
     def take(self, sort: JobSort) -> Job | None:
-        """Return the next job of a kind, which counts as attempted; None if there is none now."""
+        """Return the next job of a kind, which then counts as attempted; None if no such job is due."""
         due = [*(each.job for each in self._asked.values() if not each.answer.done()), *self._due]
         self._attempts.keep(due)
         return self._attempts.take(due, sort, time.monotonic())
@@ -267,7 +267,7 @@ class JobHandlers(Handlers):
     # --- Looking for work.
 
     def note_presence(self, note: NotePresence) -> None:
-        """Record the sessions that are connected, or that hooks report."""
+        """Record the sessions that are connected or reported by hooks."""
         self._seen_at |= {(project.id, session_id): time.monotonic() for project, session_id in note.sessions}
 
     async def run(self) -> None:
@@ -302,7 +302,7 @@ class JobHandlers(Handlers):
         await self._end_lost_sessions()
 
     def _project_of(self, records: Records) -> ProjectRef | None:
-        """Return the project of a space (for a shared lane, with the lane's name as its id); None for the user's."""
+        """Return a space's project (for a shared lane, with the lane's name as its id); None for the user's space."""
         if records.is_users:
             return None
         project_id = self._files.sharer_of(records.name) or records.name
@@ -327,7 +327,7 @@ class JobHandlers(Handlers):
             except (InvalidInput, NotFound, StorageFull) as refusal:
                 self._seen_at[name, session_id] = time.monotonic()  # tried again after the grace time
                 about_it = {"project": name, "session": session_id, "reason": refusal.message}
-                logger.warning("the end of a session is refused", extra=about_it)
+                logger.warning("the end of a session was refused", extra=about_it)
                 continue
             logger.info("a session was abandoned", extra={"project": name, "session": session_id})
 

@@ -1,7 +1,7 @@
-"""Follows the journal of a shared lane: applies the entries of others as they arrive, and removes erased memories.
+"""Follows the journal of a shared lane: applies other hosts' entries as they arrive, and removes erased memories.
 
 After an erasure, the host that wrote last writes a snapshot of the lane, reads it back, and deletes all earlier entries
-and snapshots. A host that has not read those entries, or joins, loads the snapshot and continues from there.
+and snapshots. A host that has not read those entries, or that joins later, loads the snapshot and continues from there.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from remembrancer.journal.contract import SNAPSHOT_FORM, LaneSnapshot, Trimmed
 from remembrancer.protocol.errors import EntryDamaged, InternalError, InvalidInput, KeyMissing, RemembrancerError
 
 LATE_S: Final = 60.0
-"""After this time, any host may remove erased memories from the journal, not only the one that wrote last."""
+"""After this time, any host may remove erased memories from the journal, not only the last writer."""
 COMPACTION_RETRY_S: Final = 10.0
 UNREACHABLE_RETRY_S: Final = 2.0
 logger = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class LaneFollower:
         await asyncio.gather(self._following, return_exceptions=True)
 
     async def _follow(self) -> None:
-        """Apply entries of others as they arrive, until the lane stops."""
+        """Apply other hosts' entries as they arrive, until the lane stops."""
         lane = self.lane
         while lane.problem is None:
             try:
@@ -82,8 +82,8 @@ class LaneFollower:
             await asyncio.sleep(UNREACHABLE_RETRY_S)
 
     async def catch_up(self) -> None:
-        """Apply the entries of others. A host that has nothing yet, or has missed entries, loads a snapshot first.
-        Raises the errors of `SharedLane.catch_up`, and `Trimmed` if there is no valid snapshot."""
+        """Apply other hosts' entries. If this host has no entries yet, or has missed some, load a snapshot first.
+        Raises the same errors as `SharedLane.catch_up`, and `Trimmed` if there is no valid snapshot."""
         was_silent = self.lane.silent is not None
         try:
             async with self._one_at_a_time:
@@ -106,7 +106,7 @@ class LaneFollower:
         try:
             await self._scrub(erased)
         except RemembrancerError as error:
-            logger.warning("memories are not scrubbed yet", extra={"code": error.code, "reason": error.message})
+            logger.warning("erased memories are not scrubbed yet", extra={"code": error.code, "reason": error.message})
             if error.retry_possible:
                 return
         self.lane.erased.difference_update(erased)  # only now: scrubbing may be interrupted
@@ -123,15 +123,15 @@ class LaneFollower:
             return
         try:
             await self.compact()
-        except RemembrancerError as error:  # for example a full journal: entries of others are still read
+        except RemembrancerError as error:  # for example a full journal: other hosts' entries are still read
             self._due_at = now + COMPACTION_RETRY_S
             name = self.lane.name
             logger.warning("the journal still quotes erased memories", extra={"lane": name, "reason": error.message})
 
     async def compact(self) -> None:
-        """Write a snapshot that quotes no erased memory, unless there is one, and delete all entries and snapshots
-        before it. A snapshot from release 0.2.0 is replaced. Does nothing if no memory has been erased since. If it
-        fails, the call can be repeated."""
+        """Write a snapshot that quotes no erased memory, unless one exists, and delete all earlier entries and
+        snapshots. A snapshot from release 0.2.0 is replaced. Does nothing if no memory has been erased since it last
+        succeeded. If the call fails, it can be repeated."""
         async with self._one_at_a_time:
             lane, journal, erased_at = self.lane, self.lane.journal, self.lane.erased_at
             if erased_at <= self._purged:
@@ -148,7 +148,7 @@ class LaneFollower:
             self._purged = erased_at
 
     async def _write(self) -> None:
-        """Write a snapshot. If it cannot be read back, drops it and raises `EntryDamaged`."""
+        """Write a snapshot. If it cannot be read back, drop it and raise `EntryDamaged`."""
         lane, journal = self.lane, self.lane.journal
         mark, content = await asyncio.to_thread(lane.snapshot)
         snapshot = await journal.put_snapshot(lane.name, mark, content)

@@ -1,8 +1,8 @@
 """Writes notes: Markdown files in a project's working tree, which people and other programs edit as well.
 
 A note is edited from its current content on disk and replaced as a whole: a temporary file in the same directory,
-`fsync`, rename, `fsync` of the directory. A note that was saved after it was read is read again. A save in the
-microseconds between the last check and the rename is lost, as it would be with any two editors.
+`fsync`, rename, `fsync` of the directory. A note saved by another program after it was read is read again. A save in
+the microseconds between the last check and the rename is lost, as it would be with any two editors.
 
 An operation is recorded after its note is written. After a crash in between, the repeated operation finds the text in
 the note and does not write it again, unless somebody has added text below it.
@@ -37,12 +37,12 @@ from remembrancer.toolsets.files.workspace_files import RealNote, open_directory
 
 BOM: Final = b"\xef\xbb\xbf"
 ATTEMPTS: Final = 20
-"""The number of times a note is read again because somebody else saved it."""
+"""The number of times a note is read again because another program saved it."""
 WRITE_S: Final = 5.0
 """The time limit for a write: the disk may hang, or be unreachable over the network."""
 REPEATED_S: Final = 30.0
-"""A note that ends with the same text, and was saved no longer than this before the request, counts as written by it: a
-repetition over HTTP does not show when it was first sent."""
+"""A note that ends with the same text, and was saved at most this long before the request, counts as written by that
+request: a request repeated over HTTP does not show when it was first sent."""
 
 logger = logging.getLogger(__name__)
 
@@ -50,10 +50,10 @@ logger = logging.getLogger(__name__)
 async def write_note(
     records: Records, run: Callable[[str, Callable[[], Any]], Awaitable[Any]], operation: Operation
 ) -> Outcome:
-    """Write a note durably and return the outcome. A write that takes too long raises an error, and may still happen,
+    """Write a note durably and return the outcome. A write that takes too long raises an error but may still happen,
     once.
 
-    `run` runs work on a named thread: each project's notes have their own, so that nothing else waits for their disk.
+    `run` runs work on a named thread: one for each project's notes, so that nothing else waits for their disk.
     """
     work = asyncio.ensure_future(run(f"{records.name}.notes", partial(_written, records, operation)))
     done, _ = await asyncio.wait([work], timeout=WRITE_S)
@@ -98,7 +98,7 @@ def _write(operation: Operation, change: WriteNote) -> NoteWritten:
         if done.was_there and saved_at > operation.requested_at - REPEATED_S:  # written but not recorded
             return done._replace(text=text, replaced="")
         if change.expected and hashlib.sha256(text.encode()).hexdigest() != change.expected:
-            message = f"{change.path} was meanwhile saved by another program: nothing was changed"
+            message = f"{change.path} was saved by another program in the meantime: nothing was changed"
             raise InvalidInput(message, field="expected")
         return done
 
@@ -115,7 +115,7 @@ class _Version(NamedTuple):
 
 
 def _read(directory: int, name: str) -> _Version:
-    """Read the note's current version. Raises `OSError` if it is not an ordinary file, `InvalidInput` if it is too
+    """Read the note's current version. Raises `OSError` if it is not a regular file, `InvalidInput` if it is too
     large."""
     try:
         descriptor = open_ordinary(name, directory)
@@ -172,7 +172,7 @@ def _write_durably(directory: int, name: str, data: bytes, mode: int | None) -> 
 
 
 def _ignore(root: Path, directories: Sequence[str]) -> tuple[str, ...]:
-    """Have git ignore directories that do not contain a note yet. Returns the directories added; none if the file
+    """Have git ignore directories that do not contain a note yet. Returns those added to `.gitignore`; none if it
     cannot be written.
 
     Directories already mentioned in the file are left alone, even if the file excludes them from being ignored.

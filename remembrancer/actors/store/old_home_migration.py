@@ -1,7 +1,7 @@
-"""Migrates a 0.2.0 home, which has a records file for each space, to the one database.
+"""Migrates a 0.2.0 home, which has a records file for each space, to a single database.
 
-The database is built under a temporary name, and renamed at the end: if killed at any moment, it leaves the home as it
-was, and the next attempt starts again. The old files are only read and are kept.
+The database is built under a temporary name, and renamed at the end: if the process is killed at any moment, the home
+is unchanged, and the next attempt starts over. The old files are only read, and are kept.
 """
 
 import os
@@ -29,7 +29,7 @@ _decode_operation: Final = msgspec.msgpack.Decoder(Operation).decode
 
 
 def old_files(paths: RuntimePaths) -> dict[str, Path]:
-    """Return a home's old record files by the names of their spaces, the user's first."""
+    """Return a home's old record files by space name, the user's first."""
     found = [path for pattern in OLD_FILES for path in sorted(paths.home.glob(pattern))]
     names = [path.parent.name if path.name == "memory.db" else path.stem for path in found]
     there = zip(names, found, strict=True)
@@ -45,19 +45,17 @@ def migrate_old_home(paths: RuntimePaths) -> None:
     """Create the database of a home that has only old files, which no other process may have open.
 
     Raises:
-        RecordsUnusable, SchemaTooNew, SchemaTooOld: an old file is damaged, or of another release. As after every
-            error, the home is unchanged.
-        StorageFull: the disk has no room.
-        FileLocked: another program has a file locked.
+        RecordsUnusable, SchemaTooNew, SchemaTooOld: an old file is damaged, or from a different release. As after every
+        error, the home is unchanged. StorageFull: the disk has no room. FileLocked: another program has a file locked.
         FileUnusable: the database cannot be written, or the list of shared lanes cannot be read.
     """
     if not is_old(paths):
         return
     files, database = old_files(paths), paths.database
     fresh, copy = database.with_name("memory.db.new"), database.with_name("memory.db.taking")
-    no_room = f"there is no room to bring the memories of {paths.home} into one database: make room and try again"
+    no_room = f"there is no room to migrate the memories of {paths.home} to one database: make room and try again"
     try:
-        delete_database(fresh)  # of an attempt that was killed
+        delete_database(fresh)  # left by an attempt that was killed
         os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
         with closing(sqlite3.connect(fresh, isolation_level=None)) as connection:
             connection.execute("PRAGMA journal_mode = MEMORY")  # if the process is killed, this file is not used
@@ -75,7 +73,7 @@ def migrate_old_home(paths: RuntimePaths) -> None:
                         drop_dangling(old)
                         take_in(connection, old, name)
                 _finish(paths, connection)
-        delete_database(copy)  # now: if the process is killed, nothing looks for it
+        delete_database(copy)  # now, since nothing finds it later if the process is killed
         move_into_place(fresh, database)
     except sqlite3.Error as error:
         raise as_error(fresh, error) from error
@@ -89,8 +87,8 @@ def migrate_old_home(paths: RuntimePaths) -> None:
 
 
 def _finish(paths: RuntimePaths, connection: sqlite3.Connection) -> None:
-    """Import the catalogue, and finish the pending moves: a moved memory is deleted from its old space if the new space
-    has it. Otherwise it stays until a client retries the operation, or the entry of a shared lane moves it."""
+    """Import the catalogue, and finish pending moves: a moved memory is deleted from its old space if the new space has
+    it. Otherwise it stays until a client retries the operation, or an entry of a shared lane moves it."""
     spaces = dict(connection.execute("SELECT name, number FROM spaces").fetchall())
     lanes = former_shares(paths)
     connection.executemany("INSERT INTO shares VALUES (?, ?)", lanes.items())
@@ -111,8 +109,8 @@ def _finish(paths: RuntimePaths, connection: sqlite3.Connection) -> None:
 
 
 def former_shares(paths: RuntimePaths) -> dict[str, str]:
-    """Return the shared lanes of a 0.2.0 home, as in `Catalog`. Raises `FileUnusable` if its list of them is
-    damaged: without it, shared projects would become unshared."""
+    """Return the shared lanes of a 0.2.0 home, as in `Catalog`. Raises `FileUnusable` if the list is damaged: without
+    it, shared projects would become unshared."""
     if not os.path.lexists(paths.shares):
         return {}
     try:

@@ -1,8 +1,8 @@
-"""On request, returns memories to projects whose directory was moved.
+"""On request, reunites memories with projects whose directories were moved.
 
-A project's id comes from its path and is the name of its space. Moving a project renames its space; memories stored at
-the new place since then are merged into it, in one transaction. After a crash, either nothing or everything has moved,
-and the request can be repeated. The notes are indexed at the new place; code has to be indexed again.
+A project's id is derived from its path and is the name of its space. Moving a project renames its space; memories
+stored at the new path since the move are merged into it, in one transaction. After a crash, either nothing or
+everything has moved, and the request can be repeated. Notes are indexed at the new path; code has to be indexed again.
 """
 
 import asyncio

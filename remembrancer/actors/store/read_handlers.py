@@ -1,4 +1,4 @@
-"""Answers read requests. If the index of notes cannot be read, a recall is answered without them."""
+"""Answers read requests. If the index of notes cannot be read, a recall is answered without notes."""
 
 import asyncio
 import contextlib
@@ -120,7 +120,7 @@ class ReadHandlers(Handlers):
         view = await self._view(request.project, scopes, model, notes)
         try:
             answer = await recall(request, view, embed, threads, time.time())
-        except CANNOT_BE_READ as error:  # perhaps only the notes
+        except CANNOT_BE_READ as error:  # perhaps only the notes cannot be read
             if notes is None:
                 raise
             view, why_not = await self._view(request.project, scopes, model), [_without_notes(error)]
@@ -251,8 +251,8 @@ class ReadHandlers(Handlers):
         model: str | None = None,
         notes: Source | None = None,
     ) -> View:
-        """Return a view of the project's space, if it exists, and the user's, if the requester may see it, limited to
-        the spaces of these scopes, with notes and with a model's vectors. Creates no space."""
+        """Return a view of the project's space (if it exists) and the user's (if the requester may see it), limited to
+        the spaces of these scopes, with notes and a model's vectors. Creates no space."""
         files = self._files
         await files.wait_for_opening()
         found = files.users if "user" in scopes and project.sees_user else []
@@ -314,12 +314,12 @@ def near_duplicates(view: View, ref: Ref, session_id: str) -> tuple[str, ...]:
 
 
 def _sendable(answer: Found, notices: list[Notice]) -> Found:
-    """Cut the answer to the size limit, dropping memories at its end, with a notice."""
+    """Trim the answer to the size limit by dropping memories at its end, and add a notice."""
     memories, is_cut = first_that_fit(answer.memories)
     if not is_cut:
         return answer
     text = (
-        f"These are the first {len(memories)} of {len(answer.memories)} memories: together they are too large for one "
+        f"These are the first {len(memories)} of {len(answer.memories)} memories: the whole list is too large for one "
         "answer (narrow the request)."
     )
     notices.append(Notice("answer_cut", text))

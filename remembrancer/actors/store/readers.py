@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Readers:
-    """Runs reads on threads. Work that no client is waiting for has a thread of its own, so that it does not delay
+    """Runs reads on threads. Work that no client is waiting for has a separate thread, so that it does not delay
     recalls. Belongs to one event loop. Closing a file waits for running queries; later ones are refused."""
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """Embedders on other hosts: admission, connections, and checks of their claims.
 
 The launcher does not watch them, so the store asks each for its state. A worker that is lost, hangs, is revoked or has
-sent false data gets no more work; others take over its texts. Imported only if the store listens for remote embedders.
+sent false data gets no more work; others embed its texts. Imported only if the store listens for remote embedders.
 """
 
 import logging
@@ -28,7 +28,7 @@ from remembrancer.protocol.work import AskWorker, WorkerState, from_worker
 PING_S: Final = 1.0
 LISTEN_RETRY_S: Final = 5.0
 SHOWN_CHARACTERS: Final = 300
-"""A worker's own text is cut to this length before it is shown."""
+"""A text sent by a worker is cut to this length before it is shown."""
 REVOKED: Final = "this embedder was revoked"
 
 logger = logging.getLogger(__name__)
@@ -213,7 +213,7 @@ class RemoteWorkers:
                 return
             try:
                 state = await router.ask(peer, AskWorker(), timeout_s=self._silence_s)
-            except PeerLost:  # not gone: only its texts were given to others
+            except PeerLost:  # not gone: only its texts were given to other workers
                 pass
             except PeerUnavailable:
                 logger.warning("an embedder on another host is gone", extra={"worker": peer.name})

@@ -1,9 +1,9 @@
 """A shared lane: records that several hosts keep identical, each by applying the entries of one journal in order.
 
-The effect of an entry depends only on the lane, the entry and the time assigned by the journal. A host appends its
-operations, reads the journal up to them, and applies them, with everything that others appended before, in one
-transaction with the new mark; only then does it know their outcomes. Data derived from a memory (vectors, entity names)
-is each host's own. So are access counts, and a host's limits, which are checked before an operation is appended.
+An entry's effect depends only on the lane, the entry itself and the time assigned by the journal. A host appends its
+operations, reads the journal up to them, and applies them, with everything that other hosts appended before, in one
+transaction with the new mark; only then are their outcomes known. Data derived from a memory (vectors, entity names) is
+each host's own. So are access counts, and a host's limits, which are checked before an operation is appended.
 """
 
 import hashlib
@@ -92,7 +92,7 @@ _TAKE_VECTORS: Final = """INSERT OR IGNORE INTO passages (space, memory, model, 
     JOIN memories AS o ON o.id = m.id AND o.space != m.space AND o.content_digest = m.content_digest
     JOIN passages AS p ON p.memory = o.number WHERE m.space = @SPACE AND m.id = ? ORDER BY p.number"""
 NEWER: Final = (
-    "another member of this shared lane has a newer release, whose entries this one cannot read: install it here too; "
+    "another member of this shared lane runs a newer release, whose entries this one cannot read: upgrade here too; "
     "earlier changes can be read"
 )
 NO_LONGER_SHARED: Final = "this machine no longer shares these memories: changes are made in its own copy"
@@ -101,7 +101,7 @@ logger = logging.getLogger(__name__)
 
 
 class Submitted(msgspec.Struct, frozen=True, omit_defaults=True, tag="operation", tag_field="entry"):
-    """An operation of a member. `memory` is the memory that a promotion brings into the lane."""
+    """An operation of a member. `memory` is the memory that a promotion moves into the lane."""
 
     operation: Operation
     by: str
@@ -125,7 +125,7 @@ class Nothing(msgspec.Struct, frozen=True, tag="token", tag_field="entry"):
 
 
 class ProjectRenamed(msgspec.Struct, frozen=True, tag="project", tag_field="entry"):
-    """The new id of a project that memories of the user came from."""
+    """The new id of a project that some of the user's memories came from."""
 
     old: str
     new: str
@@ -172,8 +172,8 @@ class SharedLane(Records):
 
     Call the writing methods on the lane's thread, not on the event loop.
 
-    `on_others` is called on the lane's thread with the operations of other hosts that were applied. `member` is this
-    host's name in the lane.
+    `on_others` is called on the lane's thread with the applied operations of other hosts. `member` is this host's name
+    in the lane.
     """
 
     is_shared = True
@@ -205,7 +205,7 @@ class SharedLane(Records):
         """False after a failed exchange: the journal may have accepted an entry without answering, and a key may be
         missing, so the journal is read before anything is appended again."""
         self.erased: set[str] = set()
-        """The memories erased by others whose remains have yet to be scrubbed here."""
+        """The memories erased by other hosts whose remains have yet to be scrubbed here."""
         self.wrote_last = False
         """True if the newest operation since the lane was opened, background work aside, is this host's."""
         self.problem: RemembrancerError | None = None
@@ -218,12 +218,12 @@ class SharedLane(Records):
     # Writing.
 
     def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
-        """Like `Target.apply`, through the journal; every error is an outcome. A promotion may bring in a memory of a
-        local space, or return one to it: both spaces change in the transaction that applies the entry, even if that
-        happens later, since a journal that did not answer may still have accepted it."""
+        """Like `Target.apply`, through the journal; every error is an outcome. A promotion may move a memory here from
+        a local space, or back to it: both spaces change in the transaction that applies the entry, even if that happens
+        later, since a journal that did not answer may still have accepted it."""
         outcomes: dict[str, Outcome] = {}
         try:
-            if self.silent is not None and isinstance(self.silent[1], JournalAway):  # no second wait for it
+            if self.silent is not None and isinstance(self.silent[1], JournalAway):  # do not wait again
                 raise self.silent[1]
             if not self._is_current:
                 self.catch_up()
@@ -242,7 +242,7 @@ class SharedLane(Records):
         return [outcomes[operation.operation_id] for operation in operations]
 
     def _bodies_of(self, operations: Sequence[Operation], outcomes: dict[str, Outcome]) -> dict[str, bytes]:
-        """Return the entries of operations, and add the outcomes of those that were applied before, or are refused
+        """Return the entries of operations, and add the outcomes of operations that were applied before or are refused
         here."""
         bodies: dict[str, bytes] = {}
         full = self._full()
@@ -280,8 +280,8 @@ class SharedLane(Records):
         return body
 
     def _brought_in_by(self, operation: Operation) -> PortableMemory | None:
-        """Return the memory of a local space that a promotion moves into the lane; None if it is in the lane. Raises
-        the errors of `memory_to_move`."""
+        """Return the memory of a local space that a promotion moves into the lane; None if it is already in the lane.
+        Raises the same errors as `memory_to_move`."""
         change = operation.change
         if not isinstance(change, PromoteMemory):
             return None
@@ -298,7 +298,7 @@ class SharedLane(Records):
         self._announce("project", ProjectRenamed(old, new))
 
     def announce_key(self) -> None:
-        """Append an entry without effect, so that readers receive its key. Raises the errors of `catch_up`."""
+        """Append an entry without effect, so that readers receive its key. Raises the same errors as `catch_up`."""
         self._announce("key", Nothing())
 
     def _announce(self, about: str, entry: LaneEntry) -> None:
@@ -306,8 +306,8 @@ class SharedLane(Records):
         self._exchange({about: _new_entry(about, _encode(entry))})
 
     def _revive(self, archived: Sequence[str], at: float) -> None:
-        """An entry makes the memories active on every host. If the journal does not accept it, raises the errors of
-        `catch_up`: the next access tries again."""
+        """Make the memories active on every host, with an entry. If the journal does not accept it, raises the same
+        errors as `catch_up`: the next access tries again."""
         if self.silent is None:
             self._announce("accesses", Accesses(dict.fromkeys(archived, 1)))
 
@@ -320,7 +320,7 @@ class SharedLane(Records):
 
     @property
     def obstacle(self) -> RemembrancerError | None:
-        """The reason why nothing is currently exchanged with the others."""
+        """The reason why nothing is currently exchanged with the other hosts."""
         return self.problem or (None if self.silent is None else self.silent[1])
 
     @property
@@ -333,13 +333,13 @@ class SharedLane(Records):
         return float(self._applied_at)
 
     def catch_up(self) -> None:
-        """Apply the entries that others have appended.
+        """Apply the entries that other hosts have appended.
 
         Raises:
-            JournalAway, JournalRefused: the journal cannot be read now. KeyMissing: the others have a new key that has
-            not reached this host yet. JournalChanged, EntryDamaged, SchemaTooNew: the lane has stopped (see `problem`).
-            Trimmed: unread entries were deleted: this host has to load a snapshot (`take_in`). RemembrancerError: the
-            database cannot be written.
+            JournalAway, JournalRefused: the journal cannot be read now. KeyMissing: the other hosts have a new key that
+            has not reached this host yet. JournalChanged, EntryDamaged, SchemaTooNew: the lane has stopped (see
+            `problem`). Trimmed: unread entries were deleted: this host has to load a snapshot (`take_in`).
+            RemembrancerError: the database cannot be written.
         """
         self._exchange({})
 
@@ -348,7 +348,7 @@ class SharedLane(Records):
     @property
     def erased_at(self) -> int:
         """The position of the newest entry that erased a memory, or quotes an erased one; 0 if there is none. A
-        snapshot at that position or later quotes none."""
+        snapshot at or after that position quotes no erased memory."""
         ((position,),) = self._file.read("SELECT coalesce(max(position), 0) FROM lane_erasures WHERE space = @SPACE")
         return int(position)
 
@@ -365,9 +365,9 @@ class SharedLane(Records):
         return LaneMark(*mark), content
 
     def take_in(self, content: bytes, mark: LaneMark) -> None:
-        """Replace everything here with a snapshot of that mark; vectors are recomputed. Atomic, even if the process is
-        killed. Raises `EntryDamaged` if it is damaged or has another mark, `SchemaTooNew` if a newer release wrote
-        it."""
+        """Replace everything here with a snapshot taken at that mark; vectors are recomputed. Atomic, even if the
+        process is killed. Raises `EntryDamaged` if it is damaged or has a different mark, `SchemaTooNew` if a newer
+        release wrote it."""
         known = set(self._file.read(_ERASED))
         with closing(sqlite3.connect(":memory:")) as source:
             _load(source, content, mark)
@@ -391,7 +391,7 @@ class SharedLane(Records):
 
     def _exchange(self, own: Mapping[str, NewEntry]) -> dict[str, Outcome]:
         """Append this host's entries, by the ids of their operations, and apply all entries of the journal, at least up
-        to them. Returns the outcomes of all applied operations. Raises the errors of `catch_up`."""
+        to them. Returns the outcomes of all applied operations. Raises the same errors as `catch_up`."""
         if self.problem is not None:
             raise self.problem
         self._is_current = False
@@ -444,7 +444,7 @@ class SharedLane(Records):
 
     def _apply_page(self, page: EntryPage, own: Collection[str]) -> dict[str, Outcome]:
         """Apply the entries of a page and store the mark after them, in one transaction. Return the outcomes of the
-        operations; applied ones that are not `own` are passed on.
+        operations; applied operations that are not `own` are passed on.
 
         A damaged entry is skipped: every host finds the same entries damaged, since their author sealed them that way.
 
@@ -552,7 +552,7 @@ class SharedLane(Records):
 
 
 def _load(source: sqlite3.Connection, content: bytes, mark: LaneMark) -> None:
-    """Load a snapshot into an empty connection, and check it. Raises the errors of `SharedLane.take_in`."""
+    """Load a snapshot into an empty connection, and check it. Raises the same errors as `SharedLane.take_in`."""
     try:
         source.deserialize(content)
         ((version,),) = source.execute("PRAGMA user_version").fetchall()
@@ -565,7 +565,7 @@ def _load(source: sqlite3.Connection, content: bytes, mark: LaneMark) -> None:
         raise EntryDamaged(f"a snapshot of the shared lane is damaged ({error})") from error
     if found != "ok" or LaneMark(*its) != mark:
         raise EntryDamaged(
-            f"a snapshot of the shared lane at {mark.position} is damaged, or from another position ({found})"
+            f"a snapshot of the shared lane at {mark.position} is damaged, or from a different position ({found})"
         )
 
 
@@ -581,6 +581,6 @@ def _first_append(bodies: dict[str, bytes]) -> dict[str, NewEntry]:
 
 
 def _new_entry(about: str, body: bytes) -> NewEntry:
-    """Return an entry with a new id for each attempt, since a refused operation may be requested again. The id does not
-    reveal that of the operation."""
+    """Return an entry with a new id for each attempt, since a refused operation may be requested again. It does not
+    reveal the operation's id."""
     return NewEntry(f"{hashlib.sha256(about.encode()).hexdigest()[:16]}.{secrets.token_hex(8)}", body)

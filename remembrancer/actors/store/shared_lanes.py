@@ -1,5 +1,5 @@
 """The shared lanes of a home: the projects that share them, the user's own lane, the connections to their journals, and
-the entries that others append.
+the entries appended by other hosts.
 
 A home that shares nothing does not import the code for sharing.
 """
@@ -39,7 +39,7 @@ ANSWER_S: Final = 3.0
 """The maximum time a write waits for the journal. After a timeout, the journal is searched for the entries before a
 retry."""
 SILENT_S: Final = 10.0
-"""A journal must be unreachable for this long before answers say so: a restarted server needs no notice."""
+"""A journal must be unreachable for this long before answers mention it: a restarted server needs no notice."""
 MOVE_BATCH: Final = 50
 
 T = TypeVar("T")
@@ -64,8 +64,8 @@ class NoJournal:
 
 
 class FollowUp(NamedTuple):
-    """The store's callbacks for a lane: `scrub` removes erased memories from every space, `tell` gets the operations of
-    other hosts, and `wake` is called if there is new content."""
+    """The store's callbacks for a lane: `scrub` removes erased memories from every space, `tell` receives other hosts'
+    operations, and `wake` is called if there is new content."""
 
     scrub: Callable[[Sequence[str]], Coroutine[Any, Any, None]]
     tell: Callable[[Sequence[Operation]], None]
@@ -92,7 +92,7 @@ class SharedLanes:
         self._changing = asyncio.Lock()
 
     def attach(self, files: HomeSpaces, follow_up: FollowUp) -> None:
-        """Set the files to which the lanes belong, and the store's callbacks for entries of others."""
+        """Set the files to which the lanes belong, and the store's callbacks for other hosts' entries."""
         self._files, self._follow_up = files, follow_up
 
     def handlers(self) -> dict[type, Handler]:
@@ -294,8 +294,8 @@ class SharedLanes:
         """Return the operation that imports a memory into a lane, with this host as the author of all earlier changes
         without a member. A memory that already exists is left unchanged, so the import can be repeated.
 
-        Entries from its session are left out, since others may not see these. The user's memories come with their full
-        history; two machines may have the same text, which then becomes one memory, without the history of one of them.
+        Entries from its session are omitted, since other members may not see them. The user's memories come with their
+        full history; two machines may have the same text, which then becomes one memory, with the history of only one.
         """
         is_users = project.id == USER
         history = tuple(

@@ -1,4 +1,4 @@
-"""Opens the spaces of a home: one for the user, and one for each project from its first use. Also finds the lane of a
+"""Opens the spaces of a home: one for the user, and one for each project from its first use. Also finds the lane for a
 write.
 
 Isolation between projects begins here.
@@ -45,14 +45,14 @@ Lanes = Mapping[Scope | Literal["unshared"], Records]
 """The lane of each scope, narrowest first. Several scopes may have the same lane. `unshared` is the private space of a
 user who shares a lane, with the memories that could not be shared."""
 AGAIN_S: Final = 2.0
-"""The minimum time between a failed attempt to open the database and the next one, on demand."""
+"""The minimum time between a failed attempt to open the database and the next attempt, on demand."""
 OPENING_S: Final = 1.5
 """The maximum time a request waits for the database to open. Shorter than a read's budget."""
 logger = logging.getLogger(__name__)
 
 
 class HomeSpaces:
-    """The records of a home, in its one database. The database is opened at once; if that fails, further attempts
+    """The records of a home, in its one database. The database is opened immediately; if that fails, further attempts
     follow. A project gets its space on first use; a shared project is also read from its lane.
 
     A database that once existed and is now missing or empty is not recreated: writes wait until the user decides.

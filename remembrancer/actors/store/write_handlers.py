@@ -1,4 +1,4 @@
-"""Accepts writes, finds the space of each, commits it together with other waiting writes, and answers it."""
+"""Accepts writes, finds the space of each write, commits it together with other waiting writes, and answers it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 NOT_THE_USERS: Final = InvalidInput("this token may not see the user's memories: use scope project or session")
 SHARED: Final = (
-    "this memory is shared with other machines, which would lose it: store what only you need as a new memory, "
+    "this memory is shared with other machines, which would lose it: store whatever only you need as a new memory, "
     "with the scope user"
 )
 SHARED_WITH_OTHERS: Final = (
@@ -136,7 +136,7 @@ class WriteHandlers(Handlers):
 
     async def _submit_batch(self, operations: Sequence[Operation]) -> BatchApplied:
         """Apply operations in order. A permanently refused operation is reported and skipped; any other error ends the
-        batch and is raised if the first operation caused it."""
+        batch, and is raised if it was caused by the first operation."""
         applied: list[str] = []
         rejected: dict[str, Failure] = {}
         left = list(operations)
@@ -220,7 +220,7 @@ class WriteHandlers(Handlers):
 
 def _independent(operations: Sequence[Operation]) -> list[Operation]:
     """Return the first operations, up to the second one on any memory, since one may move it to another space. The same
-    id in two projects may mean two memories. The end of a session is not combined with operations before it, which may
+    id in two projects may belong to two memories. A session's end is not combined with earlier operations, which may
     create its project's space."""
     run: list[Operation] = []
     touched: set[tuple[str, str]] = set()
@@ -254,9 +254,9 @@ class MemoryWriter:
         """Apply the operations in order, in one durable transaction, and return an outcome for each. A repeated id gets
         its earlier answer.
 
-        An operation that cannot be applied changes nothing and does not affect the others. The memory of each is looked
-        up within the transaction, in the lanes that its project sees. Operations on a shared lane are `Forwarded`.
-        Raises the errors of the database if it can be neither read nor written.
+        An operation that cannot be applied changes nothing and does not affect the others. Each operation's memory is
+        looked up within the transaction, in the lanes that its project sees. Operations on a shared lane are
+        `Forwarded`. Raises the errors of the database if it can be neither read nor written.
         """
         changed: set[Records] = set()
         with self._files.database.transaction() as connection:
@@ -335,7 +335,7 @@ def _seen_by(project: ProjectRef, lanes: Lanes) -> Lanes:
 
 
 def _move_back(connection: sqlite3.Connection, seen: Lanes, operation: Operation) -> Operation:
-    """If this operation undoes a move between lanes, return the one that moves the memory back, otherwise this one."""
+    """If an operation undoes a move between lanes, return one that moves the memory back, otherwise the operation."""
     change = operation.change
     if not isinstance(change, UndoChange):
         return operation
@@ -353,7 +353,7 @@ def _move_back(connection: sqlite3.Connection, seen: Lanes, operation: Operation
 def _from_known(
     connection: sqlite3.Connection, lanes: Lanes, seen: Lanes, operation: Operation, found: Records
 ) -> tuple[Records, Records]:
-    """Return the lane that has a memory, and the one to which its operation moves it."""
+    """Return the lane that has a memory, and the lane to which its operation moves it."""
     change = operation.change
     destination = lanes.get(change.target_scope) if isinstance(change, PromoteMemory) else None
     if destination is None or destination is found or (found.is_users and destination.is_users):

@@ -55,7 +55,7 @@ class SqliteBackground:
 
     def entity_edges(self) -> tuple[tuple[str, str, int], ...]:
         """Return pairs of entities with the number of memories that name both, best supported first. Session memories
-        and forgotten ones do not count. Names with the same key are one entity, in the first spelling. A memory's
+        and forgotten memories do not count. Names with the same key are one entity, in the first spelling. A memory's
         subject counts as named."""
         rows = self._file.read(
             """WITH named AS MATERIALIZED (
@@ -76,13 +76,13 @@ class SqliteBackground:
         return tuple(rows)
 
     def proposals(self) -> tuple[Proposal, ...]:
-        """Return the first memories proposed to the user that await an answer, most certain first."""
+        """Return the proposals to the user that await an answer: preferences first, then the most certain."""
         with self._file.reading() as query:
             return _read_proposals(query)
 
     def waiting_work(self, score: float, limit: int) -> WaitingWork:
-        """Return the pending background work. Of the memories of running sessions, the newest `limit` with at
-        least this promotion score are included."""
+        """Return the pending background work. Includes the newest `limit` memories of running sessions with at least
+        this promotion score."""
         with self._file.reading() as query:
             promotable = query(
                 """SELECT m.id, m.version
@@ -126,7 +126,7 @@ class SqliteBackground:
         return found
 
     def derived_among(self, numbers: Sequence[int]) -> set[int]:
-        """Return the numbers of the derived ones among these memories."""
+        """Return the numbers of the derived memories among these."""
         rows = self._file.read(
             f"SELECT source FROM memory_links WHERE relation = 'derived_from' AND source IN {AMONG}",  # noqa: S608 - fixed
             (json_list(numbers),),
@@ -134,8 +134,8 @@ class SqliteBackground:
         return {number for (number,) in rows}
 
     def edited_among(self, numbers: Sequence[int]) -> dict[int, float]:
-        """Return, by number, the times (seconds since the epoch) at which edits wrote the present texts of memories,
-        even if a text was restored since. Memories that have their original text are left out."""
+        """Return, by number, the times (seconds since the epoch) at which edits wrote the memories' current texts, even
+        if a text has been restored since. Memories with their original text are omitted."""
         rows = self._file.read(
             f"""SELECT m.number, max(h.changed_at) FROM memories AS m
                 JOIN history AS h ON h.space = m.space AND h.memory_id = m.id
@@ -189,7 +189,7 @@ MAX_PROPOSALS: Final = 50
 
 
 def _read_proposals(query: Query, memory_id: str | None = None) -> tuple[Proposal, ...]:
-    """Return a space's open proposals, most certain first; or the proposal of one memory, answered or not."""
+    """Return a space's open proposals, preferences first, then most certain first; or any proposal of one memory."""
     which = (
         "p.refused_at IS NULL AND m.forgotten_at IS NULL AND m.valid_until IS NULL AND m.status = 'active'"
         if memory_id is None
@@ -206,7 +206,7 @@ def _read_proposals(query: Query, memory_id: str | None = None) -> tuple[Proposa
 
 
 KEPT_VERSIONS: Final = 100
-"""The number of a memory's newest versions kept regardless of age, besides the first one."""
+"""The number of a memory's newest versions kept regardless of age, in addition to the first version."""
 _SESSION_EVENTS: Final = f"""SELECT t.number FROM sessions AS s JOIN TABLE AS t
     ON t.space = @SPACE AND t.session_id = s.session_id WHERE s.space = @SPACE AND {_CLOSED} < ?"""  # noqa: S608 - our names
 _NO_TRACE: Final = "".join(
@@ -243,7 +243,7 @@ _STALE: Final = (
         "sessions",
         "session_id",
         "runs_before",
-        # Includes active sessions: those of the user's space and of other machines are closed elsewhere.
+        # Includes active sessions: sessions of the user's space and of other machines are closed elsewhere.
         f"""SELECT session_id FROM sessions AS s
             WHERE s.space = @SPACE AND coalesce(s.ended_at, s.last_active_at) < ?{_NO_TRACE}""",  # noqa: S608 - our names
     ),

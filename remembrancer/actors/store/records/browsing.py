@@ -1,5 +1,5 @@
 """Answers the memory browser's requests with what the session may see: timeline, sessions, possible contradictions.
-Every query follows an index, or reads a bounded number of rows."""
+Every query uses an index, or reads a bounded number of rows."""
 
 import sqlite3
 import time
@@ -53,7 +53,7 @@ Listed = TypeVar("Listed", bound=ListedMemory)
 LAST: Final = 1e12
 LINKS_PER_ENTITY: Final = 2
 MOST_WAITING: Final = 1000
-"""The maximum number of pairs examined, the most probable ones first: no others are shown or marked, even if new."""
+"""The maximum number of pairs examined, most probable first: further pairs are not shown or marked, even if new."""
 UNSEEN: Final = f"""SELECT a.number FROM {APART}
    WHERE a.space = @SPACE AND (a.forgotten_at IS NOT NULL OR a.scope = 'session')
     AND (a.forgotten_at IS NOT NULL OR NOT {shown_to("a", "?1")})"""  # noqa: S608 - fixed
@@ -127,7 +127,7 @@ def _activity(records: Reader, request: ReadActivity) -> ActivityRead:
 
 def _happened(records: Reader, request: ReadActivity, before: float) -> tuple[MemoryChanged, ...]:
     """The last events of the requested days in order, one more than the limit if there are more, without session
-    records, derived memories, and memories merged into another."""
+    records, derived memories or memories merged into another."""
     of_request = request.session_id, before, request.after, request.limit, request.characters
     rows = request.days and records.spaces.read(
         f"""SELECT m.id, 'happened', m.occurred_at, m.session_id, 0,
@@ -146,8 +146,8 @@ def _happened(records: Reader, request: ReadActivity, before: float) -> tuple[Me
 def _with_undo(
     connection: sqlite3.Connection, changes: Sequence[tuple[int, MemoryChanged]]
 ) -> tuple[MemoryChanged, ...]:
-    """Add to changes (each paired with its memory's space) whether they are undone and, for the change that an undo of
-    the memory would revert, the memory's present version, unless the undo would be refused."""
+    """Mark the changes (each paired with its memory's space) that have been undone, and add the memory's current
+    version to the change that undoing the memory would revert, unless the undo would be refused."""
     undone = dict[tuple[int, str], set[int]]()
     undo = dict[tuple[int, str, int], int]()
     for space, memory_id in dict.fromkeys((space, each.memory_id) for space, each in changes):
@@ -193,7 +193,7 @@ def _sessions(records: Reader, request: ListSessions) -> tuple[ListedSession, ..
     stored = Counter[str]()
     for _, memories, session_id, *_ in rows:
         stored[session_id] += memories
-    # The user's space also has sessions of other projects, which stored memories of the user.
+    # The user's space also has sessions of other projects that stored the user's memories.
     sessions = {row[0]: ListedSession(*row) for space, _, *row in reversed(rows) if space not in records.users}
     latest = sorted(sessions.values(), key=lambda each: -each.last_active_at)[: request.limit]
     return tuple(msgspec.structs.replace(each, memories=stored[each.session_id]) for each in latest)
@@ -229,8 +229,8 @@ WAITING: Final = """l.relation IN ('contradicts', 'similar_to')
        WHERE s.target = a.number AND t.target = b.number AND relation = 'derived_from'))
    AND (l.relation = 'contradicts' OR NOT EXISTS (SELECT 1 FROM memory_links AS s
        WHERE s.source IN (a.number, b.number) AND s.relation = 'derived_from'))"""
-"""The pairs that await a decision: no link settles them, and no summary covers both. A summary's resemblance to another
-memory requires no decision."""
+"""The pairs that await a decision: no link resolves them, and no summary covers both. A summary's resemblance to
+another memory requires no decision."""
 
 
 def find_undecided(records: Reader, request: FindUndecided) -> Undecided:
@@ -243,8 +243,8 @@ def find_undecided(records: Reader, request: FindUndecided) -> Undecided:
 def pairs_in_review(
     records: Reader, session_id: str, *, alike: bool = False, with_hidden: bool = False
 ) -> Sequence[Pair]:
-    """The pairs that Review shows, the most probable contradictions first. `alike`: also those that say nearly the same
-    thing; `with_hidden`: also those that Review leaves out, see `FindUndecided`."""
+    """The pairs shown in Review, most probable contradictions first. `alike` adds pairs that say nearly the same thing;
+    `with_hidden` adds pairs that Review omits (see `FindUndecided`)."""
     file, numbers = records.spaces.file, records.spaces.numbers
     return _pairs_at(file, numbers, session_id, alike, with_hidden, file.commits - file.accesses)
 
@@ -253,8 +253,8 @@ def pairs_in_review(
 def _pairs_at(
     file: SqliteFile, numbers: Sequence[int], session_id: str, alike: bool, with_hidden: bool, _writes: int
 ) -> Sequence[Pair]:
-    """The pairs, cached until the next write, since every recall needs them. A pair that lapses when one of its
-    memories expires stays until then."""
+    """The pairs, cached until the next write, since every recall needs them. A pair that lapses because a memory
+    expires stays until then."""
     waiting = _waiting(Reader(Spaces(file, numbers), frozenset()), session_id, alike=alike)
     return waiting if with_hidden else _without_rivals(_without_series(waiting))
 
@@ -262,7 +262,7 @@ def _pairs_at(
 def _waiting(records: Reader, session_id: str, *, alike: bool) -> list[Pair]:
     """The pairs that await a decision, the most probable contradictions first."""
 
-    # A memory that is valid until a future day may be replaced before then, but replaces nothing.
+    # A memory that is valid until a future day may be replaced before then, but does not replace others.
     def holds_or_ends(one: str, other: str) -> str:
         ends = f"l.relation = 'contradicts' AND {one}.valid_until > ?4 AND {is_newer(other, one)}"
         return f"({one}.valid_until IS NULL OR ({ends}))"
@@ -294,7 +294,7 @@ def _may_be_done(older: ListedMemory, newer: ListedMemory) -> bool:
 
 def _without_series(waiting: Sequence[Pair]) -> list[Pair]:
     """The pairs that do not belong to a series: "Sample 1 was dry", "sample 2 was dry" and so on do not repeat or
-    replace each other if there are many, since texts with their own numbers or names are about different things. A
+    replace each other if there are many, since texts with different numbers or names are about different things. A
     single pair of this kind may be a change, and one change may follow another, so a chain of three is not a series,
     unless the texts are certainly about different things."""
     likeliest = {each.newer.id: each.older.id for each in reversed(waiting) if each.relation == "contradicts"}
@@ -326,9 +326,9 @@ def _without_series(waiting: Sequence[Pair]) -> list[Pair]:
 
 
 def _without_rivals(waiting: Sequence[Pair]) -> list[Pair]:
-    """The pairs that can be decided now. If a memory may replace several, Review asks about the next one once the most
-    probable one is settled; if one value follows another, it asks about the first and the third once the steps between
-    them are settled."""
+    """The pairs that can be decided now. If a memory may replace several, Review asks about the next pair once the most
+    probable pair is decided; if values follow one another, it asks about the first and the third once the steps between
+    them are decided."""
     strongest: dict[tuple[str, str], float] = {}
     doubts = defaultdict[str, dict[str, float]](dict)
     for each in waiting:

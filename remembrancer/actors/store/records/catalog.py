@@ -16,7 +16,7 @@ from remembrancer.protocol.problems import OPENING
 from remembrancer.protocol.writes import ProjectRef
 
 NEW_S: Final = 7 * 86400.0
-"""Up to this age, a project that has memories may be another one that was moved."""
+"""Up to this age, a project with memories may be another project that was moved."""
 REMEMBERED: Final = """
     SELECT id, path, projects.created_at, last_used_at, CAST(total(count) AS INTEGER),
         (SELECT created_at FROM memories WHERE number = max(
@@ -29,7 +29,7 @@ REMEMBERED: Final = """
 
 
 class RememberedProject(NamedTuple):
-    """A project that has memories, a row of `REMEMBERED`. `newest_at`: when its latest memory was stored."""
+    """A project that has memories, a row of `REMEMBERED`. `newest_at` is the time of its latest memory."""
 
     id: str
     path: str
@@ -44,10 +44,10 @@ class RememberedProject(NamedTuple):
 
 
 def may_be_moved(former: RememberedProject, new: Path, created_at: float | None, oldest: float, now: float) -> bool:
-    """True if the project at `new` may be `former` after a move, provided that `former` is gone: it is the same
+    """True if the project at `new` may be `former` after a move, provided that `former` is gone: `new` is the same
     directory after `git init`, has the same name, or is next to it and contains something (`oldest`, a time) older than
-    the newest memory. A project that has memories (`created_at` is not None) must have the same name and be new, and
-    `former` must not have been used since it was created. Pure."""
+    the newest memory. If `new` has memories (`created_at` is not None), it must be recent and have the same name, and
+    `former` must not have been used since. Pure."""
     old = former.directory
     is_late = created_at is not None and (now - created_at > NEW_S or former.last_used_at > created_at)
     is_renamed = created_at is None and old.parent == new.parent and oldest < former.newest_at
@@ -57,8 +57,8 @@ def may_be_moved(former: RememberedProject, new: Path, created_at: float | None,
 def former_project(
     remembered: Iterable[tuple[Any, ...]], project: ProjectRef, directory: Path, now: float
 ) -> RememberedProject | None:
-    """The project in the rows of `REMEMBERED` that probably became `project`, seen from a directory, in a move: one
-    that is gone and fits (see `may_be_moved`). Reads the disk."""
+    """The project in the rows of `REMEMBERED` that is gone and was probably moved to `project`, as seen from a
+    directory (see `may_be_moved`). Reads the disk."""
     known = [RememberedProject(*row) for row in remembered]
     created_at = next((each.created_at for each in known if each.id == project.id), None)
     here, oldest = Path(directory_of(project.path)), math.inf
@@ -84,11 +84,11 @@ def former_project(
 
 
 class Catalog:
-    """The projects of a home. Empty until there is a database. A project's `path` is the source of its id: its git
+    """The projects of a home. Empty until there is a database. A project's id is derived from its `path`: its git
     common directory, or else its directory. `directory` is the root of the working tree last used by a session; several
     worktrees share one project. `last_used_at` (seconds since the epoch) is the start of its latest session.
 
-    Methods that write run on the records' thread, and raise the errors of a database transaction.
+    Methods that write run on the records' thread, and raise the same errors as a database transaction.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -96,7 +96,7 @@ class Catalog:
         self.database: SqliteFile | None = None
 
     def note_session(self, project: ProjectRef, directory: str | None = None) -> None:
-        """Record the start of a session in a project and, if known, its working tree. Registers the project."""
+        """Record the start of a session in a project and, if known, its working tree. Also registers the project."""
         self._write(
             """INSERT INTO projects (id, path, created_at, last_used_at, directory) VALUES (?1, ?2, ?3, ?3, ?4)
                ON CONFLICT DO UPDATE SET path = excluded.path, last_used_at = excluded.last_used_at,
@@ -110,7 +110,7 @@ class Catalog:
         return str(rows[0][0]) if rows else ""
 
     def move(self, connection: sqlite3.Connection, old: str, new: ProjectRef, directory: str) -> None:
-        """Move a project's entry to a new place, merging the two. Inside a transaction."""
+        """Move a project's entry to a new path, merging it with any entry there. Must run inside a transaction."""
         connection.execute(
             """INSERT OR REPLACE INTO projects (id, path, created_at, last_used_at, directory)
                SELECT ?1, ?2, coalesce(min(created_at), ?3), coalesce(max(last_used_at), ?3), ?4
@@ -124,7 +124,7 @@ class Catalog:
         return [ProjectRef(*row) for row in self._read("SELECT id, path FROM projects ORDER BY last_used_at DESC")]
 
     def former_place(self, project: ProjectRef, directory: str) -> str:
-        """Return the probable previous directory of a project (see `former_project`), empty if there is none."""
+        """Return the probable previous directory of a project (see `former_project`); empty if none is found."""
         former = former_project(self._read(REMEMBERED), project, Path(directory), self._clock())
         return str(former.directory) if former else ""
 
@@ -133,14 +133,14 @@ class Catalog:
         self._write("INSERT INTO shares VALUES (?, ?)", (name, lane))
 
     def shares(self) -> list[tuple[str, str]]:
-        """Return the sharing projects, and perhaps `user`, each with its lane."""
+        """Return the projects that are shared, and perhaps `user`, each with its lane."""
         return self._read("SELECT name, lane FROM shares ORDER BY name")
 
     def note_models(self, state: bytes) -> None:
         self._write("INSERT OR REPLACE INTO models VALUES (1, ?)", (state,))
 
     def models(self) -> bytes | None:
-        """Return the decisions about the models; None if there are none or they cannot be read."""
+        """Return the decisions about the models; None if no decisions exist or they cannot be read."""
         rows = self._read("SELECT state FROM models")
         return bytes(rows[0][0]) if rows else None
 

@@ -1,8 +1,8 @@
-"""Finds names in memories and makes them entities. This runs outside of writes, while no client waits.
+"""Finds names in memories and makes them entities. This runs while no client is waiting, not during writes.
 
 A trigger queues each memory that is new or has changed. Names are stored in `found_names`. A name becomes an entity,
-with edges marked as found, if it is certain or occurs in enough memories, and stays one while any memory has it, unless
-it occurs in so many that it does not distinguish them.
+with edges marked as found, if it is certain or occurs in enough memories, and stays an entity while any memory contains
+it, unless it occurs in too many to distinguish them.
 """
 
 from typing import Final
@@ -15,11 +15,11 @@ from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.writes import MENTIONED_WITH, EntityRef
 
 BATCH: Final = 20
-"""The number of memories in one transaction: a few milliseconds."""
+"""The number of memories in one transaction, which takes a few milliseconds."""
 ENOUGH: Final = 3
 """The number of memories needed to make a capitalised word a name, in a space with at least twice `SMALL` memories."""
 SMALL: Final = 50
-"""In a space with fewer memories, one is enough; with up to twice as many, two."""
+"""In a space with fewer memories than this, one is enough; with up to twice as many, two are."""
 FEW: Final = 10
 COMMON: Final = 1 / 3
 """A name in more than this fraction of all memories, and in more than `FEW` memories, is not an entity."""
@@ -57,7 +57,7 @@ def find_names(database: SqliteFile, now: float) -> bool:
 
 
 def _link(edits: SqliteEdits, key: str) -> None:
-    """Link the memories with a name to its entity, if the name is an entity, and no others."""
+    """Link all memories containing a name, and no others, to its entity, if the name is an entity."""
     is_entity = _is_entity(edits, key)
     former = edits.execute(
         """DELETE FROM memory_entities WHERE found AND entity IN (SELECT number FROM entities
@@ -89,8 +89,8 @@ def _link(edits: SqliteEdits, key: str) -> None:
 
 
 def _is_entity(edits: SqliteEdits, key: str) -> bool:
-    """True if a name is certain, an entity already, or in enough memories, not counting session memories and those in
-    which it only begins a sentence, and not in too many."""
+    """True if a name is not in too many memories, and is certain, already an entity, or in enough memories (not
+    counting session memories and memories in which it only begins a sentence)."""
     (having, is_certain, known) = edits.execute(
         """SELECT count(*), max(f.is_certain) = ?2 OR EXISTS (
                SELECT 1 FROM entities AS e JOIN memory_entities AS s ON s.entity = e.number

@@ -185,9 +185,8 @@ def read_related(query: Query, numbers: Sequence[int], session_id: str) -> list[
 def read_portable(
     query: Query, memory_id: str, session_id: str | None, project_id: str | None = None
 ) -> PortableMemory | None:
-    """Return a memory with its history and links, forgotten or not; None if there is none that the session may see. A
-    session gets the versions and links that it may see; None gets all, including links whose other end is not here
-    yet."""
+    """Return a memory, forgotten or not, with the history and links that the session may see; None if the session may
+    not see the memory. Without a session, returns all of them, including links whose other end is not here yet."""
     found = read_memory(query, memory_id)
     if found is None or not is_visible(found.now, session_id):
         return None

@@ -34,8 +34,8 @@ def snapshot_of(memory: PortableMemory) -> MemoryVersion:
 def log_step(
     writer: Writer, memory_id: str, before: MemoryVersion, project: str | None = None, merged_into: str | None = None
 ) -> ChainLink:
-    """Log the promotion of a memory, which may be merged into another one, and return the step that it adds to the
-    promotion chain. `project` is the project that the memory leaves."""
+    """Log the promotion of a memory, which may be merged into another one, and return the step added to the promotion
+    chain. `project` is the project that the memory leaves."""
     change = _promotion(writer)
     writer.log_promotion(
         LogPromotion(
@@ -75,8 +75,8 @@ def join_promoted(
 
 
 def propose(writer: Writer, edit: ProposeMemory) -> bool:
-    """Propose a memory for promotion to the user. False if it was already proposed or refused, or is not the
-    project's."""
+    """Propose a memory for promotion to the user. False if it was already proposed or refused, or does not belong to
+    the project."""
     memory = writer.space.memory(edit.memory_id)
     if memory is None or memory.id != edit.memory_id or memory.now.scope != "project" or memory.now.forgotten:
         return False
@@ -120,7 +120,8 @@ def proposal_of(space: SqliteEdits, memory_id: str) -> tuple[object, ...] | None
 
 
 def _propose_as_before(writer: Writer, memory: PortableMemory, change: PromoteMemory) -> None:
-    """Renew the proposal of a memory that returns from the user, and refuse it, unless a session's move is undone."""
+    """Renew the proposal of a memory that returns from the user, and mark it refused, unless a session's move is
+    undone."""
     moves = [each for each in standing(memory.history) if each.change == "promoted" and each.record.scope == "user"]
     proposal = moves[-1].details.get("proposal") if moves else None
     is_refused = change.reason != MOVE_UNDONE or not (moves and moves[-1].session_id)
@@ -140,9 +141,8 @@ def memory_to_move(writer: Writer) -> PortableMemory:
     which others may read.
 
     Raises:
-        NotFound: the session cannot see such a memory. InvalidInput: it is forgotten, or its scope is not narrower than
-        the target, or it came from a project
-            other than the target.
+        NotFound: the session cannot see such a memory. InvalidInput: the memory is forgotten, its scope is not narrower
+            than the target, or it came from a project other than the target.
     """
     operation, change = writer.operation, _promotion(writer)
     memory = writer.memory(change.memory_id)
@@ -154,7 +154,7 @@ def memory_to_move(writer: Writer) -> PortableMemory:
             raise InvalidInput(f"{memory.id} is the record of a session in its project", field="memory_id")
     elif memory.source_project not in (None, operation.project.id):
         source = memory.source_project
-        came = f"came from the project {source}, and only there can it be taken back (in a shell: --project {source})"
+        came = f"came from the project {source}, and can only be taken back there (in a shell: --project {source})"
         raise InvalidInput(f"{memory.id} is one of the user's memories: it {came}", field="target_scope")
     portable = writer.space.portable(memory.id)
     assert portable is not None
@@ -227,7 +227,7 @@ def receive_move(writer: Writer, memory: PortableMemory, proposal: Sequence[obje
 
 
 def end_move(writer: Writer, result: PromotedResult) -> PromotedResult:
-    """In the source lane: delete the memory except its history. If the memory is taken back, no promotion remains in
+    """In the source lane: delete the memory, but keep its history. If the memory is taken back, no promotion remains in
     the log."""
     writer.space.delete(result.memory_id)
     if result.previous_scope == "user":
@@ -236,8 +236,8 @@ def end_move(writer: Writer, result: PromotedResult) -> PromotedResult:
 
 
 def delete_handed_over(writer: Writer, memory: PortableMemory) -> ImportedResult:
-    """In the source lane: delete a memory that another lane has stored, unless it was changed here since. Only versions
-    from its time in a session stay in the history: the others have moved with it, and continue there."""
+    """In the source lane: delete a memory that another lane has stored, unless it was changed since. Only versions from
+    its time in a session stay in the history: the other versions have moved with it."""
     if is_unchanged(writer, memory):
         writer.space.delete(memory.id)
         writer.space.drop_history(memory.id)

@@ -21,7 +21,7 @@ from remembrancer.actors.store.records.types import (
 class EmbeddedTexts:
     """Texts that have vectors: rows of a table `_table` with `number`, `content` and `content_digest`. They are the
     memories of a space, or the texts of a project's files; both are called memories here. `_own` is the clause that
-    selects the relevant rows and passages. Raises the errors of `Records`."""
+    selects the relevant rows and passages. Raises the same errors as `Records`."""
 
     name: str
     """A unique name: `user`, a project's id, that id with `.files`, or `records` for all memories."""
@@ -53,7 +53,7 @@ class EmbeddedTexts:
 
     def next_texts(self, model: str, limit: int, hand_bytes: int, without: Sequence[int] = ()) -> list[TextToEmbed]:
         """Return the newest texts that have no vectors of `model`, except dead letters and texts in `without`: at most
-        `limit`, and no more once their total size exceeds `hand_bytes`."""
+        `limit`, stopping once their total size exceeds `hand_bytes`."""
         limit = min(limit, self.missing(model) - len(without))  # otherwise all texts might be read
         if limit <= 0:
             return []
@@ -152,9 +152,9 @@ class EmbeddedTexts:
         return int(pruned)
 
     def link_similar(self, links: Sequence[NearDuplicate]) -> None:
-        """Store near-duplicates and contradictions. Pairs whose memory or passage is gone are skipped, and so are
-        contradictions between memories with another link that settles their relation, and contradictions by a derived
-        memory, which repeats older ones."""
+        """Store near-duplicates and contradictions. Pairs with a missing memory or passage are skipped, as are
+        contradictions between memories whose relation is already decided by another link, and contradictions by a
+        derived memory, which repeats older memories."""
         with self._file.transaction(durable=False) as connection:
             for link in links:
                 known = [connection.execute("SELECT 1 FROM passages WHERE number = ?", (each,)) for each in link.seen]
@@ -188,7 +188,7 @@ class EmbeddedTexts:
         return int(self._file.file.commits)
 
     def extent(self, model: str) -> tuple[int, int]:
-        """Return the number of memories with vectors of a model, and the number of its last passage (0: none). The two
+        """Return how many memories have vectors of a model, and the number of the model's last passage (0: none). Both
         change whenever passages are added or deleted, since every memory has a first passage and numbers are never
         reused."""
         ((memories, last),) = self._file.read(
@@ -218,7 +218,7 @@ class EmbeddedTexts:
         limit: int = -1,
     ) -> PassageVectors:
         """Return the passages with these `numbers`, or those of a `model` (limited to these `memories`, or to numbers
-        above `after`), oldest first unless memories are given; missing ones are left out."""
+        above `after`), oldest first unless memories are given; missing passages are omitted."""
         among, arguments = where(
             (f"number IN {AMONG}", None if numbers is None else json_list(numbers)),
             (f"memory IN {AMONG}", None if memories is None else json_list(memories)),

@@ -1,4 +1,4 @@
-"""The rules of operations: what each changes in one space, and its result.
+"""The rules of operations: the changes that each makes in one space, and its result.
 
 They depend only on the space and the operation, not on clocks or settings, so the same operations produce the same
 space on every host of a shared lane (where a session's limit is checked beforehand). An operation is refused before it
@@ -85,7 +85,7 @@ SUPERSEDED: Final = "superseded"
 INVALIDATED: Final = "invalidated"
 """`SUPERSEDED` and `INVALIDATED` are the changes that end a memory's validity."""
 SUPERSEDING: Final = "superseding"
-"""In the history of a memory, if its replacement of another one was undone: the undone change."""
+"""The undone change, in the history of a memory whose replacement of another memory was undone."""
 SUPERSEDING_UNDONE: Final = "superseding_undone"
 BOTH_HOLD: Final = "both hold"
 LINKED: Final = "linked"
@@ -112,8 +112,8 @@ def apply_rule(writer: Writer) -> Result:
 
 
 def _used_by(change: Change) -> tuple[str, ...] | None:
-    """The memories that a session uses with a change: the changed one, and those that it links. Hiding a memory does
-    not count as use. None if the change does not make the operation's session (perhaps not the memory's own) active."""
+    """The memories that a session uses through a change: the changed memory, and those that the change links. Hiding
+    does not count. None if the change does not make the operation's session (perhaps not the memory's own) active."""
     match change:
         case StoreMemory():
             return change.related
@@ -133,8 +133,8 @@ def _used_by(change: Change) -> tuple[str, ...] | None:
 
 
 def _store(writer: Writer, change: StoreMemory) -> Result:
-    """Store a memory, which may supersede another. If its text is already stored, the new fields are merged into that
-    memory, unless a later one may have replaced it: then the new memory supersedes that memory."""
+    """Store a memory, which may supersede another. If a memory already has its text, the new fields are merged into
+    that memory, unless a later memory may have replaced it: then the new memory supersedes it."""
     if writer.space.erased_at(change.memory_id) is not None:
         raise InvalidInput(f"{change.memory_id} was erased for good, and is not stored again", field="memory_id")
     replaced = (change.supersedes,) if isinstance(change.supersedes, str) else change.supersedes or ()
@@ -159,7 +159,7 @@ def _store(writer: Writer, change: StoreMemory) -> Result:
         for _, target in links:
             first = continuing(first, writer.at, target.now)
         writer.insert(change.memory_id, first)
-        for strength, other in doubts:  # the restated text is now the newer one of this pair
+        for strength, other in doubts:  # the restated text is now the newer of the pair
             writer.space.put_link(change.memory_id, other.id, CONTRADICTS, strength, writer.at)
         result = StoredResult(change.memory_id, change.scope, len(first.related_entities))
     if links or change.related:
@@ -171,7 +171,7 @@ def _store(writer: Writer, change: StoreMemory) -> Result:
 
 
 def check_session_limit(writer: Writer, change: StoreMemory, limit: int) -> None:
-    """Raises `InvalidInput` if a session has already stored `limit` memories; derived ones do not count."""
+    """Raises `InvalidInput` if a session has already stored `limit` memories, not counting derived memories."""
     ((stored,),) = writer.space.query(
         """SELECT count(*) FROM memories
            WHERE space = @SPACE AND session_id = ? AND forgotten_at IS NULL AND NOT EXISTS (
@@ -186,7 +186,7 @@ def check_session_limit(writer: Writer, change: StoreMemory, limit: int) -> None
 
 
 def _store_again(writer: Writer, change: StoreMemory, known: Memory) -> StoredResult:
-    """Merge a restated text into the memory that has it, and make the new id an alias of that memory."""
+    """Merge a restated text into the memory with that text, and make the new id an alias of that memory."""
     revised = writer.revise(known, joined(known.now, change), "stored again")
     writer.space.add_alias(change.memory_id, known.id)
     writer.space.count_accesses([known.number], writer.at)
@@ -197,8 +197,8 @@ def _store_again(writer: Writer, change: StoreMemory, known: Memory) -> StoredRe
 
 
 def _import(writer: Writer, change: ImportMemory) -> Result:
-    """Import a memory unchanged. Does nothing if its id exists already, unless undoing an import has forgotten it, and
-    the imported one is not forgotten."""
+    """Import a memory unchanged. Does nothing if its id already exists, unless that memory was forgotten by undoing an
+    import and the imported one is not forgotten."""
     memory = change.memory
     if writer.space.erased_at(memory.id) is not None:
         raise InvalidInput(f"{memory.id} was erased for good, and is not imported again", field="id")
@@ -232,14 +232,14 @@ def _import(writer: Writer, change: ImportMemory) -> Result:
 
 
 def _update(writer: Writer, change: UpdateMemory) -> UpdatedResult:
-    """Change the given fields. Changes of links make a version of their own, in a shared lane only if they are not
-    links that each host makes for itself."""
+    """Change the given fields. Changed links make a separate version; in a shared lane, only if they are not links that
+    each host makes for itself."""
     memory = writer.memory(change.memory_id)
     check_remembered(memory.id, memory.now)
     after = updated(memory.now, change, writer.at)
     to_add = _targets(writer, memory.id, change.add_links, "add_links", memory.now.scope)
     to_remove = _targets(writer, memory.id, change.remove_links, "remove_links")
-    is_closed = change.done and not (memory.now.done or after.done)  # and became another kind
+    is_closed = change.done and not (memory.now.done or after.done)  # and its kind has changed
     name, links = "closed" if is_closed else "updated", _valid_again(writer, memory, after)
     writer.revise(memory, after, name, reason=change.reason, links=links)
     unlinked = [link for link, target in to_remove if _remove_link(writer, memory.id, target.id, link.relation)]
@@ -281,7 +281,7 @@ def _forget(writer: Writer, change: ForgetMemory) -> ForgottenResult:
 
 def _restore(writer: Writer, change: RestoreMemory) -> RestoredResult:
     """Restore a forgotten memory, or return to an earlier version. If the memory is neither forgotten nor invalidated,
-    undo its replacement by another, and renew a refused proposal to promote it to the user."""
+    undo its replacement by another memory, and renew a refused proposal to promote it to the user."""
     memory = writer.memory(change.memory_id)
     if change.version is None and memory.now.forgotten:
         after = msgspec.structs.replace(memory.now, forgotten=False, forgotten_reason=None)
@@ -291,7 +291,7 @@ def _restore(writer: Writer, change: RestoreMemory) -> RestoredResult:
     elif change.version is None and (result := _hold_again(writer, memory)) is not None:
         return result
     elif change.version is None and (until := _valid_until_before(writer, memory.id)) != memory.now.valid_until:
-        after = msgspec.structs.replace(memory.now, valid_until=until)  # what replaced it was erased
+        after = msgspec.structs.replace(memory.now, valid_until=until)  # the memory that replaced it was erased
     else:
         after = reverted(memory.now, _earlier(writer, memory, change.version))
     made = writer.revise(
@@ -306,7 +306,7 @@ def _restore(writer: Writer, change: RestoreMemory) -> RestoredResult:
 
 
 def _hold_again(writer: Writer, memory: Memory) -> RestoredResult | None:
-    """Undo the replacement of a memory, and renew its refused proposal. None if there is neither."""
+    """Undo the replacement of a memory, and renew its refused proposal. None if it has neither."""
     replacing = _replacing(writer, memory)
     is_replaced = any(link.relation == SUPERSEDES for link, _ in replacing)
     for _, newer in replacing:
@@ -334,7 +334,7 @@ def _replacing(writer: Writer, memory: Memory) -> list[tuple[Link, Memory]]:
 
 
 def _doubts_about(writer: Writer, memory: Memory) -> list[tuple[float, Memory]]:
-    """The later, valid memories that may replace this one, each with its probability. Always empty in a shared lane,
+    """The later, valid memories that may replace this memory, each with its probability. Always empty in a shared lane,
     where each host has its own links of this kind."""
     return [
         (link.strength, other)
@@ -345,7 +345,7 @@ def _doubts_about(writer: Writer, memory: Memory) -> list[tuple[float, Memory]]:
 
 
 class Undo(NamedTuple):
-    """The changes to undo, latest first: those of the last operation in effect on a memory, which becomes `after`."""
+    """The changes to undo, latest first: those of the last operation in effect on `memory`, which becomes `after`."""
 
     memory: Memory
     changes: Sequence[HistoryEntry]
@@ -355,9 +355,9 @@ class Undo(NamedTuple):
 def next_undos(
     space: SqliteEdits, memory: Memory, history: Sequence[HistoryEntry], session_id: str | None
 ) -> list[Undo]:
-    """The changes that an undo of a memory with this history reverts: those of the last operation in which it changed,
-    replaced another memory, was kept beside one, or stopped replacing one. Memories that the session cannot see are
-    left alone.
+    """The changes reverted by undoing a memory with this history: those of the last operation in which it changed,
+    replaced another memory, was kept beside another, or stopped replacing another. Memories that the session cannot see
+    are left alone.
 
     Raises `InvalidInput` if there is no change, the other memory has been changed since, or the previous version is no
     longer kept.
@@ -388,15 +388,15 @@ def next_undos(
 
 
 def _named_in(entry: HistoryEntry) -> tuple[str, ...]:
-    """The other memories that a change concerns: those that replace the changed memory, replaced it until then, are
-    kept beside it, or were linked with it."""
+    """The other memories affected by a change: those that replace the changed memory, replaced it until then, are kept
+    beside it, or were linked with it."""
     details = entry.details
     linked = (end for link in details.get("links", ()) for end in link[:2])
     return (details.get("by"), details.get("other"), *linked)
 
 
 def _undo_of(memory: Memory, history: Sequence[HistoryEntry]) -> Undo:
-    """Undo the last operation in a history that is in effect. A memory without an earlier version is forgotten."""
+    """The undo of the last operation in effect in a history. A memory without an earlier version will be forgotten."""
     latest_first = reversed(standing(history))
     of_last = next(groupby(latest_first, lambda each: (each.operation_id, each.changed_at, each.version > 1)))
     changes = tuple(of_last[1])
@@ -408,9 +408,8 @@ def _undo_of(memory: Memory, history: Sequence[HistoryEntry]) -> Undo:
 
 
 def _undo_change(writer: Writer, change: UndoChange) -> RestoredResult:
-    """Undo the last change that concerns a memory, its own or one in `next_undos`. The new version names the version it
-    returns to, even if nothing differs. A move between lanes is undone by another move; a memory found here has
-    meanwhile come from elsewhere."""
+    """Undo the last change that affects a memory, its own or another in `next_undos`. The new version names the version
+    it returns to, even if they do not differ. A move between lanes is undone by another move, not here."""
     asked = writer.memory(change.memory_id)
     if change.version not in (None, asked.version):
         raise InvalidInput(f"{asked.id} {CHANGED_SINCE}", field="version")
@@ -430,7 +429,7 @@ def _undo_change(writer: Writer, change: UndoChange) -> RestoredResult:
 
 
 def _take_back(writer: Writer, undo: Undo) -> RestoredResult:
-    """Undo changes. Raises `InvalidInput` if one is a move that cannot be undone here."""
+    """Undo changes. Raises `InvalidInput` if they include a move that cannot be undone here."""
     memory, changes, after = undo
     first = changes[-1]
     scope = first.details.get("previous_scope", after.scope)
@@ -456,7 +455,7 @@ def _take_back(writer: Writer, undo: Undo) -> RestoredResult:
 
 
 def _valid_until_before(writer: Writer, memory_id: str) -> float | None:
-    """The end of a memory's validity before it was invalidated, or its own end if nothing replaces it any more."""
+    """The end of a memory's validity before it was invalidated, or its own end if no memory replaces it any more."""
     history = writer.space.history(memory_id)
     if not _is_replaced(writer, memory_id):
         return _own_end(standing(history))
@@ -465,7 +464,7 @@ def _valid_until_before(writer: Writer, memory_id: str) -> float | None:
 
 
 def _earlier(writer: Writer, memory: Memory, version: int | None) -> MemoryVersion:
-    """An earlier version of a memory. Raises `InvalidInput` if none was given, or the session may not see it."""
+    """An earlier version of a memory. Raises `InvalidInput` if no version was given, or the session may not see it."""
     operation, scope, source = writer.operation, memory.now.scope, memory.source_project
     known = {
         entry.version: entry.record
@@ -506,8 +505,8 @@ def _invalidate(writer: Writer, change: InvalidateMemory) -> InvalidatedResult:
 
 
 def _valid_again(writer: Writer, memory: Memory, after: MemoryVersion) -> list[LinkBefore] | None:
-    """Remove the links that supersede a memory if a change makes it valid again, as `_take_links`; None if there are
-    none."""
+    """If a change makes a memory valid again, remove the links that supersede it and return them like `_take_links`;
+    otherwise return None."""
     if not has_ended(memory.now.valid_until, writer.at) or has_ended(after.valid_until, writer.at):
         return None
     newer = [link.source for link in writer.space.links(memory.id) if link.relation == SUPERSEDES]
@@ -550,7 +549,7 @@ def _targets(
     writer: Writer, source_id: str, links: Iterable[LinkRef], field: str, scope: Scope | None = None
 ) -> Targets:
     """The targets of links. `field` is the argument that contained them; `scope` is the scope of their source, if they
-    are to be added. Raises `InvalidInput` if a target is the memory itself, not a memory in the same space that the
+    are to be added. Raises `InvalidInput` if a target is the memory itself, is not a memory in the same space that the
     session can see, or may not be superseded by the source."""
     targets: Targets = []
     for link in dict.fromkeys(links):
@@ -572,7 +571,7 @@ def _targets(
 
 
 def _check_may_supersede(source_id: str, scope: Scope, target: Memory, field: str) -> None:
-    """Raises `InvalidInput` if a session's private memory would end the validity of one that other sessions see."""
+    """Raises `InvalidInput` if a session's private memory would end the validity of one visible to other sessions."""
     if scope == "session" and target.now.scope != "session":
         raise InvalidInput(
             f"{source_id} belongs to this session only and cannot supersede {target.id}, which other sessions see: "
@@ -583,9 +582,9 @@ def _check_may_supersede(source_id: str, scope: Scope, target: Memory, field: st
 
 
 def _add_links(writer: Writer, source: Memory, links: Targets, reason: str | None = None) -> bool:
-    """Add links; True if one is new or has another strength. A superseding link makes a new version of its target, with
-    the reason, and ends its validity if that is open. The source gets a new version only if the link settles that both
-    memories of an undecided pair are valid, never in a shared lane, where each host has its own doubts."""
+    """Add links; True if any is new or has a different strength. A superseding link makes a new version of its target,
+    with the reason, and ends an open validity. The source gets a new version only if the link decides that both
+    memories of an undecided pair are valid, and never in a shared lane, where each host has its own doubts."""
     changed = False
     for link, target in links:
         before = writer.space.strength(source.id, target.id, link.relation)
@@ -598,7 +597,7 @@ def _add_links(writer: Writer, source: Memory, links: Targets, reason: str | Non
             for newer_id in _replacing_through(writer, source, target):  # it was the other way round
                 _remove_link(writer, newer_id, source.id, SUPERSEDES)
             replaced = writer.memory(target.id)  # including the effects of earlier links
-            # If the older one is valid, it no longer counts as possibly replaced.
+            # If the older memory is valid, it no longer counts as possibly replaced.
             doubts = _take_links(writer, CONTRADICTS, *ends) if target.age_key > source.age_key else []
             until = writer.at if replaced.now.valid_until is None else replaced.now.valid_until
             after, chain = msgspec.structs.replace(replaced.now, valid_until=until), replaced.promotion_chain
@@ -621,7 +620,7 @@ def _add_links(writer: Writer, source: Memory, links: Targets, reason: str | Non
 
 
 def _replacing_through(writer: Writer, older: Memory, last: Memory) -> list[str]:
-    """The memories replacing `older` that are `last` itself or were replaced by it, directly or through others."""
+    """The memories replacing `older` that are `last` itself or were replaced by it, directly or indirectly."""
     rows = writer.space.query(
         """WITH RECURSIVE before(number) AS (VALUES (?1) UNION SELECT target FROM before
                JOIN memory_links ON source = number AND relation = 'supersedes')
@@ -640,7 +639,7 @@ def _take_links(writer: Writer, relation: str, *pairs: tuple[str, str]) -> list[
 
 def _remove_link(writer: Writer, source_id: str, target_id: str, relation: str) -> bool:
     """Remove a link; True if it existed. Removing a `supersedes` link makes a new version of its target. If it was the
-    last one, the target is valid for as long as it was by itself, unless it was invalidated for another reason."""
+    last such link, the target gets back its own end of validity, unless it was invalidated for another reason."""
     removed, target = _take_links(writer, relation, (source_id, target_id)), writer.space.memory(target_id)
     if not removed or relation != SUPERSEDES or target is None:
         writer.links += removed
@@ -673,7 +672,7 @@ def _own_end(changes: Iterable[HistoryEntry]) -> float | None:
 
 
 def _relate(writer: Writer, memory: Memory, ids: Sequence[str], *, alone: bool = False) -> tuple[bool, tuple[str, ...]]:
-    """Relate a memory to others; with `alone`, its links to any others are removed, in either direction. Returns
+    """Relate a memory to others; with `alone`, its links to all others are removed, in either direction. Returns
     whether anything has changed, and the unknown ids."""
     wanted: dict[str, Memory] = {}
     missing: list[str] = []
@@ -705,7 +704,7 @@ def _erase(writer: Writer, change: EraseMemory) -> ErasedResult:
     except NotFound:
         if (erased_at := space.erased_at(change.memory_id)) is None:
             raise
-        together = space.query(  # for a caller whose first attempt was cut off
+        together = space.query(  # for a caller whose first attempt was interrupted
             "SELECT memory_id FROM erased WHERE space = @SPACE AND erased_at = ? AND memory_id != ? ORDER BY memory_id",
             (erased_at, change.memory_id),
         )
@@ -713,7 +712,7 @@ def _erase(writer: Writer, change: EraseMemory) -> ErasedResult:
     derived = writer.derived_from(memory.id, space.links(memory.id))
     texts = texts_of(memory.now, space.history(memory.id))
     quotes = (*(text.strip() for text in texts), *quotable(texts))  # in memories derived from it
-    also = [  # not those that somebody stored
+    also = [  # not memories that somebody stored
         made
         for made in derived
         if any(entry.version == 1 and entry.details.get("run") for entry in space.history(made.id))
@@ -750,8 +749,8 @@ def _start_session(writer: Writer, change: StartSession) -> SessionResult:
 
 
 def _end_session(writer: Writer, change: EndSession) -> SessionResult:
-    """Record the end of a session and write its record; the rest is done later. Unknown and ended sessions stay as they
-    are. A session that continues after its end does not count as abandoned if it does not end again."""
+    """Record the end of a session and write its record; the rest is done later. Unknown and ended sessions are
+    unchanged. A session that continues after its end does not count as abandoned if it does not end again."""
     ended = writer.space.execute(
         """UPDATE sessions SET ended_at = ?, ending = iif(? = 'abandoned', coalesce(ending, 'abandoned'), 'completed')
            WHERE space = @SPACE AND session_id = ? AND status = 'active' AND ended_at IS NULL""",

@@ -77,7 +77,7 @@ def apply_run(writer: Writer, change: ApplyRun) -> RunResult:
 
 
 def begin_run(writer: Writer, run_id: str, kind: str, session_id: str) -> None:
-    """Record a run in the space, with its first part."""
+    """Record a run in the space when its first part is applied."""
     writer.space.execute(
         "INSERT OR IGNORE INTO runs (space, run_id, kind, session_id, began_at) VALUES (@SPACE, ?, ?, ?, ?)",
         (run_id, kind, session_id, writer.at),
@@ -117,7 +117,7 @@ def _carry_out(writer: Writer, run_id: str, edit: RunEdit) -> str | None:
                 (space.now,),
             )
         case CloseRequest() | RequestConsolidation() | DropOrphans():
-            return "it is of release 0.2.0, and has no effect"
+            return "it is from release 0.2.0 and has no effect"
         case _:
             assert not isinstance(edit, Prune)
             assert_never(edit)
@@ -130,10 +130,10 @@ def _outlived(writer: Writer, run_id: str, made_of: Sequence[tuple[str, int]]) -
     for memory_id, version in made_of:
         memory = writer.space.memory(memory_id)
         if memory is None or memory.now.forgotten:
-            return f"{memory_id}, its source, is forgotten or gone"
+            return f"its source {memory_id} is forgotten or gone"
         made = {entry.version for entry in writer.space.history(memory_id) if entry.details.get("run") == run_id}
         if memory.version != version and not (memory.version == version + 1 and memory.version in made):
-            return f"{memory_id}, its source, has been changed since"
+            return f"its source {memory_id} has been changed since"
     return None
 
 
@@ -188,7 +188,7 @@ def _link(writer: Writer, edit: AddLink) -> str | None:
 
 
 def _close_session(writer: Writer, edit: CloseSession) -> str | None:
-    """Close a session, if it was not reopened since the end that the run processed."""
+    """Close a session unless it has been reopened since the run processed its end."""
     closed = writer.space.execute(
         """UPDATE sessions SET status = ?1, memories_promoted = max(memories_promoted, (
                SELECT count(*) FROM promotion_log
@@ -203,7 +203,7 @@ def _close_session(writer: Writer, edit: CloseSession) -> str | None:
 
 
 def _subject_of(edit: RunEdit) -> str:
-    """The id of the memory or session of an edit; empty if there is none."""
+    """The id of the memory or session of an edit; empty if it has neither."""
     if isinstance(edit, AddMemory):
         return edit.memory.id
     names = ("memory_id", "source", "session_id")
@@ -234,8 +234,8 @@ def undo_run(writer: Writer, change: UndoRun) -> UndoneResult:
     another, are left alone and listed. Counts of accesses and observations stay.
 
     Raises `NotFound` if there is no such run here, or the operation's session may not undo it: it changed a memory that
-    the session may not see, or one of the user's for another project, or it is an import, and the session is not a
-    person's.
+    the session may not see, or a user memory that came from another project, or it is an import and the session is not
+    a person's.
     """
     run_id, is_import = change.run_id, change.run_id.startswith(IMPORTS)
     made = of_import("?") if is_import else f"{OF_RUN} ?"
@@ -291,7 +291,7 @@ def _has_replaced(writer: Writer, memory: Memory, since: float) -> bool:
 
 
 def _forget_imported(writer: Writer, run_id: str, memory: Memory, began_at: float) -> str | None:
-    """Forget a memory that an import added, unless a session has changed it since. Returns what `_undo` does."""
+    """Forget a memory that an import added, unless a session has changed it since. Returns the same as `_undo`."""
     if memory.now.forgotten:
         return ""
     history = writer.space.history(memory.id)
@@ -307,7 +307,7 @@ def _forget_imported(writer: Writer, run_id: str, memory: Memory, began_at: floa
 
 
 def _undo(writer: Writer, run_id: str, memory: Memory, began_at: float) -> str | None:
-    """Undo a run's versions of a memory, and its links. Returns the reason if this is skipped, empty if the memory is
+    """Undo a run's versions of a memory, and its links. Returns the reason if they are skipped, empty if the memory is
     already forgotten."""
     history = writer.space.history(memory.id)
     made = {entry.version for entry in history if entry.details.get("run") == run_id}

@@ -13,7 +13,7 @@ from remembrancer.actors.migrations import Schema, Step, statements_of
 from remembrancer.memory.names import name_words
 
 STANDING_KINDS: Final = "kind IN ('convention', 'preference', 'decision', 'open_end')"
-"""The rows of the index `memories_standing`. SQLite uses it only for a statement that has the same condition."""
+"""The rows of the index `memories_standing`. SQLite uses the index only for statements with the same condition."""
 
 FORMER: Final = Schema(*[Step("0.2.0", "")] * 8)
 """The versions of the record files of release 0.2.0, one file for each space. They are read but never written."""
