@@ -227,8 +227,8 @@ class SqliteSearch(SqliteWords):
     def load(
         self, numbers: Sequence[int], filters: Filters | None, replaced_from: float = REPLACED
     ) -> dict[int, MemoryRecord]:
-        """Return the memories among these that pass the filters; with None, all of them, regardless of visibility, and
-        without links. `possibly_superseded_by` lists memories with a probability of at least `replaced_from`."""
+        """Return the memories among these that pass the filters; without filters, all of them, regardless of visibility
+        and without links. `possibly_superseded_by` lists memories with a probability of at least `replaced_from`."""
         condition, arguments, links, session = "TRUE", list[object](), "", list[object]()
         if filters is not None:
             (condition, arguments), links = condition_of(filters), f", ({_LINKS})"
@@ -246,7 +246,7 @@ class SqliteSearch(SqliteWords):
                     ids = linked.setdefault(field, {})
                     if len(ids) < NAMED[field]:
                         ids[other] = None
-                for other in linked.get("superseded_by", ()):  # which settles the doubt
+                for other in linked.get("superseded_by", ()):  # which resolves the doubt
                     linked.get("possibly_superseded_by", {}).pop(other, None)
                 found[row[0]] = MemoryRecord(**fields | {field: tuple(ids) for field, ids in linked.items()})
         return found
@@ -280,7 +280,7 @@ class SqliteSearch(SqliteWords):
         }
 
     def merged_into(self, memory_ids: Sequence[str]) -> dict[str, str]:
-        """Map the ids of memories that were merged into another, in any space, to the other's id."""
+        """Map the ids of memories that were merged into another memory, in any space, to that memory's id."""
         rows = self._file.read(
             f"""SELECT memory_id, merged_into FROM promotion_log
                 WHERE space = @SPACE AND memory_id IN {AMONG} AND merged_into IS NOT NULL
@@ -295,7 +295,7 @@ class SqliteSearch(SqliteWords):
         return max(found, key=lambda number: self._file.numbers.index(found[number][0])) if found else None
 
     def numbers_of(self, memory_ids: Collection[str]) -> dict[int, tuple[int, str]]:
-        """Return the memories of these ids by number, each with its space and the given id."""
+        """Return the memories with these ids by number, each with its space and the given id."""
         rows = self._file.read(
             """SELECT m.number, m.space, j.value FROM json_each(?1) AS j CROSS JOIN memories AS m
                ON m.space = @SPACE AND m.id = j.value
@@ -322,7 +322,7 @@ class SqliteSearch(SqliteWords):
         return [memory_id for (memory_id,) in rows]
 
     def uses(self, session_id: str, limit: int) -> list[tuple[str, int]]:
-        """Return the `limit` most used tags, and names of entities, each with its number of unforgotten memories."""
+        """Return the `limit` most used tags and entity names, each with its number of unforgotten memories."""
         tags = self._file.read(
             f"""SELECT t.tag, count(*) FROM {_EVERY} CROSS JOIN memory_tags AS t ON t.memory = m.number
                 WHERE m.space = @SPACE AND m.forgotten_at IS NULL AND {shown_to()}
@@ -341,7 +341,7 @@ class SqliteSearch(SqliteWords):
         return [*tags, *(each for each in entities if each[1])]  # no name that only other sessions use
 
     def counts(self, session_id: str | None) -> Counts:
-        """Count everything, but only the session memories of `session_id` (None: of all sessions)."""
+        """Count everything, but of session memories only those of `session_id` (None: those of all sessions)."""
         hidden = f"SELECT a.number FROM {APART} WHERE a.space = @SPACE AND a.scope = 'session' AND a.session_id != ?1"  # noqa: S608 - fixed
         with self._file.reading() as query:
             sorts = query(
@@ -458,8 +458,8 @@ def hits_of_rare(
     limit: int,
     counted: Mapping[Phrase, int],
 ) -> Hits:
-    """Return the hits of texts with the rarer phrases, if there are enough of them, or else of all texts. `hits`
-    searches for an expression; `counted` has the number of texts with some of the phrases."""
+    """Return the hits among texts with the rarer phrases, if there are enough, or else among all texts. `hits` searches
+    for an expression; `counted` has the number of texts with some of the phrases."""
     times = Counter(phrases)
     others = [phrase for phrase in times if phrase not in counted]
     counts = words.frequencies([[phrase] for phrase in others])
@@ -498,7 +498,7 @@ TOGETHER_S: Final = 600.0
 REACH: Final = 2
 """The number of neighbours that count on each side."""
 INTERLEAVED: Final = 4
-"""The number of rows checked on each side, since other sessions may have stored theirs in between."""
+"""The number of rows checked on each side, since other sessions may have stored memories in between."""
 
 
 def _neighbours_of(turns: Sequence[tuple[int, RankingFacts]], place: int) -> dict[int, int]:

@@ -57,7 +57,7 @@ _OF_EACH_TYPE: Final = ", ".join(f"total(type = '{kind}')" for kind in MEMORY_TY
 
 
 def describe_session(query: Query, spaces: Spaces, session_id: str) -> SessionDescription:
-    """Describe the work of a session, from its memories in all of these spaces, forgotten ones included (but not in its
+    """Describe a session's work from its memories in all of these spaces, including forgotten memories (except in its
     topics)."""
     entries = query(
         spaces.for_each(f"SELECT {_COLUMNS} FROM sessions WHERE space = @SPACE AND session_id = ?1"),  # noqa: S608

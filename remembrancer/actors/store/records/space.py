@@ -19,7 +19,7 @@ Arguments = Sequence[object] | Mapping[str, object]
 
 
 def _of_spaces(*numbers: int) -> tuple[str, str]:
-    """Return the text that selects a statement's space, and the replacement of this text for these spaces."""
+    """Return the text that selects a statement's space, and its replacement for these spaces."""
     if len(numbers) == 1:
         return "@SPACE", str(numbers[0])
     return "= @SPACE", f"IN ({', '.join(map(str, numbers))})"
@@ -69,8 +69,8 @@ NO_SPACE: Final = 0
 
 
 class Spaces:
-    """Several spaces of a database, or none, that are read together; or a single one, which can also be written.
-    `commits` counts the writes through it."""
+    """Several spaces of a database, or none, that are read together; or a single space, which can also be written.
+    `commits` counts the writes made through this object."""
 
     def __init__(self, file: SqliteFile, numbers: Sequence[int]) -> None:
         self.file = file
@@ -84,7 +84,7 @@ class Spaces:
         return " UNION ALL ".join(statement.replace("@SPACE", str(number)) for number in self.numbers or (NO_SPACE,))
 
     def read(self, query: str, arguments: Arguments = ()) -> list[Any]:
-        """As `SqliteFile.read`."""
+        """Like `SqliteFile.read`."""
         return self.file.read(query.replace(*self._spaces), arguments)
 
     @contextlib.contextmanager
@@ -102,7 +102,7 @@ class Spaces:
 
 
 def number_of_space(file: SqliteFile, name: str) -> int:
-    """Return the number of a space, which is created if it is missing."""
+    """Return the number of a space, creating the space if it is missing."""
     known = file.read("SELECT number FROM spaces WHERE name = ?", (name,))
     if known:
         return int(known[0][0])

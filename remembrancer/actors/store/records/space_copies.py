@@ -1,4 +1,4 @@
-"""Copies spaces between the database and databases with one space: record files of release 0.2.0, and snapshots of
+"""Copies spaces between the database and databases with a single space: record files of release 0.2.0, and snapshots of
 shared lanes."""
 
 import sqlite3
@@ -27,7 +27,7 @@ NUMBERED: Final[dict[str, dict[str, str]]] = {
     "promotion_log": _IN_ORDER,
     "topics": {"number": ""},
 }
-"""The columns containing row numbers, with the table that they refer to; empty: the row gets a new number."""
+"""The columns containing row numbers, with the tables that they refer to (empty: the row gets a new number)."""
 _NAMED: Final = frozenset(named for columns in NUMBERED.values() for named in columns.values() if named)
 _TAKEN: Final = (
     *("memories", "entities", "aliases", "memory_tags", "memory_entities", "names_to_find", "found_names"),
@@ -48,7 +48,7 @@ ROW_BATCH: Final = 2000
 
 def take_in(connection: sqlite3.Connection, old: sqlite3.Connection, name: str) -> int:
     """Copy all rows of a database with one space into a space, created if missing, and return its number. Columns
-    missing there get their defaults. Inside a transaction. Raises SQLite's errors."""
+    missing from the source get their defaults. Inside a transaction. Raises SQLite's errors."""
     space = make_space(connection, name)
     offsets = {table: _last(connection, table) for table in _NAMED}
     for table in _TAKEN:
@@ -99,7 +99,7 @@ def _copy(old: sqlite3.Connection, new: sqlite3.Connection, table: str, space: i
 
 
 def write_space(query: Query, target: sqlite3.Connection, name: str) -> None:
-    """Write a space into an empty database, as its only one, without data derived from memories: vectors, full text,
+    """Write a space into an empty database, as its only space, without data derived from memories: vectors, full text,
     and names found in them."""
     MEMORY.migrate(target, None)
     target.execute("PRAGMA foreign_keys = OFF")

@@ -1,4 +1,4 @@
-"""A space in SQLite as rules read and change it. Callers open and commit the transaction."""
+"""A space in SQLite as read and changed by rules. Callers open and commit the transaction."""
 
 import sqlite3
 from collections.abc import Iterable, Sequence
@@ -36,7 +36,7 @@ from remembrancer.protocol.writes import (
 
 SIMILAR: Final = "similar_to"
 MAX_TURNS: Final = 5000
-"""The number of latest turns kept for a session, so that a session that never ends does not grow forever."""
+"""The number of recent turns kept for a session, so that a session that never ends does not grow forever."""
 MAX_TOOL_CALLS: Final = 10_000
 SESSIONS_KEPT: Final = 16
 """The number of sessions recorded for a memory: three are enough for a promotion."""
@@ -49,7 +49,7 @@ _TRACES: Final = (
     *_OF_PROMOTION,
     """DELETE FROM awaited_links WHERE target = ?1
        AND (SELECT space FROM memories WHERE number = awaited_links.source) = @SPACE""",
-    # Answers with its text, its tags or a reason; a repetition of the change no longer finds the memory.
+    # Answers with its text, its tags or a reason; if the change is repeated, the memory is not found.
     *(
         f"DELETE FROM applied_operations WHERE space = @SPACE AND instr(result, '{name}') AND instr(result, ?1)"  # noqa: S608 - our names
         for name in ("TaggedResult", "ForgottenResult", "PromotedResult", "UpdatedResult")
@@ -209,8 +209,8 @@ class SqliteEdits(SpaceConnection):
             self.execute(statement, (memory_id,))
 
     def note_use(self, memory_ids: Sequence[str], session_id: str) -> None:
-        """Record that a session has used memories, except its private ones, which no other session can use. For each
-        memory only the first few sessions are kept, and no person in a shell or browser, who is not a session."""
+        """Record that a session has used memories, except its private ones, which no other session can use. Only the
+        first few sessions of each memory are kept. People using a shell or browser are not sessions."""
         if memory_ids and session_id not in ("", SHELL_SESSION, BROWSER_SESSION):
             self.execute(
                 """INSERT OR IGNORE INTO memory_sessions
@@ -273,9 +273,9 @@ class SqliteEdits(SpaceConnection):
     def revise(
         self, before: Memory, entry: HistoryEntry, fields: tuple[str, ...], chain: Sequence[ChainLink] | None = None
     ) -> None:
-        """Add a version (`entry`) to a memory. `fields` are the changed ones. `chain` is the new promotion chain, if it
-        has changed. If the content changes, all data derived from the old one (passages, near-duplicates, found names)
-        is deleted."""
+        """Add a version (`entry`) to a memory. `fields` are the changed fields. `chain` is the new promotion chain, if
+        it has changed. If the content changes, all data derived from the old content (passages, near-duplicates, found
+        names) is deleted."""
         after, at = entry.record, entry.changed_at
         columns = columns_of(after, fields) | {"version": entry.version}
         if fields and (fields != ("status",) or after.forgotten == before.now.forgotten):  # hiding is not an update
@@ -328,7 +328,7 @@ class SqliteEdits(SpaceConnection):
         self.executemany("INSERT OR IGNORE INTO memory_tags VALUES (?, ?)", [(tag, number) for tag in tags])
 
     def _drop_derived(self, number: int) -> None:
-        """Delete what is derived from a changed content: passages and near-duplicates. Found names follow later."""
+        """Delete data derived from changed content: passages and near-duplicates. Found names are deleted later."""
         for table in ("passages", "embedding_attempts"):
             self.execute(f"DELETE FROM {table} WHERE memory = ?", (number,))  # noqa: S608 - our names
         self.execute(
@@ -514,8 +514,8 @@ WITH_SESSIONS: Final = (*LOGS, "sessions", "turns", "tool_calls")
 
 
 def merge(source: SqliteEdits, target: int, tables: Sequence[str] = WITH_SESSIONS) -> None:
-    """Move the memories of a space, with the rows of these tables, into another space, which keeps its own, and delete
-    the old space. Inside a transaction."""
+    """Move the memories of a space, with the rows of these tables, into another space, whose own rows are kept, and
+    delete the old space. Inside a transaction."""
     arriving = ArrivingEdits(source, target)
     for number, memory_id in source.query(
         """SELECT number, id FROM memories WHERE space = @SPACE

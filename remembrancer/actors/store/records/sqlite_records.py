@@ -59,9 +59,8 @@ class Reader(SqliteSearch, SqliteBackground):
             return describe_session(query, self._file, session_id)
 
     def portable(self, memory_id: str, session_id: str | None, project_id: str | None = None) -> PortableMemory | None:
-        """Return a complete memory, forgotten or not; None if there is none that the session (None: anybody) may see.
-        It includes outgoing links whose other end the session may see, and the versions that a session of this project
-        may see."""
+        """Return a complete memory, forgotten or not; None if the session (None: anybody) may not see it. It includes
+        outgoing links whose other end the session may see, and the versions that a session of this project may see."""
         with self._file.reading() as query:
             return read_portable(query, memory_id, session_id, project_id)
 
@@ -71,7 +70,7 @@ class Reader(SqliteSearch, SqliteBackground):
 
 
 class Limits(NamedTuple):
-    """The limits of a host. `database_bytes`: at this size, the database accepts only forgetting. `session`: the number
+    """The limits of a host. At `database_bytes`, the database accepts nothing but forgetting. `session` is the number
     of memories that one session may store in a space."""
 
     database_bytes: int | None = None
@@ -90,7 +89,7 @@ class Records(Reader, EmbeddedTexts):
         RecordsUnusable: the file is damaged.
         StorageFull: the disk has no room for a write.
         FileLocked: another program has the file locked.
-        InternalError: any other error of the database.
+        InternalError: any other database error.
     """
 
     is_shared = False
@@ -152,8 +151,8 @@ class Records(Reader, EmbeddedTexts):
             yield SqliteEdits(connection.connection, self.space, self._clock())
 
     def shareable(self) -> list[str]:
-        """Return the ids of the memories to share with other hosts, forgotten or not: all but those of sessions and the
-        records of their work."""
+        """Return the ids of the memories to share with other hosts, forgotten or not: all but session memories and
+        session records."""
         rows = self._file.read(
             "SELECT id FROM memories WHERE space = @SPACE AND scope = ? AND kind != ? ORDER BY number",
             ("user" if self.is_users else "project", SESSION_RECORD),
@@ -172,7 +171,7 @@ class Records(Reader, EmbeddedTexts):
         self._file.commits += 1
 
     def touch(self, numbers: Sequence[int], at: float, session_id: str = "", used: Sequence[str] = ()) -> None:
-        """Count an access to each memory (twice in the list counts twice), and record the session of each used one.
+        """Count an access to each memory (twice in the list counts twice), and record the session of each used memory.
         `used` are ids; memories that are not here, or that the session may not see, are skipped. An access makes an
         archived memory active, in a new version that belongs to no operation."""
         with self._edits(is_access=True) as edits:
@@ -209,7 +208,7 @@ class Records(Reader, EmbeddedTexts):
 
 
 def _promoted(operation: Operation, source: SqliteEdits, destination: SqliteEdits) -> Outcome:
-    """Carry out a promotion, or its return: the steps of a move between lanes, in one transaction."""
+    """Carry out a promotion, or take one back: the steps of a move between lanes, in one transaction."""
     try:
         memory = memory_to_move(Writer(operation, source))
     except (InvalidInput, NotFound) as refusal:
@@ -227,7 +226,7 @@ def apply_each(
     connection: sqlite3.Connection, operations: Sequence[Operation], apply_one: Callable[[Operation], Outcome]
 ) -> list[Outcome]:
     """Apply operations in order, inside a transaction. If one of them cannot be written at all, which is rare, start
-    over with a savepoint for each: at each savepoint FTS5 writes its index."""
+    over with a savepoint for each (slower, since FTS5 writes its index at each)."""
     try:
         return [apply_one(operation) for operation in operations]
     except UNACCEPTABLE:
@@ -237,8 +236,8 @@ def apply_each(
 
 
 def apply_alone(connection: sqlite3.Connection, name: str, apply: Callable[[], Outcome]) -> Outcome:
-    """Apply one operation at a savepoint, inside a transaction. If it cannot be written, nothing changes; `name` is
-    its name in the log."""
+    """Apply one operation at a savepoint, inside a transaction. If it cannot be written, nothing changes; `name`
+    identifies it in the log."""
     connection.execute("SAVEPOINT operation")
     try:
         outcome = apply()

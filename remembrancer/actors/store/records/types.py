@@ -55,7 +55,8 @@ def is_memory(number: int) -> bool:
 @dataclass(frozen=True, slots=True)
 class AgeKey:
     """The newer of two memories has the greater key: the day shown in lists, then the time of storing. Only this
-    decides which of a pair may replace the other, whichever way their link points: an import stores old memories late.
+    decides which of a pair may replace the other, whatever their link's direction: an import may store an old memory
+    after a newer one.
     """
 
     occurred_at: float | None
@@ -66,9 +67,9 @@ class AgeKey:
         return (self._time_beside(other), self.number) < (other._time_beside(self), other.number)
 
     def _time_beside(self, other: Self) -> float:
-        """The time of the event, or else of storing. The time of an event is moved towards that of storing: by up to a
-        day if it is only a day (in UTC), or by up to `SOON_TOLD_S` if the other memory has no event, since the other
-        may have been valid earlier."""
+        """The time of the event, or else of storing. An event's time is moved towards the time of storing: by up to a
+        day if only its day is given (in UTC), or by up to `SOON_TOLD_S` if the other memory, which may have been valid
+        earlier, has no event."""
         if (at := self.occurred_at) is None:
             return self.created_at
         told_within = SOON_TOLD_S if other.occurred_at is None else DAY_S * (at % DAY_S == 0)
@@ -87,7 +88,7 @@ class MemoryRecord(ListedMemory, frozen=True, kw_only=True):
 
 
 class Phrase(NamedTuple):
-    """Words to be found in sequence, in lower case and separated by spaces. With `begins`, the last may be the
+    """Words to be found in sequence, in lower case and separated by spaces. With `begins`, the last one may be just the
     beginning of a word."""
 
     words: str
@@ -95,7 +96,7 @@ class Phrase(NamedTuple):
 
 
 Hits = dict[int, float]
-"""The BM25 of memories with words of a query, best first. Larger is better."""
+"""The BM25 scores of memories with words of a query, best first. Larger is better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +200,7 @@ MAX_ATTEMPTS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """A memory as it is in a space, without its history and its links. `number` is that of its row."""
+    """A memory as it is in a space, without its history and links. `number` is the number of its row."""
 
     number: int
     id: str

@@ -44,13 +44,13 @@ RECORD_CONFIDENCE: Final = 0.8
 MAX_COMPARED: Final = 5
 """The number of memories with the same text that are compared with a new one, oldest first."""
 LinkBefore = tuple[str, str, str, float | None]
-"""A link as it was before a change: its source, target, relation and strength (None: there was none)."""
+"""A link as it was before a change: its source, target, relation and strength (None: the link did not exist)."""
 NAMED_FILES: Final = 8
 """The number of files in the text of a session's record; the others are in its structured part."""
 
 
 class Revision(NamedTuple):
-    """The version of a memory after a change, and the changed fields; without any, the version is as before."""
+    """The version of a memory after a change, and the changed fields; if no field changed, the version is as before."""
 
     version: int
     fields: tuple[str, ...]
@@ -98,8 +98,8 @@ class Writer:
         return memory
 
     def known_as(self, change: StoreMemory, session_id: str | None = None) -> Memory | None:
-        """The memory, if any, that says the same thing as a new one in the same scope, and that the session (by default
-        the operation's) can see. If their metadata, which may name a file, differ, the texts must be equal."""
+        """The memory, if any, that says the same thing as a new memory in the same scope, and that the session (by
+        default the operation's) can see. If their metadata, which may name a file, differ, the texts must be equal."""
         session_id = self.operation.session_id if session_id is None else session_id
         for memory_id, scope in read_copies(self.space.query, "", change.content, session_id, MAX_COMPARED).items():
             if scope == change.scope and (scope != "session" or session_id == change.session_id):
@@ -145,7 +145,7 @@ class Writer:
         chain: tuple[ChainLink, ...] | None = None,
         **about: object,
     ) -> Revision:
-        """Make `after` the next version of a memory. Does nothing if they are equal.
+        """Make `after` the next version of a memory. Does nothing if they do not differ.
 
         `chain` is a new promotion chain, which alone makes a version. If the text changes, the summaries and
         session records that repeat the old text are forgotten, unless somebody has reworded them, and the memories that
@@ -190,7 +190,7 @@ class Writer:
         return not memory.now.forgotten and all(entry.change != "updated" for entry in self.space.history(memory.id))
 
     def derived_from(self, memory_id: str, links: Sequence[Link]) -> list[Memory]:
-        """The memories derived from one, by its links."""
+        """The memories derived from a memory, according to its links."""
         sources = [link.source for link in links if link.target == memory_id and link.relation == DERIVED]
         memories = map(self.space.memory, sources)
         return [memory for memory in memories if memory is not None]
@@ -235,8 +235,8 @@ class Writer:
         )
 
     def write_record(self, session_id: str) -> None:
-        """Write the record of an ended session, replacing an earlier one: the files that it worked on. A session
-        without files has no record."""
+        """Write the record of an ended session, replacing any earlier record: the files that the session worked on. A
+        session without files has no record."""
         query, its = self.space.query, "WHERE space = @SPACE AND session_id = ?"
         files = files_worked_on(query, session_id, self.operation.project.path)
         ended = query(f"SELECT ended_at FROM sessions {its} AND ended_at IS NOT NULL", (session_id,))  # noqa: S608
@@ -275,7 +275,7 @@ def make_active(space: SqliteEdits, memory: Memory, change: str, reason: str, at
 
 
 def revive(space: SqliteEdits, memory_ids: Iterable[str], at: float) -> None:
-    """Reactivate the archived ones among these memories: a memory that is shown is in use."""
+    """Reactivate archived memories among these: a memory that is shown is in use."""
     for memory in map(space.memory, memory_ids):
         if memory is not None and memory.now.status == "archived" and not memory.now.forgotten:
             make_active(space, memory, REVIVED, "it was used again", at)

@@ -43,14 +43,14 @@ FEW: Final = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Rows(Candidates):
-    """Candidates, and the data that rank them: row i of each array belongs to `refs[i]`. Until candidates are compared
-    with one another, cosines may be unknown, and BM25 applies to each space separately."""
+    """Candidates, and the data used to rank them: row i of each array belongs to `refs[i]`. Until candidates are
+    compared with one another, cosines may be unknown, and BM25 applies to each space separately."""
 
     refs: NDArray[np.int64]
     facts: NDArray[np.object_]
     """Their `RankingFacts`."""
     words: NDArray[np.bool_]
-    """The question's units that each candidate contains: a column for each unit."""
+    """The question's units that each candidate contains, one column per unit."""
     vectors: Vectors
     """The mean of each candidate's passages, of unit length; 0 if it has none."""
 
@@ -58,7 +58,7 @@ class Rows(Candidates):
         return replace(self, **{name: column[chosen] for name, column in self._columns().items()})
 
     def followed_by(self, others: Rows) -> Rows:
-        """Return these candidates, followed by others not among them."""
+        """Return these candidates, followed by those of the others that are not among them."""
         new = others._columns()
         return replace(self, **{name: np.concatenate((own, new[name])) for name, own in self._columns().items()})
 
@@ -238,8 +238,8 @@ def describe(
 
 
 class Compared(NamedTuple):
-    """Vector comparisons of memories: the cosine of the best passage, that of the first one if there are several (else
-    NaN), and the mean vector, of unit length."""
+    """Vector comparisons of memories: the cosine of the best passage, the cosine of the first passage if there are
+    several (else NaN), and the mean vector, of unit length."""
 
     memories: Sequence[int]
     cosines: Column

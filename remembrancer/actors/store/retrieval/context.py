@@ -48,7 +48,7 @@ LOAD_BATCH: Final = 64
 SUBJECTS: Final = 24
 MIN_SUBJECT_MEMORIES: Final = 2
 CLOSED_NAMED_S: Final = 14 * 86_400.0
-"""A closed open end is named for this long."""
+"""A closed open end is named for this long after it was closed."""
 T = TypeVar("T")
 
 
@@ -104,7 +104,7 @@ class Gathering:
         )
 
     def _with_doubts(self, memories: Sequence[RecalledMemory]) -> list[RecalledMemory]:
-        """Return the memories, also marking those that another of them may replace, according to Review."""
+        """Return the memories, marking also those that, according to Review, another of them may replace."""
         known = {each.id: each for each in memories}
         for pair in pairs_in_review(self.view.reader, self.request.session_id):  # the most probable first
             older = known.get(pair.older.id)
@@ -115,8 +115,8 @@ class Gathering:
     def _first(
         self, order: Order, kinds: tuple[Kind, ...] = (), *, or_none: bool = False
     ) -> tuple[list[RecalledMemory], bool]:
-        """Return the first matching memories in an order, and whether these are all. `or_none`: return none if there
-        are too many."""
+        """Return the first matching memories in an order, and whether these are all. With `or_none`, return no memories
+        if there are too many."""
         filters = Filters(self.request.session_id, kinds=kinds)
         room = self.request.tokens * CHARACTERS_A_TOKEN  # more than this is not read
         found: list[RecalledMemory] = []

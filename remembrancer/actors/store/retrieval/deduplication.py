@@ -21,7 +21,7 @@ from remembrancer.protocol.reads import Recalled, RecalledMemory, Scores, Strate
 SPARE: Final = 10
 """The number of additional memories loaded, since some are removed as duplicates."""
 MOST_LOADED: Final = 300
-"""The number of memories loaded at which the search for the ends of chains of replacements stops."""
+"""The number of loaded memories at which the search for the ends of replacement chains stops."""
 SAME_COSINE: Final = 0.90
 """The cosine above which memories of different scopes are duplicates, if their words agree."""
 NEAR_COSINE: Final = 0.95
@@ -33,17 +33,17 @@ UNRANKED: Final = Scores(0.0, 0.0)
 COMPARED_CHARACTERS: Final = 2000
 """The maximum length of a text that may duplicate a different one: a longer text says more than one thing."""
 CLOSE: Final = 0.5
-"""A later memory that probably replaces an earlier one precedes it if it has at least this share of its score;
-otherwise the question is about something that only the earlier one covers. The score that a later memory loses by being
-probably replaced itself is added back first, so that the last memory of a chain is shown first."""
+"""A later memory that probably replaces an earlier one precedes it if its score is at least this share of the earlier
+one's; otherwise the question is about something that only the earlier one covers. The score that a later memory loses
+by being probably replaced itself is added back first, so that the last memory of a chain is shown first."""
 
 Scored = Sequence[tuple[Ref, Scores]]
 """Candidates, best first."""
 
 
 class Ranking(NamedTuple):
-    """Candidates, best first. The first `answering` may be in the answer; the `below` others are included only if a
-    request asks for what was left out. `vectors` are the means of the candidates' passages, if known."""
+    """Candidates, best first. The first `answering` may be in the answer; the next `below` are included only if a
+    request asks for omitted memories. `vectors` are the means of the candidates' passages, if known."""
 
     scored: Scored
     strategy: Strategy
@@ -133,8 +133,8 @@ def _ids_in(entries: Sequence[Entry]) -> set[str]:
 
 
 def replaced_last(entries: Sequence[Entry]) -> list[Entry]:
-    """Move each superseded entry right behind those that supersede it. The same applies to probable successors that
-    score well enough (`CLOSE`); other probable successors are moved right behind the entry. The successor gets the
+    """Move each superseded entry right behind the entries that supersede it. The same applies to probable successors
+    that score well enough (`CLOSE`); other probable successors are moved right behind the entry. The successor gets the
     scores of the entry that it replaces, if they are better: it is the valid answer to the same questions."""
     known = {entry.record.id: entry for entry in entries}
     inherited = {newer: old.scores for old in reversed(entries) for newer in old.record.superseded_by}
@@ -242,8 +242,8 @@ def each_once(entries: Sequence[Entry]) -> list[Entry]:
 
 def _summed_up(ordered: Sequence[Entry]) -> list[Entry]:
     """Replace several sources of a summary with the summary, at the rank of the first one. A summary with a source that
-    is probably replaced does not replace any. If all sources of such a summary are present, it is left out, and the
-    first source gets its scores if they are better."""
+    is probably replaced does not replace its sources. If all sources of such a summary are present, it is left out, and
+    the first source gets its scores if they are better."""
     hidden = {each.record.id: each for each in ordered if each.record.status == "consolidated" and each.is_current}
     left: set[str] = set()
     best: dict[str, Scores] = {}
@@ -268,7 +268,7 @@ def _summed_up(ordered: Sequence[Entry]) -> list[Entry]:
 
 
 def _standing_for(ordered: Sequence[Entry], place: int, members: Sequence[int]) -> Entry:
-    """Return the kept entry of a group, with the data of the others merged in, and their tags."""
+    """Return the kept entry of a group, with the data and tags of the others merged in."""
     entry = ordered[place]
     group = [entry, *(ordered[each] for each in sorted(members) if each != place)]
     scopes = {each.record.scope for each in group}

@@ -31,7 +31,7 @@ MAX_FACTS: Final = 1000
 """The number of memories in one answer about the sources of edges."""
 PAGERANK_SEEDS: Final = 20
 MAX_COUNTED: Final = 1000
-"""For a memory at which a walk starts, the limit on counting each kind of edge."""
+"""The limit on counting each kind of edge of a memory at which a walk starts."""
 MIN_SHARE: Final = 0.03
 """The minimum share of the walk that counts. Smaller shares come from names in many memories, such as those of
 speakers."""
@@ -188,7 +188,7 @@ class Graph:
         return self._meet(rows)
 
     def _meet(self, rows: Iterable[Any]) -> list[Node]:
-        """Note the nodes of entities, and return them, each once."""
+        """Record the nodes of entities, and return each node once."""
         found: dict[Node, None] = {}
         for number, name, key, kind in rows:
             node = self._nodes.get(number)
@@ -200,7 +200,7 @@ class Graph:
         return list(found)
 
     def _meet_numbers(self, numbers: Iterable[int]) -> None:
-        """Note the nodes of entities that a visible memory names."""
+        """Record the nodes of entities that a visible memory names."""
         if new := set(numbers) - self._nodes.keys():
             in_order = "ORDER BY e.space, e.key, e.number"
             self._meet(self._read(f"{_ENTITIES} WHERE e.number IN {AMONG} {in_order}", (json_list(new),)))
@@ -238,7 +238,7 @@ class Graph:
                 rows += of_one
             rows.sort(key=lambda row: (-row[3], row[:3]))
             cut = cut or len(rows) > MAX_EDGES
-            for row in rows[:MAX_EDGES]:  # the same one may be seen from both ends
+            for row in rows[:MAX_EDGES]:  # the same edge may be seen from both ends
                 live[row[:3]] = max(row[3], live.get(row[:3], 0))
         self._meet_numbers(end for subject, _, target in live for end in (subject, target))
         edges: Counter[Edge] = Counter()
@@ -305,9 +305,9 @@ class Graph:
     def memories(
         self, nodes: Collection[Node], filters: Filters, limit: int, relationship: str | None = None
     ) -> dict[int, RankingFacts]:
-        """Return, of the memories that pass the filters and name these nodes, the `limit` most important and the
-        `limit` latest; with a `relationship` (a `name_key`) only those that name them by it. Only the newest memories
-        of a hub are read."""
+        """Return the `limit` most important and the `limit` latest memories that pass the filters and name these nodes;
+        with a `relationship` (a `name_key`), only those that use it to name them. Only the newest memories of a hub are
+        read."""
         numbers = self._numbers_of(nodes)
         condition, allowed = condition_of(filters)
         facts: dict[int, RankingFacts] = {}
@@ -341,13 +341,13 @@ class Graph:
         return named
 
     def look(self, nodes: Mapping[int | str, int]) -> Around[int | str]:
-        """Return the neighbourhood of memories, and of entities by key, for `personal_pagerank`: for each the number of
-        its edges, and its neighbours if the number does not exceed the limit given for it.
+        """Return the neighbourhood of memories, and of entities by key, for `personal_pagerank`: for each, the number
+        of its edges, and its neighbours if the number does not exceed its limit.
 
-        A memory (its number) is adjacent to the entities that it names and to linked memories; an entity also to those
-        that a memory relates it to. Hidden and forgotten neighbours are left out, and so are links between memories
-        about the same thing (`ALIKE`), but hidden edges count. Each kind of edge is counted up to the
-        largest limit, plus one.
+        A memory (its number) is adjacent to the entities that it names and to linked memories; an entity also to the
+        entities that a memory relates it to. Hidden and forgotten neighbours are left out, as are links between
+        memories about the same thing (`ALIKE`), but hidden edges count. Each kind of edge is counted up to the largest
+        limit, plus one.
         """
         degrees: dict[int | str, int] = {}
         near: defaultdict[int | str, dict[int | str, None]] = defaultdict(dict)

@@ -277,7 +277,7 @@ _POSSESSIVE: Final = re.compile(r"['\u2019]s\b", re.IGNORECASE)
 
 
 Span = tuple[int, int]
-"""The place of a possible name in a text: its first part, and the one after its last."""
+"""The place of a possible name in a text: the indices of its first part and of the part after its last."""
 
 
 def spans_of(text: str) -> dict[Span, str]:
@@ -286,7 +286,7 @@ def spans_of(text: str) -> dict[Span, str]:
     normal = _POSSESSIVE.sub(" ", unicodedata.normalize("NFKC", text))
     words = enumerate(_WORD.finditer(normal))
     every = ((part.group().casefold(), place) for place, word in words for part in _PART.finditer(word.group()))
-    parts = list(islice(every, LONGEST_TEXT))  # with the index of the word that each belongs to
+    parts = list(islice(every, LONGEST_TEXT))  # each with the index of the word that it belongs to
     return {
         (begin, end): key
         for begin in range(len(parts))

@@ -40,7 +40,7 @@ class Source(NamedTuple):
 class View:
     """Spaces that may be read together, from the narrowest to the broadest, and perhaps notes. The methods block and
     may be called from any thread. A memory in two spaces is being moved to the broader one, where it is read. Raises
-    the errors of `Records`. `database` is the file of the spaces; it is required if there are none."""
+    the same errors as `Records`. `database` is the file of the spaces; it is required if there are no spaces."""
 
     def __init__(
         self, spaces: Iterable[Source], notes: Source | None = None, database: SqliteFile | None = None
@@ -65,7 +65,7 @@ class View:
     def load(
         self, refs: Iterable[Ref], filters: Filters | None, replaced_from: float = REPLACED
     ) -> dict[Ref, MemoryRecord]:
-        """Return the memories among these that pass the filters; with None, all of them, like `Records.load`."""
+        """Return the memories among these that pass the filters; without filters, all of them, like `Records.load`."""
         numbers = list(refs)
         found = self.reader.load(numbers, filters, replaced_from) if numbers else {}
         return found if self._notes is None else found | self._notes.texts.load(numbers, filters)

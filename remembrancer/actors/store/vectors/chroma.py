@@ -150,8 +150,8 @@ class ChromaVectors(ExactVectors):
         """The numbers of the passages in the collection."""
 
     def _agrees(self) -> bool:
-        """True if the records have all passages of the collection, and its index finds some: Chroma stores the index
-        separately."""
+        """True if the records have all passages of the collection, and its index (stored separately) finds half of a
+        sample."""
         if len(np.setdiff1d(self._numbers, self.records.passage_numbers(self.model))):
             return False
         if not len(self._numbers):
@@ -206,7 +206,7 @@ class ChromaVectors(ExactVectors):
         return self.records.passages(self.model, memories)
 
     def _nearest(self, query: Vectors, limit: int, allowed: Set[int] | None, newest: PassageVectors) -> Nearest:
-        """Return the memories nearest to one query, deeper in the collection if many are not allowed."""
+        """Return the memories nearest to one query, searching the collection more deeply if many are not allowed."""
         beside, depth = _compared(newest, query, limit, allowed), 2 * limit
         while True:
             with self._guard():
@@ -259,7 +259,7 @@ def _connected(server: Server) -> list[Any]:
 
 
 def _sessions(client: Any) -> list[Any]:
-    """Return the connections of Chroma's client for a server: its own, and the one for databases."""
+    """Return the connections of Chroma's client for a server: its own connection, and the one for databases."""
     return [client._server._session, client._admin_client._server._session]
 
 

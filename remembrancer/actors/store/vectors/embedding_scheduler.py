@@ -58,29 +58,29 @@ from remembrancer.protocol.work import (
 SAVE_BATCH: Final = 64
 """The number of memories whose vectors are saved in one transaction, few enough not to delay a client's write."""
 BURST_S: Final = 0.03
-"""No texts are handed out for this time after a client's request: more requests may follow, and take precedence."""
+"""No texts are handed out for this long after a client's request: more requests may follow, and take precedence."""
 LONGEST_HOLD_S: Final = 2.0
 """The time after which texts are handed out even if requests keep coming."""
 AGAIN_S: Final = 5.0
 """The time after which failed work is tried again."""
 IN_USE_S: Final = 4.0
-"""The vectors of a replaced model are kept for this time, which is longer than a recall that uses them takes."""
+"""A replaced model's vectors are kept for this long, which is longer than a recall using them takes."""
 PRUNE_BATCH: Final = 200
 """The number of passages of unneeded models deleted in one transaction."""
 RETRY_S: Final = 1.0
 """The pause before a failed write of vectors (for example, on a full disk) is repeated."""
 SUSPECTS: Final = 32
-"""The number of texts that may have killed a worker: its first ones, since it proceeds in order, batch by batch."""
+"""The number of texts that may have killed a worker: the first it held, since it proceeds in order, batch by batch."""
 DEADLY: Final = f"{MAX_ATTEMPTS} embedders died while embedding its text: only word search finds it"
 DEADLY_S: Final = 3600.0
-"""A text that killed workers is not handed out for this time."""
+"""A text that killed workers is not handed out for this long."""
 UNATTENDED_S: Final = 10.0
 """The time after the start, or after a worker's last message, during which a worker may still be starting."""
 STARTING_S: Final = 60.0
 """The time allowed for a worker to start: loading a model takes seconds, and longer on a busy machine."""
 NO_WORKER: Final = "no embedder is running ('remembrancer admin scale embedder=1' starts one)"
 LENGTH_TOLERANCE: Final = 0.01
-"""The tolerance for a unit vector's length, since other machines may round float32 differently."""
+"""The tolerance for a unit vector's length, since machines may round float32 differently."""
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -131,7 +131,7 @@ class EmbeddingScheduler:
         self._stored: ModelState | None = None
         """The state that was stored last."""
         self._prune_at = math.inf
-        """The time from which the vectors of models not in use are deleted; infinite if there are none."""
+        """The time from which the vectors of unused models are deleted; infinite if there are none to delete."""
         self._models: list[Model] = []
         """The models in use. The first one is or will be active."""
         self._decide(self._state)
@@ -233,7 +233,7 @@ class EmbeddingScheduler:
 
     @property
     def answering(self) -> Model:
-        """The model whose vectors are searched now: the active one or, while that has no worker, one with complete
+        """The model whose vectors are searched now: the active model or, while it has no worker, a model with complete
         vectors. A model with incomplete vectors answers only if nothing can embed queries for the active one."""
         first, active = self._models[0], self._state.active
         attended = [model for model in self._models if self._leases.workers_of(model.key)]

@@ -1,6 +1,6 @@
 """The vectors of one space, or index of files, under one model, searched in memory by comparing all of them.
 
-Searches reflect the records' rows: before each one, new rows are read and deleted ones dropped, without notification.
+Searches reflect the records' rows: before each search, new rows are read, and deleted rows dropped.
 """
 
 import threading
@@ -49,7 +49,7 @@ class ExactVectors:
         with self._lock:
             self._keys, self._vectors = np.zeros((0, 3), dtype=np.int64), np.zeros((0, 0), dtype=np.float32)
             self._count = 0
-            """The number of passages held. The arrays have spare room for later ones."""
+            """The number of passages held. The arrays have spare room for more."""
             self._commits = -1
             """The number of commits when the records were last read."""
 

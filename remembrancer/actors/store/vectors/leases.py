@@ -32,8 +32,7 @@ class _WorkerState:
     model: str
     credit: int
     held: dict[EmbeddingJob, float] = field(default_factory=dict)
-    """The sizes of its texts in bytes, in the order in which they were handed out. A suspected text has infinite
-    size."""
+    """The sizes of its texts in bytes, in the order they were handed out. A suspected text has infinite size."""
 
     @property
     def room(self) -> int:
