@@ -46,7 +46,9 @@ def migrate_old_home(paths: RuntimePaths) -> None:
 
     Raises:
         RecordsUnusable, SchemaTooNew, SchemaTooOld: an old file is damaged, or from a different release. As after every
-        error, the home is unchanged. StorageFull: the disk has no room. FileLocked: another program has a file locked.
+            error, the home is unchanged.
+        StorageFull: the disk has no room.
+        FileLocked: another program has a file locked.
         FileUnusable: the database cannot be written, or the list of shared lanes cannot be read.
     """
     if not is_old(paths):

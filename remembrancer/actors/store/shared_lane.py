@@ -92,8 +92,8 @@ _TAKE_VECTORS: Final = """INSERT OR IGNORE INTO passages (space, memory, model, 
     JOIN memories AS o ON o.id = m.id AND o.space != m.space AND o.content_digest = m.content_digest
     JOIN passages AS p ON p.memory = o.number WHERE m.space = @SPACE AND m.id = ? ORDER BY p.number"""
 NEWER: Final = (
-    "another member of this shared lane runs a newer release, whose entries this one cannot read: upgrade here too; "
-    "earlier changes can be read"
+    "another member of this shared lane runs a newer release, whose entries this release cannot read: upgrade this "
+    "machine too; earlier changes can be read"
 )
 NO_LONGER_SHARED: Final = "this machine no longer shares these memories: changes are made in its own copy"
 T = TypeVar("T")

@@ -55,8 +55,7 @@ def is_memory(number: int) -> bool:
 @dataclass(frozen=True, slots=True)
 class AgeKey:
     """The newer of two memories has the greater key: the day shown in lists, then the time of storing. Only this
-    decides which of a pair may replace the other, whatever their link's direction: an import may store an old memory
-    after a newer one.
+    decides which may replace the other, however they are linked: an import may store an old memory after a newer one.
     """
 
     occurred_at: float | None
