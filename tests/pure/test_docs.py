@@ -228,7 +228,7 @@ PROJECT_RULE, USER_RULE = (
         f"was used in at least {promotion.USER_MIN_SESSIONS} sessions",
         f"(cosine above {promotion.MERGE_COSINE:g})",
         f"grows by {promotion.PROJECT_CONFIDENCE_GAIN:g} in a project and by {promotion.USER_CONFIDENCE_GAIN:g}",
-        f"the limit of {promotion.USER_LIMIT} counts",
+        f"One run selects at most {promotion.USER_LIMIT} memories for the user",
         f"| × {promotion.IMPORTANCE_SHARE:g} |",
         f"| × {promotion.CONFIDENCE_SHARE:g} |",
         f"log10(sessions + 1) / 2, at most {promotion.MOST_FOR_USE:g} |",
