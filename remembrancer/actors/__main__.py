@@ -1,4 +1,4 @@
-"""The process of an actor: `python -P -m remembrancer.actors ROLE`, with its `LaunchSpec` on standard input."""
+"""An actor's process: `python -P -m remembrancer.actors ROLE`, with its `LaunchSpec` on standard input."""
 
 import gc
 import sys

@@ -1,7 +1,7 @@
-"""An actor's process in a runtime: its start, logs, control socket and exit, which are the same for all actors.
+"""The parts of an actor's process that are the same for all actors: start, logs, control socket and exit.
 
-The launcher holds the other end of the actor's standard input. The first line of this input is the `LaunchSpec`; its
-end means that the launcher is dead, and an actor never outlives the launcher.
+The launcher holds the other end of the actor's standard input. The first line of this input is the `LaunchSpec`; end of
+file means that the launcher is dead, and an actor never outlives its launcher.
 """
 
 import abc
@@ -35,11 +35,11 @@ from remembrancer.protocol.system import end_with_parent
 
 EXIT_STOPPED: Final = 0
 EXIT_START_FAILED: Final = 2
-"""The last line of standard error is the reason, a `Failure` as JSON; a restart would fail in the same way."""
+"""The last line of standard error gives the reason, a `Failure` as JSON; a restart would fail in the same way."""
 EXIT_CRASHED: Final = 70
 EXIT_ORPHANED: Final = 71
-"""The launcher died. A new runtime waits for the locks of this process, so unfinished work is abandoned: acknowledged
-work is durable, and clients repeat the rest."""
+"""The launcher died. A new runtime waits for this process's locks, so unfinished work is abandoned: acknowledged work
+is durable, and clients repeat the rest."""
 TERM_GRACE_S: Final = 1.0
 """The time allowed after SIGTERM for a process to finish its current work."""
 MANY_FILES: Final = 10_240
@@ -98,10 +98,10 @@ def configure_logs(directory: Path, actor: str, level: str) -> None:
 
 
 class Actor(abc.ABC):
-    """The work of one process. The shell calls these methods on the actor's event loop; none may block it."""
+    """The work of one process. The shell calls these methods on the actor's event loop, which they must not block."""
 
     control: Dealer[FromLauncher]
-    """The connection to the launcher, which the shell makes."""
+    """The connection to the launcher, made by the shell."""
 
     def __init__(self, spec: LaunchSpec) -> None:
         self.spec = spec
@@ -109,7 +109,7 @@ class Actor(abc.ABC):
 
     @abc.abstractmethod
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
-        """Start, call `task_status.started()` once ready for work, and work until cancelled.
+        """Start, call `task_status.started()` once ready for work, and run until cancelled.
 
         A `RemembrancerError` raised before `started` is reported as a failure to start.
         """
@@ -119,10 +119,10 @@ class Actor(abc.ABC):
         """The actor's current health. Called for each heartbeat, so it must be cheap."""
 
     async def drain(self, reason: str) -> None:
-        """Called once during the grace period of a stop: finish the current work, refuse the rest."""
+        """Called once, during the grace period before the process ends: finish the current work, refuse the rest."""
 
     def on_peer_gone(self, peer: PeerGone) -> None:
-        """Called when another process of the runtime has died, or cannot be started."""
+        """Called when another process of the runtime has died or cannot be started."""
 
 
 _decode_spec: Final = msgspec.json.Decoder(LaunchSpec).decode
@@ -148,7 +148,7 @@ def run_actor(factory: Callable[[LaunchSpec], Actor]) -> None:
 
 
 def allow_many_files() -> None:
-    """Raise the number of files that this process may have open to `MANY_FILES`, if the system allows it."""
+    """Raise this process's limit on open files to `MANY_FILES`, if the system allows it."""
     present, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MANY_FILES if most == resource.RLIM_INFINITY else min(most, MANY_FILES)
     if resource.RLIM_INFINITY != present < wanted:
@@ -189,7 +189,7 @@ async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec) -> int
     def refused(reason: bool | str) -> None:
         """The launcher was started before another release was installed."""
         logger.error("start failed", extra={"reason": reason})
-        life.end("the launcher belongs to another release", 0.0, EXIT_START_FAILED)
+        life.end("the launcher is from a different release", 0.0, EXIT_START_FAILED)
 
     control = actor.control = Dealer(
         spec.paths.control_endpoint, actor.speaker, from_launcher, on_message=hear, on_refused=refused
@@ -234,7 +234,7 @@ async def _run_until_cancelled(
         logger.exception("crashed")
         life.end("crashed", 0.5, EXIT_CRASHED)
     else:
-        life.end("the actor's work ended by itself", 0.5, EXIT_CRASHED)
+        life.end("the actor stopped working unexpectedly", 0.5, EXIT_CRASHED)
 
 
 async def _say_ready(control: Dealer[FromLauncher], actor: Actor) -> None:

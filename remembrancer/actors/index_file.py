@@ -1,6 +1,6 @@
-"""The indexes of files: of a project's notes and transcripts, and of each tree of code. They are derived, and safe to
-delete. The indexer writes them; the store reads them and adds the vectors of notes. A text from notes is stored and
-embedded once, however many chunks contain it, and deleted with its last chunk. A chunk of code is stored with its
+"""Indexes of files: one of each project's notes and transcripts, one of each tree of code. They are derived, and safe
+to delete. The indexer writes them; the store reads them and adds the vectors of notes. A text from notes is stored and
+embedded once, however many chunks contain it, and deleted with the last of them. A chunk of code is stored with its
 terms, and ranked by `code.index`."""
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ logger = logging.getLogger(__name__)
 
 
 class FileState(NamedTuple):
-    """A file in the index. `digest` is the SHA-256 of a note's bytes; `skipped` is the reason if it has no chunks."""
+    """A file in the index. `digest` is the SHA-256 of a note's bytes; `skipped` says why the file has no chunks."""
 
     kind: str
     mtime_ns: int
@@ -188,7 +188,7 @@ class ReadNote(NamedTuple):
 
 class IndexWriter(ABC):
     """An index, open for writing; the first write creates its file. Files that were not cut into chunks according to
-    `cut` are marked as changed, and left unchanged until they are read again. Raises the errors of `SqliteFile`."""
+    `cut` are marked as changed, but keep their chunks until read again. Raises the same errors as `SqliteFile`."""
 
     def __init__(self, path: Path, cut: str = "") -> None:
         self._path = path

@@ -1,5 +1,5 @@
 """The schema of each kind of file in a home, and its migrations from release to release. Only this module upgrades
-files, and refuses files that this release cannot read.
+files, or refuses files that this release cannot read.
 
 `PRAGMA user_version` is the only place in a file that names its schema: the release that introduced it, and the number
 of the step in that release, as decimal digits (0.2.0 has 2 00 00; the first step of 0.3.1 would have 3 01 00).
@@ -44,8 +44,8 @@ COPY: Final = "release"
 
 
 class Step(NamedTuple):
-    """The statements that turn the previous schema into the next (the first one: an empty database), and the release
-    that introduced them. Released steps never change: each change is a new step."""
+    """The statements that turn the previous schema (at first: an empty database) into the next, and the release that
+    introduced them. Released steps never change: each change is a new step."""
 
     release: str
     statements: str
@@ -92,7 +92,7 @@ class Schema:
 
     def check(self, path: Path, wait_s: float = WAIT_S) -> int:
         """Check a file before it is opened for writing, since opening may change it. Returns its version. Raises the
-        errors of `refuse`, and `sqlite3.DatabaseError` if it cannot be read."""
+        same errors as `refuse`, and `sqlite3.DatabaseError` if it cannot be read."""
         version = version_of(path, wait_s)
         self.refuse(path, version)
         return version
@@ -107,10 +107,10 @@ class Schema:
         """Migrate the file behind a connection to the latest version, in one transaction for all steps.
 
         A file with content is first copied next to itself (`path`; None: it is already a copy). A kill, a full disk or
-        a failing step leaves the file unchanged. If several processes try this, one migrates and the others wait.
+        a failing step leaves the file unchanged. If several processes try this, one migrates and the rest wait.
 
         Raises:
-            SchemaTooNew, SchemaTooOld: as `refuse`.
+            SchemaTooNew, SchemaTooOld: see `refuse`.
             StorageFull: the disk has no room for the copy.
             RecordsUnusable: it is damaged, or a step fails.
             sqlite3.DatabaseError: any other error of SQLite.
@@ -168,10 +168,8 @@ FIRST_KEPT: Final = version_in(FIRST_RELEASE)
 
 
 def version_of(path: Path, wait_s: float = WAIT_S) -> int:
-    """The `user_version` of a database, 0 if there is no file. Nothing in or beside the file changes.
-
-    The exception is a file whose creation was interrupted before it had a write-ahead log: SQLite rolls that back
-    first.
+    """The `user_version` of a database, 0 if there is no file. Nothing in or beside the file changes, except if the
+    file's creation was interrupted before it had a write-ahead log: SQLite rolls that back first.
     """
     if not path.is_file():  # a pipe would block
         return 0
@@ -240,12 +238,12 @@ def note_made(path: Path) -> None:
 
 def drop_copies(path: Path) -> None:
     """Delete all copies of a file. Raises `FileUnusable` if one cannot be deleted."""
-    daily = (path.parent / BACKUPS).glob(f"{path.name}.*")  # includes unfinished ones
+    daily = (path.parent / BACKUPS).glob(f"{path.name}.*")  # includes unfinished copies
     _delete((*path.parent.glob(f"{path.name}.{COPY}-*"), *daily))
 
 
 def drop_old_files(home: Path) -> None:
-    """Delete the 0.2.0 files, with their logs and copies. Raises the errors of `drop_copies`."""
+    """Delete the 0.2.0 files, with their logs and copies. Raises the same errors as `drop_copies`."""
     for path in [path for pattern in (*OLD_FILES, *OLD_CATALOGUE) for path in home.glob(pattern)]:
         _delete((*path.parent.glob(f"{path.name}*"), *(path.parent / BACKUPS).glob(f"{path.name}.*")))
 
@@ -285,8 +283,8 @@ _ENDS: Final = {"memories": "promotion_chain || parts", "history": "details || i
 
 
 def damage_in(connection: sqlite3.Connection) -> str | None:
-    """The first damage in a database; None if it is intact. SQLite does not notice an empty last page of a long row,
-    not even in a copy. Raises `sqlite3.Error` or `UnicodeDecodeError` if it cannot be read."""
+    """The first damage found in a database; None if it is intact. SQLite does not notice an empty last page of a long
+    row, not even in a copy. Raises `sqlite3.Error` or `UnicodeDecodeError` if it cannot be read."""
     found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
     if found != "ok":
         return found
@@ -304,8 +302,8 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def statements_of(script: str) -> Iterator[str]:
-    """The statements of a script one by one: executing the script as a whole would end the open transaction. The last
-    one needs no semicolon."""
+    """The statements of a script, one by one: executing the whole script would end the open transaction. The last
+    statement needs no semicolon."""
     statement = ""
     for piece in script.strip().removesuffix(";").split(";"):
         statement += f"{piece};"

@@ -15,10 +15,10 @@ from remembrancer.protocol.errors import RecordsUnusable
 from remembrancer.protocol.paths import delete_database, move_into_place
 
 NAMES: Final = ("id", "memory_id")
-"""The columns that identify a row to a person; a row without them is identified by its key."""
+"""The columns that identify a row to a person; rows without these columns are identified by their keys."""
 SEQUENCES: Final = "sqlite_sequence"
 PAGE_BYTES: Final = 4096
-"""SQLite's default, which all of our databases have."""
+"""SQLite's default, which all of our databases use."""
 
 Key = tuple[Any, ...]
 Work = Callable[[sqlite3.Connection], None]
@@ -33,8 +33,8 @@ class RowName(NamedTuple):
 
 @dataclass
 class Repaired:
-    """The outcome: the number of rows read from the damaged file; those found only in the copy, as of the copy's time;
-    the lost ones that an index of the file still names; and the tables that may lack further, unknown rows."""
+    """The outcome: the number of rows read from the damaged file; rows found only in the copy, as they were at its
+    time; lost rows that an index of the file still names; and tables that may lack more, unknown rows."""
 
     read: int = 0
     from_copy: list[RowName] = field(default_factory=list)
@@ -138,7 +138,7 @@ def _put_first_page(path: Path, page: bytes) -> None:
 
 def _opened(scratch: Path, table: _Table, roots: Mapping[str, int]) -> sqlite3.Connection:
     """Open a damaged file with a first page that describes only one table, as `t`, and its indexes, since the rest of
-    its schema may be damaged."""
+    the schema may be damaged."""
     columns = list(table.columns)
     if table.has_rowid and table.key[0] in columns:
         columns[columns.index(table.key[0])] += " INTEGER PRIMARY KEY"
@@ -172,8 +172,8 @@ def _order(key: Key) -> list[tuple[str, Any]]:
 def _rows(
     source: sqlite3.Connection, table: _Table, known: Collection[Key], faults: list[sqlite3.Error]
 ) -> Iterator[tuple[Key, Key]]:
-    """Yield the keys and columns of all readable rows, and add the errors of other rows to `faults`. After damage,
-    reading continues at the next known readable key, and finally backwards from the end."""
+    """Yield the keys and columns of all readable rows, and add the errors of other rows to `faults`. After damage, it
+    continues at the next key known to be readable, and finally backwards from the end."""
     key, places = ", ".join(table.key), ", ".join("?" * len(table.key))
     select = f"SELECT {key}, {', '.join(table.columns)} FROM t NOT INDEXED"  # noqa: S608 - names of a schema of ours
     last: Key | None = None
@@ -293,7 +293,7 @@ def _insert(connection: sqlite3.Connection, table: _Table, rows: Iterator[tuple[
     inserted = set[Key]()
     for row_key, values in rows:
         named = dict(zip(table.key, row_key, strict=True)) | dict(zip(table.columns, values, strict=True))
-        named = {column: value for column, value in named.items() if value is not None}  # missing ones get the default
+        named = {column: value for column, value in named.items() if value is not None}  # the rest get the default
         statement = f"INSERT OR REPLACE INTO {table.name} ({', '.join(named)}) VALUES ({', '.join('?' * len(named))})"  # noqa: S608
         with suppress(sqlite3.IntegrityError):  # no such row was ever written: its page is damaged
             connection.execute(statement, list(named.values()))

@@ -26,7 +26,7 @@ class Snapshot(NamedTuple):
     connection: sqlite3.Connection
 
     def rows(self, query: str, values: tuple[object, ...] = ()) -> list[Any]:
-        """All rows of a query. Raises the error of `unreadable`."""
+        """All rows of a query. Raises the error that `unreadable` returns."""
         try:
             return self.connection.execute(query, values).fetchall()
         except sqlite3.Error as error:
@@ -54,7 +54,7 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def snapshot_of(path: Path, schema: Schema, *, leaves_no_log: bool = False) -> Iterator[Snapshot | None]:
-    """A snapshot of a database as of now; None if there is no database yet, or an empty one.
+    """A snapshot of a database's current state; None if there is no database yet, or it is empty.
 
     A database that no process has open gets an empty log beside it, or (`leaves_no_log`) is read on the assumption that
     no process will open it. On a read-only disk SQLite cannot create the log, and the file is complete.
@@ -114,8 +114,8 @@ def _address(path: Path, *, immutable: bool) -> str:
 
 
 def copy_database(path: Path, schema: Schema, target: Path) -> bool:
-    """Copy a database as of now, from any process, and check the copy. Returns False if there is none yet. Raises the
-    same errors as `snapshot_of`, and `FileUnusable` if the copy cannot be written."""
+    """Copy a database's current state, from any process, and check the copy. Returns False if there is no database yet.
+    Raises the same errors as `snapshot_of`, and `FileUnusable` if the copy cannot be written."""
     with snapshot_of(path, schema) as snapshot:
         if snapshot is not None:
             try:
@@ -128,7 +128,7 @@ def copy_database(path: Path, schema: Schema, target: Path) -> bool:
 
 
 def damage_of(path: Path) -> str | None:
-    """The first damage in a database, or the reason that SQLite cannot read it; None if it is intact."""
+    """The first damage found in a database, or the reason why SQLite cannot read it; None if it is intact."""
     try:
         with opened(path) as connection:
             return damage_in(connection)

@@ -39,7 +39,7 @@ CACHE_KIB: Final = 32_768
 HEAP_LIMIT_BYTES: Final = 192 * 1024 * 1024
 """The limit on the caches of all connections in the process; above it, SQLite releases pages."""
 STATEMENTS: Final = 256
-"""The number of prepared statements that a connection keeps; each length of a value list needs its own statement."""
+"""The number of prepared statements that a connection keeps; each length of a list needs a separate one."""
 
 DAMAGED: Final = (sqlite3.DatabaseError, UnicodeDecodeError)
 """The errors that opening a damaged file may raise: SQLite quotes the damage, which may not be UTF-8."""
@@ -88,7 +88,7 @@ class SqliteFile:
     Raises:
         SchemaTooNew, SchemaTooOld: another release wrote it; it is unchanged.
         StorageFull: the disk has no room for the migration; it is unchanged.
-        FileLocked: another program has it locked.
+        FileLocked: another program has locked it.
         RecordsUnusable: it is damaged or not a file, or its directory cannot be created.
     """
 
@@ -112,14 +112,14 @@ class SqliteFile:
         """A descriptor of the file, once its bytes have been read. It stays open as long as the connections: closing it
         would drop all locks that the process has on the file, and then another program would remove the log."""
         self.writing = threading.RLock()
-        """Held during a transaction: shared lanes are written by their own threads."""
+        """Held during a transaction: each shared lane is written by its own thread."""
         self._synchronous = synchronous
         self.commits = 0
         """The number of transactions since the file was opened."""
         self.accesses = 0
         """The number of these transactions that only counted accesses."""
         self.damage: str | None = None
-        """The damage last found since the file was opened."""
+        """The last damage found since the file was opened."""
         try:
             schema.check(path, self._wait_s)
             self.writer = self._connect()
@@ -166,7 +166,7 @@ class SqliteFile:
         if not self.empty_log():
             raise FileLocked(
                 f"deleted words are still in the log of {self.path}, because it is being read or written "
-                "(a copy or an export takes a while): they will be removed when that ends"
+                "(a copy or an export takes a while): they will be removed afterwards"
             )
 
     def _has_any(self, texts: Sequence[str]) -> bool:

@@ -41,8 +41,8 @@ class MemoryChanged(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class RunDone(msgspec.Struct, frozen=True, omit_defaults=True):
     """A run of the consolidator, or an import, and the number of memories that it changed. `undone_at`: the time at
-    which it was undone. `of_user`: it changed the user's memories; `of_another`: it changed those of another project or
-    private ones of another session, and can only be undone there."""
+    which it was undone. `of_user`: it changed the user's memories; `of_another`: it changed another project's memories
+    or another session's private ones, and can only be undone there."""
 
     run_id: str
     kind: str
@@ -55,7 +55,7 @@ class RunDone(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ActivityRead(msgspec.Struct, frozen=True, tag=True):
-    """Changes, and runs whose changed memories are not all erased, latest first. `happened`: the events of the
+    """Changes, and runs unless all memories they changed have been erased, latest first. `happened`: the events of the
     requested days, in order. `more`: there are older changes or events."""
 
     changes: tuple[MemoryChanged, ...] = ()
@@ -76,8 +76,8 @@ class ReadActivity(SessionRequest[ActivityRead], frozen=True):
     """Show a memory's summary, if it has one, instead of its text."""
     with_undo: bool = False
     days: tuple[float, ...] = ()
-    """Also read events: those with only a day, if it is from the first of these days (in UTC) up to but not including
-    the second; others from `after` up to but not including `before`."""
+    """Also read events: events with only a day, from the first of these days (in UTC) up to but not including the
+    second; other events from `after` up to but not including `before`."""
 
 
 class ListSessions(SessionRequest[tuple[ListedSession, ...]], frozen=True):
@@ -88,7 +88,7 @@ class ListSessions(SessionRequest[tuple[ListedSession, ...]], frozen=True):
 
 
 class TurnsRead(msgspec.Struct, frozen=True, tag=True):
-    """Turns and tool calls in order. `more`: there are earlier ones."""
+    """Turns and tool calls in order. `more`: there are earlier entries."""
 
     turns: tuple[Turn, ...] = ()
     tool_calls: tuple[ToolCall, ...] = ()
@@ -97,7 +97,7 @@ class TurnsRead(msgspec.Struct, frozen=True, tag=True):
 
 class ReadTurns(SessionRequest[TurnsRead], frozen=True):
     """Read the latest turns and tool calls of the session that are still kept, up to `limit` in total, skipping the
-    `past` latest."""
+    latest `past`."""
 
     past: int = 0
     limit: int = 200
@@ -108,14 +108,14 @@ MOST_PAIRS: Final = 500
 
 
 class Pair(msgspec.Struct, frozen=True):
-    """Two memories in one space, the older first."""
+    """Two memories in the same space, the older one first."""
 
     older: ListedMemory
     newer: ListedMemory
     relation: str
     strength: float
     may_be_done: bool = False
-    """True if the older one is an open end and the newer one, which is not, probably reports it as done."""
+    """True if the newer memory, not itself an open end, probably reports the older one, an open end, as done."""
 
 
 class Undecided(msgspec.Struct, frozen=True, tag=True):
@@ -130,7 +130,7 @@ class Undecided(msgspec.Struct, frozen=True, tag=True):
 class FindUndecided(SessionRequest[Undecided], frozen=True):
     """Find what awaits a person's decision: proposals, most certain first; pairs of memories in which one may replace
     the other, most probable first, followed (with `alike`) by pairs that say nearly the same thing, most similar first.
-    `with_hidden` adds pairs that Review leaves out: those in a series, and those outranked by a more probable pair."""
+    `with_hidden` adds pairs that Review leaves out: pairs in a series, and pairs outranked by a more probable one."""
 
     limit: int = 20
     alike: bool = True

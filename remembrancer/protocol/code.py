@@ -1,6 +1,6 @@
 """Messages about code.
 
-A tree of code belongs to the project for which it was indexed, and only that project sees it.
+A tree of code belongs to the project for which it was indexed, and only that project can see it.
 """
 
 from typing import Literal
@@ -29,8 +29,8 @@ class CodeChunk(msgspec.Struct, frozen=True):
 
 
 class SearchCode(Request[tuple[CodeChunk, ...]], frozen=True):
-    """Find chunks in the trees of a project, or in one of them, the best first. `directory` is the root of the
-    session's working tree: if its code is indexed, the repository's other working trees are left out."""
+    """Find chunks in a project's trees, or in one of them, the best first. `directory` is the root of the session's
+    working tree: if its code is indexed, the repository's other working trees are left out."""
 
     project: ProjectRef
     query: str
@@ -40,7 +40,7 @@ class SearchCode(Request[tuple[CodeChunk, ...]], frozen=True):
 
 
 class StaleMemory(msgspec.Struct, frozen=True):
-    """A memory that names a file (`code`) which is gone from the indexed code."""
+    """A memory that names a file (`code`) that is gone from the indexed code."""
 
     memory_id: str
     content: str
@@ -48,13 +48,13 @@ class StaleMemory(msgspec.Struct, frozen=True):
 
 
 class ListStale(Request[tuple[StaleMemory, ...]], frozen=True):
-    """List a project's memories that name a file which is gone from its indexed code."""
+    """List a project's memories that name a file that is gone from its indexed code."""
 
     project: ProjectRef
 
 
 class TreeDescription(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A tree and its index; the list of a project's trees has only the first three fields. Times are seconds since the
+    """A tree and its index; lists of a project's trees have only the first three fields. Times are seconds since the
     epoch; `skipped` counts the files left out, by reason."""
 
     id: str
@@ -78,7 +78,7 @@ class DeleteCode(Request[tuple[TreeDescription, ...]], frozen=True):
 
 
 class DescribeCode(Request[tuple[TreeDescription, ...]], frozen=True):
-    """Describe a project's trees, in the order of their paths, or one of them."""
+    """Describe a project's trees, in path order, or one of them."""
 
     project: ProjectRef
     tree_id: str | None = None

@@ -18,8 +18,8 @@ from remembrancer.protocol.writes import EntityRef, ProjectRef
 
 ReflectStrategy = Literal["summarize", "extract_patterns", "full"]
 JobSort = Literal["asked", "session", "long"]
-"""One job of each kind runs at a time: reflections, which an assistant waits for; ends of sessions, and promotions;
-work on a whole space."""
+"""The kinds of jobs. One job of each kind runs at a time: reflections, which an assistant waits for; session ends and
+promotions; work on a whole space."""
 
 SMALLEST_CLUSTER: Final = 3
 
@@ -59,7 +59,7 @@ class Reflected(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class Reflect(Request[Reflected], frozen=True):
-    """Consolidate the session's memories. Refused when there is no consolidator. The id of the run is derived from
+    """Consolidate the session's memories. Refused if there is no consolidator. The run's id is derived from
     `operation_id`."""
 
     project: ProjectRef
@@ -76,14 +76,14 @@ are removed rows of turns, tool calls, runs and operations."""
 
 
 class Done(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The number of changes of one kind, and, if memories were changed, the first of their ids."""
+    """The number of changes of one kind and, if memories were changed, the first few of their ids."""
 
     count: int
     ids: tuple[str, ...] = ()
 
 
 class Maintained(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """The outcome of maintenance, or of a dry run. Kinds of work without changes are left out."""
+    """The outcome of maintenance, or of a dry run. Work that changed nothing is omitted."""
 
     place: str
     examined: int = 0
@@ -103,7 +103,7 @@ class Maintain(Request[Maintained], frozen=True):
 
 
 class NotePresence(msgspec.Struct, frozen=True, tag=True):
-    """Gateway to store, every few seconds: these sessions are connected. Nothing is written. No answer."""
+    """Gateway to store, every few seconds: these sessions are connected. Nothing is written, and there is no answer."""
 
     sessions: tuple[tuple[ProjectRef, str], ...]
     directories: tuple[tuple[ProjectRef, str], ...] = ()
@@ -117,7 +117,7 @@ class SessionEnded(msgspec.Struct, frozen=True, tag=True):
 
 
 class Promotable(NamedTuple):
-    """A running session's memory that is considered for promotion. Its score depends on its version."""
+    """A running session's memory that is being considered for promotion. Its score depends on its version."""
 
     memory_id: str
     version: int
@@ -172,13 +172,13 @@ class AwaitJob(Request[tuple[Job, ...]], frozen=True):
 class Material(ListedMemory, frozen=True, kw_only=True, omit_defaults=True):
     """A memory as the consolidator needs it. `derived_from` and `superseded_by` are complete, and the other ids that
     lists show are left out. `vector` is the normalised mean of its passages' vectors (little-endian float32), empty
-    while it has none."""
+    until it has vectors."""
 
     number: int
     kind: Kind
     session_id: str
     sessions_used: int = 0
-    """The number of sessions that have used it: requested it by id, changed it, linked it, or got it as a likely
+    """The number of sessions that have used it: requested it by id, changed it, linked it, or received it as a likely
     answer."""
     entities: tuple[EntityRef, ...] = ()
     archived_at: float | None = None
@@ -189,7 +189,7 @@ class Material(ListedMemory, frozen=True, kw_only=True, omit_defaults=True):
     """True if a later memory probably replaces it."""
     vector: bytes = b""
     undone: str = ""
-    """The name, in the history, of a run's change that the memory's last change undid; empty if there is none."""
+    """The name, in the history, of a run's change that the memory's last change undid; otherwise empty."""
 
     @property
     def is_derived(self) -> bool:
@@ -209,7 +209,7 @@ class ReadProjects(Request[tuple[ProjectRef, ...]], frozen=True):
 
 
 class ReadMemories(Request[Memories[Material]], frozen=True):
-    """Read the memories of a space that are not forgotten, in the order of their numbers.
+    """Read the memories of a space that are not forgotten, in order of their numbers.
 
     `project` None: the user's. Empty tuples allow all. `session_id` limits the answer to the memories that this session
     stored, whatever their scope. `after` is the number of the last memory of the previous page (0: no previous page).
@@ -230,7 +230,7 @@ class ReadMemories(Request[Memories[Material]], frozen=True):
     kinds: tuple[Kind, ...] = ()
     min_importance: float = 0.0
     newest_first: bool = False
-    """True: read them in the opposite order."""
+    """True: read them in reverse order."""
     closed_before: float | None = None
     """Only memories of sessions that were closed before this time."""
     proposed: bool | None = None
@@ -249,8 +249,8 @@ class FindNear(Request[tuple[tuple[tuple[Material, float], ...], ...]], frozen=T
 
 
 class ReadEntityEdges(Request[tuple[tuple[str, str, int], ...]], frozen=True):
-    """Read the pairs of entities that memories of a space name together, and the number of those memories, highest
-    first. A session's own memories do not count."""
+    """Read the pairs of entities that memories of a space name together, with the number of memories that name each
+    pair, highest first. A session's own memories do not count."""
 
     project: ProjectRef | None
 

@@ -22,9 +22,9 @@ class Stop(msgspec.Struct, frozen=True, tag=True):
 
 
 class PeerGone(msgspec.Struct, frozen=True, tag=True):
-    """Launcher to actor: this incarnation of a process is dead, and whatever it held is free. `failure` says why it
-    cannot be restarted, so that a person has to act. A process that becomes ready later is also sent earlier failures,
-    with an empty `incarnation`."""
+    """Launcher to actor: this incarnation of a process is dead, and everything it held is free. `failure` says why it
+    cannot be restarted until a person acts. A process that becomes ready later is also sent earlier failures, with an
+    empty `incarnation`."""
 
     role: Role
     incarnation: str
@@ -55,9 +55,9 @@ class StoreHealth(msgspec.Struct, frozen=True, tag=True):
     counts: Counts | None
     embedding: EmbeddingSummary
     unusable: tuple[str, ...] = ()
-    """The reason why the database cannot be opened or read; empty if it can."""
+    """The reason why the database cannot be opened or read; empty if it can be."""
     models: tuple[ModelChoice, ...] = ()
-    """The models that embedders are needed for. All embedders but one should load the first."""
+    """The models that embedders are needed for. All but one of the embedders should load the first model."""
     has_files: bool = False
     """True if a project in use has files to be indexed."""
     has_jobs: bool = False
@@ -69,9 +69,9 @@ class StoreHealth(msgspec.Struct, frozen=True, tag=True):
     opening: bool = False
     """True while the memories of an older release are being upgraded."""
     cut_off: tuple[LaneState, ...] = ()
-    """The shared lanes that exchange nothing with the other machines."""
+    """The shared lanes that are not exchanging anything with the other machines."""
     limit_reached_bytes: int | None = None
-    """`database_limit_bytes`, if the database has reached it."""
+    """The value of `database_limit_bytes`, if the database has reached it."""
 
 
 class GatewayHealth(msgspec.Struct, frozen=True, tag=True):
@@ -99,7 +99,7 @@ class GatewayHealth(msgspec.Struct, frozen=True, tag=True):
 
 
 class EmbedderHealth(msgspec.Struct, frozen=True, tag=True):
-    """A worker's health: the reason why it has no model, if it has none."""
+    """A worker's health: `error` is the reason why it has no model, or None."""
 
     error: str | None = None
 

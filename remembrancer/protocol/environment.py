@@ -1,4 +1,4 @@
-"""The environment variables that a runtime inherits from the session that starts it, and the toolsets that one of them
+"""The environment variables that a runtime inherits from the session that starts it, and the toolsets that a variable
 can name. Hooks import this module: keep it small."""
 
 from __future__ import annotations

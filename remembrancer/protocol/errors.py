@@ -3,8 +3,8 @@
 An error has fields, not a formatted string: `code` names its category for programs (by default derived from the class's
 name, as in `queue_full`), `message` tells a person (or a model) what to do, `retry_possible` says whether the same call
 can succeed later, `field` names the argument at fault, `remedy` the tool or argument that helps, `details` has further
-facts by name, for programs. A surface that calls arguments and tools by other names translates `field` and `remedy`.
-`Failure` is its form on the wire.
+facts by name, for programs. A surface with different names for arguments and tools translates `field` and `remedy`.
+`Failure` is an error's form on the wire.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True, tag="Refused"):
 
 
 class RemembrancerError(Exception):
-    """The root class. Only its subclasses are raised."""
+    """The base class. Only its subclasses are raised."""
 
     code: ClassVar[str] = "internal_error"
     retry_possible: ClassVar[bool] = False
@@ -76,7 +76,7 @@ class QueueFull(RemembrancerError, retry_possible=True):
 
 
 class StorageFull(RemembrancerError, retry_possible=True):
-    """The disk, or the configured limit, has no room for the write. Nothing was written.
+    """The disk or the configured limit leaves no room for the write. Nothing was written.
 
     Where they are known, `details` has `current_size` and `limit`, in words and in bytes.
     """
@@ -93,8 +93,7 @@ class StorageFull(RemembrancerError, retry_possible=True):
 
 
 class DiskUnavailable(RemembrancerError, retry_possible=True):
-    """The disk that a note is on does not respond. The note may still be written, once, when the disk responds
-    again."""
+    """The note's disk does not respond. The note may still be written, once, when the disk responds again."""
 
 
 class DeadlineExceeded(RemembrancerError, code="query_timeout", retry_possible=True):
@@ -106,7 +105,7 @@ class EmbeddingUnavailable(RemembrancerError, code="embedding_failed", retry_pos
 
     @property
     def effect(self) -> str:
-        """The effect on a search, as a sentence for the caller."""
+        """The effect on a search, described to the caller in a sentence."""
         return f"Only words were searched, not meaning: {self.message}. (keyword_only)"
 
 
@@ -135,7 +134,7 @@ class RecordsUnusable(RemembrancerError):
 
 
 class WorkerRefused(RemembrancerError):
-    """An embedder on another host gets no work, and the message says why; merely reconnecting is useless."""
+    """An embedder on another host gets no work, and the message says why; just reconnecting does not help."""
 
 
 class FileUnusable(RemembrancerError):
@@ -148,7 +147,7 @@ class FileLocked(RemembrancerError, retry_possible=True):
 
 
 UNREADABLE: Final = (SchemaTooNew.code, SchemaTooOld.code, RecordsUnusable.code)
-"""Codes of the errors that keep a file from being read."""
+"""The codes of errors that prevent a file from being read."""
 
 
 class HomeUnusable(RemembrancerError):
@@ -160,7 +159,7 @@ class AlreadyRunning(RemembrancerError):
 
 
 class ConfigurationError(RemembrancerError):
-    """A setting is unknown or has a value that is not allowed; the message names it and the most similar known one."""
+    """A setting is unknown or has a value that is not allowed; the message names it and the most similar valid one."""
 
 
 class ModelUnusable(RemembrancerError):
@@ -188,21 +187,21 @@ class JournalAway(RemembrancerError, retry_possible=True):
 
 
 class JournalChanged(RemembrancerError):
-    """The journal is not the one that this host has read. The host stops applying and appending to the lane; the
+    """The journal differs from the one that this host has read. The host stops applying and appending to the lane; the
     message says what a person can do."""
 
     @classmethod
     def missing(cls) -> JournalChanged:
         return cls(
             "the server no longer has this journal: have it restored, or run 'remembrancer share leave' on every "
-            "machine, share it again from one, and invite the others"
+            "machine, share again from one of them, and invite the rest"
         )
 
     @classmethod
     def shorter(cls, position: int, head: int) -> JournalChanged:
         """The error for a journal that ends before the position that this host has read."""
         return cls(
-            f"the journal ends at {head} although {position} was read here: an older backup of it was restored. Leave "
+            f"the journal ends at {head}, but this host has read up to {position}: an older backup was restored. Leave "
             "the lane on this host and join it again, or have a newer backup restored"
         )
 
@@ -210,13 +209,13 @@ class JournalChanged(RemembrancerError):
     def other(cls) -> JournalChanged:
         """The error for a different journal of the same name, or one that diverged after a restore."""
         return cls(
-            "the journal is not the one that this host has read: it was recreated, or an older backup of it was "
+            "the journal differs from the one that this host has read: it was recreated, or an older backup was "
             "restored. Leave the lane on this host and join it again"
         )
 
 
 class JournalRefused(RemembrancerError):
-    """The server refuses this host, or this action: its membership has ended, or its role does not allow it."""
+    """The server refuses this host (its membership has ended) or this action (its role does not allow it)."""
 
 
 class EntryTooLarge(RemembrancerError):
@@ -228,8 +227,8 @@ class EntryDamaged(RemembrancerError):
 
 
 class KeyMissing(RemembrancerError):
-    """An entry or a snapshot is encrypted with a key that this host does not have yet: it waits for the key, or needs a
-    new invitation."""
+    """An entry or a snapshot is encrypted with a key that this host does not have: it has to wait for the key, or needs
+    a new invitation."""
 
 
 class InternalError(RemembrancerError, retry_possible=True):
@@ -262,7 +261,7 @@ def size_on_disk(path: Path) -> int:
 
 
 FULL_BELOW_BYTES: Final = 1024 * 1024
-"""With less free space than this, a file that cannot be opened or written is more likely intact than damaged."""
+"""With less free space than this, a file that cannot be opened or written is more likely to be intact than damaged."""
 
 
 def is_disk_full(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""File locks that processes hold. Hooks import this while a session waits, so it avoids pathlib."""
+"""File locks held by processes. Hooks import this module while a session waits, so it avoids pathlib."""
 
 # ruff: noqa: PTH110
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class FileLock:
     """An exclusive lock on a file, which is created with mode 0600 and never deleted.
 
-    `flock` (2) belongs to the open file: the kernel releases it when the process dies, however it dies.
+    `flock` (2) belongs to the open file: the kernel releases the lock when the process dies, for whatever reason.
     """
 
     def __init__(self, path: Path | str) -> None:

@@ -1,6 +1,6 @@
 """Messages about a project's own files: between the indexer and the store, and the requests of clients.
 
-The files are the source of truth: the indexer keeps indexes of them, which can be rebuilt, and the store reads these.
+The files are the source of truth: the indexer keeps indexes of them, which the store reads and which can be rebuilt.
 """
 
 from typing import Literal
@@ -40,15 +40,15 @@ class IndexerWork(msgspec.Struct, frozen=True, tag=True):
 
 
 class AwaitIndexerWork(Request[IndexerWork], frozen=True):
-    """Indexer to store: answer when the work differs from that in revision `seen`, or at the deadline."""
+    """Indexer to store: answer when the work differs from revision `seen`, or at the deadline."""
 
     seen: int = -1
 
 
 class SyncDone(msgspec.Struct, frozen=True, tag=True):
     """Indexer to store: a tree has been compared with its index, on request (`sync_id`) or not. Also sent earlier, with
-    `left` alone, while changed files are still to be read. No answer. An updated chunk of notes needs a new vector, as
-    an added one does."""
+    `left` alone, while changed files are still to be read. No answer. Updated chunks of notes need new vectors, like
+    added ones."""
 
     tree: IndexedTree
     left: int = 0
@@ -72,8 +72,8 @@ class SourceCounts(msgspec.Struct, frozen=True):
 
 class FilesDescription(msgspec.Struct, frozen=True, tag=True):
     """The index of a workspace. `synced_at` (seconds since the epoch) is the time of the last comparison of the files,
-    or of the last one that changed the index; `stale` files have changed but have not been reread; `pending` chunks
-    have no vectors."""
+    or of the last one that changed the index; `stale` files have changed but have not been read again; `pending` chunks
+    have no vectors yet."""
 
     sources: dict[FileSource, SourceCounts]
     embedding: EmbeddingSummary
@@ -110,7 +110,7 @@ class ListedFile(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Files(msgspec.Struct, frozen=True, tag=True):
-    """Files in the order of their paths. `more`: there are further files."""
+    """Files in path order. `more`: there are more files."""
 
     files: tuple[ListedFile, ...]
     more: bool = False

@@ -6,10 +6,10 @@ is the time at which the bridge read it (milliseconds since the epoch), a space,
 the last one. The gateway's lines are JSON-RPC for the client, except those that start with `!`, which no JSON text can:
 they are for the bridge. Both sides ignore `!` lines that they do not know.
 
-`remembrancer hook` leaves a file for each event in the home's `hooks`. Their names sort by time, and each holds one
-JSON object: `format`, `event` (one of `HOOK_EVENTS` or `CONTEXT_GIVEN`), `at` (seconds since the epoch), `session`,
-`directory`, `client`, and `given`: the client's input, with long members cut. A name that begins with a dot is not
-yet an event.
+`remembrancer hook` leaves a file for each event in the home's `hooks`. The files' names sort by time, and each file
+holds one JSON object: `format`, `event` (one of `HOOK_EVENTS` or `CONTEXT_GIVEN`), `at` (seconds since the epoch),
+`session`, `directory`, `client`, and `given`: the client's input, with long members cut. A file whose name begins with
+a dot is not yet an event.
 """
 
 LINK_VERSION = 1
@@ -29,7 +29,7 @@ BYE = b"!bye "
 """Followed by the reason: the runtime is stopping as intended. The bridge starts a new one only when it has a
 request."""
 END = b"!end"
-"""From the bridge: its client has gone for good. If a connection breaks without it, the bridge was lost."""
+"""From the bridge: its client has gone for good. If a connection breaks without this line, the bridge was lost."""
 REPLAY_ID = "remembrancer-replay-"
 """Prefix of the ids of requests that a bridge repeats to a new gateway although its client already has the answer."""
 
@@ -44,11 +44,11 @@ HOOK_EVENTS = (
     *("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop", "SubagentStop", "PreCompact"),
     *("SessionEnd", "PostToolUseFailure", "PostCompact"),
 )
-"""The known events. Older releases of the client that sends them lack the last two."""
+"""The known events. Older releases of the client that sends them do not have the last two."""
 CONTEXT_GIVEN = "ContextGiven"
 """The hook's own event: the memories that it gave the assistant."""
 MAX_EVENT_BYTES = 256 * 1024
-"""The largest file of an event: the longest turn takes a fraction of it."""
+"""The maximum size of an event's file: even the longest turn needs only a fraction of it."""
 
 
 def stamped(line: bytes, stamp_ms: int) -> bytes:
@@ -60,5 +60,5 @@ def split_stamp(line: bytes) -> tuple[int, bytes]:
     """The time in milliseconds and the client's line. Raises `ValueError` if there is no timestamp."""
     stamp, space, rest = line.partition(b" ")
     if not space or len(stamp) > MAX_STAMP_BYTES or not stamp.isdigit():
-        raise ValueError("a line without its time stamp")
+        raise ValueError("a line without a timestamp")
     return int(stamp), rest

@@ -33,8 +33,8 @@ def check_project_id(project_id: str) -> str:
 def derive_id(*parts: object) -> str:
     """32 hexadecimal digits that depend only on these parts.
 
-    The id of a request's operation is made from the bridge, the request's id, the tool and its arguments, so it stays
-    the same however often the request is replayed. 1 and "1" are different requests, and a client that reuses an id for
+    The operation id of a request is made from the bridge, the request's id, the tool and its arguments, so it stays the
+    same however often the request is replayed. 1 and "1" are different requests, and a client that reuses an id for
     another write loses neither.
     """
     return hashlib.sha256(_canonical.encode(parts)).hexdigest()[:32]
@@ -43,7 +43,7 @@ def derive_id(*parts: object) -> str:
 def derive_memory_id(operation_id: str, at: float | None = None) -> str:
     """The `memory:<ULID>` of an operation. The ULID's time is `at` (seconds), which must be the same on each retry.
 
-    Without `at`, the id depends only on the operation. A time outside a ULID's range is replaced by the nearest one.
+    Without `at`, the id depends only on the operation. A time outside a ULID's range becomes the nearest valid time.
     """
     digest = hashlib.sha256(operation_id.encode()).digest()
     milliseconds = digest[10:16] if at is None else min(max(0, round(at * 1000)), MAX_ULID_MS).to_bytes(6, "big")

@@ -40,10 +40,10 @@ SESSION_RECORD: Final = "session_record"
 OPEN_END: Final = "open_end"
 """The kind of a task for later, even once it is done."""
 STANDING: Final[tuple[Kind, ...]] = ("convention", "preference", "decision")
-"""The kinds that apply to every task until something replaces them: they do not fade."""
+"""The kinds that apply to every task until they are replaced: they do not fade."""
 RULES_OF_WORK: Final[frozenset[Kind]] = frozenset({*STANDING, "procedure"})
-"""The kinds that say how to work: a prompt may need them without resembling them; a fact replaces only the
-decisions among them."""
+"""The kinds that say how to work: a prompt may need them without resembling them; of these, a fact replaces only
+decisions."""
 SESSION_KINDS: Final[frozenset[Kind]] = frozenset({"scratchpad", "tool_outcome"})
 """The kinds that belong only to their session."""
 
@@ -52,7 +52,7 @@ _OF_TYPES: Final[dict[MemoryType, tuple[Kind, ...]]] = {
     "semantic": ("fact", "preference", "architecture", "entity", "pattern", "convention", "decision"),
     "procedural": ("procedure",),
 }
-"""The kinds of each type; the first is the least specific."""
+"""The kinds of each type, starting with the least specific."""
 _TYPES: Final = {kind: memory_type for memory_type, kinds in _OF_TYPES.items() for kind in kinds}
 
 

@@ -8,7 +8,7 @@ from remembrancer.protocol.system import run_directory
 
 
 class RuntimePaths:
-    """Every path of one home. Nothing is created here: the launcher does that."""
+    """All paths of one home. Nothing is created here: the launcher creates directories and files."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -41,7 +41,7 @@ class RuntimePaths:
         self.gateway_socket = self.run / "gateway.sock"
 
     def project_database(self, project_id: str) -> Path:
-        """The records of one project in a 0.2.0 home; its indexes are beside it."""
+        """The records of one project in a 0.2.0 home; its indexes are stored beside it."""
         return self.projects / project_id / "memory.db"
 
     @property
@@ -88,8 +88,8 @@ def delete_database(path: Path) -> None:
 
 
 def read_file(path: Path | str, limit_bytes: int = 16 * 1024 * 1024) -> bytes:
-    """Read a regular file. Never blocks on a pipe or a terminal. Raises `OSError` if it is not one, or is larger than
-    the limit."""
+    """Read a regular file. Never blocks on a pipe or a terminal. Raises `OSError` if it is not a regular file, or is
+    larger than the limit."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     with os.fdopen(descriptor, "rb") as file:  # raises for a directory
         about = os.fstat(descriptor)

@@ -43,14 +43,14 @@ ADVICE: Final[Mapping[ProcessState, str]] = {
 }
 """The advice for each state of a process."""
 SEVERE: Final = frozenset({"failed", "degraded", "unresponsive"})
-"""States of a process that do not pass by themselves."""
+"""States of a process that do not resolve themselves."""
 REFUSES: Final = "fix that; until then a write that the store cannot take at once is refused"
 OPENING: Final = "the memories of an older release are being upgraded, which may take a minute"
 
 
 def find_problems(status: RuntimeStatus, seen_by: ProjectRef | None = None) -> tuple[Problem, ...]:
-    """Everything that makes the runtime degraded, the most important first; empty when all is well. With `seen_by`,
-    the problems of all other projects are left out."""
+    """All reasons why the runtime is degraded, the most important first; empty when all is well. With `seen_by`, the
+    problems of all other projects are left out."""
     away = {process.role for process in status.processes if process.state != "ready"}
     reports = {"gateway": status.gateway, "store": status.store}
     silent = [role for role, report in reports.items() if report is None and role not in away]
@@ -67,7 +67,7 @@ def _warning(code: str, what: str, advice: str) -> Problem:
 
 
 def launcher_silent(log: Path, pid: int | None = None) -> Problem:
-    """The problem to report if the launcher does not answer, so that no others are known."""
+    """The problem to report if the launcher does not answer and no other problems can be known."""
     who = "the launcher" if pid is None else f"the launcher (process {pid})"
     advice = "wait if it is just starting; otherwise kill -9 that process: the next session restarts it"
     return Problem("peer_unavailable", "problem", f"{who} does not answer: look at {log}", advice)
@@ -179,5 +179,5 @@ def _of_other_hosts(remote: RemoteEmbedders, *, has_own: bool) -> Iterator[Probl
     for worker in remote.workers:
         if worker.state == "refused":
             what = f"the embedder {worker.name} on another host is refused: {worker.error}"
-            advice = "fix that there, and restart it; others do its work meanwhile"
+            advice = "fix that there, and restart it; meanwhile, other embedders do its work"
             yield _warning("worker_refused", what, advice)

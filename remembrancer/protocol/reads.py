@@ -82,7 +82,7 @@ class ListedMemory(ShownFields, frozen=True, kw_only=True):
     id: str
     created_at: float
     updated_at: float = 0.0
-    """The time of its last change, or else of its creation."""
+    """The time of its last change or, failing that, of its creation."""
     version: int = 1
     access_count: int = 0
     last_accessed_at: float | None = None
@@ -96,20 +96,20 @@ class ListedMemory(ShownFields, frozen=True, kw_only=True):
     superseded_by: tuple[str, ...] = ()
     """Ids of the memories that replace it, according to a link."""
     possibly_superseded_by: tuple[str, ...] = ()
-    """Ids of newer memories that probably (in a recall: possibly) replace it, by links that are made with the vectors;
+    """Ids of newer memories that probably (in a recall: possibly) replace it, according to links made with the vectors;
     see `REPLACED` in `memory/replacement.py`. A context that includes them omits the memory (`replaced_among`)."""
     origin: FileSource | None = None
-    """The kind of file that this is part of (these `lines` of `source`); None for a memory."""
+    """The kind of file that this is a part of (`lines` of `source`); None for a memory."""
     lines: tuple[int, int] | None = None
 
     @property
     def happened_at(self) -> float:
-        """The time that filters use: the time of the event, or else of storing."""
+        """The time that filters use: the time of the event or, failing that, of storing."""
         return self.created_at if self.occurred_at is None else self.occurred_at
 
     @property
     def urgency(self) -> tuple[float, float]:
-        """The sort key of an open end: the more urgent, the greater."""
+        """The sort key of an open end: the more urgent the open end, the greater the key."""
         return -math.inf if self.due is None else -self.due, self.happened_at
 
     def listed(self) -> dict[str, Any]:
@@ -126,7 +126,7 @@ class RecalledMemory(ListedMemory, frozen=True, kw_only=True, omit_defaults=True
     found_in: tuple[Scope, ...] = ()
     """The scopes in which it was found, if more than one."""
     expired: bool = False
-    """True if its statement is no longer valid."""
+    """True if it is no longer valid."""
     stands_for: tuple[str, ...] = ()
     """Ids of memories with the same statement that were left out in its favour."""
     code: str = ""
@@ -195,7 +195,7 @@ class Recall(Filters, Request[Recalled], frozen=True, kw_only=True):
 
 
 class Memories(msgspec.Struct, Generic[M], frozen=True, tag=True):
-    """Memories in the requested order. `more`: there are further ones, beyond the limit in number or bytes."""
+    """Memories in the requested order. `more`: there are more, beyond the limit in number or bytes."""
 
     memories: tuple[M, ...]
     more: bool = False
@@ -218,7 +218,7 @@ class SessionRequest(Request[T_co], Generic[T_co], frozen=True):
 
 
 class LinkedMemory(ListedMemory, frozen=True, kw_only=True, omit_defaults=True):
-    """A memory with the ids of its related memories, and its distance from the start in links."""
+    """A memory with the ids of its related memories, and its distance from the starting memory in links."""
 
     related: tuple[str, ...] = ()
     distance: int = 0
@@ -293,7 +293,7 @@ class EmbeddingSummary(msgspec.Struct, frozen=True):
 
 class Proposal(msgspec.Struct, frozen=True, omit_defaults=True):
     """A project's memory that is proposed for promotion to the user, with the reason. `refused_at`: the time at which a
-    person refused it."""
+    person refused the proposal."""
 
     memory_id: str
     content: str
@@ -372,7 +372,7 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
 class GraphRelationship(msgspec.Struct, frozen=True, omit_defaults=True):
     """An edge as seen from one of its ends. `stale`: every memory that states it is forgotten, or no longer valid.
 
-    `facts` are memories that state it, valid ones first; a mere mention has none.
+    `facts` are memories that state it, valid ones first; a mere mention has no facts.
     """
 
     type: str
@@ -385,7 +385,7 @@ class GraphRelationship(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class GraphEntity(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An entity in an answer. `distance` is hops from the start; `memory_count` leaves out forgotten memories.
+    """An entity in an answer. `distance` is in hops from the start; `memory_count` leaves out forgotten memories.
 
     `stale`: all memories that name it are forgotten. `described_in` is the memory that describes it, if there is one,
     and `description` its content.
@@ -405,9 +405,9 @@ class GraphFound(msgspec.Struct, frozen=True, tag=True):
     """The result of a walk, nearest first. `suggestions` are known names that share words with a requested name that
     does not exist.
 
-    `relationship_types` counts the edges of each type: all of them in the overview, otherwise those found. An overview
-    has the best connected entities and the totals, and no memories. Only an overview has `entity_types`, the number of
-    entities of each type that the session may see.
+    `relationship_types` counts the edges of each type: all edges in the overview, otherwise the edges found. An
+    overview has the best connected entities and the totals, and no memories. Only an overview has `entity_types`, the
+    number of entities of each type that the session may see.
     """
 
     entities: tuple[GraphEntity, ...]
@@ -421,7 +421,7 @@ class GraphFound(msgspec.Struct, frozen=True, tag=True):
     suggestions: tuple[str, ...] = ()
     entity_types: dict[str, int] = {}
     topics: tuple[Topic, ...] = ()
-    """In the overview: communities of entities, as of the last detection."""
+    """In the overview: communities of entities, as last detected."""
 
 
 class SearchGraph(SessionRequest[GraphFound], frozen=True):
@@ -456,7 +456,7 @@ class ContextGathered(msgspec.Struct, frozen=True, tag=True):
     notes: int = 0
     """The number of the project's note files, which the answer does not contain."""
     former_place: str = ""
-    """The directory from which a project that is new, or has no memories, was probably moved."""
+    """The directory from which a project that is new or has no memories was probably moved."""
     short_ids: dict[str, str] = {}
     """The short forms of the memories' ids."""
     near_waits: bool = False
@@ -491,8 +491,8 @@ class NoteAccess(SessionRequest[bool], frozen=True):
 
 
 class IdsFound(msgspec.Struct, frozen=True, tag=True):
-    """For each part, the ids that match it, with each memory's first words; short forms by full id. Unknown ids have no
-    short form."""
+    """For each part, the ids that match it, with each memory's first words; and short forms by full id. Unknown ids
+    have no short form."""
 
     candidates: dict[str, list[tuple[str, str]]]
     short: dict[str, str]
@@ -507,7 +507,7 @@ class FindIds(SessionRequest[IdsFound], frozen=True):
 
 
 class ListedSession(SessionEntry, frozen=True, omit_defaults=True):
-    """A session, and the numbers of its records that are still kept."""
+    """A session, and how many of its records are still kept."""
 
     memories: int = 0
     turns: int = 0

@@ -1,8 +1,8 @@
-"""Runs: changes by the consolidator as one operation that is applied whole or not at all, and undone as a whole.
+"""Runs: changes by the consolidator that are applied all together or not at all, and undone together.
 
 A run consists of edits in one space. The store applies them in one transaction, and the versions they make name the run
-in the history, so that it can be undone. An edit is skipped if its memory has changed since the consolidator read it,
-and the result says so.
+in the history, so that it can be undone. An edit is skipped, and reported as skipped, if its memory has changed since
+the consolidator read it.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class AddMemory(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit_de
 
     memory: NewMemory
     made_of: tuple[tuple[str, int], ...] = ()
-    """Ids and versions of the memories that it was made from. The edit is skipped if one of them is forgotten or gone,
-    or was changed by anything but this run."""
+    """Ids and versions of the memories that it was made from. The edit is skipped if one of these is forgotten or gone,
+    or was changed by anything other than this run."""
 
 
 class ReviseMemory(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit_defaults=True):
@@ -78,8 +78,8 @@ class ReviseMemory(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit
 
     `expected_version`: skip the edit when the memory has another version (None: any version). `accessed` counts one
     access; `chain` is added to the promotion chain; `forget` hides it, with this reason; `tags` are added to the
-    existing ones. When a memory is skipped, later edits of the run that concern it (its promotion, its links, its
-    observation as a pattern) are skipped as well.
+    existing ones. If a memory is skipped, later edits of the run that concern it (its promotion, its links, its
+    observation as a pattern) are also skipped.
     """
 
     memory_id: str
@@ -104,7 +104,7 @@ class ReviseMemory(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit
 
 
 class AddLink(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit_defaults=True):
-    """Link two memories of the space. Skipped if the link exists or an end is missing."""
+    """Link two memories of the space. Skipped if the link exists or either memory is missing."""
 
     source: str
     target: str
@@ -163,9 +163,9 @@ class Prune(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
     """Delete up to `limit` rows that are no longer needed. Times are seconds since the epoch.
 
     It deletes turns and tool calls of sessions that were closed before `sessions_before`; runs that began before
-    `runs_before`, which can then no longer be undone, and, from before that time too, the log of consolidations,
-    versions of memories that are gone or have many newer ones, promotions of memories that are gone, and sessions
-    without any other records; the results of operations that were applied before `operations_before`, too long ago for
+    `runs_before`, which can then no longer be undone, and, also from before then, log entries of consolidations,
+    versions of memories that are gone or have many newer versions, promotions of memories that are gone, and sessions
+    without any other records; and results of operations that were applied before `operations_before`, too long ago for
     a retry.
     """
 
@@ -176,7 +176,7 @@ class Prune(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
 
 
 class SaveTopics(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
-    """Replace the stored communities of the entity graph. They are derived data, which an undo leaves alone."""
+    """Replace the stored communities of the entity graph. They are derived data, which an undo does not touch."""
 
     topics: tuple[Topic, ...]
 
@@ -198,7 +198,7 @@ class CloseSession(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit
 
 
 class NoteMaintenance(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
-    """Maintenance of the space has been done."""
+    """Record that maintenance of the space has been done."""
 
 
 Edit = (
@@ -231,8 +231,8 @@ class ApplyRun(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_d
 class UndoRun(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
     """Undo all parts of a run in a space: memories that it made are forgotten, and changed ones restored. Only a person
     in a shell can undo an import, since its memories belong to all sessions; in a shared project, those of sessions
-    are in a separate space (`session`). Memories that others have changed since are left alone and listed. An unknown
-    run is refused, or with `if_there` reported as not found: few runs have parts in both spaces."""
+    are in a separate space (`session`). Memories that others have changed since then are left unchanged and listed. An
+    unknown run is refused, or with `if_there` reported as not found: few runs have parts in both spaces."""
 
     run_id: str
     place: Scope
@@ -257,7 +257,7 @@ class RunResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_f
 
 
 class UndoneResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
-    """The outcome of an `UndoRun`: the memories that were restored or forgotten, and those left alone."""
+    """The outcome of an `UndoRun`: the memories that were restored or forgotten, and those left unchanged."""
 
     memories: tuple[str, ...] = ()
     skipped: tuple[Skipped, ...] = ()

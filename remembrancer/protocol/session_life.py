@@ -23,7 +23,7 @@ def author_of(session_id: str, client: str, member: str = "") -> str:
 
 
 class StartSession(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
-    """Start a session, or continue it after its end. A project without a space stays without one.
+    """Start a session, or continue it after its end. No space is created for a project without one.
 
     `directory` is the root of the session's working tree (or its directory).
     """
@@ -34,7 +34,7 @@ class StartSession(msgspec.Struct, frozen=True, tag=True, tag_field="change", om
 
 
 class EndSession(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
-    """A session has ended, or (`abandoned`) has been silent for too long. Its end is processed in the background.
+    """End a session, or (`abandoned`) one that has been silent for too long. Its end is processed in the background.
 
     An unknown session, or one that has already ended, is left unchanged.
     """

@@ -8,8 +8,8 @@ from remembrancer.protocol.writes import Operation, ProjectRef
 
 
 class MemoriesMoved(msgspec.Struct, frozen=True, tag=True):
-    """The numbers of memories that were moved (or would be), that were merged with existing ones, and that stay where
-    they are, with the reason for the first of these."""
+    """How many memories were (or would be) moved, were merged with existing memories, or stay where they are, with the
+    reason why the first of these stays."""
 
     memories: int
     joined: int = 0
@@ -18,7 +18,7 @@ class MemoriesMoved(msgspec.Struct, frozen=True, tag=True):
 
 
 class MoveProject(Request[MemoriesMoved], frozen=True):
-    """Move the memories of the project `old` to `new`, the same project in another place.
+    """Move the memories of the project `old` to `new`, the same project in a different place.
 
     Memories that `new` already has are kept and merged with them. `directory` is its working tree. `dry_run`: change
     nothing.
@@ -34,7 +34,7 @@ class ShareProject(Request[MemoriesMoved], frozen=True):
     """Share a project's memories in a lane that this home is a member of, moving its existing memories there. None:
     share the user's memories of scope `user`.
 
-    `dry_run`: only report the memories that would be moved.
+    `dry_run`: only report how many memories would be moved.
     """
 
     project: ProjectRef | None
@@ -43,7 +43,7 @@ class ShareProject(Request[MemoriesMoved], frozen=True):
 
 
 class LeaveLane(Request[tuple[str, int]], frozen=True):
-    """Stop sharing for a project (None: the user), which keeps the lane's present memories as its own. The answer is
+    """Stop sharing for a project (None: the user), which keeps the lane's current memories as its own. The answer is
     the lane, and the number of these memories."""
 
     project: ProjectRef | None

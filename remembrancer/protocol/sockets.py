@@ -53,18 +53,18 @@ RECONNECT_MS: Final = 10
 RECONNECT_MAX_MS: Final = 40
 NETWORK_RECONNECT_MS: Final = 250
 NETWORK_RECONNECT_MAX_MS: Final = 4000
-"""Longer intervals for another host."""
+"""Longer intervals, for a peer on another host."""
 NETWORK_HEARTBEAT_MS: Final = 2000
 NETWORK_SILENCE_MS: Final = 8000
-"""A connection to another host counts as broken after this time without a message, whatever TCP reports."""
+"""A connection to another host is considered broken after this time without a message, whatever TCP reports."""
 NETWORK_HIGH_WATER_MARK: Final = 256
-"""The queue for another host is short, so that messages do not pile up for a host that does not read them."""
+"""The queue for a peer on another host is short, so that messages do not pile up if the peer does not read them."""
 MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
 YIELD_AFTER: Final = 64
 """The number of messages after which a reader yields to the event loop, which one sender could otherwise block."""
 
 FIRST_ID_BITS: Final = 48
-"""Message ids begin at a random number, so that an answer to an earlier process of the same name matches none."""
+"""Message ids begin at a random number, so that an answer to an earlier process of the same name matches no request."""
 
 In = TypeVar("In")
 T = TypeVar("T")
@@ -136,7 +136,7 @@ class _Endpoint(abc.ABC, Generic[In]):
         self._read: list[tuple[zmq.asyncio.Socket, asyncio.Task[None]]] = []
         """The sockets that are being read, with the tasks that read them."""
         self._context: zmq.asyncio.Context | None = None
-        """Its own context; None: the context of the process."""
+        """Its own ZeroMQ context; None: the process's context."""
         self._pending: dict[int, _OpenRequest] = {}
 
     def _make(self, kind: int) -> zmq.asyncio.Socket:
@@ -157,7 +157,7 @@ class _Endpoint(abc.ABC, Generic[In]):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close. Queued messages have `LINGER_MS` to leave, while the process lives; pending requests end with
+        """Close. Queued messages have `LINGER_MS` to be sent while the process lives; pending requests end with
         `PeerLost`. May be called twice."""
         self._fail_pending(PeerLost, "this side closed the connection")
         for socket, reader in self._read:
@@ -219,7 +219,7 @@ class _Endpoint(abc.ABC, Generic[In]):
         self._read.append((socket, asyncio.create_task(read())))
 
     def take(self, frames: list[Any], key: str = "") -> None:
-        """Process a message from a peer with this authenticated key."""
+        """Process a message from the peer with this authenticated key."""
         sender = b"".join(frames[:-2])
         try:
             if len(frames) != self._frames:
@@ -256,7 +256,7 @@ class _Endpoint(abc.ABC, Generic[In]):
             raise
 
     def _fail_pending(self, kind: type[RemembrancerError], reason: str, peer: bytes | None = None) -> None:
-        """End all pending requests, or those to one peer."""
+        """End all pending requests, or all pending requests to one peer."""
         for request in self._pending.values():
             if peer in (None, request.to) and not request.future.done():
                 request.future.set_exception(kind(reason))
@@ -356,7 +356,7 @@ class Dealer(_Endpoint[In]):
         return True
 
     async def request(self, question: Request[T], *, timeout_s: float) -> T:
-        """The answer to a request. Raises the errors of `exchange`, and the peer's refusal as an error."""
+        """The answer to a request. Raises the same errors as `exchange`, and the peer's refusal as an error."""
         return unless_refused((await self.exchange(question, timeout_s=timeout_s)).body)
 
     def _hear(self, sender: bytes, key: str, envelope: Envelope, body: In) -> None:
@@ -385,7 +385,7 @@ class Dealer(_Endpoint[In]):
 
 
 def unless_refused(answer: T | Failure) -> T:
-    """Returns the answer, or raises a refusal as an error."""
+    """Return the answer, or raise a refusal as an error."""
     if isinstance(answer, Failure):
         raise from_failure(answer)
     return answer
@@ -397,7 +397,7 @@ _HANDSHAKE_FAILED: Final = (
 
 
 def let_messages_leave() -> None:
-    """Give the queued messages of closed sockets `LINGER_MS` to leave: the last call before a process ends."""
+    """Allow `LINGER_MS` for sending the queued messages of closed sockets: the last call before a process ends."""
     ending = threading.Thread(target=zmq.asyncio.Context.instance().term, daemon=True)
     ending.start()
     ending.join(2 * LINGER_MS / 1000)
@@ -454,7 +454,7 @@ class Router(_Endpoint[In]):
         return True
 
     async def ask(self, peer: Peer, question: Request[T], *, timeout_s: float | None) -> T:
-        """A peer's answer to a request. Raises the errors of `exchange`, and the peer's refusal as an error."""
+        """A peer's answer to a request. Raises the same errors as `exchange`, and the peer's refusal as an error."""
         return unless_refused((await self.exchange(question, timeout_s=timeout_s, to=peer.routing_id)).body)
 
     def lose(self, peer: Peer) -> None:

@@ -27,7 +27,7 @@ from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import SubmitBatch
 
 AWAY: Final = (PeerUnavailable, PeerLost, DeadlineExceeded, MemoryUnavailable)
-"""The errors of a request while the store is unavailable. All can be retried."""
+"""The errors that a request raises while the store is unavailable. All of these requests can be retried."""
 RETRY_S: Final = 0.05
 ANSWER_S: Final = 30.0
 """The time limit of one attempt of `ask`: enough for a page of vectors, or for hundreds of edits or chunks that wait
@@ -38,7 +38,7 @@ PROBE_S: Final = 1.0
 """The interval between attempts to reach a store that was lost."""
 PROBE_TIMEOUT_S: Final = 0.5
 DEGRADED_S: Final = 15.0
-"""Nothing waits for a store that has been lost for longer than this."""
+"""Nothing waits for a store that has been unavailable for longer than this."""
 
 StoreState = Literal["connected", "reconnecting", "away", "degraded"]
 T = TypeVar("T")
@@ -66,7 +66,7 @@ class StoreAvailability:
         """The reason why the store cannot be started (then nothing waits for it), or None."""
         self._is_silent = False
         self.lost_at = time.monotonic()
-        """The time at which it became unusable, or at which the connection last changed since then."""
+        """The time at which it became unusable or, if later, at which the connection last changed."""
         self.answered_at = -math.inf
         """The time of the last answer. Both times are monotonic."""
 
@@ -85,7 +85,7 @@ class StoreAvailability:
 
     @property
     def is_starting(self) -> bool:
-        """True if the store has not answered yet and has not failed either."""
+        """True if the store has neither answered nor failed yet."""
         return not self.has_answered and self.is_reconnecting
 
     def explain_absence(self) -> str:
@@ -115,7 +115,7 @@ class StoreAvailability:
         return was_usable
 
     def note_connection(self) -> None:
-        """Record that the connection was made or lost: the known state is out of date."""
+        """Record that the connection was made or lost, so that the known state is out of date."""
         if self.usable:
             logger.info("the connection to the store broke")
         self.usable = self._is_silent = False
@@ -137,7 +137,7 @@ class StoreClient(Dealer[OthersWrote]):
         self._changed = anyio.Event()
 
     async def request(self, question: Request[T], timeout_s: float) -> T:
-        """Ask once. Raises the errors of `fetch`."""
+        """Ask once. Raises the same errors as `fetch`."""
         return (await self.fetch(question, timeout_s)).body
 
     async def fetch(self, question: Request[T], timeout_s: float) -> Reply[T]:

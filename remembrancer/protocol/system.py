@@ -17,13 +17,13 @@ LONGEST_SOCKET_PATH = 103
 """The longest path of a Unix socket on macOS in bytes, without its terminating NUL. Linux allows 107 (unix(7))."""
 _LONGEST_SOCKET_NAME = len("/gateway-control.sock") + 4
 NICENESS = 10
-"""The highest is 19: clients' requests go first, and background work still gets done on a busy machine."""
+"""The highest value is 19: clients' requests go first, but background work still gets done on a busy machine."""
 _PR_SET_PDEATHSIG = 1
 
 
 def real_path(path: str | os.PathLike[str]) -> str:
     """The absolute path without links, as the file system stores it: macOS also finds a file by a name in a different
-    case or Unicode composition. Accepts a loop of links, unlike `Path.resolve`."""
+    case or Unicode composition. Unlike `Path.resolve`, it accepts a loop of links."""
     return _as_stored(os.path.realpath(path))
 
 
@@ -104,7 +104,7 @@ def lower_priority() -> None:
     """Lower the priority of this process: for the processor, and for the disk where the system supports that."""
     _set_niceness(0)
     if sys.platform == "linux" and not IS_PORTABLE:
-        import psutil  # not needed by the urgent processes
+        import psutil  # urgent processes do not need this module
 
         with suppress(psutil.Error, OSError):
             psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)

@@ -1,6 +1,6 @@
 """The work between the store and its workers: credit, leases, vectors.
 
-A worker announces its state with its credit: the number of texts that it will take. The store hands out texts while
+A worker announces its state and its credit: the number of texts that it will take. The store hands out texts while
 there is credit; each answer returns its credit. Queries need no credit and go first. Vectors travel as little-endian
 float32 bytes, row after row.
 """
@@ -14,7 +14,7 @@ from remembrancer.protocol.wire import Request
 
 
 class ModelIdentity(msgspec.Struct, frozen=True):
-    """The model that made a vector. Vectors of two identities are never compared.
+    """The model that made a vector. Vectors of different identities are never compared.
 
     `revision` is the start of the weights' SHA-256, `window_tokens` the number of subword tokens in the model's window.
     """
@@ -38,7 +38,7 @@ class ModelIdentity(msgspec.Struct, frozen=True):
 
 
 DEFAULT_MODEL: Final = "all-minilm-l6-v2."
-"""The name of the default model in its key, for any precision."""
+"""The default model's name as it appears in the model's key, for any precision."""
 
 
 class CosineScale(msgspec.Struct, frozen=True):
@@ -54,7 +54,7 @@ CALIBRATED: Final = CosineScale(0.483, 0.043)
 
 
 class ModelChoice(msgspec.Struct, frozen=True):
-    """A requested model: its engine, and its name there (or the path of a directory)."""
+    """A requested model: its engine, and its name in that engine (or the path of a directory)."""
 
     engine: str
     model: str
@@ -103,14 +103,14 @@ class EmbedText(Request[EmbeddedText], frozen=True):
 
 
 class EmbedQuery(Request[bytes], frozen=True):
-    """Store to worker: embed a query, before any passage. The answer is one unit vector of float32 values."""
+    """Store to worker: embed a query, before any passages. The answer is one unit vector of float32 values."""
 
     text: str
 
 
 class ModelProgress(msgspec.Struct, frozen=True):
-    """A model and its use: it answers queries (`active`), will do so when everything is embedded with it (`next`), or
-    does so while the others cannot (`fallback`).
+    """A model and its use: it answers queries (`active`), will do so when everything has been embedded with it
+    (`next`), or does so while no other model can (`fallback`).
 
     `pending` of `total` texts wait for vectors; total is 0 if they were not counted. `answers`: it answers queries now.
     """
@@ -127,7 +127,7 @@ class ModelProgress(msgspec.Struct, frozen=True):
 
 class ChooseModel(Request[tuple[ModelProgress, ...]], frozen=True):
     """Command to store: embed everything with this model, and use it for queries from then on (None: stay with the
-    current one; UNSET: no change). The answer lists the models and their progress, the active one (or the future one)
+    current one; UNSET: no change). The answer lists the models and their progress, the active model (or the next one)
     first."""
 
     choice: ModelChoice | msgspec.UnsetType | None = msgspec.UNSET

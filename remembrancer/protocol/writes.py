@@ -52,7 +52,7 @@ class EntityRef(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 MENTIONED_WITH: Final = "mentioned_with"
-"""The edge between two entities that a memory names without stating their relationship."""
+"""The edge between two entities that a memory names without saying how they are related."""
 
 
 DESCRIBED_AS: Final = "described_as"
@@ -81,7 +81,7 @@ class ShownFields(msgspec.Struct, frozen=True, kw_only=True):
     valid_until: float | None = None
     metadata: dict[str, Any] = {}
     due: float | None = None
-    """The time by which an open end has to be done."""
+    """The time by which an open end must be done."""
     done: bool = False
     """True for an open end that is done."""
 
@@ -104,7 +104,7 @@ class MemoryFields(ShownFields, frozen=True, kw_only=True):
     pinned: bool = False
 
     def fields(self) -> dict[str, Any]:
-        """The fields that every form of a memory has, by name."""
+        """The fields that all forms of a memory have, by name."""
         return {name: getattr(self, name) for name in MemoryFields.__struct_fields__}
 
 
@@ -117,7 +117,7 @@ class RecordedFields(MemoryFields, frozen=True, kw_only=True):
     """The reason why it is no longer true, if one was given; `valid_until` says since when."""
 
     def recorded(self) -> dict[str, Any]:
-        """The fields that every form of a recorded memory has, by name."""
+        """The fields that all forms of a recorded memory have, by name."""
         return {name: getattr(self, name) for name in RecordedFields.__struct_fields__}
 
 
@@ -178,7 +178,7 @@ class OfMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_d
 class StoreMemory(MemoryFields, frozen=True, kw_only=True, tag=True, tag_field="change"):
     """Create a memory. `supersedes` lists the ids of the memories in the same space that it replaces.
 
-    `related` are ids of related memories: missing ones are skipped.
+    `related` are ids of related memories: missing memories are skipped.
     """
 
     memory_id: str
@@ -207,10 +207,10 @@ Clearable = Literal["valid_from", "valid_until", "due", "occurred_at"]
 class UpdateMemory(OfMemory, frozen=True):
     """Change a memory. Fields that are None or empty stay as they are.
 
-    `metadata` and `structured` are merged key by key into the present values; a value of None removes its key.
+    `metadata` and `structured` are merged key by key into the current values; a value of None removes its key.
     `remove_entities` are names. `cleared` fields are reset: no beginning, end, due date or day. A `supersedes` link
-    also ends the validity of its target. `tags` and `related` replace the present ones; `related` has ids of memories,
-    and missing ones are skipped.
+    also ends the validity of its target. `tags` and `related` replace the current values; `related` has ids of
+    memories, and missing memories are skipped.
     """
 
     content: str | TextEdit | None = None
@@ -254,7 +254,7 @@ class ForgetMemory(OfMemory, frozen=True):
 class PromoteMemory(OfMemory, frozen=True):
     """Move a memory to a broader scope. It keeps its id.
 
-    `why` and its `score` go into the promotion log: `explicit` means on request. A move from a project to the user is
+    `why` and the `score` go into the promotion log: `explicit` means on request. A move from a project to the user is
     not part of a run, even when the end of a session caused it.
     """
 
@@ -273,7 +273,7 @@ class RestoreMemory(OfMemory, frozen=True):
 
 
 class UndoChange(OfMemory, frozen=True):
-    """Undo a memory's last change that is not undone yet, or, if the memory has since replaced another, the
+    """Undo a memory's last change that has not been undone yet or, if the memory has since replaced another one, the
     replacement. Refused if the memory no longer has this version (None: any version)."""
 
     version: int | None = None
@@ -295,8 +295,8 @@ class EraseMemory(OfMemory, frozen=True):
 class ImportMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
     """Import a complete memory with its id and history: from an export, or from another space.
 
-    `joins_same`: an existing memory with the same text and meaning absorbs the imported one and is found by the
-    imported id as well. `run_id`: the import, for `UndoRun`; memories forgotten by undoing an import are restored.
+    `joins_same`: an existing memory with the same text and meaning absorbs the imported one and can also be found by
+    the imported id. `run_id`: the import, for `UndoRun`; memories forgotten by undoing an import are restored.
     """
 
     memory: PortableMemory
@@ -324,7 +324,7 @@ class WriteNote(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_
     """Write into a note: a file below `root`, the session's working tree. See `memory/notes.py`.
 
     `places` are the files and directories of the workspace's notes: the note's real path must be in one of them, and
-    git ignores the directories once the first note is written.
+    git ignores the directories from the first note onwards.
     """
 
     root: str
@@ -342,8 +342,8 @@ Change = MemoryChange | SessionChange | ApplyRun | UndoRun | WriteNote
 
 
 def needs_room(change: Change) -> bool:
-    """True if the change is refused when the file is full: forgetting and erasing never are, since they add only a
-    small row."""
+    """True if the change is refused when the file is full: forgetting and erasing are never refused, since they add
+    only a small row."""
     return not isinstance(change, ForgetMemory | EraseMemory)
 
 
@@ -369,7 +369,7 @@ class Operation(msgspec.Struct, frozen=True):
 
 
 class ResultOfMemory(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
-    """The outcome of a change to a memory."""
+    """The outcome of changing a memory."""
 
     memory_id: str
 
@@ -404,21 +404,21 @@ class UpdatedResult(ResultOfMemory, frozen=True):
 
 
 class TaggedResult(ResultOfMemory, frozen=True):
-    """The outcome of a `TagMemory`: all tags that the memory has now, and whether they differ from before."""
+    """The outcome of a `TagMemory`: all tags that the memory has now, and whether they have changed."""
 
     tags: tuple[str, ...]
     is_changed: bool = True
 
 
 class ForgottenResult(ResultOfMemory, frozen=True):
-    """The outcome of a `ForgetMemory`. `already`: it was forgotten before and keeps its first reason."""
+    """The outcome of a `ForgetMemory`. `already`: it had already been forgotten, and keeps its first reason."""
 
     reason: str | None = None
     already: bool = False
 
 
 class PromotedResult(ResultOfMemory, frozen=True):
-    """The outcome of a `PromoteMemory`. `merged_into` is a memory with the same statement in the new scope, which
+    """The outcome of a `PromoteMemory`. `merged_into` is a memory in the new scope that says the same thing and
     replaces it."""
 
     previous_scope: Scope
@@ -427,8 +427,8 @@ class PromotedResult(ResultOfMemory, frozen=True):
 
 class RestoredResult(ResultOfMemory, frozen=True):
     """The outcome of a `RestoreMemory` or an `UndoChange`: the version, and the changed fields. `proposed_again`: only
-    a refused proposal of a promotion was renewed. `undone`: the name of the change that was undone. `valid_again`: the
-    other memories that it had replaced."""
+    a refused promotion was proposed again. `undone`: the name of the change that was undone. `valid_again`: the other
+    memories that it had replaced."""
 
     version: int
     restored_fields: tuple[str, ...]
@@ -438,8 +438,8 @@ class RestoredResult(ResultOfMemory, frozen=True):
 
 
 class InvalidatedResult(ResultOfMemory, frozen=True):
-    """The outcome of an `InvalidateMemory`: the end of its validity, and the reason. `already`: it was invalid
-    before."""
+    """The outcome of an `InvalidateMemory`: the end of its validity, and the reason. `already`: it was already
+    invalid."""
 
     valid_until: float
     reason: str
@@ -498,18 +498,18 @@ class NearMemory(msgspec.Struct, frozen=True):
     replaced_by: str
     newer: str = ""
     is_private: bool = False
-    """True if the later one belongs to its session alone, so that it cannot replace a memory that others see."""
+    """True if the later memory belongs to its session alone, so that it cannot replace a memory that others can see."""
     is_probable: bool = True
     """False if the replacement is only possible."""
     may_be_done: bool = False
-    """True if the earlier memory is an open end and the later one, which is not, probably reports it as done."""
+    """True if the later memory, not itself an open end, probably reports the earlier one, an open end, as done."""
 
 
 class Applied(msgspec.Struct, frozen=True, tag=True):
     """Store to gateway: committed durably. `replayed`: an earlier request had already done it.
 
-    `embedding_error` says why a text cannot be embedded at the moment. `near` are memories that earlier ones of this
-    session probably replace, and that the session has not been told about yet; `near_waits`: others can be requested
+    `embedding_error` says why no text can be embedded at the moment. `near` are memories that earlier memories of this
+    session probably replace, and that have not been reported to the session yet; `near_waits`: more can be requested
     with `TakeNear`. `short_ids` are short forms of the ids, if a `Submit` has stored a memory.
     """
 

@@ -226,7 +226,7 @@ async def test_when_the_store_stays_away_every_tool_gives_its_last_answer_as_it_
         for tool, answer in (await answers_of(client, whole)).items():
             assert answer["degraded"] is True, tool
             assert warned(answer) == ["memory_unavailable"], tool
-            assert re.search(r"the answer to the same question at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", told(answer)), tool
+            assert re.search(r"the answer to this question as of \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", told(answer)), tool
             if tool not in ("get_memory_context", "recall_memories"):  # in which nobody has weighed them now
                 assert said(answer) == said(before[tool])
             assert "deep" in json.dumps(answer), tool

@@ -1,4 +1,4 @@
-"""The bridge: `remembrancer mcp`, which a client starts. It passes lines between its client and the gateway.
+"""The bridge: `remembrancer mcp`, started by a client. It passes lines between its client and the gateway.
 
 It imports little of the standard library, since every session starts a bridge and waits for it. `replay` decides what
 to replay and when to give up, `starter` whether to start a runtime. The bridge has one thread and one `poll`.
@@ -34,16 +34,15 @@ if TYPE_CHECKING:
 DEFAULT_BUDGET_S = 4.5
 """The time allowed for a gateway's answer, counted from the client's request."""
 START_S = 30.0
-"""The same while there is no gateway: a whole runtime may have to be started, on a slow machine."""
+"""The time allowed while there is no gateway: a whole runtime may have to be started, possibly on a slow machine."""
 PREPARED_FILE = os.path.join(os.path.dirname(__file__), "prepared_answers.json")
-"""The answers of this release's gateway that are the same for every session; a test rewrites the file when they
-change."""
+"""This release's gateway answers that are the same for every session; a test rewrites the file when they change."""
 LEAVE_S = 1.5
 """The time allowed for the gateway to answer pending requests after the client's input ends. The bridge exits within 2
 s."""
 CHUNK_BYTES = 64 * 1024
 HIGH_WATER_BYTES = 1024 * 1024
-"""With this many bytes waiting in one direction, the bridge stops reading from their sender."""
+"""The number of bytes waiting in one direction at which the bridge stops reading from the sender."""
 _HANGUP = select.POLLHUP | select.POLLERR | select.POLLNVAL
 _GONE = getattr(select, "POLLRDHUP", 0)
 USAGE = """usage: remembrancer mcp [--project PATH] [--data-dir DIR]
@@ -53,7 +52,7 @@ HELP = f"""{USAGE}
 Speak MCP on standard input and output. Clients start this command
 once 'remembrancer setup' has configured them.
 
-  --project PATH  the project, if the client names no root
+  --project PATH  the project, if the client does not name a root
                   (default: REMEMBRANCER_PROJECT, else the current directory)
   --data-dir DIR  where everything is kept (default: REMEMBRANCER_HOME, else the
                   system's data directory)
@@ -65,7 +64,7 @@ once 'remembrancer setup' has configured them.
                   path of a directory there (default: the token's first project)
   --token-file FILE
                   a file that contains only that host's token
-  --ca-file FILE  the PEM file of a certificate to trust besides the system's
+  --ca-file FILE  a PEM file with a certificate to trust as well as the system's
 
 exit status: 0 the client disconnected (or SIGTERM, SIGHUP), 1 it sent a line
 that is too long, 2 wrong command line
@@ -147,8 +146,8 @@ class Bridge:
                 self._read_gateway()
 
     def _wanted(self) -> dict[int, int]:
-        """The events to wait for, by descriptor. While the buffer for one side is full, the other side is not read, so
-        that it slows down too."""
+        """The events to wait for, by descriptor. While the buffer for one side is full, the bridge does not read from
+        the other side, which therefore slows down too."""
         wanted: dict[int, int] = {}
         to_gateway, to_client = self._conversation.to_gateway, self._conversation.to_client
         client_is_behind = len(to_client) >= HIGH_WATER_BYTES
@@ -271,7 +270,7 @@ def with_settings(options: Mapping[str, str], environ: Mapping[str, str]) -> dic
 
 
 def _bridge(options: Mapping[str, str], environ: Mapping[str, str]) -> Bridge:
-    """A bridge to the gateway of this user, which is started if it is not running."""
+    """A bridge to this user's gateway, which is started if it is not running."""
     environ = with_settings(options, environ)
     if "data-dir" in options:
         environ = {**environ, "REMEMBRANCER_HOME": os.path.abspath(options["data-dir"])}
@@ -283,7 +282,7 @@ def _bridge(options: Mapping[str, str], environ: Mapping[str, str]) -> Bridge:
 
 
 def _remote_bridge(options: Mapping[str, str], environ: Mapping[str, str]) -> Bridge:
-    """A bridge to the gateway at an address. That gateway's answers may differ, so prepared ones are not used."""
+    """A bridge to the gateway at an address. That gateway's answers may differ, so no prepared answers are used."""
     from remembrancer.actors.bridge.remote import RemoteGateway
 
     remote = RemoteGateway(

@@ -1,8 +1,6 @@
-"""Finds the paths of the runtime for the bridge, and builds its hello to the gateway: its identity, session and
-project.
-
-Every session starts a bridge and waits for it: pathlib and hashlib would double that time. They are imported only if
-the home cannot be found without them.
+"""Finds the runtime's paths for the bridge, and builds the bridge's hello to the gateway: its identity, session and
+project. Every session starts a bridge and waits for it, and pathlib and hashlib would double the wait. They are
+imported only if the home cannot be found without them.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ class Places:
     def __init__(self, home: str, on_disk: str, config: str | None) -> None:
         self.home = home
         self.on_disk = on_disk
-        """The directory that identifies the home, which is not the home itself if the home is in memory."""
+        """The directory that identifies the home: the home itself, unless it is in memory."""
         self.config = config
         """The configuration file, if there is one."""
         self.start_lock = os.path.join(home, "start.lock")
@@ -47,7 +45,7 @@ class Places:
             self._among_others.append(run)
 
     def are_private(self) -> bool:
-        """True unless the socket is missing or belongs to another user, as is possible in a shared directory."""
+        """True unless the socket is missing or belongs to another user, which is possible in a shared directory."""
         try:
             return all(map(is_private, self._among_others))
         except OSError:
@@ -92,7 +90,7 @@ _CLIENT_VARIABLES = ("CI", "CLAUDE_CODE_ENTRYPOINT")
 
 
 def session_id(environ: Mapping[str, str], now: float) -> str:
-    """The session named in the environment, or a new one. Claude Code names its session, also for its hooks."""
+    """The session named in the environment, or a new one. Claude Code names its session, for its hooks as well."""
     named = next((environ[name] for name in SESSION_VARIABLES if environ.get(name)), None)
     return named or f"session:{as_ulid(new_identity(now))}"
 
@@ -106,7 +104,7 @@ def hello_line(
     **others: object,
 ) -> bytes:
     """The first line of a connection, with its newline. Paths that are not UTF-8 are encoded as Python prints them.
-    `config` is this session's configuration file, `others` are further members."""
+    `config` is this session's configuration file, and `others` are additional members."""
     environment = {
         name: value
         for name, value in environ.items()
@@ -132,7 +130,7 @@ def hello_line(
 
 def named_project(option: str | None, environ: Mapping[str, str]) -> str | None:
     """The absolute path of the project given with `--project`, or else (unless our own variable is set) of the project
-    that Claude Code passes to its servers and hooks. Raises `ValueError` if the option names no directory."""
+    that Claude Code passes to its servers and hooks. Raises `ValueError` if the option does not name a directory."""
     if option is not None and not os.path.isdir(option):
         raise ValueError(f"--project {option[:1000]!a} is not a directory")
     named = environ.get("CLAUDE_PROJECT_DIR", "")

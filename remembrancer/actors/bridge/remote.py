@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 
 CONNECT_S = 5.0
 ANSWER_S = 150.0
-"""The maximum silence on a connection before an answer: longer than the longest budget of a tool."""
+"""The maximum silence on a connection before an answer: longer than any tool's budget."""
 LISTEN_S = 60.0
-"""The same for the event stream, on which the server sends a keep-alive every 15 s."""
+"""The maximum silence on the event stream, where the server sends a keep-alive every 15 s."""
 UNREACHABLE_S = 3.0
-"""A host that was never reached is retried for this time before the client gets an error. A host that was reached and
-lost should come back: requests wait for it until their time limit."""
+"""A host that has never been reached is retried for this long before the client gets an error. A host that was reached
+and then lost is expected to come back: requests wait for it until their time limit."""
 GOODBYE_S = 1.0
 HEADER_ARGUMENTS = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-"""By method: the argument that the protocol of 2026-07-28 also requires in a header."""
+"""For each method, the argument that the 2026-07-28 protocol also requires in a header."""
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 
 
@@ -83,7 +83,7 @@ class RemoteGateway:
         }
         self.read_token()
         self.session: dict[str, str] = {}
-        """The headers that name the session on the host; empty if there is none."""
+        """The headers that name the session on the host; empty without a session."""
         self.was_reached = False
         self.sought_since = time.monotonic()
 
@@ -101,7 +101,7 @@ class RemoteGateway:
         return {**self._fixed, "Authorization": f"Bearer {token}"}
 
     def dial(self) -> socket.socket:
-        """A new connection to the host, with the same lines as the socket of a local gateway."""
+        """A new connection to the host, carrying the same lines as a local gateway's socket."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         threading.Thread(target=_Way(self, theirs).run, daemon=True).start()
@@ -132,7 +132,7 @@ class RemoteGateway:
 
 
 class _Way:
-    """The far end of a socket pair, until something breaks."""
+    """The far end of a socket pair, which lasts until something breaks."""
 
     def __init__(self, remote: RemoteGateway, end: socket.socket) -> None:
         self._remote = remote
@@ -155,7 +155,7 @@ class _Way:
         raise ConnectionError("the bridge has ended")
 
     def _attempt(self, work: Callable[..., None], *arguments: Any) -> None:
-        """Do part of the work. Report any error to the bridge, and close its socket. The cause of a `ValueError` must
+        """Do part of the work. Report any error to the bridge, and close the socket. The cause of a `ValueError` must
         be corrected by a person; after any other error the bridge starts a new connection."""
         remote, is_done = self._remote, False
         try:
@@ -188,7 +188,7 @@ class _Way:
         method, asked = message.get("method"), message.get("id")
         if method == HANDSHAKE:
             if str(asked).startswith(REPLAY_ID) and self._remote.session:
-                return  # the session continues with the present gateway
+                return  # the session continues with the current gateway
             self._remote.session = {}
         line = self._send(text, message)
         if asked is None or method is None or method == HANDSHAKE:
@@ -256,14 +256,14 @@ class _Way:
         except (ValueError, KeyError, TypeError):
             if status >= 500:
                 raise ConnectionError("its server is down") from None  # behind a proxy
-            raise ValueError(f"{url} answers with HTTP {status}, and is not Remembrancer") from None
+            raise ValueError(f"{url} answered with HTTP {status}, and is not Remembrancer") from None
         if status in (401, 403, 421):
             raise ValueError(f"{url} refuses access ({status}): {reason}")
         if status == 404 and self._remote.session:
             self._remote.session = {}
             raise ConnectionError("the session is gone")
         if status == 503 and response.getheader("Retry-After"):
-            raise ConnectionError(reason)  # it is stopping: the request is repeated to its successor
+            raise ConnectionError(reason)  # the server is stopping: the request is sent again to its successor
         is_busy = status in (408, 429) or status >= 500
         if message.get("method") and message.get("id") is not None:
             code = UNAVAILABLE if is_busy else code or INVALID_REQUEST
@@ -286,7 +286,7 @@ class _Way:
 def _events(response: http.client.HTTPResponse) -> Iterator[bytes]:
     """The data of each event (https://html.spec.whatwg.org/multipage/server-sent-events.html).
 
-    Event ids are not needed: after a broken stream, subscriptions are repeated, and each is announced.
+    Event ids are not needed: when a stream breaks, all subscriptions are renewed, and each one is announced.
     """
     data = []
     for line in response:

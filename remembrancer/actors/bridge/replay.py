@@ -1,9 +1,7 @@
-"""The bridge's state of a conversation, and its decisions: what to replay, what to drop, when to connect and when to
-give up.
-
-It has no sockets and no clock. The client must not notice that a gateway died: a new one gets the handshake, the
-subscriptions and the pending requests, in that order, and answers that the client already has are dropped. Ids of
-different types are different: 1 and "1" are two requests.
+"""The state of a bridge's conversation, and the bridge's decisions: what to replay, what to drop, when to connect and
+when to give up. This module has no sockets and no clock. The client must not notice that a gateway died: the new
+gateway gets the handshake, the subscriptions and the pending requests, in that order, and answers that the client
+already has are dropped. Ids of different types differ: 1 and "1" are two requests.
 """
 
 # ruff: noqa: PTH123
@@ -36,7 +34,7 @@ if TYPE_CHECKING:
 
 HANDSHAKE = "initialize"
 STREAMS = frozenset({"subscriptions/listen"})
-"""Requests that stay open as long as the client wants: they have no budget."""
+"""Requests that stay open as long as the client wants, without a budget."""
 LONG_TOOLS = ("reflect_and_consolidate", "memory_sync")
 """Slow tools, which report a timeout themselves."""
 MAX_OPEN_REQUESTS = 512
@@ -50,12 +48,12 @@ prepared answer: a runtime may need many seconds to start, and clients list the 
 
 
 OpenRequest = namedtuple("OpenRequest", "message line longest patient")
-"""A client's unanswered request, and its line for the gateway. It expires at `longest` while there is a gateway, at
-`patient` while there is none."""
+"""A client's unanswered request, and its line for the gateway. It expires at `longest` while there is a gateway,
+otherwise at `patient`."""
 
 
 class PreparedAnswers:
-    """This release's answers to the requests that every session makes, read when the first one is needed.
+    """This release's answers to the requests that every session makes, read when first needed.
 
     `methods` omits the answers that differ in this session's environment.
     """
@@ -83,7 +81,7 @@ class PreparedAnswers:
 
 class Conversation:
     """One client's conversation. Lines are passed in without their newline; the caller sends the contents of
-    `to_client` and `to_gateway`, and connects at `connect_at`. Times are seconds of a monotonic clock."""
+    `to_client` and `to_gateway`, and connects at `connect_at`. Times are in seconds on a monotonic clock."""
 
     def __init__(
         self, budget_s: float, start_s: float, prepared: PreparedAnswers | None = None, hello: bytes = b""
@@ -98,7 +96,7 @@ class Conversation:
         self.has_ended = False
         """True if the client has gone for good."""
         self.is_served = False
-        """True if a gateway has welcomed this conversation: until then, it may still be starting."""
+        """True if a gateway has welcomed this conversation: until then, the gateway may still be starting."""
         self._since = -math.inf
         """The time at which `is_served` last changed."""
         self._budget_s = budget_s
@@ -114,7 +112,7 @@ class Conversation:
         self._unwelcome = 0
         """The number of connections since the last welcome: the pauses between them grow."""
         self._unserved = False
-        """True if the bridge answered the handshake and no gateway has served since: one is still starting."""
+        """True if the bridge answered the handshake itself and no gateway has served the client since."""
 
     @property
     def has_open(self) -> bool:
@@ -124,8 +122,8 @@ class Conversation:
     # --- from the client ---
 
     def from_client(self, text: bytes, now: float, stamp_ms: int) -> None:
-        """Pass on a client's line, or refuse it. Without a gateway it is only noted: `connect` repeats the lines that
-        the next gateway needs."""
+        """Pass on a client's line, or refuse it. Without a gateway, the line is only recorded: `connect` sends the next
+        gateway the lines that it needs."""
         line = stamped(text, stamp_ms)
         refusal = self._take(text, line, now)
         if refusal is not None:
@@ -136,7 +134,7 @@ class Conversation:
             self.connect_at = now
 
     def _take(self, text: bytes, line: bytes, now: float) -> bytes | None:
-        """Note a client's line, or return the error that refuses it."""
+        """Record a client's line, or return the error that refuses it."""
         try:
             message = json.loads(text.decode())
         except (ValueError, RecursionError):
@@ -200,7 +198,7 @@ class Conversation:
     # --- from the gateway ---
 
     def connect(self, stamp_ms: int) -> None:
-        """Bring a new gateway to the state of the last one."""
+        """Bring a new gateway up to the state of the last one."""
         self._is_connected = True
         self._unwelcome += 1
         self.to_gateway += self._hello
@@ -214,7 +212,7 @@ class Conversation:
             self.to_gateway += END + b"\n"
 
     def _again(self, message: dict[str, Any], stamp_ms: int) -> bytes:
-        """Repeat a request that the client already has the answer to, under a new id: the new answer is dropped."""
+        """Repeat, under a new id, a request that has already been answered; the new answer is dropped."""
         self._replays += 1
         copy = {**message, "id": f"{REPLAY_ID}{self._replays}"}
         return stamped(json.dumps(copy, separators=(",", ":")).encode(), stamp_ms)
@@ -229,9 +227,9 @@ class Conversation:
         except (ValueError, RecursionError):
             return
         if not isinstance(message, dict):
-            return  # the client must get nothing but JSON-RPC
+            return  # the client must receive only JSON-RPC
         answered = _id_of(message)
-        if "method" not in message and answered is not None:  # otherwise an error about an unreadable id
+        if "method" not in message and answered is not None:  # otherwise, an error about an unreadable id
             request = self._open.pop(answered, None)
             if request is None:
                 return
@@ -279,7 +277,7 @@ class Conversation:
         return min(map(self._expiry, self._open.values()), default=math.inf)
 
     def expire(self, now: float) -> None:
-        """Answer the requests that exceeded their budget: with prepared answers, or errors. Late answers to these are
+        """Answer requests that have exceeded their budget, with prepared answers or errors. Late answers to them are
         dropped."""
         for key, request in [item for item in self._open.items() if self._expiry(item[1]) <= now]:
             del self._open[key]

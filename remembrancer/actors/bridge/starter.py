@@ -28,8 +28,8 @@ LOOK_AGAIN_S = 0.05
 """The time between two checks of a runtime being started by another process."""
 _OF_A_SESSION = ("REMEMBRANCER_PROJECT", TOOLSETS_VARIABLE, "REMEMBRANCER_BRIDGE_BUDGET_S", *SESSION_VARIABLES)
 _NOT_INHERITED = frozenset((*_OF_A_SESSION, *HOME_VARIABLES, *CONFIG_VARIABLES))
-"""The variables of one session, and those that name the home and its file: a runtime gets absolute paths instead, since
-its working directory differs."""
+"""The variables of one session, and the ones that name the home and its configuration file: a runtime gets absolute
+paths instead, since its working directory differs."""
 HOME_UNUSABLE = 6
 LASTING_STATUSES = frozenset({HOME_UNUSABLE, 7})
 """Exit statuses of a runtime that will fail again until a person corrects its home or its settings."""
@@ -49,9 +49,9 @@ class Starter:
         self._child: subprocess.Popen[bytes] | None = None
         self._reached = False
         self.failure: str | None = None
-        """The error that the last attempt reported, until the next attempt. A killed attempt is simply repeated."""
+        """The error that the last attempt reported, until the next attempt. Killed attempts are simply repeated."""
         self.status = 0
-        """The exit status of the runtime that reported that error; 0 if there is none."""
+        """The exit status of the runtime that reported that error; 0 without an error."""
         self.is_lasting = False
         """True if the error persists until a person corrects it."""
         self._output: IO[bytes] | None = None
@@ -86,7 +86,7 @@ class Starter:
         self.failure, self.status, self.is_lasting = reason, status, lasting
 
     def tend(self, now: float) -> None:
-        """Call this after a failed connection: starts a runtime if no other process does. Sets `failure`."""
+        """Call this after a failed connection. Starts a runtime unless another process is doing so. Sets `failure`."""
         try:
             if self._child is None and now >= self._not_before:
                 self._fail(None)
@@ -119,7 +119,7 @@ class Starter:
         self._spawn(lock)
 
     def _spawn(self, lock: FileLock) -> None:
-        """Start a runtime. It inherits the start lock, so that no other is started after this process ends."""
+        """Start a runtime. It inherits the start lock, so that no other runtime is started after this process ends."""
         import subprocess
         import tempfile
 
@@ -193,7 +193,7 @@ class Starter:
             output.close()
 
     def finish(self) -> None:
-        """Release the start lock, if held: a runtime is running, none can be started, or the client has gone."""
+        """Release the start lock, if held: a runtime is running or cannot be started, or the client has gone."""
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.release()

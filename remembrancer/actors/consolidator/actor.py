@@ -1,6 +1,6 @@
 """The consolidator does non-urgent work, one job of each kind at a time, with low priority. It owns nothing: the store
-finds jobs in the records, and the results are submitted as operations. So it may be killed at any moment: the job is
-found again, and no operation is applied twice."""
+finds jobs in the records, and the results are submitted as operations. So the process can be killed at any moment: the
+job is found again, and no operation is applied twice."""
 
 import logging
 import math
@@ -86,8 +86,8 @@ class JobLoop:
     """Asks for a job, carries it out, and reports the outcome with the next request. The store decides when a failed
     job is repeated.
 
-    Different kinds of job run concurrently, so that no reflection or end of a session waits for the maintenance of a
-    space. If two jobs change the same memory, the edits' expected versions decide which one succeeds.
+    Different kinds of job run concurrently, so that reflections and session ends do not wait for the maintenance of a
+    space. If two jobs change the same memory, the versions that their edits expect decide which job succeeds.
     """
 
     def __init__(self, store: StoreClient, settings: Settings, clock: Clock, carry_out: CarryOut = carry_out) -> None:
@@ -146,4 +146,4 @@ NAMES: Final = {
     Maintain: "maintenance of",
     Reflect: "a reflection in",
 }
-"""The names of the jobs in the log, without any content of memories."""
+"""The names of the jobs in the log, which must not contain any content of memories."""

@@ -22,12 +22,12 @@ from remembrancer.protocol.consolidation import SMALLEST_CLUSTER, Material
 TOPIC_COSINE: Final = 0.31
 """The minimum mean similarity within a topic, above the background, with the default model."""
 WORDS_BONUS: Final = 0.4
-"""The maximum that shared words add to a cosine: by vectors alone, all notes about slow software would be one topic."""
+"""The most that shared words add to a cosine: by vectors alone, all notes about slow software would be one topic."""
 ENTITY_BONUS: Final = 0.1
-"""The maximum that shared entities add to a cosine."""
+"""The most that shared entities can add to a cosine."""
 MOST_MEMBERS: Final = 12
 BACKGROUND: Final = 0.15
-"""The cosine assumed for two unrelated memories, before any are compared."""
+"""The cosine assumed for two unrelated memories before any memories have been compared."""
 BACKGROUND_COUNT: Final = 50
 """The number of memories at which their mean cosine has the same weight as the assumed one."""
 MOST_BACKGROUND: Final = 0.8
@@ -85,17 +85,17 @@ def vectors_of(memories: Sequence[Material]) -> Vectors:
 
 
 def central_memory(memories: Sequence[Material]) -> Material:
-    """The memory nearest to all of these, weighted by importance; in a tie, the first one."""
+    """The memory nearest to all of these, weighted by importance; the first one in a tie."""
     rows = vectors_of(memories)
     weights = np.array([each.importance for each in memories], dtype=np.float32)
     return memories[int((rows @ (weights @ rows)).argmax())]
 
 
 def average_link(similarities: Similarities, threshold: float, max_size: int) -> list[list[int]]:
-    """Clusters of at least two items, each ascending, in the order of their first items. The two clusters with the
-    highest mean similarity (in a tie, the first ones) are merged until no pair reaches the threshold. `similarities` is
-    symmetric; its diagonal is not read. The means after a merge follow from those before it (Lance and Williams,
-    1967)."""
+    """Clusters of at least two items, each in ascending order, sorted by their first items. The two clusters with the
+    highest mean similarity (in a tie, the first two) are merged until no pair reaches the threshold. `similarities` is
+    symmetric; its diagonal is not read. The means after a merge are computed from the means before it (Lance and
+    Williams, 1967)."""
     count = len(similarities)
     table = np.array(similarities, dtype=np.float64)
     np.fill_diagonal(table, _NEVER)
@@ -117,8 +117,8 @@ def average_link(similarities: Similarities, threshold: float, max_size: int) ->
 
 
 def _above_background(cosines: Similarities) -> Similarities:
-    """The cosines rescaled: the mean of many memories becomes 0, and 1 stays 1. The mean of only a few has little
-    weight, since they may all be about one thing."""
+    """The rescaled cosines: the mean of many memories becomes 0, and 1 stays 1. The mean of only a few memories has
+    little weight, since they may all be about one thing."""
     count = len(cosines)
     if count < 2:
         return cosines
@@ -130,8 +130,8 @@ def _above_background(cosines: Similarities) -> Similarities:
 
 
 def _shared_entities(memories: Sequence[Material]) -> Similarities:
-    """The similarity of each pair by entities, in [0, 1]. Rare entities weigh more; an entity that all memories mention
-    weighs nothing."""
+    """The similarity of each pair based on entities, in [0, 1]. Rare entities weigh more; an entity that all memories
+    mention weighs nothing."""
     count = len(memories)
     naming: dict[str, list[int]] = {}
     for place, memory in enumerate(memories):
@@ -146,7 +146,7 @@ def _shared_entities(memories: Sequence[Material]) -> Similarities:
 
 
 def content_words(text: str) -> list[str]:
-    """The words of a text in order and in lower case, without those that say nothing about its subject."""
+    """The words of a text in order and in lower case, except words that say nothing about its subject."""
     folded = unicodedata.normalize("NFKC", text).casefold()
     ignored = stop_words_of(text[:_LOOKED_AT])
     return [word for word in _WORD.findall(folded) if word not in STOP_WORDS and word not in ignored]

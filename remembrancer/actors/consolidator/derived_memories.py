@@ -32,7 +32,7 @@ MOST_PATTERNS: Final = 20
 MOST_TAGS: Final = 10
 MOST_ENTITIES: Final = 20
 CONFIDENCE_GAIN: Final = 0.05
-"""The additional confidence of a summary: several memories are a little more certain than one."""
+"""The additional confidence of a summary: several memories together are a little more certain than one."""
 DIGITS: Final = 9
 SUMMARY_CHARACTERS: Final = 600
 """The approximate length of a summary."""
@@ -63,8 +63,8 @@ def plan_summaries(memories: Iterable[Material], now: float, *, again: bool = Fa
 
 def plan_patterns(memories: Sequence[Material], now: float, project_name: str) -> list[PatternPlan]:
     """The themes that occur in several sessions, the most frequent first. A theme that already has a procedure carries
-    its id. No memory is in two themes; scopes and types do not matter. Derived memories repeat their sources, so only
-    procedures among them are read, to avoid making a procedure twice."""
+    the procedure's id. No memory is in two themes; scopes and types do not matter. Derived memories repeat their
+    sources, so only derived procedures are read, to avoid making a procedure twice."""
     usable = [
         memory
         for memory in memories
@@ -86,7 +86,7 @@ def by_id(made: Iterable[Derived]) -> dict[str, Derived]:
 
 
 def name_of(project: ProjectRef) -> str:
-    """A project's display name: the name of its directory. The path may be that of a git directory."""
+    """A project's display name: the name of its directory. The path may be a git directory's."""
     path = PurePath(project.path)
     return path.parent.name if path.name == ".git" else path.name.removesuffix(".git")
 
@@ -98,7 +98,7 @@ def _is_usable(memory: Material, now: float) -> bool:
 
 def _portions(cluster: Sequence[Material]) -> Iterator[list[Material]]:
     """The memories of a cluster in order, in parts that each fit into a summary verbatim. Long memories are left out,
-    as are memories of a series, which differ only in their numbers or names."""
+    as are memories in a series, which differ only in their numbers or names."""
     series = {each.id for pair in combinations(cluster, 2) if _are_of_series(*pair) for each in pair}
     short = [each for each in cluster if len(each.content) <= LONGEST_SOURCE and each.id not in series]
     *begins, length = accumulate((len(each.content) for each in short), initial=0)
@@ -117,8 +117,8 @@ def _are_of_series(one: Material, other: Material) -> bool:
 
 
 def _sum_up(sources: Sequence[Material]) -> Derived:
-    """A summary with a line for each source: its day (in UTC, so that all hosts of a lane agree) and its own words.
-    Nothing is lost, and comparing words shows whether the summary covers a source."""
+    """A summary with a line for each source: the day (in UTC, so that all hosts of a lane agree) and the source's own
+    words. Nothing is lost, and comparing words shows whether the summary covers a source."""
     content = "\n".join(
         f"{datetime.fromtimestamp(source.happened_at, UTC):%Y-%m-%d}: {source.content}" for source in sources
     )
@@ -134,8 +134,8 @@ def _sum_up(sources: Sequence[Material]) -> Derived:
 
 
 def _plan(members: Sequence[Material], frequency: int, project_name: str) -> PatternPlan:
-    """The plan for a theme, whose members are ordered by time. It becomes a procedure if most members are procedures or
-    fixes, and belongs to the user if most are preferences or not specific to a project."""
+    """The plan for a theme, whose members are ordered by time. The theme becomes a procedure if most members are
+    procedures or fixes, and belongs to the user if most members are preferences or not specific to a project."""
     procedure = next((member for member in members if member.is_derived), None)
     sources = [member for member in members if not member.is_derived]
     picked = central_memory(sources)

@@ -28,7 +28,7 @@ MAX_IDS: Final = 100
 SESSION_DETAILS_KEPT_S: Final = 30 * DAY_S
 """The turns, tool calls, scratchpads and tool outcomes of a session are deleted this long after it was closed."""
 RUNS_KEPT_S: Final = 90 * DAY_S
-"""Runs can be undone for this long, and logs and versions of deleted memories are kept for as long."""
+"""Runs can be undone, and logs and versions of deleted memories are kept, for this long."""
 OPERATIONS_KEPT_S: Final = 30 * DAY_S
 """An operation retried after this time would be applied again; queues are emptied much sooner."""
 ALL_ROWS: Final = 1_000_000_000
@@ -61,7 +61,7 @@ async def maintain(job: Job, store: StoreClient, clock: Clock, *, dry_run: bool 
     counts: dict[Upkeep, Done] = {}
     if not dry_run:
         rows = Prune(now - SESSION_DETAILS_KEPT_S, now - RUNS_KEPT_S, now - OPERATIONS_KEPT_S)
-        if is_shared:  # in one part, so that all hosts delete the same rows; they may still retry old operations
+        if is_shared:  # in one part, so that all hosts delete the same rows; hosts may still retry old operations
             rows = Prune(rows.sessions_before, rows.runs_before, 0.0, ALL_ROWS)
         counts["pruned"] = await _prune(run, rows)
     if project is not None and not is_shared:
@@ -82,8 +82,8 @@ async def maintain(job: Job, store: StoreClient, clock: Clock, *, dry_run: bool 
 async def _change_all(
     run: Run, request: ReadMemories, plan: Callable[[Sequence[Material], float], Changes]
 ) -> tuple[int, list[str]]:
-    """Change the requested memories as planned, page by page. Returns the number read, and the ids of the memories that
-    were changed (or would be)."""
+    """Change the requested memories as planned, page by page. Returns the number of memories read, and the ids of the
+    ones that were (or would be) changed."""
     read = 0
     changed: list[str] = []
     async for page in pages(run.store, request):

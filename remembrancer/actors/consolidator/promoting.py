@@ -73,14 +73,14 @@ logger = logging.getLogger(__name__)
 
 
 def says_the_same(memory: Material, near: Found, now: float, min_cosine: float) -> tuple[Material, float] | None:
-    """The memory into which another can be merged: the nearest one with the same words (`near` is ordered, nearest
-    first). A memory that says something else may be just as near, and a derived one may be derived from this memory."""
+    """The memory that another one can be merged into: the nearest with the same words (`near` is sorted, nearest
+    first). A memory that says something else may be just as near, and a derived memory may be derived from this one."""
     originals = (pair for pair in alike(memory, near, now, min_cosine) if not pair[0].is_derived)
     return next((pair for pair in originals if same_in_words(memory.content, pair[0].content)), None)
 
 
 def alike(memory: Material, near: Found, now: float, min_cosine: float) -> Found:
-    """The memories so near to another one that a person may want to see both."""
+    """The memories that are so near to another one that a person may want to see both."""
     return [
         (other, cosine)
         for other, cosine in near
@@ -168,7 +168,7 @@ def changed_by(groups: Iterable[Group]) -> set[str]:
 
 
 def _step(memory: Material, verdict: Verdict, now: float) -> ChainLink:
-    """The entry in a memory's promotion chain for its promotion."""
+    """The entry for a promotion in a memory's promotion chain."""
     return ChainLink(
         memory.scope,
         memory.id,
@@ -219,7 +219,7 @@ async def propose_to_user(
     store: StoreClient, project: ProjectRef, clock: Clock, *, dry_run: bool = False, left_out: Collection[str] = ()
 ) -> dict[Upkeep, list[str]]:
     """Propose valuable memories for promotion to the user, and promote those that another project or the user also has.
-    Returns the ids of both. `left_out` are memories that this job is about to change in other ways."""
+    Returns the ids of both groups. `left_out` are memories that this job is about to change in other ways."""
     request = ReadMemories(project, scopes=("project",), statuses=("active",), proposed=False, with_vectors=True)
     in_use = {"min_sessions": USER_MIN_SESSIONS, "min_importance": USER_MIN_IMPORTANCE}
     promising = {
@@ -250,7 +250,7 @@ async def propose_to_user(
 
 async def _promote_held_in_both(store: StoreClient, project: ProjectRef, clock: Clock) -> list[str]:
     """Promote proposed memories about the user that another project has independently, and merge that project's copies
-    into them. Returns the ids of the promoted ones."""
+    into them. Returns the ids of the promoted memories."""
     request = ReadMemories(project, scopes=("project",), statuses=("active",), kinds=SPEAKING_KINDS, with_vectors=True)
     proposed = msgspec.structs.replace(request, proposed=True)
     verdict_of = partial(to_user, project_name=name_of(project))

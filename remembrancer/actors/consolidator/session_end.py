@@ -38,7 +38,7 @@ MOST_MEMBERS: Final = 50
 LABEL_NAMES: Final = 3
 SEED: Final = 20_240_229
 ITERATIONS: Final = 4
-"""The number of times the algorithm restarts from its own result; further restarts hardly change it."""
+"""The number of times the algorithm restarts from its own result; further restarts hardly change the result."""
 RANDOMNESS: Final = 0.001
 """The library's default for the randomness of a refinement."""
 
@@ -70,7 +70,7 @@ async def end_session(
 
 def promoted_of(own: Sequence[Material], now: float) -> list[Promoted]:
     """The memories of a session to promote, strongest first, then the derived ones. Derived memories have a separate
-    limit, so that a session does not promote fewer sources because it was already summarised."""
+    limit, so that a session that has been summarised does not promote fewer sources."""
     decide = partial(to_project, least=SESSION_END_SCORE)
     promoted: list[Promoted] = []
     for is_derived in (False, True):

@@ -23,7 +23,7 @@ VECTORS_WAIT_S: Final = 10.0
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 0.5
 ROWS: Final = 16
-"""The number of memories in one request for similar ones."""
+"""The number of memories in one request for similar memories."""
 PART_EDITS: Final = 200
 """The number of edits in a transaction, which later operations have to wait for."""
 NO_PROJECT: Final = ProjectRef("", "")
@@ -74,7 +74,7 @@ async def all_memories(store: StoreClient, request: ReadMemories) -> list[Materi
 async def read_settled(
     store: StoreClient, request: ReadMemories, settings: Settings, longest_s: float = VECTORS_WAIT_S
 ) -> list[Material]:
-    """All requested memories, with vectors. Waits up to `longest_s` for missing ones, unless no embedder runs."""
+    """All requested memories, with vectors. Waits up to `longest_s` for missing vectors if embedders run here."""
     request = msgspec.structs.replace(request, with_vectors=True)
     give_up_at = anyio.current_time() + (longest_s if settings.embedders else 0.0)
     pause_s = FIRST_PAUSE_S
@@ -136,7 +136,7 @@ class Run:
 
 
 def packed(groups: Iterable[Group]) -> list[Group]:
-    """The edits of each part of a run, in order. A group is never divided; one that is too large forms its own part."""
+    """The edits of each part of a run, in order. No group is divided; a group that is too large forms its own part."""
     parts: list[Group] = []
     for group in filter(None, groups):
         if parts and len(parts[-1]) + len(group) <= PART_EDITS:

@@ -36,7 +36,7 @@ CREDIT: Final = 128
 the store."""
 
 OPEN_TEXTS: Final = 32
-"""The maximum number of texts in progress. When a worker dies, the store suspects that many of its oldest jobs."""
+"""The maximum number of texts in progress. When a worker dies, the store suspects this many of its oldest jobs."""
 FIRST_RETRY_S: Final = 1.0
 LAST_RETRY_S: Final = 30.0
 """The longest pause between attempts to load a model: 1, 2, 4 … 30 s."""
@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 
 
 class EmbedderActor(Actor):
-    """One worker. When it announces that its model is loaded, it holds no texts: earlier ones have been dropped.
+    """One worker. When it announces that its model is loaded, it holds no texts: earlier texts have been dropped.
 
     One thread loads the model and embeds passages, another embeds questions. `endpoint` and `keys` are for a store on
     another host.
@@ -76,7 +76,7 @@ class EmbedderActor(Actor):
         self._error: str | None = None
         self._leaving = False
         self._news = asyncio.Event()
-        """Set when a text arrives, the model is gone, or the wait is over."""
+        """Set when a text arrives, when the model is gone, or when the wait is over."""
         self._texts: dict[int, str] = {}
         """Texts not being embedded yet, by request id."""
         self._open: dict[int, str] = {}
@@ -89,7 +89,7 @@ class EmbedderActor(Actor):
             task_status.started()
             try:
                 await self._work()
-                await anyio.sleep_forever()  # meanwhile the last answers are sent, and questions are refused
+                await anyio.sleep_forever()  # meanwhile, the last answers are sent, and questions are refused
             finally:
                 self._passages.shutdown(wait=False)
                 self._questions.shutdown(wait=False)
@@ -135,8 +135,8 @@ class EmbedderActor(Actor):
                 self._store.send(reply, in_reply_to=message_id)
 
     def _use(self, engine: Engine | None, error: str | None = None) -> None:
-        """Use this model from now on, or none because of an error. Texts already received are dropped: the store sends
-        them again."""
+        """Use this model from now on, or no model because of an error. Texts already received are dropped: the store
+        will send them again."""
         if engine is None:
             logger.error("no model", extra={"reason": error})
         else:
@@ -212,7 +212,7 @@ class EmbedderActor(Actor):
         return question_vector(engine, question)
 
     def _answer(self, message_id: int, engine: Engine, asked: asyncio.Future[bytes]) -> None:
-        """Send the vector of a question, or the reason why there is none."""
+        """Send the vector of a question, or the reason why it has none."""
         try:
             self._store.send(asked.result(), in_reply_to=message_id)
         except EmbeddingUnavailable as error:
@@ -255,9 +255,9 @@ class RemoteEmbedderActor(EmbedderActor):
         super()._on_connection(up)
 
     def _on_refused(self, reason: bool | str) -> None:
-        """Handle a refusal. `reason`: True if the store does not accept this worker, a text if it gave one, False if
-        the handshake was not completed; the next attempt may then succeed, unless the key file belongs to another
-        store."""
+        """Handle a refusal. `reason`: True if the store does not accept this worker, a text if the store gave a reason,
+        False if the handshake was not completed; in that case, the next attempt may succeed, unless the key file
+        belongs to another store."""
         if reason is False:
             if not self._is_doubted:
                 self._tell(f"{self._endpoint} does not accept this key file: does it belong to another memory?")

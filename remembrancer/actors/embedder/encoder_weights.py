@@ -22,7 +22,7 @@ Floats = NDArray[np.float32]
 
 
 class Product(NamedTuple):
-    """A matrix of the encoder: integers with a row for each input; a scale and a bias for each output."""
+    """A matrix of the encoder: integers, with a row for each input, and a scale and a bias for each output."""
 
     weights: NDArray[np.int8]
     scales: Floats
@@ -36,7 +36,7 @@ class EncoderWeights(Protocol):
     layers: int
 
     def embeddings(self, ids: NDArray[np.int64]) -> Floats:
-        """The sum of these tokens' own embeddings (one dimension), and those of their positions and type."""
+        """For each of these tokens (one dimension), the sum of its own, its position's and its type's embeddings."""
 
     def norm(self, name: str) -> tuple[Floats, Floats]:
         """The factors and the bias of a layer norm."""
@@ -74,7 +74,7 @@ def narrowed(matrix: Floats) -> tuple[NDArray[np.int8], Floats]:
 
 class MiniLM:
     """The `EncoderWeights` of all-MiniLM-L6-v2 from the packaged file: int8, with a scale for each row of the
-    embeddings and each column of a product. A sentence's vector has a cosine of 0.98 to 0.99 with the one from the
+    embeddings and each column of a product. A sentence's vector has a cosine of 0.98 to 0.99 with the vector from the
     unchanged file. Each weight can be read only once. The word embeddings are read from the file on demand.
 
     Raises:

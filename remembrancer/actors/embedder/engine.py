@@ -31,11 +31,11 @@ class ModelTokenizer(TokenCounter, Protocol):
     """A model's tokenizer. Several threads may use it at once."""
 
     marks: int
-    """The number of tokens added around a text."""
+    """The number of special tokens added around a text."""
     pad_id: int
 
     def token_ids(self, texts: Sequence[str], window: int) -> list[list[int]]:
-        """The ids of each text with its marks, cut to `window` ids; the last one is always the closing mark."""
+        """The ids of each text with its special tokens, cut to `window` ids; the last is always the closing token."""
 
 
 class Engine(abc.ABC):
@@ -55,11 +55,11 @@ class Engine(abc.ABC):
     @abc.abstractmethod
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
         """One row of unit length for each text, in the given order. Text beyond the window is ignored. Raises
-        `ModelUnusable` if the engine cannot make vectors for the time being."""
+        `ModelUnusable` if the engine cannot make vectors at the moment."""
 
     @abc.abstractmethod
     def embed_questions(self, texts: Sequence[str]) -> Vectors:
-        """The same for questions; some models use a different prompt for them."""
+        """Like `embed_passages`, for questions; some models use a different prompt for questions."""
 
 
 PROBES: Final = (
@@ -100,7 +100,7 @@ def unit_rows(rows: Vectors) -> Vectors:
 
 
 def sha256_of(paths: Iterable[Path]) -> str:
-    """The SHA-256 of the concatenated files, in hexadecimal. Raises `ModelUnusable` if one cannot be read."""
+    """The SHA-256 of the concatenated files, in hexadecimal. Raises `ModelUnusable` if a file cannot be read."""
     digest = hashlib.sha256()
     try:
         for path in paths:
@@ -128,8 +128,8 @@ def packaged_weights(package: str, file: str, expected: str, remedy: str) -> Pat
 
 
 class TextTokenizer:
-    """A `ModelTokenizer` of the library without padding or truncation, for several threads at once. Only the batch
-    calls are used: they release the interpreter's lock while they work."""
+    """The library's tokenizer as a `ModelTokenizer`, without padding or truncation, for several threads at once. Only
+    the batch calls are used: they release the interpreter's lock while they work."""
 
     def __init__(self, tokenizer: Any) -> None:
         padding = tokenizer.padding

@@ -26,7 +26,7 @@ from remembrancer.protocol.work import ModelChoice, ModelIdentity
 WEIGHTS_SHA256: Final = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
 MODEL: Final = "multilingual-e5-small"
 CENTRED: Final = f"{PRECISION}c"
-"""The precision, with a mark for the removal of the vectors' common part: change it together with `PROBES`."""
+"""The precision, marked to show that the vectors' common part is removed: change it together with `PROBES`."""
 _HEADER: Final = struct.Struct("<4sI7ifi5iQ")
 """Magic, version; width, layers, heads, inner width, rows, window, types; epsilon, weights of a block; pieces, the ids
 of the beginning, end, padding and unknown tokens, and the length of the pieces in bytes."""
@@ -74,7 +74,7 @@ class E5File:
         self._places = self.numbers("emb.pos").reshape(-1, self.width) + self.numbers("emb.type")[: self.width]
 
     def _read_directory(self, at: int) -> Iterator[tuple[str, tuple[int, int]]]:
-        """Yield the name of each tensor, with the number of its weights and its place in the file."""
+        """Yield the name of each tensor, with the number of its weights and its position in the file."""
         (map_bytes,) = struct.unpack_from("<I", self._content, at + 4)  # NFKC of single characters, as in Python
         at += 8 + map_bytes
         (count,) = struct.unpack_from("<i", self._content, at)
@@ -137,9 +137,9 @@ def _unfolded(blocks: NDArray[np.void]) -> NDArray[np.float32]:
 class MultilingualEngine(Int8Engine):
     """The engine for a graph that begins with embeddings. The model was trained with a word before each text.
 
-    Its vectors have a large common part, the mean of `PROBES`, which is subtracted from each: cosines of unrelated
-    texts are then near 0 instead of 0.75, as with the default model, which improves retrieval (Mu and Viswanath,
-    All-but-the-Top, ICLR 2018).
+    Its vectors have a large common part, the mean of `PROBES`, which is subtracted from each vector: as with the
+    default model, cosines of unrelated texts are then near 0 instead of 0.75, which improves retrieval (Mu and
+    Viswanath, All-but-the-Top, ICLR 2018).
     """
 
     passage_prompt, question_prompt = "passage: ", "query: "
@@ -160,7 +160,7 @@ class MultilingualEngine(Int8Engine):
 def load(choice: ModelChoice, _: Settings, threads: int) -> MultilingualEngine:
     """The engine for multilingual-e5-small, with the weights of the package. Raises `ModelUnusable`."""
     if choice.model != MODEL:
-        raise ModelUnusable(f"the multilingual engine only has the model {MODEL}, not {choice.model}")
+        raise ModelUnusable(f"the multilingual engine only supports the model {MODEL}, not {choice.model}")
     weights = packaged_weights(MULTILINGUAL_PACKAGE, "e5-small-q4.bin", WEIGHTS_SHA256, MULTILINGUAL_EXTRA)
     try:
         return MultilingualEngine(E5File(weights), threads)

@@ -35,11 +35,11 @@ from remembrancer.protocol.work import ModelChoice, ModelIdentity
 DEFAULT_MODEL: Final = "all-MiniLM-L6-v2"
 WEIGHTS_SHA256: Final = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 DEFAULT_WINDOW: Final = 256
-"""In tokens, including marks: the length that the model was tuned for, below its maximum of 512."""
+"""In tokens, including special tokens: the length that the model was tuned for, below its maximum of 512."""
 _SPIN_US: Final = "200"
 _SLOWER: Final = ["SkipLayerNormFusion"]
-"""onnxruntime's fused operator for an addition and a normalisation takes five times as long as the two operators: a
-fifth of the total time for a text."""
+"""onnxruntime's fused operator for an addition and a normalisation takes five times as long as two separate operators:
+a fifth of the total time for a text."""
 
 
 class OnnxEngine(Engine):
@@ -168,7 +168,7 @@ def _local(directory: Path) -> tuple[Path, ModelIdentity, ModelTokenizer]:
             f"the model in {directory} does not use mean pooling: use it with REMEMBRANCER_ENGINE=sentence-transformers"
         )
     window = _read_json(directory / "sentence_bert_config.json").get("max_seq_length", DEFAULT_WINDOW)
-    # Large weights are beside the graph.
+    # Large weights are in files beside the graph.
     digest = sha256_of([weights, *sorted(directory.glob("model.onnx[._]data*"))])
     precision = PRECISION if digest == WEIGHTS_SHA256 else "float32"
     name, revision = directory.resolve().name, digest[:REVISION_DIGITS]

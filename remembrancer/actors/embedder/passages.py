@@ -1,6 +1,6 @@
 """Splits a text into overlapping passages that fit a model's window, so that no text is silently lost.
 
-A passage ends at the end of a sentence, if there is one in the second half of the window; otherwise between words; and
+A passage ends at the end of a sentence, if one ends in the second half of the window; otherwise between words; and
 within a word only if the word is long (base64, or a script without spaces).
 """
 
@@ -17,7 +17,7 @@ PASSAGE_TOKENS: Final = 96
 """The length of a passage in subword tokens, for small models with larger windows: a detail of a long passage is lost
 in the mean of its tokens."""
 OVERLAP: Final = 0.1
-"""The share of a passage that may be repeated at the start of the next one: most start with a sentence anyway."""
+"""The share of a passage that the next one may repeat at its start: most passages start with a sentence anyway."""
 LONG_WORD: Final = 1 / 8
 """A word that fills a larger share of a passage than this may be split."""
 WORDS_AT_ONCE: Final = 10_000
@@ -26,7 +26,7 @@ _WORD: Final = re.compile(r"(\S{1,200})\s*")
 
 
 class TokenCounter(Protocol):
-    """The part of a tokenizer that the splitter needs. Marks around the text do not count."""
+    """The part of a tokenizer that the splitter needs. Special tokens around the text do not count."""
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """The number of tokens of each text."""

@@ -1,7 +1,7 @@
 """Engines behind HTTP: Voyage AI, and any server with OpenAI's API (Ollama, LM Studio, vLLM, TEI).
 
-A failure of the provider (key, limits, silence, wrong vectors) makes the engine unusable for a while, and is reported;
-a failure of one text affects only that text. The key is only in the headers of requests.
+A provider's failure (key, limits, silence, wrong vectors) makes the engine unusable for a while, and is reported; a
+failure with one text affects only that text. The key is only in the headers of requests.
 """
 
 import math
@@ -26,7 +26,7 @@ ATTEMPTS: Final = 4
 """The number of attempts to embed passages. Questions get only one: a fallback or keyword search answers sooner than a
 retry."""
 LONGEST_WAIT_S: Final = 20.0
-"""A provider that asks for a longer pause is not used for the time being."""
+"""A provider that asks for a longer pause is not used for a while."""
 QUESTION_TIMEOUT_S: Final = 3.0
 PASSAGES_TIMEOUT_S: Final = 30.0
 CONNECT_TIMEOUT_S: Final = 5.0
@@ -79,7 +79,7 @@ PROVIDERS: Final = {
 
 
 class _BadAnswer(Exception):
-    """An answer, or a refusal, that may be caused by a text in the request."""
+    """A bad answer, or a refusal, that may be caused by a text in the request."""
 
 
 class ProviderEngine(Engine):
@@ -108,7 +108,7 @@ class ProviderEngine(Engine):
         self.identity = ModelIdentity(name, model, name, "provider", dimensions, WINDOW_TOKENS)
 
     def check(self) -> None:
-        """Request a vector. Raises `ModelUnusable` if the provider returns none."""
+        """Request a vector. Raises `ModelUnusable` if the provider does not return one."""
         try:
             dimensions = self._ask([PROBE], QUESTION_TIMEOUT_S, is_question=True).shape[1]
         except _BadAnswer as error:
@@ -221,7 +221,7 @@ class _Passing(ModelUnusable, code=ModelUnusable.code):
 
 
 def _retry_after(response: httpx.Response) -> float | None:
-    """The pause in seconds that the provider asks for (RFC 9110, 10.2.3); None if it gives no number of seconds."""
+    """The pause in seconds that the provider asks for (RFC 9110, 10.2.3); None if it gives no number."""
     with suppress(ValueError):
         seconds = float(response.headers.get("retry-after", ""))
         return max(0.0, seconds) if math.isfinite(seconds) else None

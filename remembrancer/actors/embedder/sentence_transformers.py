@@ -130,7 +130,7 @@ def _revision_of(directory: Path) -> str:
 
 
 def _tokenizer_of(name: str, model: Any) -> TextTokenizer:
-    """A copy of the model's tokenizer, for counting and offsets while the model's own is in use."""
+    """A copy of the model's tokenizer, for counting and offsets while the model's own tokenizer is in use."""
     backend = getattr(model.tokenizer, "backend_tokenizer", None)
     if backend is None:
         raise ModelUnusable(f"{name} has no fast tokenizer, so its passages cannot be measured: choose another model")

@@ -72,7 +72,7 @@ def embed_texts(engine: Engine, texts: Mapping[int, str], most: int) -> Iterator
         batch = rows[: batch_size(engine, rows, most)]
         finished = []
         for row, result in zip(batch, embed_each(engine.embed_passages, [row.text for row in batch]), strict=False):
-            if row.key not in unfinished:  # another passage of this text has failed before
+            if row.key not in unfinished:  # another passage of this text has already failed
                 continue
             split, vectors = unfinished[row.key]
             if isinstance(result, str):
@@ -104,7 +104,7 @@ def batch_size(engine: Engine, rows: Sequence[_Row], most: int) -> int:
 
 
 def embed_each(embed: Callable[[Sequence[str]], Vectors], texts: Sequence[str]) -> list[Vector | str]:
-    """A vector for each text, or its error: one bad text does not affect the others of its batch."""
+    """A vector for each text, or its error: one bad text does not affect the rest of its batch."""
     try:
         return list(finite(embed(texts)))
     except ModelUnusable:
@@ -117,7 +117,7 @@ def embed_each(embed: Callable[[Sequence[str]], Vectors], texts: Sequence[str]) 
 
 
 def finite(vectors: Vectors) -> Vectors:
-    """The vectors. Raises `InternalError` if one is not finite."""
+    """The vectors. Raises `InternalError` if any of them is not finite."""
     if not np.isfinite(vectors).all():
         raise InternalError("the model returned a vector that is not finite")
     return vectors

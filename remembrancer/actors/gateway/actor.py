@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 BROWSER_TOOLSETS: Final = "memory,admin,files,code"
 BROWSER_PORTS: Final = (18_080, 0)
-"""The ports to try for the memory browser: one that is rarely in use, so that a bookmark stays valid, or any (0)."""
+"""The ports to try for the memory browser: one that is rarely in use, so that a bookmark stays valid, then any (0)."""
 
 STATUS_S: Final = 2.0
 """The time limit for the launcher's report, which takes 0.5 s when a process hangs."""
@@ -109,7 +109,7 @@ class GatewayActor(Actor):
                     if settings.http_port:
                         async with self._opening:
                             await self._open_http(settings)
-                    gc.freeze()  # collections during calls need not scan the modules, which stay loaded
+                    gc.freeze()  # garbage collections during calls need not scan the modules, which stay loaded
                     task_status.started()
                     await anyio.sleep_forever()
                 finally:
@@ -145,7 +145,7 @@ class GatewayActor(Actor):
         )
 
     async def _browser_url(self) -> str:
-        """The address of the memory browser. Starts HTTP if it is off, for this machine only. Raises
+        """The address of the memory browser. Starts HTTP, for this machine only, if it is off. Raises
         `MemoryUnavailable`."""
         async with self._opening:
             for port in BROWSER_PORTS:

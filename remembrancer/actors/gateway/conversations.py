@@ -1,8 +1,8 @@
 """Conversations over the gateway's Unix socket. A client connects, sends its hello and gets a session, which reads and
-writes messages and knows which project they concern.
+writes messages and knows their project.
 
 Hooks and commands only call tools, which does not require the MCP SDK. Loading the SDK takes most of the gateway's
-start-up time, and an assistant's first prompt waits for a hook, so it is loaded only for the first bridge.
+start-up time, and an assistant's first prompt waits for a hook, so the SDK is loaded only for the first bridge.
 """
 
 from __future__ import annotations
@@ -87,12 +87,12 @@ class Hello(msgspec.Struct, frozen=True):
     passing: bool = False
     """True if the client only sends requests for a session, which neither begins nor ends with the connection."""
     named_project: ProjectRef | None = None
-    """The project in this home named by a person. Its directory may be gone, or inside another project's."""
+    """The project in this home that a person named. Its directory may be gone, or inside another project's."""
 
 
 def read_hello(line: bytes) -> Hello:
-    """Read the hello in a connection's first line. Raises `VersionMismatch` if the bridge is of another release, or
-    `InvalidInput`."""
+    """Read the hello in a connection's first line. Raises `VersionMismatch` if the bridge is from a different release,
+    or `InvalidInput`."""
     if len(line) > MAX_HELLO_BYTES:
         raise InvalidInput(f"a hello may have at most {MAX_HELLO_BYTES} bytes")
     try:
@@ -190,7 +190,7 @@ class ToolCalls:
     async def call(
         self, context: CallContext, request_id: int | str, name: str, arguments: dict[str, Any]
     ) -> CallResult:
-        """Call a tool. Errors are also results. Notices for the session are added to the answer's warnings."""
+        """Call a tool. Errors are returned as results. Notices for the session are added to the answer's warnings."""
         session = context.session
         tool = session.tools.get(name)
         try:
@@ -223,7 +223,7 @@ class ToolCalls:
         return error_result(error, degraded=self.is_degraded(error), as_text=as_text)
 
     def is_degraded(self, error: RemembrancerError) -> bool:
-        """True if the store is unavailable. Invalid calls are still answered in full."""
+        """True if the store is unavailable and a retry may succeed: not for an invalid call."""
         return error.retry_possible and not self._service.store_health.usable
 
 
@@ -274,7 +274,7 @@ class Session(ClientConversation):
         self._tasks = asyncio.TaskGroup()  # three times as fast as anyio's
         self._roots: list[str] = []
         self._directory_thread = anyio.CapacityLimiter(1)
-        """The session's own thread, so that a hanging directory does not block the threads of the shared pool."""
+        """The session's own thread, so that a hanging directory does not block the shared pool's threads."""
         self._caller: Caller | None = None
         self._open: dict[int | str, CallContext] = {}
         """The unanswered requests."""
@@ -343,7 +343,7 @@ class Session(ClientConversation):
         return False
 
     def take_line(self, line: bytes) -> None:
-        """Begin to serve a line: a message with a timestamp, or a control line."""
+        """Start handling a line: a message with a timestamp, or a control line."""
         if line.startswith(CONTROL):
             self.has_announced_end = self.has_announced_end or line.rstrip() == END
             return
@@ -352,7 +352,7 @@ class Session(ClientConversation):
         except ValueError:
             logger.warning("a line without a timestamp was dropped")
             return
-        # Through the SDK's server, a plain tool call would take twice as long.
+        # A plain tool call would take twice as long through the SDK's server.
         if self._has_plain_calls and (call := plain_call_in(text)) is not None:
             self._tasks.create_task(self._call(call, self._open_request(call.id, sent_ms)))
         else:

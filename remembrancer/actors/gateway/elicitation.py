@@ -27,14 +27,14 @@ _SCHEMA: Final = {
 
 @dataclass
 class Questions:
-    """Counts stored memories and questions over all sessions."""
+    """Counts stored memories and questions across all sessions."""
 
     stores: int = 0
     asked: int = 0
 
     @property
     def is_due(self) -> bool:
-        """True if another question stays within the limit of one for every `STORES_A_QUESTION` stored memories."""
+        """True if another question is within the limit of one per `STORES_A_QUESTION` stored memories."""
         return (self.asked + 1) * STORES_A_QUESTION <= self.stores
 
 
@@ -60,11 +60,11 @@ class Asking:
         self._can_ask = offered and self._is_attended
 
     def heard(self, tool: str, arguments: Mapping[str, Any], answer: Mapping[str, Any] | None) -> None:
-        """Note an answered tool call, and ask a question if it stored a memory that probably replaces another."""
+        """Record an answered tool call, and ask a question if it stored a memory that probably replaces another one."""
         if tool not in STORES or answer is None or "error" in answer:
             return
         self._questions.stores += 1
-        # A session's own memory, stored by a call of its own, cannot replace another; a change to a part does not.
+        # Not if the new memory belongs to its session alone, or the replacement is only possible or partial.
         others = "if_replaced", "perhaps", "in_part"
         near = [each for each in answer.get("near") or () if each.keys().isdisjoint(others)]
         if not near or not self._can_ask or self._pending is not None or not self._questions.is_due:
@@ -84,8 +84,8 @@ class Asking:
         return self._pending is not None and self._pending[0] == request_id
 
     def decided(self, result: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The arguments of `update_memory` for the person's decision; None: nothing to do. Without a decision, the
-        question is not repeated."""
+        """The arguments of `update_memory` for the person's decision; None: nothing to do. Without a decision, this
+        session is not asked again."""
         assert self._pending is not None
         (_, old, new), self._pending = self._pending, None
         content = result.get("content")

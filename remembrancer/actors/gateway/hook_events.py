@@ -3,8 +3,8 @@
 The members of the input are those of Claude Code (also used by Codex, VS Code and Qwen Code), of Gemini CLI or Cursor,
 or of a file left by release 0.2.0.
 
-Hooks notify nobody, so the directory, which is usually empty, is listed twice a second. If a crash leaves an event's
-file, the event is recorded again under the same operation id, which changes nothing.
+Hooks do not notify the gateway, so the directory, which is usually empty, is listed twice a second. If a crash leaves
+an event's file, the event is recorded again under the same operation id, which changes nothing.
 """
 
 import json
@@ -34,7 +34,7 @@ MAX_TOOL_NAME: Final = 400
 MAX_CLIENT: Final = 100
 
 EARLIER_FORMAT: Final = 1
-"""The format of events from release 0.2.0, whose members differ from those of the client's input."""
+"""The format of events from release 0.2.0, whose members differ from the members of the client's input."""
 LARGEST_DURATION: Final = 2**63
 
 ANSWER_MEMBERS: Final = ("last_assistant_message", "prompt_response", "text")
@@ -45,8 +45,8 @@ TURNS: Final[dict[str, tuple[TurnRole, tuple[str, ...]]]] = {
     "PostCompact": ("system", ("compact_summary", "text")),
     "ContextGiven": ("system", ("text",)),
 }
-"""The events that are turns, with the role, and the members that may contain the text: the first one present is used. A
-subagent counts as a tool of its session."""
+"""The events that are turns, with the role, and the members that may contain the text, of which the first present one
+is used. A subagent counts as a tool of its session."""
 METADATA: Final[tuple[str, ...]] = ("trigger", "agent_type", "agent_id")
 """The members kept as metadata of a turn."""
 
@@ -166,7 +166,7 @@ def summarized(response: object) -> str:
 
 LOOK_S: Final = 0.5
 PAUSE_S: Final = 5.0
-"""The pause before retrying an event that cannot be written at the moment, for example because the disk is full."""
+"""The pause before retrying an event that cannot be written now, for example because the disk is full."""
 PRESENT_S: Final = 1800.0
 """A session counts as present for this long after its last event, unless it has ended: people take time to think."""
 
@@ -247,7 +247,7 @@ class HookIntake:
 
 
 def _is_event(entry: os.DirEntry[str]) -> bool:
-    is_whole = not entry.name.startswith(".")  # in any format: unreadable ones are removed
+    is_whole = not entry.name.startswith(".")  # in any format: unreadable files are removed
     return is_whole and entry.is_file(follow_symlinks=False)
 
 

@@ -1,8 +1,8 @@
 """MCP over streamable HTTP: access control, and the project and session of each request. The SDK handles the protocol.
 
-A client that sends a handshake has a session, which ends with its gateway; any other (the protocol of 2026-07-28, or a
-bare call) has none, and its retries are recognised by their `Idempotency-Key`. Protection against slow clients and
-floods is left to a proxy.
+A client that sends a handshake has a session, which ends with its gateway; any other client (the 2026-07-28 protocol,
+or a bare call) has no session, and its retries are recognised by their `Idempotency-Key`. Protection against slow
+clients and floods is left to a proxy.
 """
 
 import asyncio
@@ -97,7 +97,7 @@ class HttpRefusal(Exception):
 
 
 class Exchange:
-    """A request whose answer may have been started; `id` is its JSON-RPC id, once known."""
+    """A request whose answer may have begun; `id` is its JSON-RPC id, once known."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope, self.receive = scope, receive
@@ -134,8 +134,8 @@ _decode_head: Final = msgspec.json.Decoder(MessageHead).decode
 
 
 def head_of(body: bytes) -> MessageHead:
-    """The head of a message; an empty one for anything else, which is left to the SDK, including its errors. Raises
-    `HttpRefusal` for a request with another kind of id, which the SDK would take for a notification."""
+    """The head of a message; an empty head for anything else, which is left to the SDK, including its errors. Raises
+    `HttpRefusal` if the id has another type, since the SDK would treat the request as a notification."""
     with contextlib.suppress(ValueError, RecursionError):
         head = _decode_head(body)
         is_id = isinstance(head.id, int | str | msgspec.UnsetType) and not isinstance(head.id, bool)
@@ -213,7 +213,7 @@ class HttpServer:
         self.pages = 0
         """The number of open memory browser pages."""
         self._names: frozenset[str] | None = None
-        """The host names that clients may use for it; None: any."""
+        """The host names that clients may use for this server; None: any."""
         self._sessions = Sessions(service)
         self._alone = StreamableHTTPSessionManager(service.server(), stateless=True)
         """Answers requests that need no session."""
@@ -303,7 +303,7 @@ class HttpServer:
         """Set the hosts and origins that are served. A web page can make any host name point to this machine, so only
         our own names are served, and only to pages of allowed origins."""
         local = "|".join(re.escape(f"[{each}]" if ":" in each else each) for each in sorted(LOOPBACK))
-        # Without tokens, pages on other ports are not trusted: any account of this machine may serve one.
+        # Without tokens, pages on other ports are not trusted: any account on this machine may serve one.
         origins = [f"https?://({local})" + (f":{port}" if self._no_token else r"(:\d+)?")]
         for each in self._settings.http_origins:
             origins += ([] if self._no_token else [".*"]) if each == "*" else [re.escape(each)]
@@ -375,7 +375,7 @@ class HttpServer:
             self.pages -= 1
 
     def _grant(self, headers: Headers) -> Grant | None:
-        """The rights of the request's token; None for a request without a token, if none is needed."""
+        """The rights of the request's token; None for a request without a token, if it needs no token."""
         if self._no_token and "authorization" not in headers:
             return None
         scheme, _, token = headers.get("authorization", "").partition(" ")
@@ -409,7 +409,7 @@ class HttpServer:
             reads_json = any(each in headers.get("accept", "*/*") for each in ("application/json", "*/*"))
             call, context = plain_call_in(body), CallContext(visitor, time.time())
             if call is not None and has_handshake and reads_json:
-                # Through the SDK it would take several times as long.
+                # It would take several times as long through the SDK.
                 result = await self._service.call_tool(context, call.id, call.params.name, call.params.arguments)
                 self._sessions.note_use(session_id or "")
                 await exchange.answer(Response(result.response(call.id), media_type="application/json"))
@@ -512,7 +512,7 @@ def _whose(grant: Grant | None) -> str:
 
 
 def _shared_session(grant: Grant | None) -> str:
-    """The shared session of all calls with one token but no session. A new token with an old name has a new session."""
+    """The session shared by all calls with one token but no session. A new token with an old name has a new session."""
     if grant is None:
         return "session:http"
     return f"session:http-{hashlib.sha256(f'session {grant.sha256}'.encode()).hexdigest()[:32]}"

@@ -28,7 +28,7 @@ MAX_FILE_BYTES: Final = 1024 * 1024
 """Larger files are not updated."""
 USED_S: Final = 7 * DAY_S
 MOST_USED: Final = 8
-"""The maximum number of uses counted; each makes a memory count as newer by `USED_S`."""
+"""The maximum number of uses counted; each use makes a memory count as newer by `USED_S`."""
 
 
 class MarkdownIndex:
@@ -89,7 +89,7 @@ def place_of(caller: Caller, named: str) -> tuple[Path, Path | None]:
 
 
 def _of_project(gathered: ContextGathered) -> ContextGathered:
-    """Only the project's memories, with the most used and the newest first."""
+    """Only the project's memories, the most used and newest first."""
     parts = gathered.memories, gathered.replaced, gathered.closed
     memories, replaced, closed = (tuple(each for each in part if each.scope == "project") for part in parts)
     return ContextGathered(
@@ -107,7 +107,7 @@ def _weight(memory: RecalledMemory) -> float:
 
 def read_file(path: Path, tree: Path | None) -> str | None:
     """The file's text, empty if it does not exist; None if it must not be written: it is outside the tree (perhaps
-    through a link); there is no tree and it has no block; it is not plain text, or too large; or it has merge
+    through a link); there is no tree and the file has no block; it is not plain text, or too large; or it has merge
     conflicts, in which the other branch's lines would look like edits."""
     if not path.parent.is_dir() or (tree is not None and not path.resolve().is_relative_to(tree.resolve())):
         return None

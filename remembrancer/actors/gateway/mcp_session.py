@@ -24,7 +24,7 @@ STREAM: Final = "subscriptions/listen"
 ROOTS_WAIT_S: Final = 1.0
 """The maximum time a tool call waits for the client's list of roots."""
 MAX_WAITING: Final = 64
-"""The maximum number of messages waiting for the SDK's server, or coming from it."""
+"""The maximum number of messages waiting to go to the SDK's server, or to come from it."""
 MAX_CLIENT_NAME: Final = 100
 
 
@@ -38,7 +38,7 @@ class McpSession(Session):
         self._roots_request = f"remembrancer-roots-{self.key}"
         self._roots_known = anyio.Event()
         self._expects_roots = False
-        self._has_plain_calls = False  # until a handshake, which the protocol of 2026-07-28 does not have
+        self._has_plain_calls = False  # until a handshake, which the 2026-07-28 protocol does not have
 
     async def serve(self) -> None:
         server = self._service.server()
@@ -60,7 +60,7 @@ class McpSession(Session):
 
     @property
     def _is_full(self) -> bool:
-        """A bridge limits only the requests that are open: notifications and cancelled requests would pile up."""
+        """A bridge limits only the number of open requests: notifications and cancelled requests would pile up."""
         return self._inbox_send.statistics().current_buffer_used >= MAX_WAITING
 
     def _take_message(self, text: bytes, sent_ms: int) -> None:
@@ -145,8 +145,8 @@ class McpSession(Session):
 
 
 def _decode(text: bytes) -> mcp.JSONRPCMessage:
-    """Decode a JSON-RPC message. Raises `ValueError`. Lone surrogates are accepted: the later check of fields can name
-    the field."""
+    """Decode a JSON-RPC message. Raises `ValueError`. Lone surrogates are accepted here: a later check can name the
+    field that contains them."""
     try:
         return mcp.jsonrpc_message_adapter.validate_json(text, by_name=False)
     except ValidationError:

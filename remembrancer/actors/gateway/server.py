@@ -23,12 +23,12 @@ from remembrancer.toolsets.tools import COMPLETE, error_envelope, instructions_o
 
 NAME: Final = "remembrancer"
 RESOURCE_NOT_FOUND: Final = -32002
-"""The error code of the handshake protocols; the protocol of 2026-07-28 uses `INVALID_PARAMS` instead."""
+"""The error code of the handshake protocols; the 2026-07-28 protocol uses `INVALID_PARAMS` instead."""
 UNCACHED: Final[dict[str, Any]] = {"ttlMs": 0, "cacheScope": "private", **COMPLETE}
 """The fields of cacheable results in the 2026-07-28 protocol; the SDK removes them for older clients."""
 READ_ONLY: Final = "This session can only read: its token allows no changes."
 CONSTANT: Final[dict[str, Any]] = {**UNCACHED, "ttlMs": 86_400_000}
-"""The same fields for a list that never changes within a session, valid for one day."""
+"""The cache fields for a list that never changes within a session: valid for one day."""
 
 APPS: Final = "io.modelcontextprotocol/ui"
 APP_TYPE: Final = "text/html;profile=mcp-app"
@@ -111,8 +111,8 @@ class Handlers:
         return self._subscriptions.watcher(context.session, await context.session.caller())
 
     async def _check_there(self, context: CallContext, uri: str) -> None:
-        """Check that the caller can see a resource, since its changes would be announced. Raises `NotFound`, or the
-        error of an unavailable store."""
+        """Check that the caller can see a resource, since changes to it would be announced. Raises `NotFound`, or the
+        store's error if it is unavailable."""
         if uri not in FIXED:
             await self._read(context, uri)
 

@@ -1,8 +1,8 @@
 """Records the beginnings and ends of sessions, derived from the connected bridges.
 
 A session begins with its first bridge, once its project is known, and ends when its last bridge reports that the client
-has gone. Losing a bridge does not end the session: the same bridge, or another one of the session, may reconnect. The
-store detects sessions that do not return: it gets the list of connected sessions every few seconds and at each change.
+has gone. Losing a bridge does not end the session: this bridge, or another one, may reconnect. The store detects
+sessions that do not return: it gets a list of connected sessions every few seconds and after each change.
 """
 
 import abc
@@ -29,7 +29,7 @@ PRESENCE_S: Final = 5.0
 """The interval between reports of the connected sessions to the store; a session's grace period is several times as
 long."""
 FIRST_WAIT_S: Final = 10.0
-"""The maximum wait of a new gateway's first session for a starting store; then the session's start is queued."""
+"""The maximum time a new gateway's first session waits for a starting store; then the session's start is queued."""
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class ClientConversation(abc.ABC):
 
 
 class SessionRegistry:
-    """Tells the store about starts, ends and presence of sessions, in order.
+    """Reports the starts, ends and presence of sessions to the store, in order.
 
     `on_known` is called when a session's project is known or changes; `on_left` when a connection has ended. `of_hooks`
     returns the sessions that only hooks report as present.
@@ -93,8 +93,8 @@ class SessionRegistry:
                 self._waiting.task_done()
 
     async def drain(self) -> None:
-        """Wait until all ends so far have been reported. A session whose start was not reported begins at its client's
-        next request."""
+        """Wait until all session ends so far have been reported. A session whose start was not reported begins at its
+        client's next request."""
         self._stopping = True
         self._patience.cancel()
         await self._waiting.join()
@@ -123,8 +123,8 @@ class SessionRegistry:
         return {_session_of(caller) for caller in self._callers.values()}
 
     def _report(self, session: ClientConversation, caller: Caller, change: StartSession | EndSession) -> None:
-        """Queue the operation for a start or an end. Its id contains the connection's unique key: a reconnecting bridge
-        starts its session again, which changes nothing unless it has ended."""
+        """Queue the operation for a start or an end. Its id is derived from the connection's unique key: a reconnecting
+        bridge starts its session again, which changes nothing unless the session has ended."""
         kind = type(change).__name__
         operation_id = derive_id(caller.bridge, session.key, kind, [caller.project.id, caller.session_id])
         self._waiting.put_nowait(Operation(operation_id, caller.project, caller.session_id, time.time(), change))
@@ -141,7 +141,7 @@ class SessionRegistry:
                 await self._access.apply(operation, time.time())
         except RemembrancerError as error:
             logger.warning(
-                "the store does not know of a session's start or end",
+                "a session's start or end could not be stored",
                 extra={"session": operation.session_id, "code": error.code, "reason": error.message},
             )
 

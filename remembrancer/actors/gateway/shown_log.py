@@ -52,8 +52,8 @@ logger = logging.getLogger(__name__)
 
 
 class Shown(NamedTuple):
-    """A memory shown to a session, with the time and its place in the answer (from 1; 0: nothing was found). An empty
-    id stands for a part of a note, a transcript or code."""
+    """A memory shown to a session, with the time and its position in the answer (from 1; 0: nothing was found). An
+    empty id stands for a part of a note, a transcript or code."""
 
     at: float
     project: str
@@ -120,7 +120,7 @@ class ShownLog:
             drop_copies(self._path)
 
     def move(self, old: str, new: str) -> None:
-        """Move the entries of a project to another one; works in any process. Raises `MemoryUnavailable`."""
+        """Move a project's entries to another project; works in any process. Raises `MemoryUnavailable`."""
         if self._path.exists():
             try:
                 with _opened(self._path) as connection:
@@ -149,7 +149,7 @@ class ShownLog:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[sqlite3.Connection]:
-    """The file, opened for one transaction, and created if missing."""
+    """The file, opened for one transaction and created if missing."""
     if not path.exists():
         path.touch(mode=0o600)
     with closing(sqlite3.connect(path, timeout=1.0)) as connection, connection:

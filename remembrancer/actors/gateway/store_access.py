@@ -1,7 +1,7 @@
-"""The gateway's access to the store: reads, writes, and the fallback answers while it is unavailable.
+"""The gateway's access to the store: reads, writes, and fallback answers while the store is unavailable.
 
 A write goes to the store if it is available, otherwise into the write queue, behind earlier queued writes. A read waits
-for a restarting store for as long as the call may take; after that it gets the previous answer with a notice.
+for a restarting store for as long as the call may take; after that it gets the previous answer, with a notice.
 """
 
 import asyncio
@@ -103,7 +103,7 @@ class LastAnswers:
         self._kept: OrderedDict[Request[Any], LastAnswer] = OrderedDict()
 
     def put(self, question: Request[Any], received_at: float, reply: Any) -> None:
-        """Keep the answer to a request that was received at `received_at`, replacing the earlier one."""
+        """Keep the answer to a request that was received at `received_at`, replacing the earlier answer."""
         if isinstance(question, FindIds):  # a short id may have become ambiguous
             return
         question = _timeless(question, received_at)
@@ -232,7 +232,7 @@ class StoreAccess(MemoryService):
         return Written(None, (Notice("queued", text),), degraded=not self.store_health.usable)
 
     def _note_writer(self, operation: Operation, memory_id: str | None) -> None:
-        """Record that the writing session has seen the memory's present content, and that no other session has."""
+        """Record that the writing session, and no other session, has seen the memory's current content."""
         if memory_id is None:
             return
         for each in self._sessions.values():
@@ -283,7 +283,7 @@ class StoreAccess(MemoryService):
             return EmbeddingState(embedded=False, error=error.message)
 
     def others_wrote(self, operations: Sequence[Operation]) -> None:
-        """Note other machines' changes to shared memories, and drop the cached answers that they invalidate."""
+        """Record other machines' changes to shared memories, and drop the cached answers that they invalidate."""
         for operation in operations:
             if isinstance(operation.change, EraseMemory):
                 gone = (operation.change.memory_id,)
@@ -319,8 +319,8 @@ class StoreAccess(MemoryService):
             self._store.send(NoteAccess(caller.project, caller.session_id, tuple(counted), tuple(used)))
 
     def shown_by_hook(self, operation: Operation, memory_ids: Sequence[str], question: str, is_all: bool) -> None:
-        """Note the memories printed by a hook for the session of an operation. They count as accessed, unless there are
-        no other memories."""
+        """Record the memories that a hook printed for the session of an operation. They count as accessed, unless there
+        are no other memories."""
         caller = Caller("", operation.session_id, operation.project, operation.requested_at)
         counted = () if is_all else memory_ids
         self.shown(caller, memory_ids, counted=counted, tool="get_memory_context", question=question)
@@ -346,7 +346,7 @@ class StoreAccess(MemoryService):
     def _last_answer(self, question: Request[T], received_at: float, error: RemembrancerError) -> Asked[T]:
         reply: Any
         if (kept := self._answers.find(question, received_at)) is not None:
-            reply, what = kept.reply, f"This is the answer to the same question at {iso(kept.at)}."
+            reply, what = kept.reply, f"This is the answer to this question as of {iso(kept.at)}."
         elif isinstance(question, Recall) and not question.searches_memories:
             raise error
         elif isinstance(question, Recall | GatherContext):
@@ -388,7 +388,7 @@ class StoreAccess(MemoryService):
             try:
                 return await self._store.fetch(question, min(answer_s, _left_s(until)))
             except AWAY as error:
-                # The store's health reflects a lost connection only a moment later.
+                # The store's health reflects a lost connection only after a moment.
                 is_lost = isinstance(error, PeerUnavailable | PeerLost)
                 if is_lost and time.time() < until:
                     await anyio.sleep(LOST_PAUSE_S)
@@ -398,7 +398,7 @@ class StoreAccess(MemoryService):
                     raise MemoryUnavailable(f"{error.message}: call again in a moment") from error
 
     async def _wait_for_store(self, until: float) -> None:
-        """Wait for a reconnecting store until the given time (seconds since the epoch). Raises `MemoryUnavailable` if
+        """Wait until the given time (seconds since the epoch) for a reconnecting store. Raises `MemoryUnavailable` if
         the store is unavailable."""
         health = self.store_health
         if not health.usable and not (health.is_reconnecting and await self._store.wait_usable(_left_s(until))):
@@ -426,7 +426,7 @@ def _left_s(until: float) -> float:
 
 
 def _memory_lanes(request: Request[Any]) -> tuple[str, ...]:
-    """The lanes whose writes affect the answer to a request; none if it is only about notes, whose writes reach the
+    """The lanes whose writes affect the answer to a request; empty if it is only about notes, whose writes reach the
     index only later."""
     if isinstance(request, DescribeFiles | ListFiles | SyncFiles):
         return ()
@@ -435,6 +435,6 @@ def _memory_lanes(request: Request[Any]) -> tuple[str, ...]:
 
 
 def _project_of(request: Request[Any]) -> str:
-    """The id of the project that a request concerns; empty if it concerns all."""
+    """The id of the project that a request concerns; empty if it concerns all projects."""
     project = getattr(request, "project", None)
     return project.id if isinstance(project, ProjectRef) else ""

@@ -22,7 +22,7 @@ Tell = Callable[[str], Awaitable[None]]
 
 
 class SessionWatcher:
-    """The resources that one session watches. `bus` carries the events for its streams of the 2026-07-28 protocol."""
+    """The resources that a session watches. `bus` carries its streams' events in the 2026-07-28 protocol."""
 
     def __init__(self, caller: Caller, tasks: anyio.abc.TaskGroup) -> None:
         from mcp.server.subscriptions import InMemorySubscriptionBus  # already loaded, with the SDK's server
@@ -37,7 +37,7 @@ class SessionWatcher:
 
     def subscribe(self, uri: str, tell: Tell) -> None:
         """Watch a resource for the handshake protocols; `tell` notifies the client. Repeated calls have no effect.
-        Raises the errors of `hold`."""
+        Raises the same errors as `hold`."""
         if uri not in self._subscribed:
             self.hold(uri)
         self._subscribed[uri] = tell
@@ -48,7 +48,7 @@ class SessionWatcher:
 
     def hold(self, uri: str) -> None:
         """Watch a resource until `release`. It is announced once, since it may have changed after the client read it,
-        or after another gateway announced it. Raises `InvalidInput` if the session watches too many already."""
+        or after another gateway announced it. Raises `InvalidInput` if the session already watches too many."""
         if uri not in self._held and len(self._held) >= MAX_WATCHES:
             raise InvalidInput(f"a session can subscribe to at most {MAX_WATCHES} resources", field="uri")
         self._held[uri] += 1
@@ -66,7 +66,7 @@ class SessionWatcher:
             self.mark()
 
     def mark(self, uris: Iterable[str] | None = None) -> None:
-        """Mark some watched resources, or all, as possibly changed."""
+        """Mark some or all watched resources as possibly changed."""
         self._marked |= self._held.keys() & set(self._held if uris is None else uris)
         if self._marked and not self._is_telling:
             self._is_telling = True

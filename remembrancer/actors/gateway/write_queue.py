@@ -80,9 +80,9 @@ class QueuedRow(NamedTuple):
 
 
 class QueueFile:
-    """The open file. Synchronous, for one thread. An operation is removed when the store has it; one that the store can
-    never apply moves to a separate table, with the reason. A damaged file is set aside, and its readable rows are
-    copied to a new one, as are a deleted file's rows. Both are noted in `damage`."""
+    """The open file. Synchronous, for one thread. An operation is removed when the store has it; if the store can never
+    apply it, it is moved to a separate table, with the reason. A damaged file is set aside, and its readable rows are
+    copied to a new file, as are a deleted file's rows. Both cases are recorded in `damage`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -100,8 +100,8 @@ class QueueFile:
 
     @contextmanager
     def _action(self, *, reads: bool = False) -> Iterator[sqlite3.Connection]:
-        """The database for one action. If it is damaged, the action raises `MemoryUnavailable`, and the next one gets a
-        new file."""
+        """The database for one action. If it is damaged, the action raises `MemoryUnavailable`, and the next action
+        gets a new file."""
         with self._explained():
             if not self._path.exists():  # writes to a deleted file are lost with this process
                 self._renew("was deleted")
@@ -128,8 +128,8 @@ class QueueFile:
         file.close()
 
     def _renewed(self, source: sqlite3.Connection, what: str) -> SqliteFile:
-        """Continue in a new file with the readable rows of `source`, and set the old one aside. An error while copying
-        them leaves everything unchanged."""
+        """Continue in a new file with the readable rows of `source`, and set the old file aside. An error while copying
+        the rows leaves everything unchanged."""
         fresh = self._path.with_suffix(".new")
         delete_database(fresh)
         with closing(_opened(fresh)) as target:
@@ -140,17 +140,17 @@ class QueueFile:
         for old, new in zip(database_files(self._path), database_files(aside), strict=True):
             if old.exists():
                 old.rename(new)
-        self.damage = f"the file of the write queue {what}: {kept} queued writes could be read, and will be applied"
+        self.damage = f"the write queue's file {what}: {kept} queued writes could be read, and will be applied"
         if aside.exists():
             self.damage += f". It is kept as {aside.name}"
         fresh.rename(self._path)
-        source.close()  # before the next is opened: on closing, SQLite deletes the log by its name
+        source.close()  # before the new file is opened: on closing, SQLite deletes the log by its name
         logger.error("the write queue was recreated", extra={"reason": self.damage})
         return _opened(self._path)
 
     def erase(self, memory_id: str) -> None:
-        """Delete for good all queued and set-aside operations about a memory, and the remains of applied ones in the
-        log. If the file was being read, the call can be repeated."""
+        """Permanently delete all queued and set-aside operations about a memory, and traces of applied operations in
+        the log. If the file was being read, the call can be repeated."""
         with self._action() as database:
             for table in _COLUMNS:
                 database.execute(f"DELETE FROM {table} WHERE memory_id = ?", (memory_id,))  # noqa: S608 - our names
@@ -177,7 +177,7 @@ class QueueFile:
 
     def head(self, lane: str, count: int, size_bytes: int) -> tuple[list[Operation], dict[str, Failure]]:
         """The oldest operations of a lane: at most `count`, and about `size_bytes`, but at least one. Also returns the
-        errors of those that cannot be decoded (from a newer release), by id."""
+        errors of operations that cannot be decoded (from a newer release), by id."""
         oldest: list[Operation] = []
         unreadable: dict[str, Failure] = {}
         total = 0
@@ -230,7 +230,7 @@ def _opened(path: Path) -> SqliteFile:
 
 
 def _copy_readable(source: sqlite3.Connection, target: sqlite3.Connection) -> None:
-    """Copy the rows of a queue up to the first one of each table that cannot be read."""
+    """Copy the rows of a queue, up to the first unreadable row of each table."""
 
     def rows(select: str) -> Iterator[tuple[Any, ...]]:
         with suppress(sqlite3.Error):
@@ -250,7 +250,7 @@ def queued_row(operation: Operation, lane: str, now: float) -> QueuedRow:
 
 
 def read_queue(path: Path) -> tuple[list[QueuedRow], list[QueuedRow]]:
-    """Read the waiting and the refused writes, the oldest first, from any process. Raises the errors of
+    """Read the waiting and the refused writes, the oldest first, from any process. Raises the same errors as
     `snapshot_of`."""
     with snapshot_of(path, SCHEMA, leaves_no_log=True) as file:
         if file is None:
@@ -262,7 +262,7 @@ def read_queue(path: Path) -> tuple[list[QueuedRow], list[QueuedRow]]:
 
 @dataclass
 class Lane:
-    """Operations that have to be applied in order, and the store's refusals of them."""
+    """Operations that have to be applied in order, and the reasons why the store refuses them."""
 
     waiting: dict[str, str] = field(default_factory=dict)
     """The memory ids (or empty) of the waiting operations, by operation id, oldest first."""
@@ -273,7 +273,7 @@ class Lane:
     again_at: float = 0.0
     """The time of the next attempt after a failed one, on the monotonic clock."""
     failures: int = 0
-    """The number of internal errors on the first operations, which are then sent one by one to find the cause."""
+    """The number of internal errors with the first operations, which are then sent one by one to find the cause."""
 
 
 class WriteQueue:
@@ -290,12 +290,12 @@ class WriteQueue:
         self._lock = threading.Lock()
         self._file: QueueFile | None = None
         self.lanes: dict[str, Lane] = {}
-        """The lanes in which operations wait."""
+        """The lanes that have waiting operations."""
         self.rejected = 0
         self.changed = anyio.Event()
         """Set when an operation is added or removed, and then replaced by a new event."""
         self.problem: str | None = None
-        """The reason why the file cannot be opened. Until it is, nothing is queued: only the store takes writes."""
+        """The reason why the file cannot be opened. Until it can be, nothing is queued: only the store takes writes."""
         self.damage: str | None = None
         """The damage found in the file, and the extent of the recovery."""
 
@@ -331,9 +331,9 @@ class WriteQueue:
         return sum(len(self.lanes[name].waiting) for name in lanes if name in self.lanes)
 
     def lane_of(self, operation: Operation) -> str:
-        """The lane of an operation: the one in which another operation on its memory is already waiting, if any."""
+        """An operation's lane: if another operation on its memory is already waiting, the same lane."""
         change, project_id = operation.change, operation.project.id
-        if isinstance(change, WriteNote):  # its own lane, since its disk may hang; it has no memories
+        if isinstance(change, WriteNote):  # a separate lane, since the note's disk may hang; a note has no memories
             return project_id + NOTES
         memory_id = memory_id_of(change) if self.lanes else None
         for name in (USER_LANE, project_id):
@@ -361,7 +361,7 @@ class WriteQueue:
                 self._remove([operation_id])
                 self.announce()  # reads wait for it
             raise
-        self._add(row.lane, operation_id, row.memory_id)  # the content may have been counted meanwhile
+        self._add(row.lane, operation_id, row.memory_id)  # the queue may have been recounted meanwhile
         self.announce()
 
     def _add(self, lane: str, operation_id: str, memory_id: str) -> None:
@@ -407,7 +407,7 @@ class WriteQueue:
             return await self._in_thread(lambda: work(file))
         finally:
             if file.damage != self.damage:
-                with suppress(RemembrancerError):  # the next action counts again
+                with suppress(RemembrancerError):  # the next action will count again
                     await self._count()
 
     async def _count(self) -> None:
@@ -444,9 +444,9 @@ INTERNAL_TRIES: Final = 5
 class Drain:
     """Empties the queue into the store. Run `run` as a task.
 
-    Each lane is drained in order, in batches, independently of the others: a lane that the store refuses waits and is
-    retried. Operations leave the queue only after the store has confirmed them. `on_refused` is called with an
-    operation that the store will never take, and the reason.
+    Each lane is drained in order, in batches, independently of the others: a refused lane waits and is retried.
+    Operations leave the queue only after the store has confirmed them. `on_refused` is called with an operation that
+    the store will never accept, and the reason.
     """
 
     def __init__(
@@ -486,7 +486,7 @@ class Drain:
         for name, lane in sorted(due, key=lambda each: each[1].again_at):
             count = 1 if lane.failures else BATCH_OPERATIONS
             batch = await self._queue.head(name, count, BATCH_BYTES)
-            if batch:  # otherwise its append is being written
+            if batch:  # otherwise an append is still being written
                 is_done = False
                 try:
                     await self._send(lane, batch)
@@ -510,7 +510,7 @@ class Drain:
         logger.info("drained", extra={"applied": len(reply.applied), "depth": self._queue.depth})
 
     async def _note_refusal(self, lane: Lane, batch: list[Operation], error: RemembrancerError) -> None:
-        """Note the store's refusal of a batch: its oldest operation waits or, if the refusal is final, is set aside."""
+        """Handle a batch's refusal: its oldest operation waits or, if the refusal is final, is set aside."""
         is_final = not error.retry_possible and error.code not in UNREADABLE
         if isinstance(error, InternalError):
             lane.failures += 1

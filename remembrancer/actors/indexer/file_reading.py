@@ -35,7 +35,7 @@ from remembrancer.toolsets.files.workspace_files import (
 OTHER_PROJECT: Final = "of another project"
 """A reason for skipping a transcript that need not be reported."""
 ENDED_S: Final = 300.0
-"""A transcript that has not changed for this long is read, however little it has grown."""
+"""A transcript that has not changed for this long is read again, however little it has grown."""
 GROWTH: Final = 0.1
 """The minimum growth, as a share of its size, after which a whole transcript is read again."""
 HEAD_BYTES: Final = 256 * 1024
@@ -123,7 +123,7 @@ class WorkspaceFiles(TreeFiles):
             return True
 
     def read_file(self, file: FoundFile, known: FileState | None, *, force: bool = False) -> ReadNote | None:
-        """A file for the index, with the reason if it is left out; None if it is gone or being written. Blocks."""
+        """A file for the index, with the reason if it is skipped; None if it is gone or being written. Blocks."""
         try:
             read_it = self._read_transcript if file.source == "sessions" else self._read_note
             read = read_it(file, known, force=force)

@@ -31,7 +31,7 @@ UNWATCHED_LOOK_S: Final = 10.0
 RETRY_S: Final = 5.0
 """The delay before the next attempt after a failure."""
 FIRST_REPORT_MS: Final = 2000
-"""The time after which a watch that saw no changes reports that it has begun."""
+"""The time after which a watch that has seen no changes reports that it has begun."""
 MAX_OPEN_BATCHES: Final = 4
 """The maximum number of batches of files that are being read or are waiting to be indexed."""
 BATCH_FILES: Final = 200
@@ -127,7 +127,7 @@ class Indexer:
             self.wake()
 
     async def _compare(self) -> float:
-        """Bring the index up to date. Returns the seconds until the next comparison is due."""
+        """Bring the index up to date. Returns the number of seconds until the next comparison is due."""
         sync_id, asked = next(iter(self._asked.items()), (None, None))
         began, path = time.monotonic(), Path(self.tree.database)
         try:
@@ -240,7 +240,7 @@ class Indexer:
             ):
                 if reported or is_due:
                     self._wake.set()
-                # Polling misses a second change within the same second: the tree is compared again when changes stop.
+                # Polling misses a second change within one second: the tree is compared again when changes stop.
                 is_due, self.is_watching = IS_POLLED and bool(reported), True
                 is_gone = any(change is Change.deleted and Path(path) in paths for change, path in reported)
                 if is_gone or (reported and directories != self._files.directories()):

@@ -17,10 +17,10 @@ PRIVATE_DIRECTORY: Final = 0o700
 
 
 def claim_home(paths: RuntimePaths, *, in_memory: bool) -> None:
-    """Create the directory of the home, for this user only. Raises `HomeUnusable` if that fails or others can write to
+    """Create the home's directory, for this user only. Raises `HomeUnusable` if that fails or others can write to
     it."""
     try:
-        if in_memory:  # anybody may create directories there
+        if in_memory:  # anybody can create directories there
             _claim(paths.home, "the memory is kept there")
         else:
             paths.home.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)

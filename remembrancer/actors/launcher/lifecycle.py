@@ -17,14 +17,14 @@ DELAYS_S: Final = (0.0, 0.0, 0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 SLOW_S: Final = 30.0
 """The pause before further restarts, without limit: the runtime recovers by itself once a full disk is cleared."""
 FORGIVEN_S: Final = 4.0
-"""Each period of this length in which the process is ready cancels one earlier death."""
+"""Each period of this length for which the process is ready cancels one earlier death."""
 GRACE_S: Final = 1.2
 """The time allowed after `Stop` for a process to finish its current work: longer than any commit, and hardly
 noticeable."""
 ASK_S: Final = 1.6
 """From `Stop` to SIGTERM: the grace period, plus time to close files and exit."""
 TERM_S: Final = 0.4
-"""From SIGTERM to SIGKILL, which harms no process's data."""
+"""From SIGTERM to SIGKILL, which does not harm any process's data."""
 KILL_S: Final = 1.0
 """From SIGKILL until the launcher stops waiting; only a process stuck in the kernel (state D) takes that long."""
 STARTING_S: Final = 0.5
@@ -74,18 +74,18 @@ class Lifecycle:
         self._system = system
         self._stall_timeout_s = settings.stall_timeout_s
         self._unanswered_since: float | None = None
-        """The time of the first ping without an answer."""
+        """The time of the first unanswered ping."""
         self._deaths = 0.0
-        """The number of deaths so far, minus one for each `FORGIVEN_S` in which it was ready."""
+        """The number of deaths so far, minus one for each `FORGIVEN_S` for which it was ready."""
         self._ready_at: float | None = None
         self._cause: str | None = None
-        """The reason for killing it."""
+        """The reason why it was killed."""
         self._steps: list[tuple[float, Step]] = []
         """The next steps with their times, unless an event comes first."""
 
     @property
     def is_retiring(self) -> bool:
-        """True if it was told to end and will not be started again."""
+        """True if it was told to exit and will not be started again."""
         return self.state in ("stopping", "stopped")
 
     @property
@@ -115,8 +115,8 @@ class Lifecycle:
         return True
 
     def on_exit(self, ending: int | str | Failure, now: float) -> None:
-        """Note the end of the process: its exit status (negative: the signal), the reason why it could not be started,
-        or the failure that it reported, which would recur at every further start."""
+        """Record the end of the process: its exit status (negative: the signal), the reason why it could not be
+        started, or the failure that it reported, which would recur at every further start."""
         self.alive, self._steps = False, []
         if self.is_retiring:
             self._enter("stopped", now)

@@ -58,15 +58,15 @@ from remembrancer.protocol.wire import Envelope
 logger = logging.getLogger(__name__)
 
 UMASK: Final = 0o077
-"""Files are private to this user; the children inherit the mask."""
+"""Files are private to this user; child processes inherit the mask."""
 LOCK_WAIT_S: Final = 0.3
 """The maximum time a runtime waits for the lock, which `status` and `down` hold briefly to check it."""
 SOCKETS_LOOK_S: Final = 1.0
-"""The interval between checks that the sockets still exist; without them the runtime ends."""
+"""The interval between checks that the sockets still exist; if they do not, the runtime ends."""
 FRESH_ANSWERS_S: Final = 0.5
 """The maximum time a command waits for fresh reports from the processes before it uses the last known ones."""
 OUTPUT_LIMIT_BYTES: Final = 1024 * 1024
-"""The size up to which a process's output file is kept across starts. Its actual log rotates by itself."""
+"""The size up to which a process's output file is kept across starts. The process's actual log rotates by itself."""
 PRIVATE_FILE: Final = 0o600
 SMALL: Final = {"OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "MALLOC_ARENA_MAX": "1"}
 """The matrices outside the model are small: NumPy's own threads would only take processor time from the model, as would
@@ -101,12 +101,12 @@ class Runtime(NamedTuple):
 
     def run(self) -> str:
         """Run until told to stop. Returns the reason for stopping. Sets the process's umask. Raises `HomeUnusable`,
-        `AlreadyRunning`, or the errors of `load_configuration`."""
+        `AlreadyRunning`, and the same errors as `load_configuration`."""
         os.umask(UMASK)
         claim_home(self.paths, in_memory=self.in_memory)
         with take_home(self.paths, LOCK_WAIT_S):
             prepare_home(self.paths)
-            with contextlib.suppress(OSError):  # such as a full disk: nothing needs to be cleaned up yet
+            with contextlib.suppress(OSError):  # such as a full disk: there is nothing to clean up yet
                 write_record(self.paths, os.getpid())
             try:
                 reason = self._supervise()
@@ -181,7 +181,7 @@ class Supervisor(System):
         )
 
     async def run(self) -> str:
-        """Run until told to stop and stop the processes in order. Returns the reason."""
+        """Run until told to stop, then stop the processes in order. Returns the reason."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:  # keep ignoring it, as nohup requires
@@ -207,7 +207,7 @@ class Supervisor(System):
         self._decide(self._core.stop, f"its sockets in {self._paths.run} are gone")
 
     def _decide(self, event: Callable[..., None], *about: object) -> None:
-        """Pass an event, with the time, to the decision logic."""
+        """Pass an event and the time to the decision logic."""
         event(*about, time.monotonic())
         self._changed.set()
 

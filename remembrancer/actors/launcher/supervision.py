@@ -1,5 +1,5 @@
 """All processes of a runtime: the order of starting and stopping them, and the messages to them about each other. Pure
-decisions: events come in, with the time, and a `System` carries out the results. Times are seconds of a monotonic
+decisions: events come in, with the time, and a `System` carries out the results. Times are in seconds on a monotonic
 clock; `next_at` is when `tick` has something to do."""
 
 import itertools
@@ -37,7 +37,7 @@ class Supervision:
         self._processes: dict[str, Lifecycle] = {}
         """The gateway, the store, and other processes while there is work for them, by name."""
         self.reports: dict[str, ProcessHealth] = {}
-        """The last health of each process by name, kept after its end, since an old report is better than none."""
+        """Each process's last health report by name, kept after its end, since an old report is better than none."""
         least_s = 2 * HEARTBEAT_S if for_sessions else math.inf  # sessions are reported at each heartbeat
         self._idle_s = max(settings.idle_timeout_s, least_s)
         self._rest_s = max(settings.rest_timeout_s, least_s)
@@ -80,7 +80,7 @@ class Supervision:
             process.start(now)
 
     def on_health(self, name: str, incarnation: str, health: ProcessHealth | None, now: float) -> None:
-        """Handle the health of a process, whose first report means that it is ready; None: it is still starting."""
+        """Handle a process's health report; the first one means that it is ready; None: it is still starting."""
         process = self._find(name, incarnation)
         if process is None or health is None:
             return
@@ -107,7 +107,7 @@ class Supervision:
         process.on_exit(ending, now)
         failure = process.error if process.state == "failed" else None
         if process.role == "gateway" and failure is not None:
-            self._note_ready(now)  # no session will ever be served, so there is none to wait for
+            self._note_ready(now)  # no session will ever be served, so there is no point in waiting for one
         for other in self.processes:
             if other.alive:
                 self._system.tell(other, PeerGone(process.role, incarnation, failure))
@@ -175,8 +175,8 @@ class Supervision:
         return any(process.role in roles and process.state in ("starting", "restarting") for process in self.processes)
 
     def _arrange_embedders(self, now: float) -> None:
-        """Run the desired number of embedders with the first model, and one with each other model (none if 0 are
-        desired). The highest numbers stop first; new ones get the lowest free numbers."""
+        """Run the desired number of embedders with the first model, and one with each other model (if 0 are desired,
+        none at all). The highest numbers stop first; new ones get the lowest free numbers."""
         if self._are_beginning("gateway", "store"):
             return  # loading models takes both cores, and clients wait for the gateway and the store
         store, threads = self._store_health, threads_per_worker(self._wanted)
