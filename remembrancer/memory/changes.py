@@ -253,8 +253,8 @@ def invalidated(before: MemoryVersion, reason: str | None, at: float) -> MemoryV
 
 
 def continuing(newer: MemoryVersion, created_at: float, older: MemoryVersion) -> MemoryVersion:
-    """A memory that replaces another; if it moves an open end to a different day, it becomes the open end itself."""
-    if kind_of(older) != OPEN_END or older.done or newer.due is not None:
+    """A memory that replaces another; a fact that moves an open end to a different day becomes the open end itself."""
+    if kind_of(older) != OPEN_END or older.done or newer.due is not None or kind_of(newer) not in ("fact", OPEN_END):
         return newer
     due = moved_to(newer.content, created_at, older.due)
     return newer if due is None else changed(newer, {"kind": OPEN_END, "due": due})

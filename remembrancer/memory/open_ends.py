@@ -70,7 +70,7 @@ _LAST: Final = re.compile(
 )
 """The space before a day in the last words of a task: "Call the bank at 5pm today"."""
 _DUE: Final = re.compile(
-    r"\b(?P<how>due|by|before|deadline\b[^.:;\n]{0,60}?(?::| is)|deadline) (?:on |at )?"
+    r"\b(?P<how>due|by|before|deadline\b[^.:;\n]{0,60}?(?::| is(?: now)?)|deadline) (?:on |at )?"
     rf"(?:(?!{CALENDAR_DAY}){_HOUR}(?:,? on)? |(?:the )?(?:end|close) of (?:the )?(?:day|business)(?: on)? )?"
     rf"(?:the )?(?P<end>end of (?:the )?)?(?:this |coming |(?P<next>next )(?!week|month))*{_WEEKDAY_OF_DATE}"
     rf"(?P<day>(?P<iso>\d{{4}}-\d\d-\d\d)|(?P<near>today|tonight|tomorrow|next week|next month|christmas)|{_LATER}"
@@ -109,16 +109,17 @@ _COMING: Final = re.compile(
 )
 """What stands before a day, such as "tomorrow". A mere weekday (`usual`) is followed by few words, or is no day."""
 _LIMIT: Final = re.compile(
-    r"(?:\b(?:since|from|(?<!night )of|until|till|after|before|by|through|between|(?<! \d )(?<! \d\d )and)|[–-])"
+    r"(?:\b(?:since|from|(?<!night )of|until|till|after|before|by|through|between|(?<! \d )(?<! \d\d )and)|[–(-])"
     rf" ?(?:(?:the|on|{WEEKDAY},?) )*$|^(?!.*(?:ed|set|put|brought)\b).*\bto (?:the )?$",
     re.IGNORECASE,
 )
-"""A text up to a day on which nothing is said to happen: "since", "until", "and"."""
+"""A text up to a day on which nothing is said to happen: "since", "until", "and", or a bracket, since the day in
+"We use Postgres (2026-11-30)" dates the text."""
 _STATES: Final = rf"\b(?i:{'|'.join(_LISTS['states'])})\b"
 _PAST: Final = r"(?:\b|^[A-Z](?!\w+ \w+s\b))[a-z]+[^\We]ed\b"
 _PLANNED: Final = re.compile(
-    rf"\b(?:will(?: be (?!{_STATES})\w+)?|ha(?:s|ve)|come|arrive"
-    rf"|(?:is|are|been|gets?) (?:(?:on |at )?$|(?!{_STATES})(?:\w+(?:ed|ing)|set|held|brought)\b)"
+    rf"\b(?:will(?: be (?!no\b|{_STATES})\w+)?|ha(?:s|ve)|come|arrive"
+    rf"|(?:is|are|been|gets?) (?:now )?(?:(?:on |at )?$|(?!{_STATES})(?:\w+(?:ed|ing)|set|put|held|brought)\b)"
     r"|(?:(?:was|were) )?(?:\w+ed|put|brought)(?=.* (?:for|to) (?:the )?$))",
     re.IGNORECASE,
 )
@@ -142,14 +143,14 @@ _AS_BY: Final = re.compile(
 _BY: Final = {"within": "by in ", "have": "must by"}
 _DUTY: Final = re.compile(
     rf" ?\b(?:(?:is|are|has|have|been|needs?|expected|supposed) )*(?:to(?! (?:{_ARTICLES})\b| (?-i:[A-Z\d]))"
-    rf"|(?:{'|'.join(_LISTS['duties'])})(?! to\b)|{'|'.join(_LISTS['requests'])})\b.*",
+    rf"|(?:{'|'.join(_LISTS['duties'])})(?! (?:to|not)\b)|{'|'.join(_LISTS['requests'])})\b.*",
     re.IGNORECASE,
 )
 """The rest of a clause from the words of a task: "must …", "promised …", "is to …", but not "to Lyon"."""
 _RULE: Final = re.compile(
     rf"^(?:{'|'.join(_LISTS['conditions'])}|(?:the|an?) (?:\S+ ){{1,4}}?will)\b|^(?-i:[A-Z])[a-z]+s must be .*{WEEKDAY}"
     rf"|\b(?:{'|'.join(_LISTS['habits'])}|days? before|that (?:is|all)|will die)\b"
-    r"|\b(?:not|nicht)\b(?! (?:forget|vergessen))",
+    r"|\b(?:not|nicht|cannot|\w+n['’]t|(?:there|be|is|are) no)\b(?! (?:forget|vergessen))",
     re.IGNORECASE,
 )
 """A condition, a forecast, a habit or a negation."""
@@ -159,8 +160,8 @@ _STATE: Final = re.compile(
     re.IGNORECASE,
 )
 _ACTION: Final = re.compile(
-    rf"(?:{_VERBS}) (?!o[fn]\b)|(?!\w+ed )\w*(?:[^\Ws]|ss) (?:{_ARTICLES})\b|{_SENDS}(?!to )"
-    rf"|{_WHO} (?!{_STATES})\w+s (?:{_ARTICLES})\b",
+    rf"(?:{_VERBS}) (?!o[fn]\b)|(?!(?:\w+ed|tomorrow|at|on|for|with) )\w*(?:[^\Ws]|ss) (?:{_ARTICLES})\b"
+    rf"|{_SENDS}(?!to )|{_WHO} (?!{_STATES})\w+s (?:{_ARTICLES})\b",
     re.IGNORECASE,
 )
 """A command, a person's known verb, or another with an object: "Repaint the chairs", "Ana sends it", "Bo hires a van".
@@ -248,9 +249,10 @@ def due_of_open_end(text: str, at: float, zone: tzinfo | None = None) -> float |
 
 
 def moved_to(text: str, at: float, due: float | None) -> float | None:
-    """The coming day that a text written at `at` gives to an open end due on another day, as `due_of_open_end`."""
-    day = due_of_open_end(text, at, UTC)
-    return day if day is not None and day > at and day != due else None
+    """The coming day of a task or an appointment, in a text written at `at`, that differs from `due`."""
+    named = (each for each in split_sentences(text) if is_appointment(each, at, UTC) or is_task_with_date(each, at))
+    days = (due_of_open_end(each, at, UTC) for each in named)
+    return next((day for day in days if day is not None and day > at and day != due), None)
 
 
 def _day_of(named: re.Match[str], now: datetime) -> datetime:
@@ -313,7 +315,7 @@ def _iso_date(written: re.Match[str], at: float) -> str:
         with suppress(ValueError):  # no such day
             days.append(datetime(year, month, day, tzinfo=UTC))
     coming = [day for day in days if day.timestamp() > at - DAY_S]
-    return f"{min(coming or days).date()}" if days else written[0]
+    return f"{min(coming or days).date() if days else f'{year}-{second:02}-{first:02}'}"
 
 
 def _due_in_english(due: re.Match[str]) -> str:
@@ -321,18 +323,21 @@ def _due_in_english(due: re.Match[str]) -> str:
     return " ".join(filter(None, ("by", due["day"], name, (due["year"] or "").strip())))
 
 
-def is_appointment(text: str, at: float) -> bool:
+def is_appointment(text: str, at: float, zone: tzinfo | None = None) -> bool:
     """True for a single sentence that says what happens on a day that has not passed at `at`, in seconds since the
-    epoch: an appointment, an event or a task."""
-    due = due_in(text, at) if _coming_day(with_iso_dates(text.strip())) else None
-    return due is not None and due > at - DAY_S
+    epoch: an appointment, an event or a task. Many facts name the day on which they are written."""
+    due = due_in(text, at, zone) if _coming_day(with_iso_dates(text.strip())) else None
+    if due is None or due == due_in("by today", at, zone):
+        return due is not None and bool(_TASK.match(text) or _APPOINTMENT.match(text))
+    return due > at - DAY_S
 
 
 def names_appointment(text: str) -> bool:
     """True for a single sentence that names an appointment or event, future or past."""
     text = with_iso_dates(text.strip())
     appointment = _APPOINTMENT.match(text)
-    return _coming_day(text) is not None and not ((appointment and appointment["person"]) or _TASK.match(text))
+    is_task = (appointment and appointment["person"]) or _TASK.match(text) or _ACTION.match(text)
+    return _coming_day(text) is not None and not is_task
 
 
 def _coming_day(text: str) -> re.Match[str] | None:

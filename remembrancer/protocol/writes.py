@@ -388,6 +388,8 @@ class StoredResult(ResultOfMemory, frozen=True):
     missing: tuple[str, ...] = ()
     updated_fields: tuple[str, ...] = ()
     """The changed fields of an existing memory with this text."""
+    moved_to: float | None = None
+    """The day to which the memory moves the open end that it replaces, so that it is one itself."""
 
 
 class UpdatedResult(ResultOfMemory, frozen=True):

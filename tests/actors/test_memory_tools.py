@@ -97,6 +97,11 @@ async def test_an_open_end_is_open_until_it_is_done_and_can_be_reopened(client: 
     whole = await client.call("get_memory", memory_id=end, detail=True)
     assert (whole["kind"], whole["due"], whole["done"]) == ("open_end", "2030-07-01", False)
     assert whole["version"] == moved["version"]
+    for kind, becomes in (("fact", "open_end"), ("decision", None)):
+        gone = (await client.store("Talk about the lantern", kind="open_end"))["memory_id"]
+        fields: dict[str, Any] = {"kind": kind, "supersedes": [gone]}
+        newer = await client.store(f"The {kind} is put off to 16 December 2036", **fields)
+        assert (newer.get("kind"), newer.get("due")) == (becomes, becomes and "2036-12-16")
     over = {"content": "The licence is renewed until 2032", "kind": "fact"}
     await client.call("update_memory", memory_id=end, done=True, **over)
     whole = await client.call("get_memory", memory_id=end)

@@ -22,6 +22,7 @@ from remembrancer.memory.open_ends import (
     is_list_of_open_ends,
     is_task_with_date,
     last_day_asked_for,
+    names_appointment,
     open_ends_in,
 )
 from remembrancer.memory.times.windows import (
@@ -308,6 +309,11 @@ def test_a_coming_appointment_is_due_on_its_day(text: str, day: str) -> None:
     at = datetime(2026, 11, 28, 22).timestamp()
     assert is_appointment(text, at) is bool(day)
     assert not day or datetime.fromtimestamp(due_in(text, at) or 0.0, UTC).date().isoformat() == day
+
+
+@pytest.mark.parametrize(("text", "is_event"), cases("open_ends", "events"))
+def test_an_action_on_a_day_is_a_task_until_it_is_done(text: str, *, is_event: bool) -> None:
+    assert names_appointment(text) is is_event
 
 
 @pytest.mark.parametrize(("text", "is_task"), cases("open_ends", "tasks"))

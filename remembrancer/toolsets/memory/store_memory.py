@@ -163,6 +163,8 @@ async def _store(call: Call, arguments: MemoryArguments, change: StoreMemory, pa
     change = msgspec.structs.replace(change, memory_id=memory_id)
     given_scope = arguments.scope or change.scope
     result = await call.write(change, StoredResult, part=part, allow_secrets=arguments.allow_secrets is True)
+    if result.moved_to is not None:
+        change = msgspec.structs.replace(change, kind=OPEN_END, due=result.moved_to)
     answer: Answer = {"memory_id": result.memory_id}
     if change.scope != given_scope:
         text = f"A {change.kind} belongs only to its session: it has the scope session, not {given_scope}."

@@ -161,7 +161,8 @@ def _store(writer: Writer, change: StoreMemory) -> Result:
         writer.insert(change.memory_id, first)
         for strength, other in doubts:  # the restated text is now the newer of the pair
             writer.space.put_link(change.memory_id, other.id, CONTRADICTS, strength, writer.at)
-        result = StoredResult(change.memory_id, change.scope, len(first.related_entities))
+        moved_to = first.due if first.due != change.due else None
+        result = StoredResult(change.memory_id, change.scope, len(first.related_entities), moved_to=moved_to)
     if links or change.related:
         made = writer.memory(result.memory_id)
         _add_links(writer, made, [link for link in links if link[1].id != made.id])
