@@ -233,7 +233,7 @@ class CodeHandlers(Handlers):
                 text = f"The code in {shown(tree.root)} could not be searched: {error}."
                 notices.append(Notice("partial_results", text))
         if not trees:
-            notices.append(Notice("no_code", "No code is indexed in this project: index_project indexes it."))
+            notices.append(Notice("no_code", "No code is indexed in this project: call index_project."))
         elif not (found or notices):
             described = [await self._describe_one(request.project.id, tree) for tree in trees]
             if any(each.total_chunks for each in described):
@@ -343,7 +343,7 @@ def _is_readable(root: str, project: ProjectRef) -> bool:
 
 
 def _checked_root(request: IndexCode, paths: RuntimePaths) -> str:
-    """The real path of a directory that may be indexed. Otherwise raises `InvalidInput` with the reason."""
+    """Return the real path of a directory if it may be indexed, otherwise raise `InvalidInput` with the reason."""
     path = request.path
     root = real_path(Path(path).expanduser())
     if not _is_readable(root, request.project):  # before revealing whether it exists
@@ -363,7 +363,7 @@ def _checked_root(request: IndexCode, paths: RuntimePaths) -> str:
 def _gone_file(content: str, source: str | None, roots: Sequence[str]) -> str:
     """The first missing file named in a memory, as spelled there; empty if no file is missing.
 
-    A file in the text counts as missing only if its directory exists, since the path may begin anywhere, and no other
+    A file in the text counts as missing only if its directory exists (since the path may begin anywhere) and no other
     tree contains it. Blocks.
     """
     named = [each.name for each in found_names(content, is_entity=False) if each.type == "file" and "/" in each.name]

@@ -110,7 +110,7 @@ class _Writer:
         self.thread = ThreadPoolExecutor(1, f"writer {name}")
 
     def commit(self) -> None:
-        """Commit the longest run of waiting operations for one target, at most `MAX_GROUP`, if any are waiting."""
+        """Commit the next waiting operations that have the same target, at most `MAX_GROUP`, if any are waiting."""
         group: list[Submission] = []
         while self.operations and len(group) < MAX_GROUP and (not group or self.operations[0][0] == group[0][0]):
             group.append(self.operations.popleft())

@@ -56,7 +56,7 @@ CHECK_INTERVAL_S: Final = 1.0
 AGAIN_S: Final = 30.0
 """The pause after a failure to read the database or to write a session's end."""
 ABANDONED_AFTER_S: Final = 86_400.0
-"""After this idle time, a session that has not been seen since the store started counts as ended."""
+"""A session that has not been seen since the store started counts as ended after being idle for this long."""
 MAINTENANCE_SESSIONS: Final = 10
 """The number of sessions after which a project's maintenance is due."""
 MAINTENANCE_S: Final = 7 * 86_400.0

@@ -18,7 +18,7 @@ from remembrancer.journal.contract import SNAPSHOT_FORM, LaneSnapshot, Trimmed
 from remembrancer.protocol.errors import EntryDamaged, InternalError, InvalidInput, KeyMissing, RemembrancerError
 
 LATE_S: Final = 60.0
-"""After this time, any host may remove erased memories from the journal, not only the last writer."""
+"""After this long, any host may remove erased memories from the journal, not only the last writer."""
 COMPACTION_RETRY_S: Final = 10.0
 UNREACHABLE_RETRY_S: Final = 2.0
 logger = logging.getLogger(__name__)
@@ -180,5 +180,5 @@ class LaneFollower:
 
 
 def _clean(snapshots: Sequence[LaneSnapshot], erased_at: int) -> list[LaneSnapshot]:
-    """Return the snapshots that quote no erased memory and have the current form, newest first."""
+    """Return the snapshots that quote no erased memory and have the current format, newest first."""
     return [each for each in snapshots if each.mark.position >= erased_at and each.form == SNAPSHOT_FORM]

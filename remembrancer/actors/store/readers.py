@@ -1,4 +1,4 @@
-"""The reading threads of the whole home."""
+"""The reading threads of a whole home."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 class Readers:
     """Runs reads on threads. Work that no client is waiting for has a separate thread, so that it does not delay
-    recalls. Belongs to one event loop. Closing a file waits for running queries; later ones are refused."""
+    recalls. Belongs to one event loop. Closing a file waits for running queries; later queries are refused."""
 
     def __init__(self) -> None:
         self.threads: Executor = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="reader")

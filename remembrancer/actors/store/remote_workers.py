@@ -91,7 +91,7 @@ class NetworkRouter(Router[WorkerState]):
         return self._allowed.find(key.decode()) is not None
 
     def take(self, frames: list[Any], key: str = "") -> None:
-        """Process a message in ZeroMQ's own frames, which have the authenticated key of their sender."""
+        """Process a message in ZeroMQ's own frames, which include their sender's authenticated key."""
         super().take([frame.bytes for frame in frames], str(frames[-1].get("User-Id")))
 
 
@@ -136,7 +136,7 @@ class RemoteWorkers:
                 self.router = None
 
     def state(self) -> RemoteEmbedders:
-        """Return the connected workers, and those invited but not connected."""
+        """Return the connected workers, and workers that are invited but not connected."""
         heard_since = time.monotonic() - self._silence_s
         embedders: list[RemoteEmbedder] = []
         try:

@@ -2,8 +2,8 @@
 
 An entry's effect depends only on the lane, the entry itself and the time assigned by the journal. A host appends its
 operations, reads the journal up to them, and applies them, with everything that other hosts appended before, in one
-transaction with the new mark; only then are their outcomes known. Data derived from a memory (vectors, entity names) is
-each host's own. So are access counts, and a host's limits, which are checked before an operation is appended.
+transaction with the new mark; only then are their outcomes known. Each host has its own data derived from memories
+(vectors, entity names), access counts, and limits, which are checked before an operation is appended.
 """
 
 import hashlib
@@ -428,7 +428,7 @@ class SharedLane(Records):
     # Applying.
 
     def _local(self, connection: SpaceConnection, operation: Operation) -> SqliteEdits | None:
-        """Return this host's space at the other end of a move: the one that shares the lane; for a promotion to the
+        """Return this host's space at the other end of a move: the space that shares the lane; for a promotion to the
         user's lane, the memory's project; for a memory that a project takes back, the user's. None if it is not here,
         or nothing is moved."""
         change = operation.change
@@ -443,8 +443,8 @@ class SharedLane(Records):
         return next((each for each in spaces if each.memory(memory_id) is not None), spaces[0] if spaces else None)
 
     def _apply_page(self, page: EntryPage, own: Collection[str]) -> dict[str, Outcome]:
-        """Apply the entries of a page and store the mark after them, in one transaction. Return the outcomes of the
-        operations; applied operations that are not `own` are passed on.
+        """Apply the entries of a page and store the mark that follows them, in one transaction. Return the outcomes of
+        the operations; applied operations that are not `own` are passed on.
 
         A damaged entry is skipped: every host finds the same entries damaged, since their author sealed them that way.
 

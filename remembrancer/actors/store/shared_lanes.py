@@ -110,7 +110,7 @@ class SharedLanes:
                 await opened.compact()
 
     def notices(self, project_id: str) -> tuple[Notice, ...]:
-        """Return a notice if an answer may lack memories stored by others."""
+        """Return a notice if an answer may lack memories stored by other hosts."""
         lane = self._files.shared.get(project_id)
         if lane is None:
             return ()

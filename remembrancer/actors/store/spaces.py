@@ -86,7 +86,7 @@ class HomeSpaces:
         self._again_at = 0.0
         self._refusal = FileLocked(OPENING).to_failure()
         self._reopening: asyncio.Task[None] | None = None
-        if MEMORY.is_older(paths.database) or is_old(paths):  # migrating may take long, so it runs on its own thread
+        if MEMORY.is_older(paths.database) or is_old(paths):  # a migration may take long: it runs on its own thread
             self._open_soon()
             return
         try:
@@ -114,7 +114,7 @@ class HomeSpaces:
 
     @property
     def user_file(self) -> Records:
-        """The user's own space. Raises the errors of `database`."""
+        """The user's own space. Raises the same errors as `database`."""
         if self._user is None:
             raise from_failure(self._refusal)
         return self._user
@@ -126,7 +126,7 @@ class HomeSpaces:
 
     async def wait_for_opening(self) -> SqliteFile:
         """Return the database, waiting a moment if it is being opened: a 0.2.0 home is migrated first.
-        Raises the errors of `database`."""
+        Raises the same errors as `database`."""
         if self._database is None:
             self._open_soon()
             if self._reopening is not None:
@@ -202,7 +202,7 @@ class HomeSpaces:
         return None if self._database is None else (self._database, self._database.commits)
 
     def counts(self) -> Counts:
-        """Count everything in the open spaces. May be called from any thread. Raises the errors of `database`."""
+        """Count everything in the open spaces. May be called from any thread. Raises the same errors as `database`."""
         return Reader.of(list(self), self.database).counts(None)
 
     @property

@@ -1,4 +1,4 @@
-"""Reads a space for the background work, and prunes it."""
+"""Reads a space for background work, and prunes it."""
 
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ MAX_INCOMING_LINKS: Final = 50
 
 
 class SqliteBackground:
-    """The part of `Records` for the background work and for explaining its results."""
+    """The part of `Records` for background work and for explaining its results."""
 
     _file: Spaces
 
@@ -55,7 +55,7 @@ class SqliteBackground:
 
     def entity_edges(self) -> tuple[tuple[str, str, int], ...]:
         """Return pairs of entities with the number of memories that name both, best supported first. Session memories
-        and forgotten memories do not count. Names with the same key are one entity, in the first spelling. A memory's
+        and forgotten memories do not count. Names with the same key are one entity, spelled as first found. A memory's
         subject counts as named."""
         rows = self._file.read(
             """WITH named AS MATERIALIZED (
@@ -264,7 +264,7 @@ def prune(execute: Callable[[str, Sequence[object]], sqlite3.Cursor], edit: Prun
 
 
 MAX_PAGE: Final = 1000
-"""The limit on memories in a page of any request, so that a page with vectors takes a few megabytes."""
+"""The maximum number of memories on a page, so that a page with vectors takes a few megabytes."""
 _COLUMNS: Final = {name: f"m.{name}" for name in Material.__struct_fields__ if name not in {*NO_COLUMNS, "vector"}} | {
     "number": "m.number",
     "sessions_used": "(SELECT count(*) FROM memory_sessions WHERE memory = m.number)",
@@ -295,7 +295,7 @@ _DECODERS: Final[dict[str, Callable[[Any], object]]] = {
     "entities": msgspec.json.Decoder(tuple[EntityRef, ...]).decode,
     "is_replaced": bool,
 }
-"""Decoders of the computed columns."""
+"""Decoders for the computed columns."""
 
 
 def _wanted(request: ReadMemories) -> tuple[str, list[Any]]:

@@ -30,7 +30,7 @@ from remembrancer.protocol.writes import (
 )
 
 RELATED: Final = "related_to"
-"""The undirected relation: a link of either memory is a link of both."""
+"""The undirected relation: a link from either memory counts for both."""
 FULL_TEXT: Final = ("content", "tags", "summary")
 """The fields with a full-text column of their own. The words of other searchable fields are in the column `parts`."""
 BEGINNING: Final = 300
@@ -44,7 +44,7 @@ DECODERS: Final[dict[str, Callable[[Any], Any]]] = {
     for each in FIELDS
     if each.name in STORED_FIELDS and each.sort in ("tags", "object", "source", "flag")
 } | {"promotion_chain": msgspec.json.Decoder(tuple[ChainLink, ...]).decode}
-"""Decoders of the columns that are JSON or boolean."""
+"""Decoders for the columns that are JSON or boolean."""
 KEPT: Final = (
     *("id", "version", "created_at", "updated_at", "access_count", "last_accessed_at", "forgotten_at"),
     *("source_project", "promotion_chain"),

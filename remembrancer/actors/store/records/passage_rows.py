@@ -24,15 +24,15 @@ class EmbeddedTexts:
     selects the relevant rows and passages. Raises the same errors as `Records`."""
 
     name: str
-    """A unique name: `user`, a project's id, that id with `.files`, or `records` for all memories."""
+    """A unique name: `user`, a project's id with or without `.files`, or `records` for all memories."""
     links_duplicates = True
-    """True if near-duplicates are linked, so that it is useful to look for them."""
+    """True if near-duplicates are linked, which makes it useful to look for them."""
     _table = "memories"
     _own = "space = @SPACE"
     _count = "SELECT coalesce(sum(count), 0) FROM tallies WHERE space = @SPACE"
     """Counts all rows without a scan."""
     _file: Any
-    """The space, or the index of notes, that has the table."""
+    """The space, or the index of notes, that contains the table."""
     _clock: Callable[[], float]
 
     @property
@@ -40,8 +40,8 @@ class EmbeddedTexts:
         return f"EXISTS (SELECT 1 FROM {self._table} WHERE number = memory AND {self._own})"  # noqa: S608 - our names
 
     def missing(self, model: str | None) -> int:
-        """Return the number of memories that have no vectors of `model` and are not its dead letters (None: of all
-        memories)."""
+        """Return the number of memories that have no vectors of `model` and are not its dead letters (None: the number
+        of all memories)."""
         ((missing,),) = self._file.read(
             f"""SELECT ({self._count})
                        - coalesce((SELECT sum(memories) FROM embedded WHERE {self._own} AND model = ?1), 0)

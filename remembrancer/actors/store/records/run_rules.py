@@ -231,7 +231,7 @@ def _prerequisites_of(edit: RunEdit) -> tuple[str | None, ...]:
 def undo_run(writer: Writer, change: UndoRun) -> UndoneResult:
     """Undo all parts of a run or an import: return each memory to the version before the run, or forget it if the run
     made or imported it. Memories that have changed since, and memories to be forgotten that have since replaced
-    another, are left alone and listed. Counts of accesses and observations stay.
+    another, are left alone and listed. Counts of accesses and observations are kept.
 
     Raises `NotFound` if there is no such run here, or the operation's session may not undo it: it changed a memory that
     the session may not see, or a user memory that came from another project, or it is an import and the session is not

@@ -52,7 +52,7 @@ class SqliteWords:
 
     _words = "words_@SPACE"
     _file: Any
-    """The space, or the index of notes, that has the full-text tables."""
+    """The space, or the index of notes, that contains the full-text tables."""
 
     def frequencies(self, groups: Sequence[Sequence[Phrase]]) -> list[int]:
         """Return the number of memories with each group of phrases."""

@@ -1,4 +1,4 @@
-"""Spaces of a database: each reads only its own rows, and writes go through one of them.
+"""Spaces of a database: each reads only its own rows, and a write goes through a single space.
 
 A statement selects its space with `space = @SPACE`, which becomes `IN` if several are read together. The number is
 inserted into the statement, since the names of a space's full-text tables (`words_@SPACE`) cannot be arguments. SQLite
@@ -56,7 +56,7 @@ def shown_to(alias: str = "m", session: str = "?") -> str:
 
 
 def is_newer(one: str, other: str) -> str:
-    """Return the condition that a memory is newer than another (both are aliases); `AgeKey` in SQL."""
+    """Return the condition that a memory is newer than another (both are aliases): `AgeKey` in SQL."""
     age = f"""coalesce(max({{0}}.occurred_at, min({{0}}.created_at, {{0}}.occurred_at + iif({{1}}.occurred_at IS NULL,
         {SOON_TOLD_S}, {DAY_S} * ({{0}}.occurred_at % {DAY_S} = 0)))), {{0}}.created_at)"""
     return " > ".join(f"({age.format(*pair)}, {pair[0]}.number)" for pair in ((one, other), (other, one)))

@@ -181,12 +181,12 @@ class SqliteEdits(SpaceConnection):
         )
 
     def strength(self, source: str, target: str, relation: str) -> float | None:
-        """The strength of a link; None if there is none."""
+        """The strength of a link; None if it does not exist."""
         rows = self.query(f"SELECT strength {_OF_LINK}", (source, target, relation))
         return rows[0][0] if rows else None
 
     def unlink(self, source: str, target: str, relation: str) -> float | None:
-        """Delete a link and return its strength; None if there is none."""
+        """Delete a link and return its strength; None if it does not exist."""
         rows = self.query(f"DELETE {_OF_LINK} RETURNING strength", (source, target, relation))
         return rows[0][0] if rows else None
 
@@ -240,7 +240,7 @@ class SqliteEdits(SpaceConnection):
         self._add_tags(number, memory.tags)
         self._link_entities(number, memory.related_entities, at)
         if comes_whole:
-            self.drop_history(memory.id)  # from its earlier time here, which its own history includes
+            self.drop_history(memory.id)  # from its earlier time here: its own history includes it
             self.executemany(
                 "INSERT OR IGNORE INTO awaited_links VALUES (?, ?, ?, ?, ?)",
                 [(number, link.target, link.relation, link.strength, link.created_at) for link in memory.links],
@@ -412,8 +412,8 @@ class SqliteEdits(SpaceConnection):
         self.executemany("DELETE FROM names_@SPACE WHERE rowid = ?", gone)
 
     def _link_entities(self, memory: int, entities: Sequence[EntityRef], at: float) -> None:
-        """Add the edges of a memory to its entities, and new entities, as of a time. An entity with a subject gets an
-        edge from the subject; the others get a `MENTIONED_WITH` edge from the first one."""
+        """Add the edges of a memory to its entities, and new entities, as of a given time. An entity with a subject
+        gets an edge from the subject; the others get a `MENTIONED_WITH` edge from the first one."""
         numbers = [self.number_of_entity(entity, at) for entity in entities]
         named: dict[str, int] = {}
         for entity, number in zip(entities, numbers, strict=True):
@@ -449,7 +449,7 @@ class SqliteEdits(SpaceConnection):
 
 
 class ArrivingEdits(SqliteEdits):
-    """The space to which a memory moves from another space (`source`): insertion moves the memory itself, with
+    """The space to which a memory is moved from another space (`source`): insertion moves the memory itself, with
     everything that depends on it."""
 
     def __init__(self, source: SqliteEdits, number: int) -> None:
@@ -472,14 +472,14 @@ class ArrivingEdits(SqliteEdits):
         self._suspend_links(number)
         entities = read_entities(self.query, number)
         former = self.query("DELETE FROM memory_entities WHERE memory = ? RETURNING entity", (number,))
-        self.drop_history(memory_id)  # from its earlier time here, which its own history includes
+        self.drop_history(memory_id)  # from its earlier time here: its own history includes it
         source.execute(
             "UPDATE OR REPLACE history SET space = ? WHERE space = @SPACE AND memory_id = ?", (self.number, memory_id)
         )
         self.execute("UPDATE memories SET space = @SPACE WHERE number = ?", (number,))
         self._add_words(number)
         self._link_entities(number, entities, self.now)
-        self.execute("INSERT OR IGNORE INTO names_to_find VALUES (?)", (number,))  # they depend on the other memories
+        self.execute("INSERT OR IGNORE INTO names_to_find VALUES (?)", (number,))  # names depend on the other memories
         source.remove_unlinked(entity for (entity,) in former)
         self._link_awaited(number, memory_id)
         self._take_passages(number)

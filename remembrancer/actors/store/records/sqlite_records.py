@@ -50,7 +50,7 @@ class Reader(SqliteSearch, SqliteBackground):
 
     @staticmethod
     def of(spaces: Sequence[Records], database: SqliteFile | None = None) -> Reader:
-        """Return a reader of these spaces, narrowest first. `database` is only required if there are none."""
+        """Return a reader of these spaces, narrowest first. `database` is only required if there are no spaces."""
         file, numbers = database or spaces[0]._file.file, [each.space for each in spaces]
         return Reader(Spaces(file, numbers), frozenset(each.space for each in spaces if each.is_users))
 
@@ -82,8 +82,8 @@ NO_LIMITS: Final = Limits()
 
 class Records(Reader, EmbeddedTexts):
     """The records of one space: a project's (with its sessions' memories), the user's, or a shared lane's. `clock`
-    returns seconds since the epoch. Methods block and may be called from any thread; the store calls the writing ones
-    from one thread only.
+    returns seconds since the epoch. Methods block and may be called from any thread; the store calls the writing
+    methods from one thread only.
 
     Raises:
         RecordsUnusable: the file is damaged.

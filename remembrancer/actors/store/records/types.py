@@ -33,7 +33,7 @@ class WaitingWork:
     """The consolidator's work in one space. `sessions` are active, or have ended and await processing; `promotable` are
     memories of running sessions, newest first, that could still be promoted, judging by importance and confidence; the
     consolidator decides. `maintained_at` is the time of the last maintenance (None: never), and `sessions_since` the
-    number of sessions closed since. `oldest_at` is the time of the first memory, None if there is none."""
+    number of sessions closed since. `oldest_at` is the time of the first memory (None: there are no memories)."""
 
     sessions: tuple[SessionEntry, ...] = ()
     promotable: tuple[Promotable, ...] = ()

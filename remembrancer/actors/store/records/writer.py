@@ -37,7 +37,7 @@ DERIVED: Final = "derived_from"
 _SUMMED_UP_IN: Final = f"""SELECT 1 FROM memories AS m JOIN memory_links AS l ON l.target = m.number
     JOIN memories AS o ON o.number = l.source
     WHERE m.space = @SPACE AND m.id = ? AND l.relation = 'derived_from' AND {SAYS_IT} LIMIT 1"""  # noqa: S608 - fixed
-"""Finds a memory that was derived from another one and repeats its text, or the text of a memory supported by that one.
+"""Finds a memory derived from another that repeats its source's text, or the text of a memory that its source supports.
 Forgotten memories do not count, nor do a session's private memories that stand for memories visible to others."""
 RECORD_IMPORTANCE: Final = 0.6
 RECORD_CONFIDENCE: Final = 0.8
@@ -91,7 +91,7 @@ class Writer:
         return Applied(self.operation.operation_id, result)
 
     def memory(self, memory_id: str) -> Memory:
-        """The memory that the operation changes. Raises `NotFound` if its session cannot see it."""
+        """The memory that the operation changes. Raises `NotFound` if the operation's session cannot see it."""
         memory = self.space.memory(memory_id)
         if memory is None or not self.sees(memory):
             raise unknown_memory(memory_id)
@@ -196,8 +196,8 @@ class Writer:
         return [memory for memory in memories if memory is not None]
 
     def _release(self, memory_id: str, links: Sequence[Link]) -> None:
-        """Reactivate the memories that this one stood for until its text changed, unless another one stands for them.
-        `links` are its links before the change. The resulting versions belong to no operation and no session."""
+        """Reactivate the memories that this one stood for until its text changed, unless another memory stands for
+        them. `links` are its former links. The resulting versions belong to no operation and no session."""
         behind = []
         for link in links:
             if link.source == memory_id and link.relation == DERIVED:
@@ -213,8 +213,8 @@ class Writer:
                 make_active(self.space, hidden, RELEASED, reason, self.at)
 
     def note_active(self, session_id: str | None = None, start: StartSession | None = None) -> None:
-        """Record that a session, by default the operation's, is active: a new session is registered, and an ended one
-        is reopened; unless it starts again, the way it ended is kept. Background work and shells have no session."""
+        """Record that a session (by default the operation's) is active: register it if new, reopen it if ended. The way
+        it ended is kept unless it starts again. Background work and shells have no session."""
         session_id = self.operation.session_id if session_id is None else session_id
         if session_id not in ("", SHELL_SESSION):
             self.space.execute(

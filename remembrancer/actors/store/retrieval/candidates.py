@@ -58,7 +58,7 @@ class Rows(Candidates):
         return replace(self, **{name: column[chosen] for name, column in self._columns().items()})
 
     def followed_by(self, others: Rows) -> Rows:
-        """Return these candidates, followed by those of the others that are not among them."""
+        """Return these candidates, followed by any of the others that are not among them."""
         new = others._columns()
         return replace(self, **{name: np.concatenate((own, new[name])) for name, own in self._columns().items()})
 
@@ -94,7 +94,7 @@ class Search(NamedTuple):
 
 
 def find_words(view: View, question: Question) -> Search:
-    """Do the part of a recall that needs no vector of the question. An empty space is not searched."""
+    """Do the part of a recall that does not need the question's vector. An empty space is not searched."""
     filters = question.filters
     survey = view.reader.survey(question.units, filters.session_id, FEW)
     others = tuple(scope for scope in filters.scopes or SCOPES if scope != "session")

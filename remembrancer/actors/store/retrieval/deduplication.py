@@ -212,9 +212,9 @@ def _loaded(search: Search, ranking: Ranking, page: Scored) -> list[Entry]:
 def each_once(entries: Sequence[Entry]) -> list[Entry]:
     """Sort the entries by final score, without duplicates. Pure.
 
-    One of several duplicates represents all, with the scores of the first; ties go to the most recently updated. Within
-    one scope the first is kept; for several scopes see `_is_kept`. A summary replaces its sources if two or more are
-    found. Otherwise a derived memory is left out if one of its sources comes before it, since the source fits the
+    One of several duplicates represents them all, with the scores of the first; ties go to the most recently updated.
+    Within one scope the first is kept; for several scopes see `_is_kept`. A summary replaces its sources if two or more
+    are found. Otherwise a derived memory is left out if one of its sources comes before it, since the source fits the
     question better (unless the memory represents others).
     """
     ordered = _summed_up(sorted(entries, key=lambda entry: (-entry.scores.final, -entry.record.updated_at)))
@@ -301,7 +301,7 @@ def _is_kept(earlier: Entry, later: Entry) -> bool:
 
 
 def _cosines(entries: Sequence[Entry]) -> list[list[float]]:
-    """Return the cosines between entries, 0 without vectors."""
+    """Return the cosines between entries (0 if vectors are missing)."""
     nowhere = np.zeros(next((len(each.vector) for each in entries if each.vector is not None), 0))
     matrix = np.array([nowhere if each.vector is None else each.vector for each in entries])
     return (matrix @ matrix.T).tolist() if entries else []

@@ -365,8 +365,7 @@ class Graph:
         return Around(degrees, {node: list(near[node]) for node, degree in degrees.items() if degree <= nodes[node]})
 
     def page_ranks(self, relevance: Mapping[int, float]) -> dict[int, float]:
-        """Return the PageRank of the memories around the best candidates, in [0, 1]; empty if none of these has an
-        edge.
+        """Return the PageRank of the memories around the best candidates, in [0, 1]; empty if no candidate has an edge.
 
         The walk starts at the most relevant memories with edges, weighted by relevance. A memory's rank is the share
         that it receives from others, divided by the largest share of any except the best seed: its own seed only

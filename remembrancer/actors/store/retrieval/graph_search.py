@@ -76,8 +76,8 @@ def walk(starts: Iterable[Node], expand: Callable[[Sequence[Node]], Expansion], 
 
 def connection(entities: Iterable[Reached]) -> float:
     """Return the worth of a memory, in [0, 1], by the distance of its nearest entity and the number of equally near
-    ones. A requested entity is worth 1, and others less with each hop. Up to three hops, a memory with a nearer entity
-    is never worth less than one with farther ones."""
+    entities. A requested entity is worth 1, and others less with each hop. Up to three hops, a memory with a nearer
+    entity is never worth less than a memory with farther entities."""
     distances = [each.distance for each in entities]
     if not distances:
         return 0.0
@@ -90,7 +90,7 @@ def connections(
 ) -> dict[Ref, tuple[RankingFacts, float]] | None:
     """Return the memories that pass the filters and are connected with the entities in the query, with their ranking
     facts and their nearness in (0, 1]. None: the query names no entity. `matching` are memories from another search
-    that pass the filters; the connected ones among them are included."""
+    that pass the filters; the connected memories among them are included."""
     starts = named_in(graph, query)
     if not starts:
         return None
@@ -269,7 +269,7 @@ MAX_WORDS: Final = 4
 MAX_PARTS: Final = 8
 """The maximum number of runs of letters and digits in a name: `src/app/main.py` is one word with four."""
 LONGEST_TEXT: Final = 100
-"""The number of parts read from a text; names after them are left to the other searches."""
+"""The number of parts read from a text; any later names are left to the other searches."""
 
 _WORD: Final = re.compile(r"\S+")
 _PART: Final = re.compile(r"[^\W_]+")

@@ -189,7 +189,7 @@ def _worthiest(quoted: Sequence[Phrase], pieces: Sequence[_Piece]) -> list[tuple
 
     Quoted phrases come first, then names, starting from both ends of the text, since the question comes before or after
     pasted text. If there are many names, each gets fewer spellings, so that other words get up to half of the places,
-    longest first, since these are rare.
+    longest first, since long words are rare.
     """
     names = [piece for piece in pieces if piece.is_name]
     last = len(names) - 1

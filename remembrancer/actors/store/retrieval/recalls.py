@@ -189,8 +189,8 @@ def _comparable(bm25: Column, spaces: NDArray[np.int64], sizes: Mapping[int, int
     """Scale the candidates' BM25 for comparison across spaces. `sizes` are the numbers of memories in the spaces.
 
     BM25 weighs a word by its rarity in its space, which grows with the logarithm of the space's size; in a space of
-    three no word is rare. So scores are divided by that logarithm, and by the best of the results. The smaller a space,
-    the more it is scaled by its own best score instead, which gives every space a perfect match, however bad.
+    three, no word is rare. So scores are divided by that logarithm, and by the best of the results. The smaller a
+    space, the more it is scaled by its own best score instead, which gives every space a perfect match, however bad.
     """
     if not bm25.any():
         return bm25

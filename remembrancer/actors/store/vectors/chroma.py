@@ -1,6 +1,5 @@
-"""The vectors of large spaces in Chroma (HNSW, cosine), in the home or on a server: the extra `chroma`.
-
-A collection has the passages of one space under one model: only numbers and vectors, since metadata would double the
+"""The vectors of large spaces in Chroma (HNSW, cosine), in the home or on a server. Needs the extra `chroma`. A
+collection contains the passages of one space under one model: only numbers and vectors, since metadata would double the
 time of a search. Importing chromadb takes most of a second, so it waits until `Chroma` opens.
 """
 
@@ -80,7 +79,7 @@ class Chroma:
         self._prefix = f"{_mark_of(folder)}." if self._is_remote else ""
         with self.guard():
             self._clients = [_embedded(folder)] if server is None else _connected(server)
-        """The clients for upkeep and for searches: a single one for both, unless there is a server."""
+        """The clients for upkeep and for searches: a single client for both, unless there is a server."""
 
     def collection(self, name: str, dimensions: int) -> tuple[Any, Any]:
         """Return the collection `name`, for upkeep and for searches, and create it if needed."""
@@ -242,7 +241,7 @@ def _embedded(folder: Path) -> Any:
 
 
 def _connected(server: Server) -> list[Any]:
-    """Return two clients of a server: for upkeep, and for searches, which have less time."""
+    """Return two clients of a server: one for upkeep, and one for searches, which have less time."""
     import chromadb
     import httpx
 

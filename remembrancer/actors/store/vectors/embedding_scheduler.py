@@ -1,7 +1,7 @@
 """Schedules the embedding of stored texts and of queries: texts go out on credit, and vectors come back to be stored.
 
-The records say which texts have no vectors of a model (`next_texts`), so nothing is queued here. Each model has its own
-workers and vectors (`models.py`). Queries use a model whose vectors are complete.
+The records show which texts have no vectors of a model (`next_texts`), so nothing is queued here. Each model has its
+own workers and vectors (`models.py`). Queries use a model whose vectors are complete.
 """
 
 import asyncio
@@ -114,7 +114,7 @@ class EmbeddingScheduler:
         self.embedded: Counter[str] = Counter()
         """The number of texts that workers have embedded, by incarnation."""
         self.on_false_answer: Callable[[Peer, str], None] = lambda worker, reason: None
-        """Called with a worker on another host that gave a false answer, and must get no more work, and the reason."""
+        """Called with a worker on another host that gave a false answer and must get no more work, and the reason."""
         self.served_at = -math.inf
         """The time of the last client request."""
         self._attended_at = time.monotonic()
@@ -275,9 +275,9 @@ class EmbeddingScheduler:
         self._woken.set()
 
     async def _carry_out(self) -> None:
-        """Store the decisions, let the chosen model take over once it may, and delete other models' vectors. These stay
-        until the decision is stored, since a store killed before then continues with the previous one, and until the
-        recalls that search them have been answered."""
+        """Store the decisions, let the chosen model take over once it may, and delete other models' vectors. Their
+        vectors are kept until the decision is stored, since a store killed before then continues with the previous
+        decision, and until the recalls that search them have been answered."""
         keys, self._to_try_again = self._to_try_again, set()
         for key in keys:
             await self._write_each(partial(EmbeddedTexts.try_again, model=key, now=time.time()))
@@ -323,7 +323,7 @@ class EmbeddingScheduler:
         self._may_rest = True
 
     def note_demand(self) -> None:
-        """Record that a query or a new text needs a worker. The first one after a while wakes idle workers."""
+        """Record that a query or a new text needs a worker. The first call after a while wakes idle workers."""
         if self._may_rest and not self._leases.workers and time.monotonic() - self._demanded_at > STARTING_S:
             self.expect_workers()
         self._demanded_at = time.monotonic()

@@ -124,7 +124,7 @@ def _places_of(keys: Keys, memories: Sequence[int]) -> NDArray[np.intp]:
 
 
 def first_memories(cosines: Vectors, memories: NDArray[np.int64], limit: int) -> Nearest:
-    """Return the memories of the best passages, each once. Ties keep their order."""
+    """Return the memories of the best passages, each only once. Ties keep their order."""
     looked_at = limit
     while True:
         places = np.arange(len(cosines))
