@@ -230,9 +230,9 @@ async def remember(view: View) -> Response:
     page = partial(view.go, "/notes/file" if path else "/", path=path)
     if answer.get("already_known"):
         return page(done="known")
-    ids = [await view.whole_id(str(each)) for each in answer.get("ids", [answer.get("memory_id")])]
-    made = [await _now(view, each) for each in ids]
-    return page(done="remember", undo=",".join(f"{each.id}~undo/{each.version}" for each in made))
+    known = [each.get("memory_id") for each in answer.get("memories", ()) if each.get("already_known")]
+    new = [str(each) for each in answer.get("ids", [answer.get("memory_id")]) if each not in known]
+    return page(done="remember", undo=",".join([f"{await view.whole_id(each)}~undo/1" for each in new]))
 
 
 async def erase(view: View) -> Response:

@@ -202,6 +202,8 @@ def test_what_is_typed_is_remembered_and_can_be_undone(visit: Visit) -> None:
     assert "Remembered, a decision: “We decided to paint the mast”" in Page(visit.undo(page) and page).text
     page = visit.do("/remember", passage="Next: paint it by 2030-05-01; moor it")
     assert "Remembered: 2 memories" in Page(page).text
+    page = visit.do("/remember", passage="Next: moor it; scrub it")
+    assert "“scrub it”" in Page(page).text, "an undo would forget what was already known"
     assert "paint it by 2030-05-01 1 May 2030" in Page(visit.get("/today")).text
     visit.call("store_memory", content="Oil the winch", kind="open_end", due="2020-05-01")
     assert "Oil the winch overdue since 1 May 2020" in Page(visit.get("/today")).text
