@@ -76,7 +76,7 @@ class DailyCopies:
         stamp = datetime.fromtimestamp(now, UTC).strftime(STAMP)
         copy = path.parent / BACKUPS / f"{path.name}.{stamp}"
         copy.parent.mkdir(mode=0o700, exist_ok=True)
-        for unfinished in copy.parent.glob(f"{path.name}.*Z.new*"):  # the store was killed meanwhile
+        for unfinished in copy.parent.glob(f"{path.name}.*Z.new*"):  # the store was killed while copying
             unfinished.unlink(missing_ok=True)
         try:
             write_checked_copy(path, copy, f"there is no room for the daily copy of {path}: make room")

@@ -287,7 +287,7 @@ class JobHandlers(Handlers):
         spaces = self._spaces = {records: self._spaces.get(records, _Space()) for records in self._files}
         changed = [records for records, space in spaces.items() if space.writes != records.writes]
         if changed:
-            await self._count_accesses()  # so that accesses before a session's end count in its processing
+            await self._count_accesses()  # so that accesses before a session's end count when it is processed
         for records in changed:
             writes, read = records.writes, partial(records.waiting_work, AT_ONCE_SCORE, PROMOTIONS_PER_JOB)
             spaces[records] = _Space(writes, await self._readers.in_background(read), self._project_of(records))

@@ -56,10 +56,10 @@ MEMORY: Final = Schema(
         valid_until REAL,
         source_project TEXT,
         pinned INTEGER NOT NULL DEFAULT 0,
-        -- Of an open end: when it is due, and if it is done.
+        -- For open ends: when it is due, and whether it is done.
         due REAL,
         done INTEGER NOT NULL DEFAULT 0,
-        -- What may be long comes last: what ranks a memory is read without it.
+        -- Columns that may be long come last, so that the columns used for ranking are read without them.
         content_digest BLOB NOT NULL,
         content TEXT NOT NULL,
         summary TEXT,
@@ -72,22 +72,22 @@ MEMORY: Final = Schema(
         UNIQUE (space, id)
     );
     CREATE INDEX memories_by_number ON memories (space, number);
-    -- With all columns that filter, count and order memories: their rows are long.
+    -- Has all columns used to filter, count and order memories, since the rows themselves are long.
     CREATE INDEX memories_scanned ON memories (
         space, session_id, scope, number, kind, type, status, forgotten_at, importance, domain, created_at, occurred_at,
         valid_from, valid_until, due, done
     );
     CREATE INDEX memories_by_digest ON memories (space, content_digest);
-    -- By the characters that short ids end in.
+    -- For looking up short ids, which are the last characters of ids.
     CREATE INDEX memories_by_ending ON memories (space, substr(id, -4), id);
-    -- Few rows: those that a search has to leave out.
+    -- The few rows that a search has to leave out.
     CREATE INDEX memories_apart ON memories (number, space, scope, session_id, forgotten_at, valid_until)
         WHERE forgotten_at IS NOT NULL OR scope = 'session' OR valid_until IS NOT NULL;
-    -- A source that cannot be read is left as it is, and has no file.
+    -- A source that is not valid JSON is kept, but has no file.
     CREATE INDEX memories_from_files
         ON memories (space, CASE WHEN json_valid(source) THEN json_extract(source, '$.file') END)
         WHERE CASE WHEN json_valid(source) THEN json_extract(source, '$.file') END IS NOT NULL;
-    -- Counts of memories by scope, type and state, kept by triggers so that a status costs no scan.
+    -- Counts of memories by scope, type and state, maintained by triggers so that a status needs no scan.
     CREATE TABLE tallies (
         space INTEGER NOT NULL REFERENCES spaces ON DELETE CASCADE,
         scope TEXT NOT NULL,
@@ -111,7 +111,7 @@ MEMORY: Final = Schema(
             ON CONFLICT DO UPDATE SET count = count + 1;
     END;
 
-    -- Other ids of a memory: its text was stored again, and a new id had been given out before this was known.
+    -- Other ids of a memory whose text was stored again: the new id was given out before this was known.
     CREATE TABLE aliases (
         alias TEXT NOT NULL,
         memory INTEGER NOT NULL REFERENCES memories ON DELETE CASCADE,
@@ -143,17 +143,17 @@ MEMORY: Final = Schema(
         relationship TEXT NOT NULL,
         created_at REAL NOT NULL,
         ordinal INTEGER NOT NULL DEFAULT 0,
-        -- subject --edge--> entity: as the memory says it, or only that both are in one memory.
+        -- subject --edge--> entity: as stated by the memory, or only that both occur in one memory.
         subject INTEGER REFERENCES entities ON DELETE SET NULL,
         edge TEXT NOT NULL,
-        -- Nobody gave it: the memory's text has the name.
+        -- True if no client gave the entity: its name was found in the memory's text.
         found INTEGER NOT NULL DEFAULT 0,
         PRIMARY KEY (memory, entity, relationship, ordinal)
     ) WITHOUT ROWID;
     CREATE INDEX memory_entities_by_subject ON memory_entities (subject, entity) WHERE subject IS NOT NULL;
     CREATE INDEX memory_entities_by_entity ON memory_entities (entity, memory, edge, subject);
 
-    -- Memories in whose texts names are still to be looked for, and the names that were found, with their certainty.
+    -- Memories whose texts have yet to be searched for names, and the names found, with their certainty.
     CREATE TABLE names_to_find (memory INTEGER PRIMARY KEY REFERENCES memories ON DELETE CASCADE);
     CREATE TRIGGER names_of_new AFTER INSERT ON memories BEGIN
         INSERT OR IGNORE INTO names_to_find VALUES (new.number);
@@ -171,7 +171,7 @@ MEMORY: Final = Schema(
     ) WITHOUT ROWID;
     CREATE INDEX found_names_by_memory ON found_names (memory);
 
-    -- Links between memories of a space; `similar_to` with its cosine is what reports a near-duplicate.
+    -- Links between memories of a space; `similar_to`, with a cosine, marks near-duplicates.
     CREATE TABLE memory_links (
         source INTEGER NOT NULL REFERENCES memories ON DELETE CASCADE,
         target INTEGER NOT NULL REFERENCES memories ON DELETE CASCADE,
@@ -181,7 +181,7 @@ MEMORY: Final = Schema(
         PRIMARY KEY (source, target, relation)
     ) WITHOUT ROWID;
     CREATE INDEX memory_links_by_target ON memory_links (target, relation, created_at);
-    -- Links whose other end is not in the space of their memory: not imported yet, or in another space.
+    -- Links whose other end is not in their memory's space: not imported yet, or in another space.
     CREATE TABLE awaited_links (
         source INTEGER NOT NULL REFERENCES memories ON DELETE CASCADE,
         target TEXT NOT NULL,
@@ -202,18 +202,18 @@ MEMORY: Final = Schema(
         record TEXT NOT NULL,
         changed_at REAL NOT NULL,
         details TEXT NOT NULL DEFAULT '{}',
-        -- Whose the version is if it is a session's own.
+        -- The session that owns the version, if it is private.
         owner TEXT,
         PRIMARY KEY (space, memory_id, version, operation_id)
     ) WITHOUT ROWID;
     CREATE INDEX history_by_time ON history (space, changed_at, memory_id);
-    -- The versions that each run made, from which it is undone.
+    -- The versions made by each run, needed to undo the run.
     CREATE INDEX history_by_run
         ON history (space, CASE WHEN json_valid(details) THEN json_extract(details, '$.run') END, memory_id)
         WHERE CASE WHEN json_valid(details) THEN json_extract(details, '$.run') END IS NOT NULL;
     CREATE INDEX history_by_session ON history (space, session_id, change) WHERE change != 'stored';
 
-    -- Ids of memories that were deleted for good: nothing brings them back, and a second deletion is reported.
+    -- Ids of memories that were deleted for good: they cannot be stored again, and a second deletion is reported.
     CREATE TABLE erased (
         space INTEGER NOT NULL REFERENCES spaces,
         memory_id TEXT NOT NULL,
@@ -246,7 +246,7 @@ MEMORY: Final = Schema(
     CREATE INDEX sessions_active ON sessions (space, started_at) WHERE status = 'active';
     CREATE INDEX sessions_closed ON sessions (space, coalesce(ended_at, last_active_at)) WHERE status != 'active';
 
-    -- Moves of release 0.2.0 that were under way.
+    -- Unfinished moves of release 0.2.0.
     CREATE TABLE moves (
         space INTEGER NOT NULL REFERENCES spaces,
         operation_id TEXT NOT NULL,
@@ -255,14 +255,14 @@ MEMORY: Final = Schema(
         PRIMARY KEY (space, operation_id)
     ) WITHOUT ROWID;
 
-    -- The sessions that have used a memory, up to a bound: three are enough to say that it is used in several.
+    -- The first sessions that used a memory: three are enough to show that it is used in several.
     CREATE TABLE memory_sessions (
         memory INTEGER NOT NULL REFERENCES memories ON DELETE CASCADE,
         session_id TEXT NOT NULL,
         PRIMARY KEY (memory, session_id)
     ) WITHOUT ROWID;
 
-    -- The memories of a project that are proposed for promotion to the user, and those whose promotion was refused.
+    -- A project's memories proposed for promotion to the user, including refused proposals.
     CREATE TABLE proposals (
         space INTEGER NOT NULL,
         memory_id TEXT NOT NULL,
@@ -301,7 +301,7 @@ MEMORY: Final = Schema(
         created_at REAL NOT NULL
     );
     CREATE INDEX tool_calls_by_session ON tool_calls (space, session_id, number, tool_name, success);
-    -- Looked for whenever a turn is removed.
+    -- Needed whenever a turn is deleted.
     CREATE INDEX tool_calls_by_turn ON tool_calls (turn);
 
     CREATE TABLE promotion_log (
@@ -331,7 +331,7 @@ MEMORY: Final = Schema(
         PRIMARY KEY (space, run_id)
     ) WITHOUT ROWID;
 
-    -- Of the user: the projects in which a pattern was observed.
+    -- For the user: the projects in which a pattern was observed.
     CREATE TABLE cross_project_patterns (
         space INTEGER NOT NULL REFERENCES spaces,
         memory_id TEXT NOT NULL,
@@ -361,8 +361,8 @@ MEMORY: Final = Schema(
         PRIMARY KEY (space, what)
     ) WITHOUT ROWID;
 
-    -- Of a shared lane: its mark in the journal and the time of the newest entry, and the newest entry that has an
-    -- erased memory's words or erased it.
+    -- For a shared lane: its mark in the journal, the time of the newest entry and, for each erased memory, the
+    -- newest entry that quotes or erased it.
     CREATE TABLE lane (
         space INTEGER PRIMARY KEY REFERENCES spaces, journal TEXT NOT NULL, position INTEGER NOT NULL,
         entry_id TEXT NOT NULL, applied_at REAL NOT NULL
@@ -373,9 +373,8 @@ MEMORY: Final = Schema(
     ) WITHOUT ROWID;
 
 @PASSAGES
-    -- The catalogue: what the id of a project was made from, the working tree and the time of its last session (and a
-    -- `first_commit`, unused); the decisions about models; the lane of each project that shares one, and of the
-    -- user.
+    -- The catalogue: the path from which a project's id is derived, the working tree and time of its last session
+    -- (`first_commit` is unused); the decisions about models; the lanes of the projects and the user that share.
     CREATE TABLE projects (
         id TEXT PRIMARY KEY, path TEXT NOT NULL, created_at REAL NOT NULL, last_used_at REAL NOT NULL, directory TEXT,
         first_commit TEXT
@@ -404,7 +403,7 @@ OWNED: Final = (
 """The tables with a `space` column. The rows of all other tables depend on rows of these."""
 
 FULL_TEXTS: Final = """
-    -- The words of the memories of a space, and those of entities' names, cut as `name_words` cuts them.
+    -- The words of a space's memories, and of its entities' names, split by `name_words`.
     CREATE VIRTUAL TABLE words_@SPACE USING fts5 (
         content, tags, summary, parts, content = '', tokenize = 'porter unicode61'
     );

@@ -108,7 +108,7 @@ class Chroma:
         """Close. May be called twice."""
         clients, self._clients = self._clients, []
         for client in clients:
-            for session in _sessions(client) if self._is_remote else ():  # Chroma's own close leaves them open
+            for session in _sessions(client) if self._is_remote else ():  # Chroma's own `close` leaves sessions open
                 session.close()
             client.close()  # otherwise its connections would keep the file locked for a while
 
@@ -232,7 +232,7 @@ def _embedded(folder: Path) -> Any:
     import chromadb
     from chromadb.api.shared_system_client import SharedSystemClient
 
-    SharedSystemClient.clear_system_cache()  # otherwise Chroma would reuse one that failed to open
+    SharedSystemClient.clear_system_cache()  # otherwise Chroma would reuse a system that failed to open
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     settings = chromadb.Settings(anonymized_telemetry=False, is_persistent=True, persist_directory=str(folder))
     client = chromadb.PersistentClient(str(folder), settings=settings)

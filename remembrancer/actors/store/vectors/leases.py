@@ -94,7 +94,7 @@ class Leases(Generic[Worker]):
             states = ((worker, state) for worker, state in self._workers.items() if state.model == model)
             able = [(worker, state) for worker, state in states if state.can_take(size_bytes)]
             if not able:
-                break  # a suspected text, and those after it, wait until a worker holds no other
+                break  # a suspected text, and those after it, wait until a worker holds no texts
             worker, state = max(able, key=lambda each: each[1].room)
             state.held[job] = size_bytes
             handed.append((worker, text))

@@ -39,7 +39,7 @@ class ModelState(msgspec.Struct, frozen=True):
         """Return the state that was last `written`, updated to these settings."""
         try:
             state = cls(configured, configured) if written is None else _decode_state(written)
-        except ValueError:  # of another release: workers will identify the models
+        except ValueError:  # from another release: workers will identify the models
             state = cls(configured, configured)
         if configured == state.configured:
             return state
