@@ -73,7 +73,7 @@ class StoreActor(Actor):
         self._counted: tuple[object, Counts | None] = (None, None)
         """The version of the records, and the counts of all memories at that version."""
         self._named: object = None
-        """The version of the records in which all names have been found."""
+        """The last version of the records in which all names have been found."""
         self._asked = 0
         """The number of requests from clients and commands, except those for the store's status."""
         self._gateway: Peer | None = None

@@ -310,7 +310,7 @@ class CodeHandlers(Handlers):
 def _searched(
     request: SearchCode, tree: TreeDescription, index: CodeIndex
 ) -> tuple[list[CodeChunk], dict[str, object]]:
-    """The best chunks of a tree, and the facts about its index. Blocks."""
+    """The best chunks of a tree, and facts about its index. Blocks."""
     return index.search(request.query, request.limit, tree.id), index.about(tree.root)
 
 

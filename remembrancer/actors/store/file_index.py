@@ -21,7 +21,7 @@ from remembrancer.protocol.reads import Order
 from remembrancer.protocol.writes import SourceRef
 
 NOTES: Final = 0
-"""The space number used for notes; no space has it."""
+"""The space number used for notes, which no space has."""
 IMPORTANCE: Final = 0.5
 """The default importance of a memory."""
 BM25: Final = "-bm25(words, 3.0, 1.5)"

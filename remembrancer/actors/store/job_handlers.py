@@ -185,7 +185,7 @@ class JobHandlers(Handlers):
         self._count_accesses = count_accesses
         self._attempts = Attempts()
         self._seen_at: dict[SessionKey, float] = {}
-        """The time of each session's last sign of life, by the monotonic clock."""
+        """The time of each session's last sign of life, on the monotonic clock."""
         self._spaces: dict[Records, _Space] = {}
         self._due: list[Job] = []
         """The jobs last found for this host."""

@@ -92,9 +92,9 @@ class WriteHandlers(Handlers):
         return {Submit: self.submit, SubmitBatch: lambda request, _: self._submit_batch(request.operations)}
 
     async def submit(self, request: Submit, _: RequestContext | None = None) -> Applied:
-        """Apply one operation; raises the error if it is refused."""
+        """Apply one operation; raise its error if it is refused."""
         operation, quotes = request.operation, request.quotes
-        if quotes:  # before the memory, so that after an error the caller can erase again
+        if quotes:  # before the memory, so that the caller can try again after an error
             await self._committer.run(USER, partial(self._files.drop_quotes, quotes, operation.project.id))
         reply = await self._apply(operation)
         if isinstance(reply, RemembrancerError):
@@ -107,7 +107,7 @@ class WriteHandlers(Handlers):
 
     async def _told(self, operation: Operation, reply: Applied) -> Applied:
         """Return the reply to a store, adding the memories with the same text in all scopes, short forms of the ids,
-        and memories probably replaced by those of the session; nothing is added if these cannot be read."""
+        and memories probably replaced by the session's memories; nothing is added if they cannot be read."""
         change, result = operation.change, reply.result
         if not (isinstance(change, StoreMemory) and isinstance(result, StoredResult)):
             return reply
@@ -158,7 +158,7 @@ class WriteHandlers(Handlers):
         return BatchApplied(tuple(applied), rejected)
 
     async def _apply(self, operation: Operation) -> Outcome:
-        """Apply one operation, committed together with waiting ones, and return the reply."""
+        """Apply one operation, committed together with waiting operations, and return the reply."""
         change = operation.change
         try:
             project = await self._open_for(operation)
@@ -200,8 +200,8 @@ class WriteHandlers(Handlers):
         return reply
 
     async def _open_for(self, operation: Operation) -> Records | None:
-        """Return the open space of an operation's project, which is created if the operation needs it; None if there is
-        none."""
+        """Return the open space of an operation's project, created if the operation needs it; None if the project has
+        no space."""
         await self._files.wait_for_opening()
         match operation.change:
             case StoreMemory(scope=scope) | ImportMemory(memory=PortableMemory(scope=scope)):
@@ -219,9 +219,9 @@ class WriteHandlers(Handlers):
 
 
 def _independent(operations: Sequence[Operation]) -> list[Operation]:
-    """Return the first operations, up to the second one on any memory, since one may move it to another space. The same
-    id in two projects may belong to two memories. A session's end is not combined with earlier operations, which may
-    create its project's space."""
+    """Return the first operations, up to the second operation on any memory, since one may move it to another space.
+    The same id in two projects may belong to two memories. A session's end is not combined with earlier operations,
+    which may create its project's space."""
     run: list[Operation] = []
     touched: set[tuple[str, str]] = set()
     for operation in operations:
@@ -287,8 +287,8 @@ class MemoryWriter:
     def _place(
         self, connection: sqlite3.Connection, query: Query, lanes: Lanes, seen: Lanes, operation: Operation
     ) -> tuple[Records, Records]:
-        """Return the lane that an operation changes, and the lane to which it moves the memory (the same if it moves
-        none)."""
+        """Return the lane that an operation changes, and the lane to which it moves the memory (the same lane if it is
+        not moved)."""
         change, own = operation.change, lanes.get("session")
         match change:
             case StoreMemory(scope=scope):

@@ -166,7 +166,7 @@ def memory_to_move(writer: Writer) -> PortableMemory:
 
 def return_move(writer: Writer) -> PromotedResult:
     """In the user's shared lane: delete a memory that its project has taken back, with its history, which has moved
-    with it. If the project then erases it, other machines keep nothing. Raises `NotFound` if it is gone."""
+    with it. If the project then erases it, other machines keep nothing of it. Raises `NotFound` if it is gone."""
     change = _promotion(writer)
     memory = writer.memory(change.memory_id)
     writer.space.delete(memory.id)

@@ -595,7 +595,7 @@ def _add_links(writer: Writer, source: Memory, links: Targets, reason: str | Non
         ends = ((source.id, target.id), (target.id, source.id))
         writer.space.put_link(source.id, target.id, link.relation, link.strength, writer.at)
         if before is None and link.relation == SUPERSEDES:
-            for newer_id in _replacing_through(writer, source, target):  # it was the other way round
+            for newer_id in _replacing_through(writer, source, target):  # previously it was the other way round
                 _remove_link(writer, newer_id, source.id, SUPERSEDES)
             replaced = writer.memory(target.id)  # including the effects of earlier links
             # If the older memory is valid, it no longer counts as possibly replaced.

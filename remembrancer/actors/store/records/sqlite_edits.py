@@ -75,7 +75,7 @@ class SqliteEdits(SpaceConnection):
         self.now = now
 
     def record_result(self, operation: Operation, result: Result) -> None:
-        """Record the result of an operation, to answer repetitions of it. It is kept for the full time from now,
+        """Record the result of an operation, to answer repeated requests. It is kept for the full time from now,
         however long the operation waited in the write queue."""
         self.execute(
             "INSERT OR REPLACE INTO applied_operations VALUES (@SPACE, ?, ?, ?)",
@@ -132,7 +132,7 @@ class SqliteEdits(SpaceConnection):
         """Rename the project that memories came from."""
         self.execute("UPDATE memories SET source_project = ? WHERE space = @SPACE AND source_project = ?", (new, old))
 
-    # Queries of rules.
+    # Queries for rules.
 
     def memory(self, memory_id: str) -> Memory | None:
         """A memory, whether forgotten or not, by its id or an alias."""
@@ -169,7 +169,7 @@ class SqliteEdits(SpaceConnection):
         )
         return [Link(*row) for row in rows]
 
-    # Changes of rules.
+    # Changes made by rules.
 
     def put_link(self, source: str, target: str, relation: str, strength: float, created_at: float) -> None:
         """Link two memories, or change the strength of their link. Does nothing if one of them does not exist."""

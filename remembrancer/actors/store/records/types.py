@@ -145,8 +145,8 @@ Outcome = Applied | RemembrancerError
 
 
 class RankingFacts(msgspec.Struct, frozen=True, gc=False):
-    """The facts used to rank a memory. `happened_at` is `occurred_at`, or else `created_at`. `by_assistant`: it
-    is an assistant's turn. `is_event`: it says what happened, or on which day."""
+    """The facts used to rank a memory. `happened_at` is `occurred_at`, or else `created_at`. `by_assistant` is true for
+    an assistant's turn, `is_event` for a memory that says what happened, or on which day."""
 
     importance: float
     happened_at: float
@@ -170,7 +170,7 @@ class Neighbours:
 
 
 class TextToEmbed(msgspec.Struct, frozen=True, gc=False):
-    """A text to embed, and its SHA-256. `is_alone`: it is embedded alone, since workers have died while processing
+    """A text to embed, and its SHA-256. With `is_alone`, it is embedded alone, since workers have died while processing
     it."""
 
     number: int
@@ -184,8 +184,8 @@ class TextToEmbed(msgspec.Struct, frozen=True, gc=False):
 
 
 class FailedText(NamedTuple):
-    """A text that could not be embedded, with the reason. `died`: its worker died. A dead letter stays unembedded at
-    least until `until` (seconds since the epoch)."""
+    """A text that could not be embedded, with the reason. `died` is true if its worker died. A dead letter stays
+    unembedded at least until `until` (seconds since the epoch)."""
 
     number: int
     reason: str

@@ -220,7 +220,7 @@ def each_once(entries: Sequence[Entry]) -> list[Entry]:
     ordered = _summed_up(sorted(entries, key=lambda entry: (-entry.scores.final, -entry.record.updated_at)))
     cosines = _cosines(ordered)
     groups: dict[int, list[int]] = {}
-    """The kept positions, each with the positions of all entries that it represents; the lowest one is their rank."""
+    """The kept positions, each with the positions of all entries that it represents, the lowest being their rank."""
     for place, entry in enumerate(ordered):
         rivals = [each for each in groups if _say_the_same(ordered[each], entry, cosines[each][place])]
         rivals.sort(key=lambda each: min(groups[each]))
@@ -284,8 +284,8 @@ def _standing_for(ordered: Sequence[Entry], place: int, members: Sequence[int]) 
 
 def _is_kept(earlier: Entry, later: Entry) -> bool:
     """True if the earlier of two duplicates is kept. Between an open end and a fact, the open end is kept. Within one
-    scope, the earlier one always is. Between two scopes, the entry of the broader one is kept, unless the other is more
-    than twice as strong or, if both are records of one memory, was updated later."""
+    scope, the earlier duplicate is always kept. Between two scopes, the entry of the broader one is kept, unless the
+    other is more than twice as strong or, if both are records of one memory, was updated later."""
     one, other = earlier.record, later.record
     if one.is_open != other.is_open:
         return one.is_open

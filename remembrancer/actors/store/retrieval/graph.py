@@ -72,8 +72,8 @@ class Edge(NamedTuple):
 
 
 class Expansion(NamedTuple):
-    """The edges of some nodes, each with the number of memories that state it and are neither forgotten nor
-    expired. `cut`: not all of them were read."""
+    """The edges of some nodes, each with the number of memories that state it and are neither forgotten nor expired.
+    `cut` is true if not all edges were read."""
 
     edges: Mapping[Edge, int]
     cut: bool = False

@@ -43,7 +43,7 @@ class Reached(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Walk:
     """The result of a walk. `reached` is ordered by distance, then by connections. `edges` are the edges of all nodes
-    nearer than the walk's depth, each with the number of memories that state it. `cut`: the walk was incomplete."""
+    nearer than the walk's depth, each with the number of memories that state it. `cut` means that it was incomplete."""
 
     reached: dict[Node, Reached]
     edges: dict[Edge, int]
@@ -89,8 +89,8 @@ def connections(
     graph: Graph, query: str, filters: Filters, matching: Mapping[Ref, RankingFacts]
 ) -> dict[Ref, tuple[RankingFacts, float]] | None:
     """Return the memories that pass the filters and are connected with the entities in the query, with their ranking
-    facts and their nearness in (0, 1]. None: the query names no entity. `matching` are memories from another search
-    that pass the filters; the connected memories among them are included."""
+    facts and their nearness in (0, 1]. Returns None if the query names no entity. `matching` are memories from another
+    search that pass the filters; the connected memories among them are included."""
     starts = named_in(graph, query)
     if not starts:
         return None
@@ -238,8 +238,8 @@ def _memories(
     now: float,
     wanted: str | None,
 ) -> tuple[RecalledMemory, ...]:
-    """Return the memories that name the chosen entities: nearest first, then by importance, recency and standing.
-    `wanted`: only memories with this relationship to the entity."""
+    """Return the memories that name the chosen entities: nearest first, then by importance, recency and standing. With
+    `wanted`, only memories with this relationship to the entity."""
     filters = Filters(request.session_id)
     ranked: list[tuple[int, float, Ref]] = []
     scores: dict[Ref, Scores] = {}

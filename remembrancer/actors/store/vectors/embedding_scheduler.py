@@ -342,7 +342,7 @@ class EmbeddingScheduler:
                 self._welcome(worker, state, state.identity)
 
     def peer_gone(self, gone: PeerGone) -> None:
-        """Handle the death of a process of the runtime. If it was a worker, its texts go to another."""
+        """Handle the death of a process of the runtime. If it was a worker, its texts go to another worker."""
         if gone.role == "embedder":
             self._attended_at = time.monotonic()
             if gone.failure is None:  # it will be restarted
@@ -397,7 +397,7 @@ class EmbeddingScheduler:
         if identity is None or not workers:
             unavailable = EmbeddingStarting if self.is_starting else EmbeddingUnavailable
             raise unavailable("no embedding worker has a model loaded")
-        # Local ones first, since they answer sooner, and a hang is noticed sooner.
+        # Local workers first, since they answer sooner, and a hang is noticed sooner.
         least_busy = sorted(workers, key=lambda peer: (bool(peer.key), self._leases.count_held(peer)))
         for worker in least_busy:
             try:
