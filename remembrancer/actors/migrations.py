@@ -40,7 +40,7 @@ BACKUPS: Final = "backups"
 STAMP: Final = "%Y%m%dT%H%M%SZ"
 """The format of the time at the end of a daily copy's name, in UTC."""
 COPY: Final = "release"
-"""The suffix of a copy, before the release of its schema: `memory.db.release-0.2.0`."""
+"""The suffix of a copy, followed by its schema's release: `memory.db.release-0.2.0`."""
 
 
 class Step(NamedTuple):
@@ -85,7 +85,7 @@ class Schema:
             )
         if version and (version < self.versions[0] or (self.derived and version != self.latest)):
             raise SchemaTooOld(
-                f"{path} is older than release {FIRST_RELEASE}, the first one whose files are kept (its "
+                f"{path} is older than release {FIRST_RELEASE}, the first one whose files can be read (its "
                 f"version is {version}): export its memories with 'remembrancer export' from the release that made it, "
                 "import them with 'remembrancer backup import', or set REMEMBRANCER_HOME to another directory"
             )
@@ -98,7 +98,7 @@ class Schema:
         return version
 
     def is_older(self, path: Path) -> bool:
-        """True if a file needs migration; False also if it cannot be checked now."""
+        """True if a file needs migration; also False if it cannot be checked now."""
         with contextlib.suppress(sqlite3.Error, OSError):
             return self.versions[0] <= version_of(path, 0.0) < self.latest
         return False
@@ -143,7 +143,7 @@ class Schema:
                         release = release_of(found)
                         raise RecordsUnusable(
                             f"{path} cannot be upgraded from release {release} to {__version__} ({error}) and is "
-                            f"unchanged: release {release} reads it; please report this"
+                            f"unchanged: release {release} can still read it; please report this"
                         ) from error
                     raise
         connection.execute(f"PRAGMA user_version = {self.latest}")
@@ -256,7 +256,7 @@ def _delete(paths: Iterable[Path]) -> None:
         except OSError as error:
             why = error.strerror or error
             raise FileUnusable(
-                f"{each} may still contain erased content and cannot be deleted ({why}): delete it"
+                f"{each} may still contain erased content and cannot be deleted ({why}): delete it yourself"
             ) from error
 
 

@@ -60,11 +60,11 @@ class _Table(NamedTuple):
 def rebuild(damaged: Path, copy: Path | None, target: Path, lay_out: Work, recount: Work) -> Repaired:
     """Write a sound database to `target`, durably. The damaged one and the copy are only read.
 
-    `lay_out` brings a copy or an empty database up to the schema. `recount` rebuilds data derived from rows: counts and
-    full texts.
+    `lay_out` brings a copy or an empty database up to the current schema. `recount` rebuilds data derived from rows:
+    counts and full texts.
 
     Raises:
-        RecordsUnusable: it would not be sound.
+        RecordsUnusable: the result would not be sound.
         OSError: it cannot be written.
     """
     fresh, scratch = (target.with_name(f"{target.name}.{word}") for word in ("new", "reading"))
@@ -109,7 +109,7 @@ def rebuild(damaged: Path, copy: Path | None, target: Path, lay_out: Work, recou
 
 def _make_readable(damaged: Path, fresh: Path, scratch: Path) -> dict[str, int]:
     """Copy a damaged file, move its log into the copy, and return the root pages of its tables and indexes that can
-    still be read. If its first page is unreadable, it is replaced by that of the new database."""
+    still be read. If its first page is unreadable, it is replaced with the new database's first page."""
     delete_database(scratch)
     os.close(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     log = f"{damaged.name}-wal"
@@ -231,9 +231,9 @@ def _indexed(source: sqlite3.Connection, table: _Table) -> tuple[dict[Key, Any],
 
 
 def _rows_of_leaves(scratch: Path, table: _Table, names: Mapping[Key, Any]) -> Iterator[tuple[Key, Key]]:
-    """Yield the rows with these keys and names from all leaf pages of a file, including those whose inner page or root
-    is damaged: a leaf page is itself a valid root, so each is read as if it were the whole table. Rows of other tables
-    match no key with its name."""
+    """Yield the rows with these keys and names from all leaf pages of a file, including leaf pages whose inner page or
+    root is damaged: a leaf page is itself a valid root, so each is read as if it were the whole table. Rows of other
+    tables do not match any key with its name."""
     if table.name_column is None:
         return
     leaf_kind = 13 if table.has_rowid else 10  # https://sqlite.org/fileformat.html#b_tree_pages

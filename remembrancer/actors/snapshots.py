@@ -1,5 +1,5 @@
 """Reads a consistent state of a database, without changing it, from a process that does not own it, while others may
-write. A read transaction (https://sqlite.org/wal.html) provides this and blocks no writer."""
+write. A read transaction (https://sqlite.org/wal.html) does this without blocking writers."""
 
 import os
 import sqlite3
@@ -106,7 +106,7 @@ def _is_at_rest(path: Path) -> bool:
 
 
 def _address(path: Path, *, immutable: bool) -> str:
-    """The URI for opening a database read-only. `immutable`: without a log or a lock, if nobody can be writing."""
+    """The URI for opening a database read-only. `immutable`: without a log or a lock, if no process can be writing."""
     return f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if immutable else ''}"
 
 
@@ -137,8 +137,8 @@ def damage_of(path: Path) -> str | None:
 
 
 def fold_log(path: Path, schema: Schema) -> None:
-    """Move a database's write-ahead log into it, so that the file alone is complete. A damaged database is left alone.
-    Only for a database that no process has open."""
+    """Move a database's write-ahead log into it, so that the file alone is complete. A damaged database is left
+    unchanged. Only for a database that no process has open."""
     with suppress(sqlite3.Error), closing(sqlite3.connect(path, isolation_level=None)) as connection:
         if connection.execute("PRAGMA user_version").fetchone()[0] <= schema.latest:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

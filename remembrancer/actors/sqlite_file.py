@@ -309,7 +309,7 @@ def as_error(path: Path, error: Exception, advice: str | None = None) -> Remembr
     damaged if SQLite gives no other reason."""
     code = getattr(error, "sqlite_errorcode", 0)
     if code & PRIMARY_CODE in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return FileLocked(f"another program has locked {path}: end that program, or wait")
+        return FileLocked(f"another program has locked {path}: close that program, or wait")
     # SQLite reports a full disk for writes, but not for a log that it cannot create.
     is_unclear = code & PRIMARY_CODE in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR)
     if code in NO_ROOM or (is_unclear and is_disk_full(path)):

@@ -42,7 +42,7 @@ class RemoteEmbedder(msgspec.Struct, frozen=True):
 
 class RemoteEmbedders(msgspec.Struct, frozen=True):
     """The embedders on other hosts, and the address at which the store listens for them, or the `error` that prevents
-    it."""
+    this."""
 
     address: str
     workers: tuple[RemoteEmbedder, ...] = ()
@@ -85,15 +85,15 @@ class GatewayHealth(msgspec.Struct, frozen=True, tag=True):
     queue_stuck: dict[str, str] = {}
     """The projects (or `user`) whose oldest queued write is refused at the moment, with the reason."""
     queue_stuck_at: dict[str, str] = {}
-    """The paths of those projects."""
+    """The paths of these projects."""
     queue_damage: str | None = None
     """The damage found in the queue's file."""
     queue_problem: str | None = None
-    """Why the queue's file cannot be used; while it cannot, nothing is queued."""
+    """The reason why the queue's file cannot be used; until it can be, nothing is queued."""
     http: str | None = None
     """The address of MCP over HTTP."""
     http_error: str | None = None
-    """Why MCP over HTTP is not served although it is configured."""
+    """The reason why MCP over HTTP is not served although it is configured."""
     pages: int = 0
     """The number of open pages of the memory browser: they keep the runtime up, but do not wake resting processes."""
 
@@ -119,18 +119,18 @@ class IndexerHealth(msgspec.Struct, frozen=True, tag=True):
 
     workspaces: int = 0
     files: int = 0
-    """The number of files of notes."""
+    """The number of note files."""
     watching: bool = True
     """True if the system reports changes; otherwise files are compared at intervals."""
     error: str | None = None
     code_trees: int = 0
     code_files: int = 0
     native_files: int = 0
-    """The number of these files that belong to the assistants themselves."""
+    """The number of note files that belong to the assistants themselves."""
 
 
 ProcessHealth = StoreHealth | GatewayHealth | EmbedderHealth | ConsolidatorHealth | IndexerHealth
-"""An actor sends its first report unasked, when it is ready for work."""
+"""An actor sends its first report without being asked, when it is ready for work."""
 
 
 class Ping(Request[ProcessHealth | None], frozen=True):
@@ -165,7 +165,7 @@ class RuntimeStatus(msgspec.Struct, frozen=True, tag=True):
     is_resting: bool = False
     """True if embedders and other processes are stopped until the next request."""
     late: tuple[str, ...] = ()
-    """The names of ready processes that did not answer in time: their reports are older, and they may be dead."""
+    """The names of ready processes that did not answer in time, and may be dead: their reports are older."""
 
 
 class AskStatus(Request[RuntimeStatus], frozen=True):

@@ -114,7 +114,7 @@ class EmbeddingStarting(EmbeddingUnavailable):
 
     @property
     def effect(self) -> str:
-        return "Only words were searched: the model is still loading, and meaning follows in a moment. (keyword_only)"
+        return "Only words were searched: the model is still loading; try again in a moment. (keyword_only)"
 
 
 class ConsolidatorUnavailable(RemembrancerError, retry_possible=True):
@@ -279,5 +279,5 @@ def disk_full(message: str, path: Path) -> StorageFull:
         free_bytes = shutil.disk_usage(path.parent).free
     except OSError:  # a missing file or directory is reported by another error
         return StorageFull(message)
-    text = f"{message} ({size_in_words(free_bytes)} are free on the disk of {path})"
+    text = f"{message} ({size_in_words(free_bytes)} free on the disk of {path})"
     return StorageFull.at_limit(text, current_bytes=current_bytes, limit_bytes=current_bytes + free_bytes)

@@ -26,7 +26,7 @@ def new_ulid() -> str:
 def check_project_id(project_id: str) -> str:
     """Return a project's id unchanged. Raises `InvalidInput` for anything else, since ids become parts of paths."""
     if not PROJECT_ID.fullmatch(project_id):
-        raise InvalidInput(f"a project's id is p_ and 12 hexadecimal digits, not {project_id[:60]!r}")
+        raise InvalidInput(f"a project's id must be p_ and 12 hexadecimal digits, not {project_id[:60]!r}")
     return project_id
 
 
@@ -68,6 +68,8 @@ def parse_memory_id(text: str, *, field: str = "memory_id") -> str:
     ULID."""
     ulid = text.removeprefix(MEMORY_PREFIX).upper()
     if not _ULID.fullmatch(ulid):
-        message = f"{field} must be a memory's id, or at least 4 characters of its beginning or end, not {text[:60]!r}"
+        message = (
+            f"{field} must be a memory's id, or at least 4 characters from its beginning or end, not {text[:60]!r}"
+        )
         raise InvalidInput(message, field=field)
     return MEMORY_PREFIX + ulid

@@ -115,7 +115,7 @@ def write_whole(path: Path, data: bytes, mode: int = 0o600) -> None:
 
 
 def move_into_place(fresh: Path, target: Path) -> None:
-    """Give a complete file its name durably: after a crash, the target is the old file or this one."""
+    """Give a complete file its name durably: after a crash, the target is either the old file or the new one."""
     with fresh.open("rb") as written:
         os.fsync(written.fileno())
     fresh.replace(target)

@@ -34,17 +34,17 @@ class Problem(msgspec.Struct, frozen=True):
 
 ADVICE: Final[Mapping[ProcessState, str]] = {
     "starting": "nothing to do: it will be ready in a moment",
-    "degraded": "fix the cause given; it is retried automatically",
+    "degraded": "fix the reported cause; it is retried automatically",
     "unresponsive": "it hangs and is being replaced",
     "restarting": "it is being started again",
     "stopping": "it is being stopped",
     "stopped": "start the runtime again",
-    "failed": "fix the cause given, then run 'remembrancer down'; the next session starts everything again",
+    "failed": "fix the reported cause, then run 'remembrancer down'; the next session starts everything again",
 }
 """The advice for each state of a process."""
 SEVERE: Final = frozenset({"failed", "degraded", "unresponsive"})
 """States of a process that do not resolve themselves."""
-REFUSES: Final = "fix that; until then a write that the store cannot take at once is refused"
+REFUSES: Final = "fix that; until then, writes that the store cannot take at once are refused"
 OPENING: Final = "the memories of an older release are being upgraded, which may take a minute"
 
 
@@ -150,7 +150,7 @@ def _of_store(status: RuntimeStatus, store: StoreHealth, seen_by: ProjectRef | N
     answering = next((model.choice.model for model in store.embedding.models if model.answers), None)
     for model in store.embedding.models:
         if model.error is not None and answering not in (None, model.choice.model):
-            what = f"{model.choice.model} by {model.choice.engine} cannot be used: {model.error}"
+            what = f"{model.choice.model} with {model.choice.engine} cannot be used: {model.error}"
             yield _warning("model_unusable", what, f"fix that; until then {answering} answers questions")
     if store.remote is not None:
         yield from _of_other_hosts(store.remote, has_own=has_embedders)
@@ -164,7 +164,7 @@ def _of_embedding(embedding: EmbeddingSummary) -> Iterator[Problem]:
     if embedding.dead_letters:
         texts = "1 text has" if embedding.dead_letters == 1 else f"{embedding.dead_letters} texts have"
         what = f"{texts} no vectors, because embedders crashed on them or refused them: {embedding.dead_letter_error}"
-        yield _warning("text_unembedded", what, "they are found by their words; store.log names the memories")
+        yield _warning("text_unembedded", what, "they can be found by their words; store.log names the memories")
 
 
 def _of_other_hosts(remote: RemoteEmbedders, *, has_own: bool) -> Iterator[Problem]:
@@ -174,7 +174,7 @@ def _of_other_hosts(remote: RemoteEmbedders, *, has_own: bool) -> Iterator[Probl
     elif not has_own and not any(worker.state == "ready" for worker in remote.workers):
         advice = "start 'remembrancer admin embedder --connect' there, or set REMEMBRANCER_EMBEDDERS=1 here"
         yield Problem(
-            "embedders_away", "problem", "no embedder is connected from another host, and none runs here", advice
+            "embedders_away", "problem", "no embedder is connected from another host, and none is running here", advice
         )
     for worker in remote.workers:
         if worker.state == "refused":

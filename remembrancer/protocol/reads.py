@@ -68,12 +68,12 @@ class Scores(msgspec.Struct, frozen=True, omit_defaults=True):
     final: float
     """The score by which an answer's memories are sorted: the sum of `shares`, if they are known."""
     relevance: float
-    """The probability in [0, 1] that the memory answers the query. With a ranking by formula, and in an outage without
-    vectors, the degree of match."""
+    """The probability in [0, 1] that the memory answers the query. With a ranking by formula, or without vectors in an
+    outage, the degree to which it matches."""
     shares: dict[str, float] = {}
     """The contribution of each feature of `memory/features.py` to the score, if there is one."""
     cosine: float | None = None
-    """The cosine of the best passage with the task; None where no vectors were searched."""
+    """The cosine of the best passage with the task; None if no vectors were searched."""
 
 
 class ListedMemory(ShownFields, frozen=True, kw_only=True):
@@ -162,7 +162,7 @@ class Recall(Filters, Request[Recalled], frozen=True, kw_only=True):
     profile: ProfileName | None = None
     reference_time: float | None = None
     is_task: bool = False
-    """True if the query is a task: memories related to it are wanted, not only those that answer it."""
+    """True if the query is a task: memories related to the task are wanted, not only answers."""
     replaced_from: float = 0.0
     """The minimum probability at which a memory in Review is marked as possibly replaced."""
     sources: tuple[Origin, ...] = ()
@@ -176,7 +176,7 @@ class Recall(Filters, Request[Recalled], frozen=True, kw_only=True):
     left_out: int = 0
     """The number of matching memories to report beyond the answer, for a person who asks why they are missing."""
     about: str = ""
-    """The id of a memory to score as well, whether it matches or not; it is reported with those left out."""
+    """The id of a memory to score as well, whether it matches or not; it is reported with the memories left out."""
 
     @property
     def searches_memories(self) -> bool:
@@ -325,7 +325,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     incoming: tuple[MemoryLink, ...] = ()
     """Links from memories that are not forgotten, each with the other memory as its `target`, strongest first."""
     promotions: tuple[LoggedPromotion, ...] = ()
-    """The log entries of the memory and of those merged into it, oldest first."""
+    """The log entries of the memory and of memories merged into it, oldest first."""
     observed_in: tuple[str, ...] = ()
     """The ids of the projects in which a memory of the user was observed, its origin first."""
     found_entities: tuple[str, ...] = ()

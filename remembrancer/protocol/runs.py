@@ -194,7 +194,7 @@ class CloseSession(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit
     session_id: str
     status: Literal["completed", "abandoned"]
     ended_at: float
-    """The end that was processed: a session that has continued since stays open."""
+    """The end that was processed: a session that has continued since then stays open."""
 
 
 class NoteMaintenance(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
@@ -248,7 +248,7 @@ class Skipped(msgspec.Struct, frozen=True):
 
 
 class RunResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
-    """The outcome of an `ApplyRun`: the number of applied edits, and the skipped ones."""
+    """The outcome of an `ApplyRun`: the number of applied edits, and the skipped edits."""
 
     edits: int
     skipped: tuple[Skipped, ...] = ()

@@ -223,7 +223,7 @@ class _Endpoint(abc.ABC, Generic[In]):
         sender = b"".join(frames[:-2])
         try:
             if len(frames) != self._frames:
-                raise FrameRejected(f"{len(frames)} frames where there should be {self._frames}")
+                raise FrameRejected(f"{len(frames)} frames instead of {self._frames}")
             envelope = decode_envelope(frames[-2])
             if envelope.in_reply_to is not None:
                 self._take_answer(envelope, frames[-1], sender)

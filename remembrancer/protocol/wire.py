@@ -92,7 +92,7 @@ def _version_of(frame: bytes) -> int | None:
 
 def _mismatch(version: int) -> str:
     return (
-        f"the peer speaks version {version} of the protocol, this process version {PROTOCOL_VERSION}: "
+        f"the peer uses version {version} of the protocol, this process uses version {PROTOCOL_VERSION}: "
         "stop the runtime (remembrancer down) so that all its processes start from one release, and install that "
         "release for embedders on other hosts"
     )

@@ -535,10 +535,9 @@ class Submit(Request[Applied], frozen=True):
 
 
 class BatchApplied(msgspec.Struct, frozen=True, tag=True):
-    """Store to gateway: these were committed (now or before); the rejected ones, by their ids, never will be.
-
-    Operations of the batch that are in neither list were not attempted: send them again. If the first one is refused
-    for now, so is the batch.
+    """Store to gateway: these operations were committed (now or before); rejected operations, by id, never will be.
+    Operations of the batch in neither list were not attempted: send them again. If the first operation is refused for
+    now, so is the batch.
     """
 
     applied: tuple[str, ...]

@@ -156,7 +156,7 @@ def test_two_launchers_at_once_are_one_runtime(home: Path) -> None:
         loser, winner = (one, two) if one.process.poll() is not None else (two, one)
         assert loser.process.poll() == exit_codes.ALREADY_RUNNING
         said = loser.output.read_text()
-        assert ("is already up" in said, f"process {winner.process.pid}" in said, said.count("\n")) == (True, True, 1)
+        assert ("already running" in said, f"process {winner.process.pid}" in said, said.count("\n")) == (True, True, 1)
         winner.until_ready()
         assert len(winner.lines("store.starts")) == 1
 

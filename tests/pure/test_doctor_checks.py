@@ -164,7 +164,7 @@ def processes_of(at: Examination, status: RuntimeStatus, monkeypatch: pytest.Mon
         (runtime(gateway=None), "warning", "gateway has not reported"),
         (replace(runtime(), store=None), "warning", "store has not reported"),
         (replace(runtime("starting"), store=None), "warning", "store is starting"),
-        (runtime(models=MODELS), "warning", "large by onnx cannot be used: no weights"),
+        (runtime(models=MODELS), "warning", "large with onnx cannot be used: no weights"),
         (replace(runtime(), store=OPENING), "warning", "older release are being upgraded"),
         (replace(runtime(), store=UNUSABLE), "warning", "p_1/memory.db cannot be read"),
         (replace(runtime(), store=FULL), "problem", "have reached the limit of 3.0 MiB"),

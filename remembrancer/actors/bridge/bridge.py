@@ -36,7 +36,7 @@ DEFAULT_BUDGET_S = 4.5
 START_S = 30.0
 """The time allowed while there is no gateway: a whole runtime may have to be started, possibly on a slow machine."""
 PREPARED_FILE = os.path.join(os.path.dirname(__file__), "prepared_answers.json")
-"""This release's gateway answers that are the same for every session; a test rewrites the file when they change."""
+"""This release's answers that are the same for every session; a test rewrites the file when they change."""
 LEAVE_S = 1.5
 """The time allowed for the gateway to answer pending requests after the client's input ends. The bridge exits within 2
 s."""
@@ -256,7 +256,7 @@ def _options(argv: list[str]) -> dict[str, str]:
         raise ValueError(error.msg) from error
     options = {name.removeprefix("--"): value for name, value in given}
     if others or len(options) < len(given) or "" in options.values():
-        raise ValueError("write each argument as --NAME VALUE, and only once")
+        raise ValueError("give each option as --NAME VALUE, and only once")
     if "url" not in options and not options.keys().isdisjoint({"token-file", "ca-file"}):
         raise ValueError("--token-file and --ca-file need --url")
     if "url" in options and (local := options.keys() & {"data-dir", *SETTINGS}):

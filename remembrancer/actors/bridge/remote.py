@@ -258,7 +258,7 @@ class _Way:
                 raise ConnectionError("its server is down") from None  # behind a proxy
             raise ValueError(f"{url} answered with HTTP {status}, and is not Remembrancer") from None
         if status in (401, 403, 421):
-            raise ValueError(f"{url} refuses access ({status}): {reason}")
+            raise ValueError(f"{url} refused access ({status}): {reason}")
         if status == 404 and self._remote.session:
             self._remote.session = {}
             raise ConnectionError("the session is gone")

@@ -1,4 +1,4 @@
-"""Memories derived from others: summaries of related ones, and procedures that several sessions follow. Pure."""
+"""Memories derived from other memories: summaries, and procedures that several sessions follow. Pure."""
 
 import math
 from collections import Counter
@@ -40,7 +40,7 @@ LONGEST_SOURCE: Final = SUMMARY_CHARACTERS // SMALLEST_CLUSTER
 """The longest memory that is summarised: a summary that repeats a longer one saves nothing."""
 
 Derived = tuple[AddMemory, *tuple[Edit, ...]]
-"""The edits that store a memory derived from others; the first one adds the memory, with its sources."""
+"""The edits that store a derived memory; the first edit adds the memory, with its sources."""
 
 
 PatternPlan = tuple[Pattern, Derived | None]

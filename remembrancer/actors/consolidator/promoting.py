@@ -121,7 +121,7 @@ async def plan_for_project(
 
 def plan_promotions(promoted: Sequence[Promoted], near: Mapping[str, Found], now: float) -> list[Group]:
     """The edits that promote memories, strongest first, grouped by memory, given the project's memories near each of
-    them. If several say the same thing, the strongest is promoted; the others are merged into it."""
+    them. If several memories say the same thing, the strongest is promoted and the rest are merged into it."""
     covered = {source for memory, _ in promoted for source in memory.derived_from}
     rows = vectors_of([memory for memory, _ in promoted])
     cosines = rows @ rows.T

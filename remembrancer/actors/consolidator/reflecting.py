@@ -26,7 +26,7 @@ WAIT_S: Final = 3.0
 THEME_MEMORIES: Final = 1500
 """The number of a project's latest memories searched for themes."""
 THEME_STATUSES: Final[tuple[Status, ...]] = ("active", "consolidated", "promoted")
-"""The statuses of memories that count for a theme; archived ones do not."""
+"""The statuses of memories that count for a theme; archived memories do not count."""
 
 
 async def reflect(request: Reflect, store: StoreClient, settings: Settings, clock: Clock) -> Reflected:
@@ -67,7 +67,7 @@ async def reflect(request: Reflect, store: StoreClient, settings: Settings, cloc
 async def find_patterns(
     store: StoreClient, project: ProjectRef, own: Sequence[Material], now: float
 ) -> list[PatternPlan]:
-    """The themes of a project's latest memories, including summarised and promoted ones, and of a session's own."""
+    """The themes of a project's latest memories (also summarised and promoted ones) and of a session's memories."""
     request = ReadMemories(project, scopes=("project",), statuses=THEME_STATUSES, with_vectors=True, newest_first=True)
     latest: list[Material] = []
     async for page in pages(store, request):

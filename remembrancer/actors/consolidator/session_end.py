@@ -69,8 +69,8 @@ async def end_session(
 
 
 def promoted_of(own: Sequence[Material], now: float) -> list[Promoted]:
-    """The memories of a session to promote, strongest first, then the derived ones. Derived memories have a separate
-    limit, so that a session that has been summarised does not promote fewer sources."""
+    """The memories of a session to promote: strongest first, then the derived memories. Derived memories have a
+    separate limit, so that a session that has been summarised does not promote fewer sources."""
     decide = partial(to_project, least=SESSION_END_SCORE)
     promoted: list[Promoted] = []
     for is_derived in (False, True):

@@ -99,7 +99,7 @@ class Run:
 
     store: StoreClient
     project: ProjectRef | None
-    """The project of the run; None: the user's."""
+    """The project whose memories the run changes; None: the user's memories."""
     run_id: str
     kind: RunKind
     clock: Clock

@@ -120,7 +120,7 @@ def load(choice: ModelChoice, _: Settings, threads: int) -> OnnxEngine:
     else:
         raise ModelUnusable(
             f"the onnx engine runs {DEFAULT_MODEL}, or a directory with a model.onnx, and {model} is neither: change "
-            "REMEMBRANCER_MODEL, or set REMEMBRANCER_ENGINE=sentence-transformers for other models by name"
+            "REMEMBRANCER_MODEL, or set REMEMBRANCER_ENGINE=sentence-transformers to use other models by name"
         )
     if identity.precision == PRECISION:
         return Int8Engine(identity, tokenizer, MiniLM(weights), graph_of(DEFAULT_MODEL), threads)

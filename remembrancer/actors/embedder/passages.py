@@ -41,7 +41,7 @@ class MeasuredPassage(NamedTuple):
 
 
 def split_passages(text: str, tokenizer: TokenCounter, budget: int) -> list[MeasuredPassage]:
-    """Split `text` into passages in order, at least one, none with more than `budget` tokens.
+    """Split `text` into one or more passages, in order, of at most `budget` tokens each.
 
     Every character except whitespace is in some passage. Only a single character with more tokens than the budget
     exceeds it.

@@ -198,7 +198,7 @@ class ProviderEngine(Engine):
         if status in (401, 403):
             return ModelUnusable(f"{self._where} does not accept the key in {self._variable} ({status})")
         if status in FAULTS_OF_TEXTS:  # its message may quote the text
-            return _BadAnswer(f"{self._where} refuses a text, or the model {self._model} ({status})")
+            return _BadAnswer(f"{self._where} rejected a text, or the model {self._model} ({status})")
         reason = f"{self._where} answered {status}: {self._harmless(response.text)}".rstrip(": ")
         if status not in PASSING:
             return ModelUnusable(reason)

@@ -117,7 +117,7 @@ def _directory_of(model: str) -> Path:
     except (LocalEntryNotFoundError, HFValidationError) as error:
         raise ModelUnusable(
             f"{model} is neither a directory nor in the hub's cache on this machine: run `hf download {repository}` "
-            "where there is a network, or set REMEMBRANCER_MODEL to a directory"
+            "with a network connection, or set REMEMBRANCER_MODEL to a directory"
         ) from error
 
 

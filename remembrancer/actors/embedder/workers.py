@@ -93,7 +93,7 @@ def passages_of(engine: Engine, text: str) -> list[MeasuredPassage]:
 
 
 def batch_size(engine: Engine, rows: Sequence[_Row], most: int) -> int:
-    """The number of rows, the shortest first, of the next batch: at least one, at most `most` (0: any number)."""
+    """The number of rows in the next batch, taking the shortest first: at least one, at most `most` (0: any number)."""
     marks = engine.identity.window_tokens - engine.passage_budget
     fitting = (
         number

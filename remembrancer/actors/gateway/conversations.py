@@ -103,7 +103,7 @@ def read_hello(line: bytes) -> Hello:
         raise InvalidInput("the first line of a connection must be a hello") from error
     if link != LINK_VERSION:
         raise VersionMismatch(
-            f"this bridge uses version {link} of the link, the memory service version {LINK_VERSION}: "
+            f"this bridge uses version {link} of the link, but the memory service uses version {LINK_VERSION}: "
             "run `remembrancer down`, so that the next session starts both from the same release"
         )
     try:
@@ -195,7 +195,7 @@ class ToolCalls:
         tool = session.tools.get(name)
         try:
             if name in session.withheld:
-                raise InvalidInput(f"this token is read-only, and {name} may change something", field="name")
+                raise InvalidInput(f"this token is read-only, but {name} may change something", field="name")
             if tool is None:
                 raise InvalidInput(f"there is no tool {shown(name)}{nearest(name, session.tools)}", field="name")
             caller = await session.caller()
@@ -318,7 +318,7 @@ class Session(ClientConversation):
         if before is not None and before.project != known:
             text = (
                 f"The client named its directory late, or changed it: from now on this session works in "
-                f"{known.path}. What it did before belongs to {before.project.path}."
+                f"{known.path}. Its earlier work belongs to {before.project.path}."
             )
             self._notices.append(Notice("project_changed", text))
         if not self.hello.passing:
@@ -464,7 +464,7 @@ class Listener:
                 line = await reader.readline()
             if line.endswith(b"\n"):
                 if len(self._sessions) >= MAX_SESSIONS:
-                    raise InvalidInput(f"{MAX_SESSIONS} sessions are open already")
+                    raise InvalidInput(f"{MAX_SESSIONS} sessions are already open")
                 hello, make = read_hello(line), Session
                 if not hello.passing:
                     async with self._loading:

@@ -1,7 +1,7 @@
 """Reads the events that hooks leave in a directory, records each as an operation, and deletes its file.
 
-The members of the input are those of Claude Code (also used by Codex, VS Code and Qwen Code), of Gemini CLI or Cursor,
-or of a file left by release 0.2.0.
+The members of the input are named as in Claude Code (and Codex, VS Code and Qwen Code), Gemini CLI or Cursor, or as in
+a file left by release 0.2.0.
 
 Hooks do not notify the gateway, so the directory, which is usually empty, is listed twice a second. If a crash leaves
 an event's file, the event is recorded again under the same operation id, which changes nothing.

@@ -160,7 +160,7 @@ class QueueFile:
         drop_copies(self._path)
 
     def waiting(self) -> tuple[list[tuple[str, str, str]], int]:
-        """The lanes, ids and memories of the queued operations, oldest first, and the number of rejected ones."""
+        """The lanes, ids and memories of the queued operations, oldest first, and the number of rejected operations."""
         with self._action(reads=True) as database:
             rows = database.execute("SELECT lane, operation_id, memory_id FROM queued ORDER BY sequence").fetchall()
             (rejected,) = database.execute("SELECT count(*) FROM rejected").fetchone()
@@ -196,7 +196,7 @@ class QueueFile:
         return oldest, unreadable
 
     def settle(self, applied: Sequence[str], rejected: Mapping[str, Failure], now: float) -> int:
-        """Remove applied operations, and set rejected ones aside. Returns the number now set aside."""
+        """Remove applied operations, and set rejected ones aside. Returns the number of operations now set aside."""
         with self._action() as database:
             database.executemany(
                 "INSERT OR REPLACE INTO rejected SELECT operation_id, operation, lane, memory_id, queued_at, ?, ?, ?"
@@ -300,7 +300,7 @@ class WriteQueue:
         """The damage found in the file, and the extent of the recovery."""
 
     async def open(self) -> None:
-        """Open the file and count its content. If it cannot be opened, it stays unchanged, and `problem` says why."""
+        """Open the file and count its rows. If it cannot be opened, it stays unchanged, and `problem` says why."""
         try:
             self._file = await self._in_thread(partial(QueueFile, self._path))
             await self._count()

@@ -176,8 +176,8 @@ class Indexer:
         return SyncDone(self.tree, 0, scan.total, updated, added, counts["removed"], skipped=left_out)
 
     async def _read(self, index: IndexWriter, scan: Scan) -> Counter[str]:
-        """Index the changed files, and then remove those that are gone. Returns the counts of `IndexWriter.take`, and
-        the number of `chunks` that were read."""
+        """Index the changed files, and then remove the files that are gone. Returns the counts of `IndexWriter.take`,
+        and the number of `chunks` that were read."""
         run, root = anyio.to_thread.run_sync, self.tree.root
         lock, few = anyio.Lock(), anyio.Semaphore(MAX_OPEN_BATCHES)
         counts, left = Counter[str](), len(scan.changed)

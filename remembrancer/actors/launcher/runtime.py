@@ -84,9 +84,9 @@ class Runtime(NamedTuple):
     """The runtime of one home.
 
     `for_sessions` ends the runtime after the settings' `idle_timeout_s` without a session. `secrets` are variables that
-    may include those for embedders. `command` maps a role to the command that runs it. `in_memory`: the content of the
-    home is deleted after an orderly stop; after a crash the next runtime continues with it. `no_token`: HTTP is open to
-    every program on this machine. `when_started` is called once the runtime can no longer fail to start.
+    may include the embedders' secrets. `command` maps a role to the command that runs it. `in_memory`: the content of
+    the home is deleted after an orderly stop; after a crash the next runtime continues with it. `no_token`: HTTP is
+    open to every program on this machine. `when_started` is called once the runtime can no longer fail to start.
     """
 
     paths: RuntimePaths
@@ -162,8 +162,8 @@ def _blot_out(name: str, value: str) -> None:
 
 
 class Supervisor(System):
-    """Runs the processes of a runtime, once. Each embedder gets the `secrets` that its engine needs; no other process
-    gets any."""
+    """Runs the processes of a runtime, once. Each embedder gets the `secrets` that its engine needs; other processes
+    get no secrets."""
 
     _tasks: anyio.abc.TaskGroup
 
@@ -350,7 +350,7 @@ def _kill_group(child: asyncio.subprocess.Process) -> None:
 
 
 def _failure_in(output: Path, name: str) -> Failure:
-    """The failure to start reported by a process in the last line of its output."""
+    """The failure to start that a process reported in the last line of its output."""
     with contextlib.suppress(OSError, IndexError, msgspec.MsgspecError):
         return _decode_failure(output.read_bytes().splitlines()[-1])
     return Failure("start_failed", f"it cannot start: see {name}.log in the home's logs")

@@ -1,6 +1,6 @@
-"""All processes of a runtime: the order of starting and stopping them, and the messages to them about each other. Pure
-decisions: events come in, with the time, and a `System` carries out the results. Times are in seconds on a monotonic
-clock; `next_at` is when `tick` has something to do."""
+"""All processes of a runtime: the order in which they start and stop, and the messages that tell them about each other.
+Pure decisions: events come in, with the time, and a `System` carries out the results. Times are in seconds on a
+monotonic clock; `next_at` is when `tick` has something to do."""
 
 import itertools
 import math
@@ -13,7 +13,7 @@ from remembrancer.protocol.errors import Failure
 from remembrancer.protocol.work import ModelChoice
 
 HEARTBEAT_S: Final = 1.0
-"""The interval of heartbeats to each process."""
+"""The interval between heartbeats to each process."""
 FIRST_SESSION_S: Final = 30.0
 """The minimum time allowed for the session that started the runtime to connect, whatever the idle timeout is."""
 RESTS: Final = "stopped until it is needed"
@@ -162,7 +162,7 @@ class Supervision:
             self._rests_at, self.is_resting = now + self._rest_s, False
 
     def _is_at_work(self, process: Lifecycle) -> bool:
-        """True if the process has reported work: the store texts to be embedded, the consolidator a job."""
+        """True if the process has reported work: texts to be embedded (the store), or a job (the consolidator)."""
         match self.reports.get(process.name) if process.state == "ready" else None:
             case StoreHealth(embedding=embedding):
                 return embedding.pending > 0 and embedding.workers > 0
