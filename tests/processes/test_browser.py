@@ -739,7 +739,7 @@ def test_a_note_is_read_remembered_and_edited_and_a_save_that_meets_another_says
     mine = "# Mine\n\nMarek owns it."
     refused = save(digest=former, text=mine)
     assert refused.status_code == 400
-    assert "meanwhile saved by another program" in refused.text
+    assert "saved by another program in the meantime" in refused.text
     assert "Marek owns it." in refused.text
     assert "Ilse" in file.read_text()
     page = visit.do("/notes/save", path="MEMORY.md", digest=digest_in(refused.text), text=mine)
