@@ -44,7 +44,11 @@ async def test_each_resource_says_what_is_there(client: RawClient) -> None:
     assert "**Memories recalled:** 1 query, 1 unique memory served" in summary
     assert "style" in summary.partition("**Key topics:**")[2].splitlines()[0]
     assert "- Gateway (component, 1 memory)" in await read(client, GRAPH)
-    assert f"### Facts and people\n- {memory_id} writes British English" in await read(client, PREFERENCES)
+    await client.store("Renew the passport", kind="open_end", scope="user")
+    preferences = await read(client, PREFERENCES)
+    assert preferences.startswith("## User Preferences\n")
+    assert f"### Facts and people\n- {memory_id} writes British English" in preferences
+    assert "passport" not in preferences
     # The first reading is a use, which is counted within a second.
     of_memory = partial(read, client, MEMORY_START + memory_id)
     memory = json.loads(await until(of_memory, lambda text: "sessions_used" in text))

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import unquote
 
+import msgspec
+
 from remembrancer.memory.limits import moment
 from remembrancer.memory.sentences import one_line
 from remembrancer.memory.short_ids import id_or_part
@@ -15,6 +17,7 @@ from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.ids import MEMORY_PREFIX
 from remembrancer.protocol.reads import (
+    ContextGathered,
     DescribeSession,
     GatherContext,
     GraphEntity,
@@ -23,7 +26,7 @@ from remembrancer.protocol.reads import (
     SessionDescription,
 )
 from remembrancer.protocol.wire import Request
-from remembrancer.toolsets.memory.context_block import MARK, build_block
+from remembrancer.toolsets.memory.context_block import MARK, TITLE, build_block
 from remembrancer.toolsets.service import Caller, MemoryService
 from remembrancer.toolsets.tools import DATA, Call, Tool, answer_text
 
@@ -82,6 +85,14 @@ def knowledge_graph(graph: GraphFound) -> str:
         "### Most Connected Entities",
         *map(_entity, graph.entities),
     )
+
+
+def preferences(gathered: ContextGathered) -> str:
+    """The user's memories that are not open ends, in the form of a context."""
+    memories = tuple(each for each in gathered.memories if not each.is_open)
+    gathered = msgspec.structs.replace(gathered, memories=memories, closed=())
+    block = build_block(gathered, PREFERENCES_TOKENS, estimate_tokens, is_whole_memory=False)
+    return block.text.replace(TITLE, "## User Preferences", 1)
 
 
 def _page(heading: str, *lines: str) -> str:
@@ -153,7 +164,7 @@ class Resources:
             GRAPH: (SearchGraph(*viewer, include_memories=False, limit=MOST_CONNECTED), knowledge_graph),
             PREFERENCES: (
                 GatherContext(*viewer, sections=("preferences",), tokens=most, part_tokens=most),
-                lambda reply: build_block(reply, most, estimate_tokens, is_whole_memory=False).text,
+                preferences,
             ),
         }
         if uri in pages:
