@@ -347,7 +347,7 @@ class SharedLane(Records):
 
     @property
     def erased_at(self) -> int:
-        """The position of the newest entry that erased a memory, or quotes an erased one; 0 if there is none. A
+        """The position of the newest entry that erased a memory, or quotes an erased memory; 0 if no entry does. A
         snapshot at or after that position quotes no erased memory."""
         ((position,),) = self._file.read("SELECT coalesce(max(position), 0) FROM lane_erasures WHERE space = @SPACE")
         return int(position)

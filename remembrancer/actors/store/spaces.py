@@ -109,7 +109,7 @@ class HomeSpaces:
     @property
     def user(self) -> Records:
         """The records that store the user's memories: the user's shared lane, or else the user's own space. Raises the
-        errors of `database`."""
+        same errors as `database`."""
         return self.shared.get(USER) or self.user_file
 
     @property

@@ -256,7 +256,7 @@ class MemoryWriter:
 
         An operation that cannot be applied changes nothing and does not affect the others. Each operation's memory is
         looked up within the transaction, in the lanes that its project sees. Operations on a shared lane are
-        `Forwarded`. Raises the errors of a database that can be neither read nor written.
+        `Forwarded`. Raises the database's error if it can be neither read nor written.
         """
         changed: set[Records] = set()
         with self._files.database.transaction() as connection:

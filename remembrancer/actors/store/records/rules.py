@@ -584,8 +584,8 @@ def _check_may_supersede(source_id: str, scope: Scope, target: Memory, field: st
 
 def _add_links(writer: Writer, source: Memory, links: Targets, reason: str | None = None) -> bool:
     """Add links; True if any is new or has a different strength. A superseding link makes a new version of its target,
-    with the reason, and ends its validity unless it has an end. The source gets a new version only if the link decides
-    that both memories of an undecided pair are valid, and never in a shared lane, where each host has its own pairs."""
+    with the reason and, if it had none, an end of validity. The source gets a new version only if the link decides that
+    both memories of an undecided pair are valid, and never in a shared lane, where each host has its own pairs."""
     changed = False
     for link, target in links:
         before = writer.space.strength(source.id, target.id, link.relation)

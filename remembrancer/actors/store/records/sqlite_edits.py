@@ -222,7 +222,7 @@ class SqliteEdits(SpaceConnection):
 
     def insert(self, memory: PortableMemory, at: float, *, comes_whole: bool = False) -> None:
         """Insert a memory with its history. `at` is the time of the operation, which is the same on every machine. A
-        memory that `comes_whole` from elsewhere has links, and others may link to it: links wait until both ends exist.
+        memory that `comes_whole` from elsewhere has links from and to other memories: these wait until both ends exist.
         """
         columns = columns_of(memory, STORED_FIELDS) | {name: getattr(memory, name) for name in KEPT}
         columns |= {"archived_at": at if memory.status == "archived" else None}

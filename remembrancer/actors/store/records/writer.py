@@ -37,8 +37,8 @@ DERIVED: Final = "derived_from"
 _SUMMED_UP_IN: Final = f"""SELECT 1 FROM memories AS m JOIN memory_links AS l ON l.target = m.number
     JOIN memories AS o ON o.number = l.source
     WHERE m.space = @SPACE AND m.id = ? AND l.relation = 'derived_from' AND {SAYS_IT} LIMIT 1"""  # noqa: S608 - fixed
-"""Finds a memory derived from another that repeats its source's text, or the text of a memory that its source supports.
-Forgotten memories do not count, nor do a session's private memories that stand for memories visible to others."""
+"""Finds a derived memory that repeats its source's text, or the text of a memory that its source supports. Forgotten
+memories do not count, nor do a session's private memories that stand for memories visible to others."""
 RECORD_IMPORTANCE: Final = 0.6
 RECORD_CONFIDENCE: Final = 0.8
 MAX_COMPARED: Final = 5

@@ -52,7 +52,7 @@ class Rows(Candidates):
     words: NDArray[np.bool_]
     """The question's units that each candidate contains, one column per unit."""
     vectors: Vectors
-    """The mean of each candidate's passages, of unit length; 0 if it has none."""
+    """The mean of each candidate's passages, of unit length; 0 if it has no passages."""
 
     def take(self, chosen: NDArray[np.bool_]) -> Rows:
         return replace(self, **{name: column[chosen] for name, column in self._columns().items()})

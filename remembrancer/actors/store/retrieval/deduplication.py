@@ -54,7 +54,7 @@ class Ranking(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A memory in an answer. `vector` is the mean of its passages, of unit length; None if there are none. See
+    """A memory in an answer. `vector` is the mean of its passages, of unit length; None if it has no passages. See
     `RecalledMemory` for `found_in` and `stands_for`."""
 
     ref: Ref

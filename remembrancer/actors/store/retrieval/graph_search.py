@@ -75,9 +75,9 @@ def walk(starts: Iterable[Node], expand: Callable[[Sequence[Node]], Expansion], 
 
 
 def connection(entities: Iterable[Reached]) -> float:
-    """Return the worth of a memory, in [0, 1], by the distance of its nearest entity and the number of equally near
-    entities. A requested entity is worth 1, and others less with each hop. Up to three hops, a memory with a nearer
-    entity is never worth less than a memory with farther entities."""
+    """Return the worth of a memory, in [0, 1], based on the distance of its nearest entity and the number of equally
+    near entities. A requested entity is worth 1, and others less with each hop. Up to three hops, a memory with a
+    nearer entity is never worth less than a memory with farther entities."""
     distances = [each.distance for each in entities]
     if not distances:
         return 0.0

@@ -385,7 +385,7 @@ class EmbeddingScheduler:
     # --- Queries.
 
     async def embed_query(self, text: str, timeout_s: float, model: str | None) -> Vectors:
-        """Return the unit vector of a query, (dimensions,), of that model (None: no model is identified yet).
+        """Return the unit vector of a query, (dimensions,), from that model (None: no model is identified yet).
 
         Raises:
             EmbeddingUnavailable: no worker has the model, none answered within `timeout_s`, or the answer is not a
@@ -543,8 +543,8 @@ class EmbeddingScheduler:
 
 
 def unit_vectors(data: bytes, count: int, dimensions: int) -> Vectors | None:
-    """Decode vectors as a worker sends them, one per row. Returns None unless there are `count` (at least one), with
-    finite float32 values and of length 1: a longer vector would seem close to everything."""
+    """Decode vectors as a worker sends them, one per row. Returns None unless there are `count` vectors (at least one),
+    of finite float32 values and length 1: a longer vector would seem close to everything."""
     if not count or len(data) != 4 * count * dimensions:
         return None
     vectors = np.frombuffer(data, dtype="<f4").reshape(count, dimensions)
