@@ -25,8 +25,11 @@ EVERYWHERE: Final = _LISTS["everywhere"]
 """Files that have the same name in every project, so a convention about them is not specific to one project."""
 PRODUCTS: Final = _LISTS["products"]
 """Names of technologies that look like files."""
-_PATH: Final = re.compile(r"(?<![\w@.~/-])(?:(?:\.{1,2}/|[A-Za-z]:\\)[\w@./\\-]*\w|(?:[\w@.-]+/)+(?![\w@.-]))")
-"""A relative path or a directory, of which the form of its name alone would not be enough."""
+_PATH: Final = re.compile(
+    rf"(?<![\w@.~/-])(?:(?:\.{{1,2}}/|[A-Za-z]:\\|(?:{'|'.join(_LISTS['source_directories'])})[/\\])[\w@./\\-]*\w"
+    r"|(?:[\w@.-]+/){2,}(?![\w@.-]))"
+)
+"""A path that begins as one ("./", "src/"), or a directory in another ("data/raw/"): "client/server" is no path."""
 _ADDRESS: Final = re.compile(r"(?<![\w+.-])[a-z][a-z0-9+.-]*://[^\s<>\"'`)\]}]+", re.IGNORECASE)
 _PORT: Final = re.compile(
     r"(?i:\bports?\b[\s:=#]*(?:is\s+|number\s+)?\d{2,5}\b)"
