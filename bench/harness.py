@@ -33,7 +33,9 @@ REST_S: Final = 300
 LOOK_S: Final = 3.0
 RESTING: Final = 0.05
 """The share of a core that a store without work uses at most."""
-INCOMPLETE: Final = frozenset({"partial_results", "embedding_failed", "query_timeout", "memory_unavailable"})
+INCOMPLETE: Final = frozenset(
+    {"partial_results", "embedding_pending", "embedding_failed", "query_timeout", "memory_unavailable"}
+)
 """Warnings of an incomplete search."""
 
 

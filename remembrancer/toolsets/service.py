@@ -16,7 +16,7 @@ from remembrancer.protocol.store_client import StoreAvailability
 from remembrancer.protocol.wire import Notice, Request
 from remembrancer.protocol.writes import Applied, ErasedResult, Operation, ProjectRef
 
-WHOLE: Final = frozenset({"no_entity", "graph_cut", "answer_cut", "embedding_starting", "unknown_path"})
+WHOLE: Final = ("no_entity", "graph_cut", "answer_cut", "embedding_starting", "embedding_pending", "unknown_path")
 """Codes of warnings that do not mark an answer as degraded: nothing is wrong, or something is just not ready yet."""
 T = TypeVar("T")
 

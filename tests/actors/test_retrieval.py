@@ -45,6 +45,7 @@ from remembrancer.protocol.writes import (
     UndoChange,
     UpdateMemory,
 )
+from remembrancer.toolsets.service import Asked
 from tests.actors import spaces_rig
 from tests.actors.spaces_rig import NOW, Spaces
 from tests.actors.store_process import Gateway, StoreRig, store_rig, the, vector_of
@@ -240,6 +241,7 @@ async def test_a_memory_is_found_by_its_words_until_it_has_its_vector(files: Spa
     first = (await files.recall("when does the night ferry leave")).memories[:2]
     assert is_given_whole(the(first, new))
     assert [each.message for each in files.notices] == ["Still being indexed, and searched by words only: 1 memory."]
+    assert not Asked(None, tuple(files.notices)).is_degraded, "it is judged as ever"
     alone = files.store("Bread is baked at four", passages=0, requested_at=NOW)
     baked = (await files.recall("when is bread baked")).memories[0]
     assert (baked.id, "meaning" in baked.scores.shares) == (alone, True), "as near as its words let expect"

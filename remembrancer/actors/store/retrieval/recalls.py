@@ -82,7 +82,7 @@ async def recall(
         missing = 0 if search.vector is None else sum(each.missing(view.model) for each in view.records)
         if missing:
             text = f"Still being indexed, and searched by words only: {count(missing, 'memory')}."
-            view.notices.append(Notice("partial_results", text))
+            view.notices.append(Notice("embedding_pending", text))
         return show(search, rank(search))
 
     return await in_thread(answer)
