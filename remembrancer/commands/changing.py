@@ -498,7 +498,7 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
             if not done:
                 raise
             its_last = f"{where.undo(name)} undoes its last change"
-            left.append(f"{_name_of(where, name, {})} is left unchanged: {error.message} ({its_last})")
+            left.append(f"{_name_of(where, name, {})} is left alone: {error.message} ({its_last})")
     return _done(*done, several="undone", left=left)
 
 
@@ -541,7 +541,7 @@ def undo_run(where: Where, run_id: str) -> Report:
                     done = f"{count(number, 'memory')} {'forgotten' if is_import else 'restored'}"
                     done += ". Another import brings them back" if is_import and number else ""
                     lines.append(f"{owner}: {_if_applied(answer, 'it had already been undone' if is_again else done)}")
-            lines += [f"  {_name_of(where, item['memory_id'], {})} is unchanged: {item['reason']}" for item in skipped]
+            lines += [f"  {_name_of(where, item['memory_id'], {})} is left alone: {item['reason']}" for item in skipped]
             if not is_import:
                 break
     if places:

@@ -327,7 +327,7 @@ def _summary_lines(facts: Mapping[str, Any], *, is_elsewhere: bool) -> list[str]
         return lines
     return [
         *lines,
-        "Search works by words at once; by meaning, as vectors are made ('remembrancer model' shows the progress).",
+        "Search by words works at once; by meaning, as vectors are made ('remembrancer model' shows the progress).",
         "Then 'remembrancer list --review' shows memories that contradict or nearly repeat others.",
         f"'remembrancer undo {facts['run_id']}{everywhere}' undoes it.",
     ]

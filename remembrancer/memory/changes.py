@@ -268,7 +268,7 @@ def kind_of(snapshot: MemoryVersion) -> Kind:
 def check_broader(scope: Scope, target: Scope) -> None:
     """Raises `InvalidInput` unless the target is broader than the memory's scope."""
     if BREADTH[target] <= BREADTH[scope]:
-        broader = f"this memory has the scope {scope}: only the project that it came from (if any) can take it back"
+        broader = f"this memory has the scope {scope}: only the project that it came from, if any, can take it back"
         raise InvalidInput(
             f"this memory already belongs to the {scope}" if scope == target else broader, field="target_scope"
         )

@@ -1,5 +1,5 @@
-"""Splits lists of open ends (a text such as "Next: a; b; c" contains three), reads their due dates, and recognizes
-tasks with a due date and questions about all open ends. Pure."""
+"""Splits lists of open ends ("Next: a; b; c" contains three), reads their due dates, and recognizes tasks with a due
+date and questions about all open ends. Pure."""
 
 import re
 from contextlib import suppress
@@ -28,7 +28,7 @@ _NOTHING: Final = re.compile(
     r"(?:nothing|none|n/?a|nichts|rien|nada)(?: (?:else|more|left|mehr))?\s*[.!]?\s*", re.IGNORECASE
 )
 _ITEM: Final = re.compile(r"(?:^|\n)[ \t]*(?:[-*•–]|\(?\d{1,2}[.)])[ \t]+(?:\[ \][ \t]+)?")
-"""The marker of an item at the start of a line, with an unticked box."""
+"""The marker of an item at the start of a line, with any unticked box."""
 _NUMBER: Final = re.compile(r"(?:^|\s)\(\d{1,2}\)\s")
 """The marker of an item within a line."""
 _LISTS: Final = word_lists("open_ends")
@@ -53,11 +53,11 @@ _GERMAN_DUE: Final = re.compile(
     rf"(?:(?P<named>\d{{4}}-\d\d-\d\d|{'|'.join(_ENGLISH)})\b|(?P<month>0?[1-9]|1[0-2])\.)(?P<year> ?\d{{4}}\b)?(?!\d)",
     re.IGNORECASE,
 )
-"""A date after a German word for "by", or an English one: without a year, such a date must then end the text or be
+"""A date after a German or English word for "by". After an English word, a date without a year must end the text or be
 followed by a comma or a lower-case word ("by 24.04." at the end may be a version)."""
 _ARTICLES: Final = "the|an?|this|that|these|those|my|our|his|her|their"
 _ONE: Final = re.compile(rf"\w (?:[A-Z]|(?:{_ARTICLES})\b)")
-"""The object of a task that is done once: "Renew the domain", "Talk to Ana", but not "Review pull requests"."""
+"""The object of a task to be done once: "Renew the domain", "Talk to Ana", but not "Review pull requests"."""
 _HOUR: Final = r"(?:\d{1,2}(?:[:.]\d\d)? ?(?:[ap]\.?m\b\.?)?|noon|midnight)"
 WEEKDAY: Final = rf"(?:{'|'.join(WEEKDAYS)})"
 _WEEKDAY_OF_DATE: Final = rf"(?:{WEEKDAY},? (?:the )?(?=\w* ?\d))?"
@@ -98,8 +98,8 @@ _APPOINTMENT: Final = re.compile(
     rf"|about|of|by|to|between|on|is|will|takes|starts|this|next|today|tonight|{WEEKDAY}|(?:has been|was|set|\w+ed))\b",
     re.IGNORECASE,
 )
-"""The beginning of what may be on a weekday: "Ana sends", "my brother will collect", "remind me", "the demo is". In the
-simple present, "on Friday" may be a habit, but "Friday" is none."""
+"""The beginning of a text about something that may be planned for a weekday: "Ana sends", "my brother will collect",
+"remind me", "the demo is". In the simple present, "on Friday" may be a habit, but "Friday" is not."""
 _COMING: Final = re.compile(
     rf"\b(?:(?:this|coming) (?={WEEKDAY})|{_WEEKDAY_OF_DATE})(?=(?:{_ANY_DATE}|tomorrow|next {WEEKDAY})"
     rf"(?![\w'’]|,? \d{{4}}|(?: to| until| ?[–-]) ?(?:{_MONTH}|\d))"
@@ -107,13 +107,13 @@ _COMING: Final = re.compile(
     r"(?:,? (?:at|to|that|from|in|with|for|about|via|on|because|morning|afternoon|evening|\(|\d)|[.!]?$))",
     re.IGNORECASE,
 )
-"""What stands before a day, such as "tomorrow". A mere weekday (`usual`) is followed by few words, or is no day."""
+"""The words before a day such as "tomorrow". A `usual` day (such as a weekday) counts only before certain words."""
 _LIMIT: Final = re.compile(
     r"(?:\b(?:since|from|(?<!night )of|until|till|after|before|by|through|between|(?<! \d )(?<! \d\d )and)|[–(-])"
     rf" ?(?:(?:the|on|{WEEKDAY},?) )*$|^(?!.*(?:ed|set|put|brought)\b).*\bto (?:the )?$",
     re.IGNORECASE,
 )
-"""A text up to a day on which nothing is said to happen: "since", "until", "and", or a bracket, since the day in
+"""Text before a day on which nothing is said to happen: "since", "until", "and", or a bracket, since the day in
 "We use Postgres (2026-11-30)" dates the text."""
 _STATES: Final = rf"\b(?i:{'|'.join(_LISTS['states'])})\b"
 _PAST: Final = r"(?:\b|^[A-Z](?!\w+ \w+s\b))[a-z]+[^\We]ed\b"
@@ -146,7 +146,7 @@ _DUTY: Final = re.compile(
     rf"|(?:{'|'.join(_LISTS['duties'])})(?! (?:to|not)\b)|{'|'.join(_LISTS['requests'])})\b.*",
     re.IGNORECASE,
 )
-"""The rest of a clause from the words of a task: "must …", "promised …", "is to …", but not "to Lyon"."""
+"""The rest of a clause that announces a task: "must …", "promised …", "is to …", but not "to Lyon"."""
 _RULE: Final = re.compile(
     rf"^(?:{'|'.join(_LISTS['conditions'])}|(?:the|an?) (?:\S+ ){{1,4}}?will)\b|^(?-i:[A-Z])[a-z]+s must be .*{WEEKDAY}"
     rf"|\b(?:{'|'.join(_LISTS['habits'])}|days? before|that (?:is|all)|will die)\b"
@@ -164,7 +164,7 @@ _ACTION: Final = re.compile(
     rf"|{_SENDS}(?!to )|{_WHO} (?!{_STATES})\w+s (?:{_ARTICLES})\b",
     re.IGNORECASE,
 )
-"""A command, a person's known verb, or another with an object: "Repaint the chairs", "Ana sends it", "Bo hires a van".
+"""A command, a person's known verb, or a verb with an object: "Repaint the chairs", "Ana sends it", "Bo hires a van".
 """
 _VERB: Final = re.compile(
     rf"(?!.*\bdue\b)(?:(?:[\w.'’-]+ ){{0,4}}(?!(?:{_ARTICLES})\b)[\w.'’-]+ (?!(?:{_ARTICLES}|das)\b)"
@@ -181,8 +181,8 @@ _IN_MONTH: Final = re.compile(rf"\b(?:in|by|until|of|this) (?P<month>{'|'.join(M
 
 
 def asks_for_open_ends(query: str) -> bool:
-    """True if a query asks for everything that is open: "what is left to do?", "what must be done by Friday?". A query
-    with any word about a subject does not."""
+    """True if a query asks for everything that is open: "what is left to do?", "what must be done by Friday?". Any word
+    about a subject rules this out."""
     if query.isascii() and _OPEN.isdisjoint(_words_in(query)) and not _TO_BE_DONE.search(query):
         return False  # most queries: looking for times takes as long as the rest of the tool
     words = _words_in(without_times(_MIDDLE.sub("15 ", query)))
@@ -194,17 +194,17 @@ def _words_in(text: str) -> set[str]:
 
 
 def is_list_of_open_ends(text: str) -> bool:
-    """True if the first words of a text announce open ends, and it does not say that there are none."""
+    """True if a text's first words announce open ends, and the text does not say that there are none."""
     heading = _HEADING.match(text)
     return heading is not None and not _NOTHING.fullmatch(text, heading.end())
 
 
 def open_ends_in(text: str) -> tuple[str, ...]:
-    """The open ends that a text lists, each followed, in brackets, by the heading's remark about all of them.
+    """The open ends listed in a text, each followed, in brackets, by the heading's remark about all of them.
 
-    Items are marked by dashes or numbers; without marks, they are separated by semicolons, if a heading announces open
-    ends and no item has several sentences; after "Open:" only if there are three or more. A text that is not a list is
-    one open end, without its heading.
+    Items are marked by dashes or numbers; without marks, items separated by semicolons count if a heading announces
+    open ends and no item has several sentences; after "Open:", only if there are three or more. A text that is not a
+    list is one open end, without its heading.
     """
     heading = _HEADING.match(text)
     rest = text[heading.end() :] if heading else text
@@ -225,10 +225,10 @@ def open_ends_in(text: str) -> tuple[str, ...]:
 
 
 def due_in(text: str, at: float, zone: tzinfo | None = None) -> float | None:
-    """The day in "due 2026-12-20", "before Friday", "by the end of the month" or "bis zum 20. Dezember", in a
-    "tomorrow" in the last words, or of an appointment, in seconds since the epoch, else None. `at` is the time of the
-    text, in the local time zone unless another is given: a weekday is the next one from then, and a day without a year
-    has passed by about three months at most."""
+    """The day, in seconds since the epoch, named by "due 2026-12-20", "before Friday", "by the end of the month", "bis
+    zum 20. Dezember", a final "tomorrow" or an appointment; otherwise None. `at` is the time of the text, in the local
+    time zone unless another is given: a weekday is the next one after `at`, and a day without a year is at most about
+    three months before `at`."""
     text = with_iso_dates(text.strip(), at)
     if not _DUE.search(text) and (before := _coming_day(text) or _LAST.search(text)):
         text = f"by {text[before.end() :]}"
@@ -240,7 +240,7 @@ def due_in(text: str, at: float, zone: tzinfo | None = None) -> float | None:
 
 
 def due_of_open_end(text: str, at: float, zone: tzinfo | None = None) -> float | None:
-    """The result of `due_in`, or else the only date that the text of an open end names, unless it has passed."""
+    """The result of `due_in`, or else the only date in the text of an open end, unless the date has passed."""
     due, dates = due_in(text, at, zone), DATE.findall(with_iso_dates(text, at))
     if due is not None or len(dates) != 1:
         return due
@@ -275,8 +275,8 @@ def _day_of(named: re.Match[str], now: datetime) -> datetime:
 
 
 def last_day_asked_for(query: str, at: float) -> str:
-    """The last day of the time that a question about open ends names ("this week", "in December", "by Friday";
-    yesterday for "overdue") as an ISO date; empty if it names none."""
+    """The last day of the period named in a question about open ends ("this week", "in December", "by Friday";
+    yesterday for "overdue") as an ISO date; empty if it does not name one."""
     query = read_query(query).rstrip("? ").replace(" until ", " by ").replace("in the next ", "in ")
     if "overdue" in _words_in(query):
         return f"{datetime.fromtimestamp(at - DAY_S):%Y-%m-%d}"
@@ -289,22 +289,22 @@ def last_day_asked_for(query: str, at: float) -> str:
 
 
 def day_named(text: str, at: float) -> float | None:
-    """The day that a whole text names, as `due_in` reads it after "by": "4 December", "Friday", "5.12.2026"."""
+    """The day named by a whole text, as `due_in` would read it after "by": "4 December", "Friday", "5.12.2026"."""
     text = with_iso_dates(text, at)
     due = next((due for word in ("by", "bis") if _DUE.fullmatch(due := _with_by(f"{word} {text}"))), "")
     return due_in(due, at)
 
 
 def _with_by(text: str) -> str:
-    """A text with "by" in place of other English and German words for it, and the 15th for the middle of a month."""
+    """A text with other English and German words for "by" replaced by "by", and the middle of a month by the 15th."""
     text = _MIDDLE.sub("15 ", text)
     text = _GERMAN_DUE.sub(_due_in_english, text)
     return _AS_BY.sub(lambda due: f"{due['must'] or ''} {_BY.get(due.lastgroup or '', 'by')}".lstrip(), text)
 
 
 def with_iso_dates(text: str, at: float = 0.0) -> str:
-    """A text with "31.12.2026", "12/31/2026" and "5/12/2026" as ISO dates. The last may be either of two days: the
-    earlier one that has not passed at `at` is taken, since too early a date does less harm."""
+    """A text with "31.12.2026", "12/31/2026" and "5/12/2026" as ISO dates. The last is ambiguous: it is read as the
+    earlier of the two days that has not passed at `at`, since a date that is too early does less harm."""
     return _NUMERIC.sub(partial(_iso_date, at=at), text)
 
 
@@ -341,8 +341,8 @@ def names_appointment(text: str) -> bool:
 
 
 def _coming_day(text: str) -> re.Match[str] | None:
-    """What stands before the day on which something is to happen, according to a single sentence that states no fact.
-    Whatever follows a comma after the day only explains it."""
+    """The words before the day on which something is to happen, in a single sentence that does not state a fact.
+    Anything after a comma that follows the day is only an explanation."""
     if len(text) > 300 or len(split_sentences(text)) > 1 or _ASKS.match(text):
         return None
     appointment = _APPOINTMENT.match(text)
@@ -359,10 +359,10 @@ def _coming_day(text: str) -> re.Match[str] | None:
 
 def is_task_with_date(text: str, at: float) -> bool:
     """True for a short sentence with a deadline that has not passed at `at`, unless it states a fact ("It expires by 5
-    December"), and for a task with a day that begins with a known verb: "Call her tomorrow"."""
+    December"), and for a task that begins with a known verb and names a day: "Call her tomorrow"."""
     text = _with_by(with_iso_dates(text.strip(), at))  # "zum 5. Dezember" looks like two sentences
     is_short = len(text) <= 300 and len(split_sentences(text)) == 1 and not _ASKS.match(text)
-    due = due_in(text, at)  # None also if there is no such day, as in "by 31 February"
+    due = due_in(text, at)  # also None if there is no such day, as in "by 31 February"
     if not is_short or not (_DUE.search(text) if due is None else due > at - DAY_S):
         return False
     is_within = " by in " in text
@@ -373,8 +373,8 @@ def is_task_with_date(text: str, at: float) -> bool:
 
 
 def _is_fact(clause: str) -> bool:
-    """True if a clause states a fact that also names a day ("We paid it before Friday"), rather than a task. Whatever
-    follows a task only explains it."""
+    """True if a clause states a fact that also names a day ("We paid it before Friday"), rather than a task. Anything
+    after a task is only an explanation."""
     for part in re.split(r"[,:] (?!due )|[;(–]| (?:because|since|as|so) ", clause):
         start, is_action = _DUTY.sub("", part), _ACTION.match(part)
         if _RULE.search(part) or _STATE.search(start) or (_VERB.match(start) and not is_action):

@@ -1,4 +1,4 @@
-"""Personalized PageRank, computed only as far as it matters. Pure: the graph is read in parts."""
+"""Personalized PageRank, computed only as far as it matters. Pure; the graph is read in parts."""
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -8,7 +8,7 @@ DAMPING: Final = 0.5
 """The share of PageRank that is passed on at each step; the rest restarts at the seeds (as in HippoRAG)."""
 ROUNDS: Final = 15
 PRECISION: Final = 5e-4
-"""The smallest amount per edge that a node passes on; smaller amounts stay there: see `personal_pagerank`."""
+"""The smallest amount per edge that a node passes on; smaller amounts stay at the node: see `personal_pagerank`."""
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -28,13 +28,13 @@ def personal_pagerank(
 ) -> dict[Key, float]:
     """PageRank personalized by the weights of `seeds`, for the nodes reached. Nodes in `known` are not queried again.
 
-    `look` returns the surroundings of nodes in an undirected graph: the neighbours of each node whose degree is at most
-    the given number. For a node with a higher degree, at least that many edges are counted.
+    `look` returns the surroundings of nodes in an undirected graph: the neighbours of each node whose degree does not
+    exceed the given number. For a node with a higher degree, at least that many edges are counted.
 
     Forward push (Andersen, Chung and Lang, 2006) in `ROUNDS` rounds: a node keeps half of what it receives, and passes
     the other half on to its neighbours in equal parts, if each part is at least `precision`. So at most 1 / ((1 -
-    `DAMPING`) * `precision`) edges are followed, whatever the size of the graph. No value exceeds the exact one, and if
-    the rounds suffice, none is below it by more than `precision` times the node's degree.
+    `DAMPING`) * `precision`) edges are followed, whatever the size of the graph. No value exceeds the exact value, and
+    if there are enough rounds, none is below it by more than `precision` times the node's degree.
     """
     total = sum(seeds.values())
     waiting = {node: weight / total for node, weight in seeds.items() if weight > 0.0}

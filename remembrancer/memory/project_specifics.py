@@ -1,6 +1,6 @@
-"""Decides whether a memory is only about its own project, by signs that a person can check, each with its reason. Pure.
+"""Decides whether a memory is only about its own project, by signs that people can check, each with its reason. Pure.
 
-One sign is enough: a memory that stays in its project can still be promoted manually, while one that is promoted to the
+One sign is enough: a memory that stays in its project can still be promoted manually, while a memory promoted to the
 user appears in every project.
 """
 
@@ -15,7 +15,7 @@ from remembrancer.memory.open_ends import DATE
 from remembrancer.memory.replacement import tells_what_happened
 
 LEAST_NAME: Final = 3
-"""A shorter project name would match by chance."""
+"""Shorter project names would match by chance."""
 LONGEST_SHOWN: Final = 60
 
 CODE_ENTITIES: Final = frozenset(("file", "function", "method", "class", "module"))
@@ -42,11 +42,10 @@ _PARTS: Final = re.compile(r"[^\W_]+")
 
 
 def is_project_specific(content: str, entities: Iterable[tuple[str, str]], project_name: str) -> str | None:
-    """The reason, in words, why a memory is only about its project; None if there is no sign.
+    """The reason, in words, why a memory is only about its project; None if there is no sign of that.
 
     `entities` are names with their types. The signs: an entity that is a file, a function, a class or a module; the
-    name of the project; an address, a port, the id of a ticket, the path or name of a file; a figure for a day; an
-    event.
+    name of the project; an address, a port, a ticket's id, a file's path or name; a figure for a day; an event.
     """
     for name, given_type in entities:
         kind = re.split(r"[\s_-]", given_type.casefold())[-1]
@@ -81,7 +80,7 @@ def _names_project(text: str, project_name: str) -> bool:
 
 
 def _file(content: str) -> str | None:
-    """The first path or file name in a text, except those that every project has, and those below a dot directory of
+    """The first path or file name in a text, except names that every project has, and paths below a dot directory in
     the user's home, which belong to no project."""
     for each in found_names(content):
         name = each.name.casefold()

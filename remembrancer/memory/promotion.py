@@ -1,6 +1,6 @@
 """Decides which memories move to a broader scope: scores, thresholds and reasons. Pure.
 
-The consolidator decides by these rules, and the store uses them for explanations. Explicit requests for promotion are
+The consolidator uses these rules for decisions, and the store for explanations. Explicit requests for promotion are
 always carried out.
 """
 
@@ -49,7 +49,7 @@ _WISH: Final = re.compile(
     | \b(?:(?P<owner>\w+)['’]s|his|her|their)\ favou?rite\b""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""The first wish or taste in a text, with its subject, if it has one of its own."""
+"""The first wish or taste in a text, with any subject of its own."""
 _USER: Final = re.compile(r"\busers?\b", re.IGNORECASE)
 _OWN: Final = frozenset(("i", "we", "you", "everyone", "everybody", "someone", "nobody", "style", "guide", "editor"))
 """Subjects of the user's wishes."""
@@ -57,7 +57,7 @@ _OF_ANOTHER: Final = re.compile(r"\W*(?:our|the|an?|his|her|their|contact)\b", r
 """The beginning of a text about something else, which may introduce the subject of a later wish."""
 USED_AMONG: Final = 3
 USED_ABOVE: Final = 0.5
-"""A memory counts as used if it is among the first few in an answer with a probability above this."""
+"""A memory counts as used if it is among the first few in an answer and its probability is above this."""
 SESSION_END_SCORE: Final = 0.6
 AT_ONCE_SCORE: Final = 0.85
 USER_SCORE: Final = 0.7
@@ -89,8 +89,8 @@ def promotion_score(memory: Material) -> float:
 
 
 def to_project(memory: Material, *, least: float) -> Verdict:
-    """Decide whether a session's memory is promoted to the project: `AT_ONCE_SCORE` is the `least` score while the
-    session runs, `SESSION_END_SCORE` at its end."""
+    """Decide whether a session's memory is promoted to the project: `least` is `AT_ONCE_SCORE` while the session is
+    running, and `SESSION_END_SCORE` at its end."""
     score = promotion_score(memory)
     obstacle = _standing(memory, "session")
     if obstacle is None and memory.kind in SESSION_KINDS:
@@ -102,14 +102,14 @@ def to_user(memory: Material, *, project_name: str = "") -> Verdict:
     """Decide whether a project's memory is proposed for promotion to the user. `project_name` is the name of its
     project.
 
-    Memories about the user are proposed at once, others after use in several sessions, and memories about the project
-    alone never.
+    Memories about the user are proposed at once, others after being used in several sessions, and memories about the
+    project alone never.
     """
     score = promotion_score(memory)
     speaks = speaks_of_user(memory)
     obstacle = _standing(memory, "project")
     if obstacle is None and (memory.is_replaced or memory.valid_until is not None):
-        obstacle = "it no longer holds, or probably not"
+        obstacle = "it is no longer valid, or probably not"
     if obstacle is None and (person := wishing_person(memory.content)):
         obstacle = f"it is about {person}, not about the user"
     if obstacle is None and memory.kind not in USER_KINDS:
@@ -135,7 +135,7 @@ def to_user(memory: Material, *, project_name: str = "") -> Verdict:
 
 
 def wishing_person(content: str) -> str:
-    """The named person whose wish or taste a text states; empty if it is the user's, or there is no wish."""
+    """The named person whose wish or taste a text states; empty if it is the user's, or if there is no wish."""
     wish = _WISH.search(content)
     subject = "" if wish is None else wish["subject"] or wish["owner"] or ""
     is_name = subject[:1].isupper() and not subject.isupper() and subject.lower() not in stop_words_of(content)
@@ -159,13 +159,13 @@ def is_others_wish(content: str) -> bool:
 
 
 def speaks_of_user(memory: Material) -> bool:
-    """True if a memory is about the user, that is, a preference that has nobody else as its subject. It is promoted to
+    """True if a memory is about the user, that is, a preference without anybody else as its subject. It is promoted to
     the user automatically once two projects have it; other memories only on request."""
     return memory.kind in SPEAKING_KINDS and not is_others_wish(memory.content)
 
 
 def used_in(memories: Sequence[RecalledMemory]) -> list[str]:
-    """The ids of the memories that an answer to a query uses: being shown is not enough."""
+    """The ids of the memories that count as used by an answer to a query: being shown is not enough."""
     first = [memory for memory in memories if memory.origin is None][:USED_AMONG]
     return [each.id for each in first if each.scores.relevance > USED_ABOVE]
 
@@ -173,14 +173,14 @@ def used_in(memories: Sequence[RecalledMemory]) -> list[str]:
 def strongest(
     memories: Iterable[Material], decide: Callable[[Material], Verdict], now: float, limit: int | None = None
 ) -> list[tuple[Material, Verdict]]:
-    """The memories that are promoted according to `decide`: the strongest first, up to the limit."""
+    """The memories promoted according to `decide`: the strongest first, up to the limit."""
     promoted = [(memory, verdict) for memory in memories if (verdict := decide(memory)).promote]
     return sorted(promoted, key=lambda pair: (-strength_of(pair[0], now), pair[0].id))[:limit]
 
 
 def merged_confidence(existing: float, target: Literal["project", "user"]) -> float:
-    """The confidence (at most 1) of a memory in the target scope after another one was merged into it: higher, since it
-    was stated twice."""
+    """The confidence (at most 1) of a memory in the target scope after another memory was merged into it: higher, since
+    it was stated twice."""
     gain = USER_CONFIDENCE_GAIN if target == "user" else PROJECT_CONFIDENCE_GAIN
     return min(round(existing + gain, DIGITS), 1.0)
 
@@ -199,7 +199,7 @@ def shown(value: float) -> str:
 def _standing(memory: Material, scope: Scope) -> str | None:
     """The property of a memory that rules out its promotion from a scope.
 
-    A session's memory that was summarized is promoted all the same, because the summary does not contain all of it.
+    A summarized session memory is promoted all the same, because the summary does not contain all of it.
     """
     if memory.scope != scope:
         return f"its scope is {memory.scope}, not {scope}"
@@ -222,7 +222,7 @@ def _threshold(score: float, least: float) -> Verdict:
 
 
 def explain(memory: PortableMemory, proposal: Proposal | None) -> tuple[str, ...]:
-    """Explain in sentences how the memory reached its scope, and any proposal to promote it to user scope."""
+    """Explain in sentences how the memory reached its scope, and any proposal to promote it to the user scope."""
     return (*_origin(memory), *_outlook(memory, proposal))
 
 

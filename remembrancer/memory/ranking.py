@@ -1,8 +1,8 @@
 """The ranking of candidates: weights for the features of `memory/features.py`, and the probability that a candidate
 answers the query. Pure; the time is passed in.
 
-`weights.json` holds the fitted weights of each model, as made by `python -m bench.fit`. Rankings by name are weights
-over the same features.
+`weights.json` contains each model's fitted weights, as made by `python -m bench.fit`. Named rankings are weights over
+the same features.
 """
 
 import math
@@ -25,18 +25,18 @@ LEAST_SPAN: Final = 0.05
 """The minimum distance between the cosines of related and unrelated texts, for models that hardly separate them."""
 NEAR_DUPLICATE_COSINE: Final = 0.95
 DEFAULT_MODEL: Final = "default"
-"""The key in the file for the weights of models without their own."""
+"""The file's key for the weights used for models without their own."""
 
 By = Literal["meaning", "words"]
 """By meaning and words, or by words alone if there are no vectors."""
 
 NOTHING: Final = 6.0
-"""The score of "the answer is not stored", so that a candidate without competition does not win automatically."""
+"""The score for "the answer is not stored", so that a candidate without competition does not win automatically."""
 
 
 def competing(scores: Column, likeness: Column | None = None) -> float:
-    """The logarithm of the sum of the exponentials of a query's scores and `NOTHING`. With `likeness` (the cosines
-    between the candidates), only the best of near-duplicates competes."""
+    """The log-sum-exp of a query's scores and `NOTHING`. With `likeness` (the cosines between the candidates), only the
+    best of near-duplicates competes."""
     if likeness is not None:
         best_first = np.argsort(-scores)
         alike = likeness[np.ix_(best_first, best_first)] >= NEAR_DUPLICATE_COSINE
@@ -47,8 +47,8 @@ def competing(scores: Column, likeness: Column | None = None) -> float:
 class Fitted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The weights of the features by name, and the calibration of the score.
 
-    The logit of the probability is `slope` times the score, plus `competition` times `competing` of all candidates'
-    scores, plus `intercept`. Candidates below `least_probability` are not shown.
+    The logit of the probability is `slope` times the score, plus `competition` times the `competing` value of all
+    candidates' scores, plus `intercept`. Candidates below `least_probability` are not shown.
     """
 
     weights: dict[str, float]
@@ -90,14 +90,14 @@ def fitted_for(model: str | None) -> Fitted:
 
 
 COMPOSITE: Final = {"meaning": 0.30, "bm25": 0.30, "importance": 0.20, "recency": 0.20}
-"""The ranking `composite`: relevance is the mean of scaled cosine and scaled BM25."""
+"""The `composite` ranking: relevance is the mean of scaled cosine and scaled BM25."""
 PAGERANK: Final = {"meaning": 0.40, "bm25": 0.15, "graph": 0.45}
 CONNECTED: Final = {"graph": 0.5, "meaning": 0.25, "bm25": 0.25}
 """The ranking by connection to the entities in the query."""
 
 
 def composite_score(relevance: float, importance: float, recent: float) -> float:
-    """The score of the ranking `composite`, in [0, 1] like its parts."""
+    """The score in the `composite` ranking, in [0, 1] like its parts."""
     return 0.6 * relevance + 0.2 * importance + 0.2 * recent
 
 
@@ -108,13 +108,12 @@ def column_of(weights: Mapping[str, float]) -> Column:
 
 JOINED: Final = NAMES.index("joined")
 LIFTED_TO: Final = 0.8
-"""A memory's links can raise its score to at most this share of the best score without links, so that direct matches
-come first."""
+"""A memory's links can raise its score to no more than this share of the best score without links, so that direct
+matches come first."""
 
 
 def scored(rows: Column, weights: Column) -> tuple[Column, Column]:
-    """The contributions of the features (candidates, features) to the scores of a query's candidates, and the
-    scores."""
+    """Each feature's contribution (candidates, features) to the scores of a query's candidates, and the scores."""
     shares = rows * weights
     if len(shares):
         own = shares.sum(axis=1) - shares[:, JOINED]
@@ -143,9 +142,9 @@ def weigh(
     shift: Column | None = None,
     likeness: Column | None = None,
 ) -> Weighed:
-    """The scores and probabilities of candidates. With a `formula`, the scores are those of a ranking by name; `shift`
-    is added to each score; `likeness`: the cosines between them (n, n), if known. For candidates without PageRank, the
-    other weights of the formula are scaled up, so that they add up to 1."""
+    """The scores and probabilities of candidates. With a `formula`, the scores come from a named ranking; `shift` is
+    added to each score; `likeness`: the cosines between the candidates (n, n), if known. For candidates without
+    PageRank, the other weights of the formula are scaled up, so that they add up to 1."""
     rows, added = table(of, asked), 0.0 if shift is None else shift
     shares, scores = scored(rows, column_of(fitted.weights))
     probabilities = fitted.probabilities(scores + added, likeness)
@@ -160,7 +159,7 @@ def weigh(
 def on_the_scale(cosine: float, scale: CosineScale) -> float:
     """Convert a model's cosine to the scale of the default model, for which the features' floors were chosen.
 
-    With some models two unrelated texts have a cosine of 0.75, and two related texts not much more.
+    With some models, two unrelated texts have a cosine of 0.75, and two related texts not much more.
     """
     share = (cosine - scale.unrelated) / max(LEAST_SPAN, scale.answering - scale.unrelated)
     return min(1.0, CALIBRATED.unrelated + share * (CALIBRATED.answering - CALIBRATED.unrelated))
@@ -185,7 +184,7 @@ _OF_THE_ASSISTANT: Final = re.compile(
 
 
 def is_message(query: str) -> bool:
-    """True if a query has several sentences and the first is not a question, so that it continues a conversation."""
+    """True if a query has several sentences and the first is not a question: it continues a conversation."""
     parts = [each.strip() for each in _PARTS.split(query[:_LONGEST_MESSAGE]) if each.strip()]
     return len(parts) > 1 and not parts[0].endswith(("?", "？"))
 
@@ -208,13 +207,13 @@ PROFILES: Final[Mapping[ProfileName, Mapping[Scope, float]]] = {
     "new_project": {"session": 0.30, "project": 0.10, "user": 0.60},
     "architecture": {"session": 0.15, "project": 0.65, "user": 0.20},
 }
-"""The weights of the scopes in the six recall profiles; those of a profile add up to 1."""
+"""The weights of the scopes in the six recall profiles; each profile's weights add up to 1."""
 SCOPE_TEMPER: Final = 0.4
-"""The share of the logarithm of a scope's weight in the score: a profile decides between memories that match about
-equally, and the query between all others."""
+"""The factor by which the logarithm of a scope's weight enters the score: a profile decides between memories that match
+about equally, and the query between all others."""
 
 
 def scope_shares(weights: Mapping[Scope, float], scopes: Collection[Scope]) -> dict[Scope, float]:
-    """The contribution of each scope to the score: 0 for the one with the highest weight, less for the others."""
+    """The contribution of each scope to the score: 0 for the scope with the highest weight, less for the others."""
     heaviest = max((weights[scope] for scope in scopes), default=1.0)
     return {scope: SCOPE_TEMPER * math.log(weights[scope] / heaviest) for scope in scopes}

@@ -23,19 +23,19 @@ _PREFACE: Final = re.compile(
     r"(?P<label>(?:correction|decision|decided|convention|preference|rule|note|fact|update|reminder)\b[^:.\n]{0,60}:\s+)?",
     re.IGNORECASE,
 )
-"""The words for when, by whom and as what kind of note a text was written: "2026-02-18 Correction from Marta: "."""
+"""The words that say when, by whom and as what a text was written: "2026-02-18 Correction from Marta: "."""
 
 _MARKS: Final = re.compile(r"^\s*(?:#{1,6}|[-*])\s+|(?<=:)\s+[-*](?=\s)|^[\s|:-]+$|^\s*```\w*\s*$")
-"""The marks at the beginning of a Markdown line or after a colon, and lines that consist of marks alone. Numbers stay:
-"24. December"."""
+"""The marks at the beginning of a Markdown line or after a colon, and lines that consist only of marks. Numbers are not
+marks: "24. December"."""
 _BOLD: Final = re.compile(r"(?<![\w*])\*\*(?=\S)((?:[^*`\n]|`[^`\n]*`)+)(?<=\S)\*\*(?![\w*])")
 
 
 def split_sentences(text: str) -> list[str]:
-    """The sentences in order, without surrounding white space and list markers. Blank ones are left out.
+    """The sentences in order, without surrounding whitespace and list markers. Blank sentences are omitted.
 
-    A line break ends a sentence. The full stop after a well-known abbreviation, an initial, or a number at the start of
-    a line does not.
+    A line break ends a sentence. A full stop after a well-known abbreviation, an initial, or a number at the start of a
+    line does not.
     """
     pieces: list[str] = []
     begin = 0
@@ -50,7 +50,7 @@ def split_sentences(text: str) -> list[str]:
 
 
 def _ends_nothing(text: str, begin: int, match: re.Match[str]) -> bool:
-    """True if the mark belongs to an abbreviation, or to a number at the start of the piece from `begin`."""
+    """True if the mark belongs to an abbreviation, or to a number at the start of the piece that starts at `begin`."""
     mark = match.start()
     if text[mark] != "." or "\n" in match.group():
         return False
@@ -60,14 +60,14 @@ def _ends_nothing(text: str, begin: int, match: re.Match[str]) -> bool:
 
 
 def says_more(older: str, newer: str) -> bool:
-    """True if an older text says so much more than a newer one that the newer one probably changes only a part of it:
-    it is more than twice as long, or has more statements."""
+    """True if an older text says so much more than a newer text that the newer probably changes only part of it: it is
+    more than twice as long, or has more statements."""
     one, other = (sum(len(each.split("; ")) for each in split_sentences(text)) for text in (older, newer))
     return bool(newer) and (2 * len(newer) < len(older) or other < one)
 
 
 def from_best_sentence(text: str, score: Callable[[str], int]) -> str:
-    """The text on one line from its best sentence onwards, with "…" in place of those before it."""
+    """The text on one line from its best sentence onwards, with "…" in place of earlier sentences."""
     sentences = split_sentences(text) or [""]
     scores = [score(each) for each in sentences]
     best = scores.index(max(scores))
@@ -80,7 +80,7 @@ def without_preface(text: str) -> str:
 
 
 def without_label(text: str) -> str:
-    """The text without its preface, unless that has a number in it, such as a date: "Decided on 27 November: "."""
+    """The text without its preface, unless that contains a number, such as a date: "Decided on 27 November: "."""
     preface = _PREFACE.match(text)
     return text if preface and _NUMBER.search(preface["label"] or "") else without_preface(text)
 
@@ -127,12 +127,12 @@ def first_words(text: str, number: int) -> str:
 
 
 LEAST_QUOTED: Final = 16
-"""The shortest sentence, in characters, that identifies a quotation."""
+"""The minimum length, in characters, of a sentence that identifies a quotation."""
 
 
 def quotable(texts: Iterable[str]) -> tuple[str, ...]:
-    """The passages that prove, if another text contains them, that it quotes one of these: each whole text, and its
-    sentences, except those so short that they may match by chance."""
+    """The passages that prove that another text that contains them quotes one of these texts: each whole text, and its
+    sentences, except sentences so short that they may match by chance."""
     quotations: dict[str, None] = {}
     for text in texts:
         for each in (text.strip(), *split_sentences(text)):

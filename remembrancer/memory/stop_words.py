@@ -1,6 +1,7 @@
 """Stop words in the most common languages, and a guess at a text's language. Pure.
 
-Stop words of one language are names in another ("car", "die", "come"), so a query loses only those of its own language.
+Stop words in one language may be content words in another ("car", "die", "come"), so a query loses only the stop words
+of its own language.
 """
 
 import re
@@ -32,7 +33,7 @@ _SCRIPTS: Final = (
 
 @lru_cache(maxsize=8)  # a stored text is examined several times
 def language_of(text: str) -> str | None:
-    """The apparent language of a text: by its script if that is distinctive, else by its stop words.
+    """The apparent language of a text, judging by its script if that is distinctive, else by its stop words.
 
     None if there are too few of them.
     """

@@ -1,13 +1,13 @@
-"""Words in a text that the full-text tokenizer does not recognise; they are indexed and searched as well. Pure.
+"""Words in a text that the full-text tokenizer does not recognise; they are also indexed and searched. Pure.
 
 The tokenizer (`unicode61`) splits words at everything that is neither a letter nor a digit. So it sees one word in
 `connectionPoolSize`, three in `connection-pool-size`, one in a whole Chinese sentence, and a fragment for each letter
-of pointed Hebrew. The same extra spellings are made from a stored text and from a query:
+of pointed Hebrew. The same extra spellings are made from stored texts and from queries:
 
 - the parts of camelCase (`connection pool size`), and of a name with a number (`sha 256`, `python 3 11`);
 - a name of several parts as one word (`connectionpoolsize`, `econnreset104`), so that each spelling finds it;
-- pairs of neighbouring letters in scripts that put no space between words, or attach particles to them (Han, kana,
-  Hangul, Thai, Lao, Tibetan, Burmese, Khmer): the pairs of a word are a phrase in the pairs of a sentence;
+- pairs of neighbouring letters in scripts that put no spaces between words, or attach particles to words (Han, kana,
+Hangul, Thai, Lao, Tibetan, Burmese, Khmer): a word's pairs are a phrase within a sentence's pairs;
 - words without their marks, where the tokenizer would split them (Hebrew, Arabic, the scripts of India).
 """
 
@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Final
 
 LONGEST: Final = 100
-"""The length in characters above which a name gets no spellings, since it is data: a key, or base64."""
+"""The length in characters above which a name gets no spellings, since it is probably data: a key, or base64."""
 MOST_PARTS: Final = 16
 """The number of parts above which a name gets no spellings."""
 
@@ -53,12 +53,12 @@ def subword_tokens(*texts: str) -> str:
 
 
 def bare(text: str) -> str:
-    """Return a text in normal form, without marks on its letters, apart from those that are part of a letter."""
+    """Return a text in normal form, without marks on its letters, apart from marks that are part of a letter."""
     return text if text.isascii() else unicodedata.normalize("NFKC", text).translate(_MARKS)
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a bare text as the tokenizer splits them, without the runs of `runs_of`."""
+    """Return the words of a bare text as split by the tokenizer, without the runs from `runs_of`."""
     return [word for piece in _RUN.split(text) for word in _WORD.findall(piece)]
 
 
@@ -99,7 +99,7 @@ def _of_name(name: str) -> tuple[str, ...]:
 
 
 def _joined(words: list[str]) -> str:
-    """Join words. Empty for a single word, and for a number with dots, which differs from the number without them."""
+    """Join words. Empty for a single word, and for a number with dots, which differs from the number without dots."""
     joined = "".join(words) if 1 < len(words) <= MOST_PARTS else ""
     return "" if joined.isdigit() else joined
 

@@ -1,4 +1,4 @@
-"""Validation of text and objects from outside: names, content and metadata.
+"""Validates text and objects from outside: names, content and metadata.
 
 Errors name the field and the limit.
 """
@@ -18,10 +18,10 @@ import msgspec
 from remembrancer.protocol.errors import InvalidInput
 
 _REFUSED: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
-"""Categories that names may not contain: control characters, surrogates, and separators of lines and paragraphs."""
+"""Categories of characters not allowed in names: control characters, surrogates, and line and paragraph separators."""
 _UNSEEN: Final = frozenset("\u061c\u200b\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff")
-"""Bidirectional controls and zero-width characters: names that contain them can look alike, or read as other names. The
-joiners (U+200C, U+200D) are allowed, because several scripts and emoji need them."""
+"""Bidirectional controls and zero-width characters: names that contain them can look alike, or be read as different
+names. The joiners (U+200C, U+200D) are allowed, because several scripts and emoji need them."""
 _SHOWN: Final = 60
 
 
@@ -29,8 +29,8 @@ def clean_name(text: str, *, field: str, longest: int) -> str:
     """A short text (a tag, a name, an id) in Unicode's NFC and without surrounding whitespace.
 
     Raises:
-        InvalidInput: it is empty, longer than `longest` characters, or holds a control character (including invisible
-        ones and those for text direction) or a lone surrogate.
+        InvalidInput: it is empty, longer than `longest` characters, or contains a control character (including
+        invisible characters and controls of text direction) or a lone surrogate.
     """
     name = unicodedata.normalize("NFC", text).strip()
     if not name:
@@ -48,14 +48,14 @@ def check_text(text: str, *, field: str, longest_bytes: int) -> None:
     """Check that a longer text can be stored unchanged. Line breaks and tabs are allowed.
 
     Raises:
-        InvalidInput: it is blank, longer than `longest_bytes` in UTF-8, or holds a NUL or a lone surrogate.
+        InvalidInput: it is blank, longer than `longest_bytes` in UTF-8, or contains a NUL or a lone surrogate.
     """
     if not text or text.isspace():
         raise InvalidInput(f"{field} must not be empty", field=field)
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
-        message = f"{field} holds a lone surrogate (half a character) at position {error.start}: send whole characters"
+        message = f"{field} has a lone surrogate (half a character) at position {error.start}: send whole characters"
         raise InvalidInput(message, field=field) from error
     if size > longest_bytes:
         raise InvalidInput(f"{field} may have at most {longest_bytes} bytes in UTF-8, but has {size}", field=field)
@@ -79,7 +79,7 @@ def finder_of(patterns: Iterable[str]) -> Callable[[str], list[int]]:
 
 
 def shown(value: object) -> str:
-    """A value as quoted in an error message: short, with unprintable characters escaped, and in JSON if it is not a
+    """A value as quoted in an error message: short, with unprintable characters escaped, and as JSON unless it is
     text."""
     text = repr(value) if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
@@ -118,10 +118,10 @@ MAX_EXACT: Final = 2**53
 
 
 def clean_object(given: dict[str, Any], *, field: str) -> dict[str, Any] | None:
-    """A validated object, or None for an empty one. Its top-level names are cleaned like other names.
+    """A validated object, or None if it is empty. Its top-level names are cleaned like other names.
 
     Raises:
-        InvalidInput: it is too large or too deeply nested, or holds a value that JSON or MessagePack would change.
+        InvalidInput: it is too large or too deeply nested, or contains a value that JSON or MessagePack would change.
     """
     if not given:
         return None
@@ -131,7 +131,7 @@ def clean_object(given: dict[str, Any], *, field: str) -> dict[str, Any] | None:
     try:
         size = len(msgspec.json.encode(cleaned))
     except UnicodeEncodeError as error:
-        message = f"{field} holds a lone surrogate (half a character): send whole characters"
+        message = f"{field} contains a lone surrogate (half a character): send whole characters"
         raise InvalidInput(message, field=field) from error
     if size > MAX_OBJECT_BYTES:
         raise InvalidInput(f"{field} may have at most {MAX_OBJECT_BYTES} bytes as JSON, but has {size}", field=field)
@@ -139,7 +139,7 @@ def clean_object(given: dict[str, Any], *, field: str) -> dict[str, Any] | None:
 
 
 def _check_value(value: Any, field: str, depth: int) -> None:
-    """Raises `InvalidInput` for a value that is nested too deeply, or holds a number that JSON or MessagePack would
+    """Raises `InvalidInput` for a value that is nested too deeply, or contains a number that JSON or MessagePack would
     change."""
     match value:
         case int() | float() if not abs(value) <= MAX_EXACT:
@@ -160,9 +160,9 @@ _ROLES: Final = re.compile(
     r"|(?:tool|function)(?:_\w+)?|antml)\b|\|)|\[(?=/?INST\])",
     re.IGNORECASE,
 )
-"""The beginning of a tag that a model may take for a part of its conversation's structure."""
+"""The beginning of a tag that a model may mistake for part of its conversation's structure."""
 _STEERING: Final = r"\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069"
-"""Control characters for terminals and for text direction, except line breaks and tabs."""
+"""Control characters for terminals and text direction, except line breaks and tabs."""
 _INVISIBLE: Final = (
     r"\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2060-\u2065\u206a-\u206f\u3164\ufe00-\ufe0f"
     r"\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
@@ -171,11 +171,11 @@ _INVISIBLE: Final = (
 _HIDDEN: Final = re.compile(rf"(?:[{_STEERING}\u2028\u2029{_INVISIBLE}]|\r(?!\n))+")
 _STEERS: Final = re.compile(rf"[{_STEERING}\r]")
 _JOINED: Final = re.compile("[\ufe0e\ufe0f]?[\u200c\u200d]?")
-"""The style of an emoji, and a joiner that several scripts and emoji need."""
+"""The emoji style selector, and a joiner that several scripts and emoji need."""
 _FIRST_JOINED: Final = "\u0590"
-"""Letters before this one (Latin, Greek, Cyrillic) are never joined."""
+"""Letters before this character (Latin, Greek, Cyrillic) are never joined."""
 _KEYCAP: Final = "\ufe0f\u20e3"
-"""Turns the digit before it into a keycap emoji."""
+"""Turns the preceding digit into a keycap emoji."""
 
 
 def _harmless(match: re.Match[str]) -> str:
@@ -190,14 +190,14 @@ def _harmless(match: re.Match[str]) -> str:
 def harmless(text: str) -> str:
     """A text without control characters, tags, and invisible characters that no script needs.
 
-    Line breaks and tabs stay. Control characters are replaced by U+FFFD, the others are removed.
+    Line breaks and tabs are kept. Control characters are replaced with U+FFFD, the others are removed.
     """
     is_plain = text.isascii() and text.replace("\n", "").replace("\t", "").isprintable()
     return text if is_plain else _HIDDEN.sub(_harmless, text)
 
 
 def printable(text: str) -> str:
-    """A text that is safe for a terminal: with its line breaks, but without control and invisible characters."""
+    """A text made safe for a terminal: with its line breaks, but without control and invisible characters."""
     return harmless(text).replace("\r\n", "\n")
 
 
@@ -206,15 +206,15 @@ NAMELESS: Final = "A session"
 
 
 def client_title(client: str) -> str:
-    """The name of a client as shown to a person: `claude-code` becomes `Claude Code`. A client that has kept its
-    library's default name is `NAMELESS`."""
+    """A client's display name: `claude-code` becomes `Claude Code`. A client that has kept its library's default name
+    becomes `NAMELESS`."""
     if client.lower() in ("mcp", "mcp-client"):
         return NAMELESS
     return client.replace("-", " ").title() if client.islower() else client
 
 
 def session_title(client: str | None, started_at: float) -> str:
-    """The name of a session as shown to a person: its client's, or its start if the client has no name of its own."""
+    """A session's display name: its client's name, or its start time if the client has no name of its own."""
     name = client_title(client or NAMELESS)
     return f"{name} of {datetime.fromtimestamp(started_at).astimezone():%d %b, %H:%M}" if name == NAMELESS else name
 
@@ -226,7 +226,7 @@ def count(number: int, noun: str, plural: str = "") -> str:
 
 
 def neutralised(text: str) -> str:
-    """A stored text made safe for display: it cannot pose as a part of the conversation's structure, or control a
+    """A stored text made safe for display: it cannot pose as part of the conversation's structure, or control a
     terminal."""
     text = harmless(text)
     if "<" in text or "[" in text:
@@ -235,7 +235,7 @@ def neutralised(text: str) -> str:
 
 
 def neutralised_value(value: Any) -> Any:
-    """A value with all its texts neutralised, including the names of members."""
+    """A value with all its texts neutralised, including member names."""
     match value:
         case str():
             return neutralised(value)
@@ -248,7 +248,7 @@ def neutralised_value(value: Any) -> Any:
 
 
 def tags_text(tags: Sequence[str]) -> str:
-    """Tags as a person edits them: separated by commas, with quotes around a tag that contains a comma."""
+    """Tags in editable form: separated by commas, with quotes around a tag that contains a comma."""
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(tags)
     return line.getvalue()

@@ -24,18 +24,18 @@ Count = Callable[[str], int]
 
 
 def estimate_tokens(text: str) -> int:
-    """An estimate of the number of tokens of a text for an assistant's model, made without a vocabulary. It is meant to
-    be too high rather than too low.
+    """Estimates the number of tokens in a text for an assistant's model, without a vocabulary. It is meant to be too
+    high rather than too low.
 
     Four letters of an ASCII word are one token, and so are up to three digits, a run of spaces, or 2.5 symbols in a
-    row. In other scripts, an accented letter counts as 1.5, a Greek or Cyrillic one (and letters between them) as 0.66,
-    others as 1.75.
+    row. In other scripts, an accented letter counts as 1.5, a Greek or Cyrillic letter (and letters in between) as
+    0.66, others as 1.75.
 
     Compared with cl100k_base, the sum over many paragraphs is too high by 28 % in English, 24 % in Python code, 14 % in
     JSON, and, on texts that were not used for choosing these numbers, by 25 to 39 % in Chinese, Japanese and Korean, 40
     % in Russian, 7 % in Ukrainian and 2 % in German. One paragraph in twenty is underestimated by 6 % or more in
-    Chinese and Korean, 7 % in Ukrainian and 15 % in German, and none of twenty in the others; the worst single line has
-    34 % more.
+    Chinese and Korean, 7 % in Ukrainian and 15 % in German, and none in twenty in the other languages; the worst single
+    line has 34 % more.
     """
     tokens = 0.0
     for word, number, signs, other in _PIECE.findall(text):
@@ -53,8 +53,8 @@ def estimate_tokens(text: str) -> int:
 def truncate(text: str, max_tokens: int) -> str:
     """The longest beginning of a text that is estimated at no more than `max_tokens`, in whole characters.
 
-    Grapheme clusters are not split: a letter keeps its accents, an emoji its modifiers. The cut is at the end of a word
-    if there is one in the second half. The result may be empty.
+    Grapheme clusters are not split: a letter keeps its accents, an emoji its modifiers. The text is cut at the end of a
+    word if one ends in the second half. The result may be empty.
     """
     if estimate_tokens(text) <= max_tokens:
         return text

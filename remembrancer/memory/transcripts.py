@@ -1,4 +1,4 @@
-"""Reads transcripts of sessions: the conversation, without data meant only for programs. Pure.
+"""Reads the conversation from session transcripts, without data meant only for programs. Pure.
 
 Two formats are recognized line by line. Claude Code writes one JSON object per line into
 `~/.claude/projects/<project>/<session>.jsonl`, with `type`, `message`, `uuid`, `timestamp`, `sessionId` and `cwd`;
@@ -21,16 +21,16 @@ from remembrancer.memory.limits import moment
 from remembrancer.protocol.wire import UNDECODABLE
 
 RESULT_CHARACTERS: Final = 400
-"""The number of characters kept of a tool's result; its beginning says what it was, its end how it went."""
+"""The number of characters kept from a tool's result; its beginning says what it was, its end how it went."""
 CALL_CHARACTERS: Final = 200
 EXAMINED_CHARACTERS: Final = 8_000
 """The number of characters examined at either end of a text before it is shortened."""
 LONGEST_TURN: Final = 60_000
-"""The longest turn in characters: a pasted file is not conversation."""
+"""The maximum length of a turn in characters: a pasted file is not conversation."""
 _CLIENT_TEXT: Final = re.compile(
     r"<(system-reminder|environment_context|user_instructions|local-command-\w+|ide_\w+)>.*?(?:</\1>|\Z)", re.DOTALL
 )
-"""Text that a client adds to the user's message."""
+"""Text that clients add to the user's message."""
 _COMMAND: Final = re.compile(r"\s*<(?:command-\w+|local-command-caveat|bash-\w+)>")
 
 _decode: Final = msgspec.json.Decoder(dict[str, Any]).decode
@@ -49,7 +49,7 @@ class TranscriptTurn(NamedTuple):
 
 def read_turns(data: bytes) -> tuple[list[TranscriptTurn], str]:
     """The turns of a transcript, and the session's working directory (empty if none is named). An incomplete last line
-    and turns whose `uuid` occurred before are left out."""
+    and turns whose `uuid` occurred earlier are omitted."""
     turns: list[TranscriptTurn] = []
     directory = ""
     known: set[str | bytes] = set()
@@ -122,7 +122,7 @@ def _block(block: Any) -> str:
 
 
 def texts_in(content: Any) -> str:
-    """The texts in a message's content: a text, blocks with texts, or an object with one."""
+    """The texts in a message's content: a text, blocks with texts, or an object with a text."""
     match content:
         case str():
             return content
@@ -149,7 +149,7 @@ def _result(text: str) -> str:
 
 
 def _shortened(text: str, characters: int) -> str:
-    """The beginning and the end of a text. Credentials are masked first, since half of one could not be recognized."""
+    """The beginning and the end of a text. Credentials are masked first, since half of one would not be recognized."""
     if len(text) > 2 * EXAMINED_CHARACTERS:
         text = f"{text[:EXAMINED_CHARACTERS]} … {text[-EXAMINED_CHARACTERS:]}"
     text = masked(text)

@@ -1,7 +1,7 @@
 """The rule that decides whether one of two similar texts can stand for both; stems and normal forms of words. Pure.
 
-A cosine does not distinguish a fact from another one about the same subject: "deployed from the main branch" and
-"deployed from the release branch" score 0.90. So the words decide, and in doubt both texts are kept.
+A cosine does not distinguish two facts about the same subject: "deployed from the main branch" and "deployed from the
+release branch" score 0.90. So the words decide, and when in doubt, both texts are kept.
 """
 
 import re
@@ -12,7 +12,7 @@ from typing import Final
 from remembrancer.memory.lexicon import word_lists
 
 _END_MARKS: Final = ".!…;,。！｡；，۔।"
-"""Not the question mark: a question differs from the statement."""
+"""Not the question mark: a question differs from a statement."""
 _BLANKS: Final = re.compile(r"[^\S\r\n]+")
 _SUFFIXES: Final = (("ies", "y"), ("ing", ""), ("ed", ""), ("es", ""), ("s", ""))
 _NO_SUFFIX: Final = ("ss", "us", "is", "eed")
@@ -42,7 +42,7 @@ NUMBERS: Final = {
     "eight": "8", "nine": "9", "ten": "10", "eleven": "11", "twelve": "12",
 }  # fmt: skip
 _CONTRACTED: Final = {"ca": "can", "wo": "will", "sha": "shall"}
-"""The stems of verbs before "n't", if they differ from the verbs."""
+"""The stems of verbs before "n't", if they differ from the verbs themselves."""
 PREPOSITIONS: Final = _LISTS["prepositions"]
 _INSIGNIFICANT: Final = ARTICLES | _LISTS["insignificant"]
 _AROUND: Final = "'\"`´“”„‘’«»()[]{},;:!…"
@@ -50,9 +50,9 @@ _AROUND: Final = "'\"`´“”„‘’«»()[]{},;:!…"
 
 @lru_cache(maxsize=1024)
 def normalised(text: str) -> str:
-    """A text without irrelevant differences: character forms (NFKC), case, white space, final punctuation.
+    """A text without irrelevant differences: character forms (NFKC), case, whitespace, final punctuation.
 
-    Cached, because each text is compared with several."""
+    Cached, because each text is compared with several others."""
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     joined = " ".join(folded.split())
     joined = joined.rstrip(" .!") or joined  # some people write a space before these marks
@@ -61,8 +61,8 @@ def normalised(text: str) -> str:
 
 
 def spellings(text: str) -> tuple[str, ...]:
-    """A text and six other spellings of it: without superfluous spaces, with a full stop, an exclamation mark or
-    neither, and with the first letter in upper or lower case."""
+    """A text and six variants: without superfluous spaces, with a full stop, an exclamation mark or neither, and with
+    the first letter in upper or lower case."""
     bare = _BLANKS.sub(" ", text.strip()).rstrip(" .!") or text
     either = bare[:1].upper() + bare[1:], bare[:1].lower() + bare[1:]
     return (text, *(written + end for written in either for end in ("", ".", "!")))
@@ -72,8 +72,8 @@ def spellings(text: str) -> tuple[str, ...]:
 def stem(word: str) -> str:
     """A lower-case word without its ending, for comparing words, not for display.
 
-    "stops", "stopped" and "stopping" share a stem; so do longer words of different parts of speech: "validates" and
-    "validation".
+    "stops", "stopped" and "stopping" share a stem; so do longer words that are different parts of speech: "validates"
+    and "validation".
     """
     inflected = _without_inflection(word)
     return inflected if len(word) < LONG_WORD else min(inflected, _without_ending(word), key=len)
@@ -94,7 +94,7 @@ def _without_inflection(word: str) -> str:
 
 
 def _without_ending(word: str) -> str:
-    """A word without the first of `_ENDINGS` that leaves enough letters."""
+    """A word without the first ending in `_ENDINGS` whose removal leaves enough letters."""
     for ending in _BY_LAST.get(word[-1], ()):
         root = word[: -len(ending)]
         if word.endswith(ending) and len(root) >= _SHORTEST_ROOT:
@@ -109,7 +109,7 @@ def _without_e(word: str) -> str:
 @lru_cache(maxsize=1024)
 def significant_words(text: str) -> tuple[str, ...]:
     """The words of a text in order, without endings, punctuation, articles and the like. Symbols in a word are kept
-    (`_a`, `--force`, `C++`), and so is a word of symbols alone. Cached, as each text is compared with several."""
+    (`_a`, `--force`, `C++`), and so is a word of only symbols. Cached, because each text is compared with several."""
     words: list[str] = []
     for written in normalised(text).split():
         word = written.strip(_AROUND).rstrip(_AROUND + ".").replace("’", "'") or written

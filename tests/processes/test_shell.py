@@ -305,7 +305,7 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
     notes = shell.directory / "MEMORY.md"
     notes.write_text("## Decisions\n- Build timeout is 10 minutes\n")
     os.utime(notes, (day := time.time() - 60 * DAY_S, day))
-    assert "\nThen 'remembrancer list --review' shows those that" in shell("backup", "import", "MEMORY.md")
+    assert "\nThen 'remembrancer list --review' shows memories that" in shell("backup", "import", "MEMORY.md")
     [(imported, newer)] = asyncio.run(until(shell.pairs))
     assert (newer, "10 minutes" in shell("show", imported)) == (new, True)
     listed = {each["id"]: each.get("possibly_superseded_by") for each in shell.json("list")["memories"]}
@@ -323,7 +323,7 @@ def test_a_text_that_reports_an_open_end_as_done_offers_to_close_it(shell: Shell
     assert re.search(rf"If it replaces all of it: 'remembrancer edit \w+ --supersedes {end}'", asked)
     [[newer, line]] = [(newer, shell("list", "--review")) for older, newer in shell.pairs() if older == end]
     assert f"closed by “The new dome seal has been ordered from Baader” ({newer})?" in line
-    assert "Both hold: “Order a new dome seal from Baader” and “The new" in shell("edit", newer, "--both")
+    assert "Both are true: “Order a new dome seal from Baader” and “The new" in shell("edit", newer, "--both")
 
 
 def test_a_memory_that_several_may_replace_is_replaced_by_the_first_of_review_or_holds_beside_all(shell: Shell) -> None:
@@ -346,7 +346,7 @@ def test_a_memory_that_several_may_replace_is_replaced_by_the_first_of_review_or
     shell("undo", old)
     held = shell("edit", old, "--both").splitlines()
     assert sorted(held) == sorted(
-        f"Both hold: “{texts[0]}” and “{texts[place]}”; 'remembrancer undo {each}' takes that back"
+        f"Both are true: “{texts[0]}” and “{texts[place]}”; 'remembrancer undo {each}' takes that back"
         for place, each in enumerate((day, person), start=1)
     )
     assert newer_of_old() == []
@@ -406,7 +406,7 @@ def test_a_pair_that_was_settled_waits_again_after_an_undo(shell: Shell) -> None
         (("edit", old, "--both"), ("undo", new), again),
         (("edit", old, "--supersedes", new), ("undo", "--yes"), "Undone: replaced. It holds again: “"),
     ):
-        assert ("undo " in shell(*settled), "Nothing waits" in shell("list", "--review")) == (True, True)
+        assert ("undo " in shell(*settled), "Nothing is waiting" in shell("list", "--review")) == (True, True)
         assert undone in shell(*undo)
         assert shell.pairs() == [(old, new)]
     assert "undid: kept beside another" in shell("log")

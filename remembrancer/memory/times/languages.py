@@ -1,7 +1,7 @@
 """Translates German, French and Spanish time phrases into English ones: "vor zwei Wochen" is "2 weeks ago". Pure.
 
-Only whole phrases are translated, most of them of several words: "Mai" alone may be a name, and "hier" is "yesterday"
-in French and "here" in German.
+Only whole phrases are translated, most of which have several words: "Mai" alone may be a name, and "hier" is
+"yesterday" in French and "here" in German.
 """
 
 import re

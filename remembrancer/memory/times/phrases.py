@@ -1,8 +1,8 @@
 """Finds the words in a text that name a time in the past, and the calendar span of each. Pure.
 
-A small grammar of English: `phrases.toml` has the phrases, and the conditions under which each names a time, since its
-words may also be numbers, verbs or people ("in 2022", "on Saturday"). This module has the meaning of each phrase: all
-times are naive and local (callers choose the zone), weeks begin on Monday, and seasons are those of the northern
+A small grammar of English: `phrases.toml` lists the phrases, and the conditions under which each names a time, since
+the same words may also be numbers, verbs or people ("in 2022", "on Saturday"). This module defines the meaning of each
+phrase: all times are naive and local (callers choose the zone), weeks begin on Monday, and seasons follow the northern
 hemisphere.
 """
 
@@ -56,8 +56,8 @@ _MONTHS_OF: Final[Mapping[str, int]] = {"month": 1, "quarter": 3, "year": 12}
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The time from `start` to just before `end`; `slack` is the least distance outside it at which a time counts
-    half."""
+    """The time from `start` to just before `end`; `slack` is the minimum distance outside the span at which a time
+    counts half."""
 
     start: datetime
     end: datetime
@@ -70,14 +70,14 @@ class Span:
 
 
 def back(now: datetime, count: float, unit: Unit) -> datetime:
-    """The time `count` units earlier: by the calendar for whole months and years, else by their length."""
+    """The time `count` units earlier: by the calendar for whole months and years, otherwise by the unit's length."""
     if count == int(count) and unit in ("month", "year"):
         return now - relativedelta(months=int(count) * _MONTHS_OF[unit])
     return now - count * _LENGTHS[unit]
 
 
 def counted(match: Match) -> tuple[float, float | None, Unit]:
-    """The minimum and maximum (None: exact) count in a match, which is 1 without a `<count>`, and its `<unit>`."""
+    """A match's minimum and maximum count (maximum None: exact; 1 without a `<count>`), and its `<unit>`."""
     word = (match.groupdict().get("count") or "a").lower()
     count = COUNTS[word] if word in COUNTS else float(word)
     times, unit = UNITS[match["unit"].lower()]
@@ -149,7 +149,7 @@ def _near_day(match: Match, now: datetime) -> Span:
 
 
 def _named_weekend(match: Match, now: datetime) -> Span:
-    is_last = (match["which"] or "this").lower() != "this"  # on a Saturday or Sunday, the previous one
+    is_last = (match["which"] or "this").lower() != "this"  # on a Saturday or Sunday, the previous weekend
     return _weekend(now, is_last and now.weekday() >= WEEKDAYS.index("saturday"))
 
 
@@ -160,8 +160,8 @@ def _weekday(match: Match, now: datetime) -> Span:
 
 
 def _in_year(match: Match, now: datetime, span_of: Callable[[int], Span]) -> Span:
-    """A yearly span in the year that a match names, or else the latest that has begun. Raises ValueError if the span
-    does not occur in any year."""
+    """A yearly span in the year named in a match, or else the latest that has begun. Raises ValueError if the span does
+    not occur in any year."""
     if match["year"]:
         return span_of(int(match["year"]))
     for year in range(now.year, now.year - 9, -1):  # 29 February is at most eight years away
@@ -215,13 +215,13 @@ _RESOLVERS: Final[Mapping[str, Callable[[Match, datetime], Span]]] = {
     "days": _days,
     "date": _date,
     "month": _month,
-    # The last month, and with less certainty the time before it.
+    # The last month, and with less certainty, the time before it.
     "recently": lambda _, now: Span(now - 30 * DAY, now, 30 * DAY),
     "season": _season,
     "year": lambda match, _: _months(datetime(int(match["year"]), 1, 1), 12),
 }
-"""The spans that phrases name at the local time of a query, by the names of their rules. They may raise ValueError or
-OverflowError."""
+"""By the names of the rules, functions that give the span of a phrase at the local time of a query. They may raise
+ValueError or OverflowError."""
 _NOT_PAST = re.compile(
     r"\b(?:next|every|each|coming|upcoming|following|any|first|second|black|good|many|hundred)[\s-]+$", re.IGNORECASE
 )
@@ -230,8 +230,8 @@ LOOK_BACK: Final = 40
 
 
 class Phrase(NamedTuple):
-    """The words from `begin` to `end` of a text, which name a time; `resolve` gives its span at the local time of the
-    query, or raises ValueError or OverflowError. `weak`: they do so only as one end of a range."""
+    """The words from `begin` to `end` of a text, which name a time; `resolve` gives the time's span at the local time
+    of the query, or raises ValueError or OverflowError. `weak`: the words name a time only as one end of a range."""
 
     begin: int
     end: int
@@ -254,7 +254,7 @@ def phrases(text: str) -> list[Phrase]:
 
 
 class _Rule(NamedTuple):
-    """A pattern of `phrases.toml` with the conditions of its rule."""
+    """A pattern from `phrases.toml` with the conditions of its rule."""
 
     pattern: re.Pattern[str]
     resolve: Callable[[Match, datetime], Span]
@@ -266,7 +266,7 @@ class _Rule(NamedTuple):
 
 @cache
 def _rules() -> tuple[_Rule, ...]:
-    """Compiled for the first query that needs them, which saves some milliseconds at the store's start."""
+    """Compiled for the first query that needs them, which saves a few milliseconds when the store starts."""
     rows: list[dict[str, Any]] = _FILE["rules"]
     return tuple(
         _Rule(
@@ -286,7 +286,7 @@ _NAMED_PART: Final = re.compile(r"(?<!\(\?P)<(\w+)>")
 
 
 def pattern_of(text: str) -> re.Pattern[str]:
-    """A pattern, ignoring case, in which `<name>` stands for a part in `phrases.toml`, and a space for whitespace."""
+    """A case-insensitive pattern; `<name>` stands for a part from `phrases.toml`, and a space for whitespace."""
     words = {"months": MONTHS, "weekdays": WEEKDAYS, "counts": COUNTS, "units": UNITS}
     parts = _FILE["parts"] | {name: "|".join(sorted(known, key=len, reverse=True)) for name, known in words.items()}
     while _NAMED_PART.search(text):

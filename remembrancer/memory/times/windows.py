@@ -1,9 +1,9 @@
-"""The times that a query names, how near a memory is to them, and queries for everything in a period. Pure: callers
-pass in clock and zone.
+"""The times named in a query, how near a memory is to them, and queries for everything in a period. Pure: callers pass
+in clock and zone.
 
-A query that names no time, or asks for one ("how many weeks ago did I …"), has no windows. The memories of a period
-share no words with a query such as "summarise this week", and are not near it in meaning: only the time matters, and
-perhaps a kind.
+A query that does not name a time, or asks for one ("how many weeks ago did I …"), has no windows. The memories from a
+period share no words with a query such as "summarise this week", and are not near it in meaning: only the time matters,
+and perhaps a kind.
 """
 
 import math
@@ -25,7 +25,7 @@ MAX_CHARACTERS: Final = 1000
 _PLAIN: Final = str.maketrans(
     {"\u2019": "'", "\u017f": "s", "\u0131": "i", "\u0130": "I", "\u212a": "K", "\u2013": "-"}
 )
-"""Letters that patterns fold into others when ignoring case, unlike tables of words."""
+"""Letters that case-insensitive patterns fold into others, unlike tables of words."""
 _RELATIONS: Final[Mapping[str, Callable[[Span, datetime], Span]]] = {
     "since": lambda span, now: Span(span.start, now, span.fade),
     "after": lambda span, now: Span(min(span.end, now), now, span.fade),
@@ -33,7 +33,7 @@ _RELATIONS: Final[Mapping[str, Callable[[Span, datetime], Span]]] = {
     **dict.fromkeys(("until", "till", "by", "up to"), lambda span, _: Span(datetime.min, span.end, span.slack)),
     **dict.fromkeys(("around", "about", "roughly"), lambda span, _: Span(span.start, span.end, 2 * span.fade)),
 }
-"""For each word before a phrase, the span that it makes of the phrase's span."""
+"""For each word before a phrase, how it changes the phrase's span."""
 _RELATION = re.compile(rf"\b(?P<word>{'|'.join(_RELATIONS)})\s+(?:(?<!about\s)on\s+)?(?:the\s+)?$", re.I)
 _RANGE_BEGINS = re.compile(r"\b(?:between|from)\s+(?:on\s+)?(?:the\s+)?$", re.I)
 _RANGE_GOES_ON = re.compile(r"\s+(?:and|to|until|till|through)\s+(?:on\s+)?(?:the\s+)?", re.I)
@@ -41,7 +41,7 @@ _AHEAD = re.compile(
     r"\b(?:should|shall|will|going to|suggest\w*|recommend\w*|plans?|planning|tomorrow|can i|could i)\b", re.I
 )
 _PRESENT = pattern_of(r"(?:today|tonight|this (?!past |<any_month>|.*\d))")
-"""Words of queries about the future, and phrases that name no time of memories there: "today", "this weekend"."""
+"""Words in queries about the future, and phrases that do not name a memory's time in them: "today", "this weekend"."""
 
 LONGEST_OF_PERIOD: Final = 200
 """In characters. A longer query asks for something specific."""
@@ -59,7 +59,7 @@ _WORD: Final = re.compile(r"[^\W_]+[+#]*")
 class TimeWindow:
     """From `start` until `end`, in seconds since the epoch; `start` is -infinity for "before" a time.
 
-    A time that is `fade_s` outside the window counts half.
+    A time `fade_s` outside the window counts half.
     """
 
     start: float
@@ -68,7 +68,7 @@ class TimeWindow:
 
 
 def time_windows(query: str, reference: float, zone: tzinfo | None = UTC) -> tuple[TimeWindow, ...]:
-    """The times that the query names, in the order of its words; none that begins after `reference`.
+    """The times named in the query, in the order of its words, except times that begin after `reference`.
 
     `reference` is the time of the query, in seconds since the epoch; "yesterday" is the day before it in `zone` (None:
     this machine's). Never raises: dates that do not exist are ignored.
@@ -95,13 +95,13 @@ def without_times(query: str) -> str:
 
 
 def kinds_of_period(query: str) -> frozenset[Kind] | None:
-    """The kinds named by a query for everything in a period, empty if it asks for all; None for any other query.
+    """The kinds named by a query for everything in a period; empty if it asks for all kinds; None for any other query.
 
     Memories of these kinds come first; other kinds are not left out, since a breakage on Monday may have been stored as
     a fact.
 
-    "What did we decide this week?" asks for its decisions, "qué pasó ayer" for all of yesterday. A query with any
-    further word is about that word: "what did we decide about Kafka this week?" asks about Kafka, "who called
+    "What did we decide this week?" asks for the week's decisions, "qué pasó ayer" for all of yesterday. A query with
+    any other word is about that word: "what did we decide about Kafka this week?" asks about Kafka, "who called
     yesterday?" about a person, "what do I do this week?" about a plan, and "when did we deploy?" names no time. Only
     call it for a query with windows: `time_windows` says which period is meant. Pure; never raises.
     """
@@ -121,14 +121,14 @@ def kinds_of_period(query: str) -> frozenset[Kind] | None:
 
 
 def _may_be_a_name(word: str) -> bool:
-    """True if a word is capitalized unnecessarily: "Go" is a language, "Entscheidungen" is a noun."""
+    """True if a capital letter turns an empty word into a name: "Go" is a language, "Entscheidungen" is a noun."""
     return word != "I" and not word.islower() and word.casefold() in EMPTY and word.isalpha()
 
 
 def nearness(happened_at: float, windows: Iterable[TimeWindow]) -> float:
-    """1 within a window, falling smoothly with the distance to the nearest one: 1/2 at `fade_s`.
+    """1 within a window, falling smoothly with the distance to the nearest window: 1/2 at `fade_s`.
 
-    The shape is that of a normal distribution: 1/16 at twice that distance. 0 without windows.
+    The shape is a normal distribution: 1/16 at twice that distance. 0 without windows.
     """
     best = 0.0
     for window in windows:
@@ -145,7 +145,7 @@ def read_query(query: str) -> str:
 
 
 def _spans(text: str, named: Sequence[Phrase], now: datetime) -> Iterable[Span]:
-    """The spans that the phrases name together with the words before and between them."""
+    """The spans named by the phrases together with the words before and between them."""
     place = 0
     while place < len(named):
         first = named[place]
@@ -166,8 +166,8 @@ def _spans(text: str, named: Sequence[Phrase], now: datetime) -> Iterable[Span]:
 
 
 def _between(first: Phrase, second: Phrase, now: datetime) -> Span:
-    """The span from the start of the first to the end of the second: "from November to February" began the year
-    before."""
+    """The span from the start of the first to the end of the second: "from November to February" began in the previous
+    year."""
     last = second.resolve(now)
     start = first.resolve(now)
     if start.start > last.start:
