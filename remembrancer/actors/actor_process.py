@@ -187,7 +187,7 @@ async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec) -> int
                 actor.on_peer_gone(message)
 
     def refused(reason: bool | str) -> None:
-        """The launcher was started before another release was installed."""
+        """The launcher was started before a different release was installed."""
         logger.error("start failed", extra={"reason": reason})
         life.end("the launcher is from a different release", 0.0, EXIT_START_FAILED)
 

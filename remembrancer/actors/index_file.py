@@ -156,7 +156,7 @@ SCHEMA: Final = Schema(
     ),
     derived=True,
 )
-"""The tables. An index of another version is rebuilt, so any change to how code is cut or counted needs a new step."""
+"""The tables. Indexes with other versions are rebuilt, so any change to how code is cut or counted needs a new step."""
 BUSY_S: Final = 5.0
 """The maximum time an index waits for the store, which often writes vectors to it."""
 
@@ -175,7 +175,7 @@ class FileState(NamedTuple):
 
 class ReadNote(NamedTuple):
     """A note or a transcript as it was read. `path` is relative to its workspace, or absolute if it is outside. If
-    `chunks` is missing, only its time has changed, not its content."""
+    `chunks` is missing, only the file's time has changed, not its content."""
 
     path: str
     mtime_ns: int
@@ -199,7 +199,7 @@ class IndexWriter(ABC):
             self._file = self._opened()
 
     def _opened(self) -> SqliteFile:
-        """Open the file. If it cannot be read, or was written by another release, it is deleted first."""
+        """Open the file. If it cannot be read, or was written by a different release, it is deleted first."""
         open_file = partial(SqliteFile, self._path, SCHEMA, synchronous="NORMAL", wait_s=BUSY_S)  # it is derived
         try:
             file = open_file()

@@ -60,7 +60,7 @@ def snapshot_of(path: Path, schema: Schema, *, leaves_no_log: bool = False) -> I
     no process will open it. On a read-only disk SQLite cannot create the log, and the file is complete.
 
     Raises:
-        SchemaTooNew, SchemaTooOld: another release wrote it.
+        SchemaTooNew, SchemaTooOld: a different release wrote it.
         RecordsUnusable: it cannot be read.
         FileLocked: another program has locked it.
     """

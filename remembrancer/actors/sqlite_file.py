@@ -86,7 +86,7 @@ class SqliteFile:
     program's lock (None: `BUSY_TIMEOUT_S`).
 
     Raises:
-        SchemaTooNew, SchemaTooOld: another release wrote it; it is unchanged.
+        SchemaTooNew, SchemaTooOld: a different release wrote it; it is unchanged.
         StorageFull: the disk has no room for the migration; it is unchanged.
         FileLocked: another program has locked it.
         RecordsUnusable: it is damaged or not a file, or its directory cannot be created.

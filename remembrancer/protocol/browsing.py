@@ -11,7 +11,7 @@ from remembrancer.protocol.session_life import ToolCall, Turn
 
 class MemoryChanged(msgspec.Struct, frozen=True, omit_defaults=True):
     """A change to a memory by a session (empty id: by background work). `begins` is the start of the memory's text
-    after the change; `changed_later`: the present text differs. `fields` are the changed fields, and `done` is the
+    after the change; `changed_later`: the current text differs. `fields` are the changed fields, and `done` is the
     resulting state of an open end. `is_forgotten`: the memory is forgotten now. `member`: the machine that changed a
     shared memory. `undid`: the name of the change that this change undid. `command`: the shell command that made it.
     `by`: the memory that replaced this one.

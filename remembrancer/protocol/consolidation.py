@@ -46,7 +46,7 @@ class Pattern(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Reflected(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """The outcome of a reflection, or what it would do. `run_id` is the id by which it can be undone (None: nothing was
+    """The outcome of a reflection, or of a dry run. `run_id` is the id by which it can be undone (None: nothing was
     written)."""
 
     memories: tuple[ConsolidatedMemory, ...] = ()

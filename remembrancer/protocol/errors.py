@@ -171,7 +171,7 @@ class FrameRejected(RemembrancerError):
 
 
 class VersionMismatch(RemembrancerError, code="protocol_version"):
-    """The peer speaks another version of the protocol. It is answered with a refusal that names both versions."""
+    """The peer speaks a different version of the protocol. It is answered with a refusal that names both versions."""
 
 
 class PeerUnavailable(RemembrancerError, retry_possible=True):

@@ -32,7 +32,7 @@ class ToRead(msgspec.Struct, frozen=True):
 
 
 class IndexerWork(msgspec.Struct, frozen=True, tag=True):
-    """Store to indexer: the trees in use, and the pending requests to read one, by number."""
+    """Store to indexer: the trees in use, and the pending requests to read a tree, by number."""
 
     revision: int
     trees: tuple[IndexedTree, ...] = ()

@@ -68,8 +68,6 @@ def parse_memory_id(text: str, *, field: str = "memory_id") -> str:
     ULID."""
     ulid = text.removeprefix(MEMORY_PREFIX).upper()
     if not _ULID.fullmatch(ulid):
-        message = (
-            f"{field} must be a memory's id, or at least 4 characters from its beginning or end, not {text[:60]!r}"
-        )
+        message = f"{field} must be a memory's id, or at least 4 characters from its start or end, not {text[:60]!r}"
         raise InvalidInput(message, field=field)
     return MEMORY_PREFIX + ulid

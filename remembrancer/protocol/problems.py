@@ -21,7 +21,7 @@ Severity = Literal["warning", "problem"]
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """A fault of the runtime. A `warning` may pass by itself; a `problem` needs a person to act."""
+    """A fault in the runtime. A `warning` may resolve itself; a `problem` needs a person to act."""
 
     code: str
     severity: Severity

@@ -130,7 +130,7 @@ class RecalledMemory(ListedMemory, frozen=True, kw_only=True, omit_defaults=True
     stands_for: tuple[str, ...] = ()
     """Ids of memories with the same statement that were left out in its favour."""
     code: str = ""
-    """The file named in it that is gone from the indexed code, if any."""
+    """The file that it names and that is gone from the indexed code, if any."""
 
 
 class Recalled(msgspec.Struct, frozen=True, tag=True):

@@ -76,7 +76,7 @@ class ReviseMemory(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit
     """Make a new version of a memory. Fields that are None keep their values. `change` is the name of the change in the
     history.
 
-    `expected_version`: skip the edit when the memory has another version (None: any version). `accessed` counts one
+    `expected_version`: skip the edit if the memory has a different version (None: any version). `accessed` counts one
     access; `chain` is added to the promotion chain; `forget` hides it, with this reason; `tags` are added to the
     existing ones. If a memory is skipped, later edits of the run that concern it (its promotion, its links, its
     observation as a pattern) are also skipped.

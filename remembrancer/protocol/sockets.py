@@ -174,7 +174,7 @@ class _Endpoint(abc.ABC, Generic[In]):
             PeerUnavailable: there is no connection: nothing was sent.
             PeerLost: the connection broke before the answer came; the peer may have done the work.
             DeadlineExceeded: no answer within `timeout_s` seconds; the peer may have done the work.
-            VersionMismatch: the peer speaks another version of the protocol.
+            VersionMismatch: the peer speaks a different version of the protocol.
             InternalError: the answer has the wrong type.
         """
         envelope = self._speaker.envelope(timeout_s=timeout_s)
@@ -203,7 +203,7 @@ class _Endpoint(abc.ABC, Generic[In]):
             raise PeerUnavailable("the peer is not connected, or is too busy") from error
 
     def _start_reading(self, socket: zmq.asyncio.Socket, take: Callable[[Any], None], *, copy: bool = True) -> None:
-        """Pass each message of a socket to `take`, in order. Without `copy`, it gets ZeroMQ's own frames, which
+        """Pass each message of a socket to `take`, in order. Without `copy`, `take` gets ZeroMQ's own frames, which
         identify their sender."""
 
         async def read() -> None:
@@ -242,7 +242,7 @@ class _Endpoint(abc.ABC, Generic[In]):
 
     @abc.abstractmethod
     def _hear_stranger(self, sender: bytes, key: str, error: VersionMismatch) -> None:
-        """Handle a peer that speaks another version of the protocol."""
+        """Handle a peer that speaks a different version of the protocol."""
 
     def _take_answer(self, envelope: Envelope, body: bytes, sender: bytes) -> None:
         request = self._pending.get(envelope.in_reply_to or 0)
@@ -287,8 +287,8 @@ class Dealer(_Endpoint[In]):
 
     `on_message` gets messages that do not answer a request; it must not block. It reconnects automatically. While it is
     down, `request` raises `PeerUnavailable` at once, and requests in flight end with `PeerLost`. `on_refused` is called
-    when the peer speaks another version (with the message), and with keys when the peer does not admit this key (True)
-    or the handshake fails otherwise (False).
+    when the peer speaks a different version (with the message), and with keys when the peer does not admit this key
+    (True) or the handshake fails otherwise (False).
     """
 
     _frames = 2
@@ -429,7 +429,7 @@ class Router(_Endpoint[In]):
         super().__init__(endpoint, speaker, decoder, keys)
         self._handle = handle
         self.on_mismatch: Callable[[Peer, str], None] = lambda peer, reason: None
-        """Called with a peer that speaks another version of the protocol."""
+        """Called with a peer that speaks a different version of the protocol."""
 
     async def __aenter__(self) -> Self:
         socket = self._make(zmq.ROUTER)

@@ -16,7 +16,7 @@ _durations: deque[float] = deque(maxlen=KEPT)
 
 
 def note_call(tool: str, total_s: float) -> None:
-    """Note the duration of a call, and log a slow one."""
+    """Record the duration of a call, and log a slow call."""
     _durations.append(total_s)
     if total_s > SLOW_S:
         logger.info(SLOW_CALL, extra={"tool": tool, "total_ms": round(total_s * 1000, 2)})

@@ -64,7 +64,7 @@ class WorkerState(msgspec.Struct, frozen=True, tag=True):
     """Worker to store, at each change: its model, and the number of texts that it takes at a time.
 
     `identity` None: the model is not loaded (yet), or (`error`) cannot be used now, with the reason; the worker retries
-    by itself. `is_leaving`: send no more texts; unanswered ones may go to another worker.
+    by itself. `is_leaving`: send no more texts; unanswered texts may go to another worker.
     """
 
     choice: ModelChoice

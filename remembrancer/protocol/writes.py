@@ -143,7 +143,7 @@ class MemoryVersion(RecordedFields, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class MemoryLink(msgspec.Struct, frozen=True):
-    """A link from one memory to another: `similar_to` with the cosine as its strength, or another type."""
+    """A link from one memory to another: `similar_to` with the cosine as its strength, or a link of another type."""
 
     target: str
     relation: str

@@ -211,7 +211,7 @@ class Bridge:
     def _write_gateway(self) -> None:
         buffer = self._conversation.to_gateway
         if self._gateway is not None and buffer:
-            with contextlib.suppress(OSError):  # busy, or lost: its last lines and its end can still be read
+            with contextlib.suppress(OSError):  # busy or lost: its last lines and end of file can still be read
                 del buffer[: self._gateway.send(buffer)]
 
     def _read_gateway(self) -> None:

@@ -218,7 +218,7 @@ class Conversation:
         return stamped(json.dumps(copy, separators=(",", ":")).encode(), stamp_ms)
 
     def from_gateway(self, line: bytes, now: float) -> None:
-        """Obey a control line; pass any other line on to the client, unless it must not see it."""
+        """Obey a control line; pass any other line on to the client, unless the client must not see it."""
         if line.startswith(CONTROL):
             self._obey(line, now)
             return

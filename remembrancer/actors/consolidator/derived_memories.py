@@ -25,7 +25,7 @@ from remembrancer.protocol.writes import ProjectRef
 NOT_SUMMARISED: Final[frozenset[Kind]] = frozenset({"scratchpad", OPEN_END, SESSION_RECORD})
 THEME_COSINE: Final = 0.45
 THEME_SESSIONS: Final = 3
-"""The minimum number of sessions in which a theme occurs."""
+"""The minimum number of sessions in which a theme must occur."""
 MOST_OF_A_THEME: Final = 60
 PROCEDURE_KINDS: Final = frozenset({"procedure", "error_fix"})
 MOST_PATTERNS: Final = 20

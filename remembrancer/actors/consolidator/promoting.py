@@ -317,7 +317,7 @@ async def _merge_into_user(
     return True
 
 
-# --- Memories of the user that another project also has.
+# --- The user's memories that a project also has.
 
 
 async def observe_patterns(store: StoreClient, project: ProjectRef, memories: Sequence[Material], now: float) -> None:

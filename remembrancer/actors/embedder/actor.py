@@ -78,7 +78,7 @@ class EmbedderActor(Actor):
         self._news = asyncio.Event()
         """Set when a text arrives, when the model is gone, or when the wait is over."""
         self._texts: dict[int, str] = {}
-        """Texts not being embedded yet, by request id."""
+        """Texts that are not being embedded yet, by request id."""
         self._open: dict[int, str] = {}
         """Texts being embedded. Dropping them replaces the dictionary."""
 

@@ -29,7 +29,7 @@ class TokenCounter(Protocol):
     """The part of a tokenizer that the splitter needs. Special tokens around the text do not count."""
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """The number of tokens of each text."""
+        """The number of tokens in each text."""
 
 
 class MeasuredPassage(NamedTuple):
@@ -72,7 +72,7 @@ def split_passages(text: str, tokenizer: TokenCounter, budget: int) -> list[Meas
             (tokens,) = tokenizer.count_tokens([part])
             if tokens <= budget or end - first == 1:
                 break
-            # The words can have more tokens together than separately, as can the rest of a long word by itself.
+            # Words can have more tokens together than separately, and so can the rest of a long word.
             first, end = (first, end - 1) if end - reached > 1 else (first + 1, end)
         passages.append(MeasuredPassage(starts[first], starts[first] + len(part), tokens))
         repeated = max(bisect_left(before, before[end] - int(budget * OVERLAP)), first + 1)

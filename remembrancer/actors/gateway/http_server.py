@@ -135,7 +135,7 @@ _decode_head: Final = msgspec.json.Decoder(MessageHead).decode
 
 def head_of(body: bytes) -> MessageHead:
     """The head of a message; an empty head for anything else, which is left to the SDK, including its errors. Raises
-    `HttpRefusal` if the id has another type, since the SDK would treat the request as a notification."""
+    `HttpRefusal` if the id has any other type, since the SDK would treat the request as a notification."""
     with contextlib.suppress(ValueError, RecursionError):
         head = _decode_head(body)
         is_id = isinstance(head.id, int | str | msgspec.UnsetType) and not isinstance(head.id, bool)

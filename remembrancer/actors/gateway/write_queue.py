@@ -462,7 +462,7 @@ class Drain:
         self._on_refused = on_refused
 
     async def run(self) -> None:
-        """Drain whenever there are operations and a store, until cancelled."""
+        """Drain whenever operations are waiting and the store is available, until cancelled."""
         while True:
             changed = self._queue.changed
             try:

@@ -90,7 +90,7 @@ class TreeFiles(ABC):
 
 
 class Indexer:
-    """Keeps the index of one tree up to date, and `tell`s the store its progress. Run `run` as a task."""
+    """Keeps the index of one tree up to date, and reports progress to the store with `tell`. Run `run` as a task."""
 
     def __init__(self, tree: IndexedTree, files: TreeFiles, tell: Callable[[SyncDone], object]) -> None:
         self.tree = tree

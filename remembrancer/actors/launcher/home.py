@@ -30,8 +30,8 @@ def claim_home(paths: RuntimePaths, *, in_memory: bool) -> None:
 
 
 def prepare_home(paths: RuntimePaths) -> None:
-    """Create the directories of the home, without the sockets of a dead runtime. Call this only with the lock of the
-    home. Raises `HomeUnusable`."""
+    """Create the home's directories, without a dead runtime's sockets. Call this only while holding the home's lock.
+    Raises `HomeUnusable`."""
     try:
         with contextlib.suppress(OSError):  # nothing depends on the logs
             paths.logs.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
@@ -71,7 +71,7 @@ def unusable(directory: Path, reason: OSError | str) -> HomeUnusable:
 
 
 def take_home(paths: RuntimePaths, wait_s: float) -> FileLock:
-    """Take the lock of the home, waiting for it. Raises `AlreadyRunning`, or `HomeUnusable` if it cannot be locked."""
+    """Take the home's lock, waiting for it. Raises `AlreadyRunning`, or `HomeUnusable` if it cannot be locked."""
     lock = FileLock(paths.runtime_lock)
     try:
         if lock.acquire(wait_s):
@@ -93,7 +93,7 @@ def _remove_sockets(paths: RuntimePaths) -> None:
 
 
 def leave_run_directory(paths: RuntimePaths) -> None:
-    """Remove the sockets, and their directory if it is outside the home. Call this only with the lock of the home."""
+    """Remove the sockets, and their directory if outside the home. Call this only while holding the home's lock."""
     _remove_sockets(paths)
     if not _is_inside(paths):
         with contextlib.suppress(OSError):
@@ -105,8 +105,8 @@ def _is_inside(paths: RuntimePaths) -> bool:
 
 
 def clear_memory_home(paths: RuntimePaths) -> None:
-    """Delete everything in the home except its locks, which other processes may be checking. Call this only with the
-    lock of the home."""
+    """Delete everything in the home except its locks, which other processes may be checking. Call this only while
+    holding the home's lock."""
     for path in paths.home.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
@@ -115,7 +115,7 @@ def clear_memory_home(paths: RuntimePaths) -> None:
 
 
 def read_record(paths: RuntimePaths) -> int | None:
-    """The process id of the last launcher that locked the home; None if there is no readable record."""
+    """The process id of the last launcher that locked the home; None without a readable record."""
     try:
         return int(json.loads(read_file(paths.runtime_record))["pid"])
     except (OSError, ValueError, TypeError, KeyError):
