@@ -197,8 +197,8 @@ class Material(ListedMemory, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_summary(self) -> bool:
-        """True if it summarises events: a fact with their time, derived from at least as many memories as the smallest
-        cluster has. A fact that a session linked to its sources has no time."""
+        """True if it summarises events: it is a fact with their time, derived from at least as many memories as the
+        smallest cluster has. A fact that a session linked to its sources has no time."""
         return self.kind == "fact" and self.occurred_at is not None and len(self.derived_from) >= SMALLEST_CLUSTER
 
 
@@ -234,7 +234,7 @@ class ReadMemories(Request[Memories[Material]], frozen=True):
     closed_before: float | None = None
     """Only memories of sessions that were closed before this time."""
     proposed: bool | None = None
-    """True: only memories that are proposed for promotion to the user and have not been refused. False: only those
+    """True: only memories that are proposed for promotion to the user and have not been refused. False: only memories
     never proposed."""
 
 

@@ -154,7 +154,7 @@ class ProcessStatus(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RuntimeStatus(msgspec.Struct, frozen=True, tag=True):
-    """Launcher to command: the state of the whole runtime. None where an actor has not reported yet."""
+    """Launcher to command: the state of the whole runtime. None for actors that have not reported yet."""
 
     home: str
     processes: tuple[ProcessStatus, ...]
@@ -173,7 +173,7 @@ class AskStatus(Request[RuntimeStatus], frozen=True):
 
 
 class AskScale(Request[int], frozen=True):
-    """Command to launcher: run this many embedders. The answer is that number; they start or stop afterwards."""
+    """Command to launcher: run this many embedders. The answer is that number; embedders start or stop afterwards."""
 
     embedders: int
 

@@ -64,7 +64,7 @@ class InvalidInput(RemembrancerError):
 
 
 class NotFound(RemembrancerError):
-    """A well-formed id names nothing that the caller may see."""
+    """A well-formed id does not refer to anything that the caller may see."""
 
 
 class MemoryUnavailable(RemembrancerError, retry_possible=True):

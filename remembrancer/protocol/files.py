@@ -47,7 +47,7 @@ class AwaitIndexerWork(Request[IndexerWork], frozen=True):
 
 class SyncDone(msgspec.Struct, frozen=True, tag=True):
     """Indexer to store: a tree has been compared with its index, on request (`sync_id`) or not. Also sent earlier, with
-    `left` alone, while changed files are still to be read. No answer. Updated chunks of notes need new vectors, like
+    only `left`, while changed files have yet to be read. No answer. Updated chunks of notes need new vectors, like
     added ones."""
 
     tree: IndexedTree

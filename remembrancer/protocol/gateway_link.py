@@ -3,8 +3,8 @@ standard library.
 
 On the gateway's socket, lines end with a newline. A bridge's first line is its hello, a JSON object. Every other line
 is the time at which the bridge read it (milliseconds since the epoch), a space, and the client's line; or `!end` after
-the last one. The gateway's lines are JSON-RPC for the client, except those that start with `!`, which no JSON text can:
-they are for the bridge. Both sides ignore `!` lines that they do not know.
+the last line. The gateway's lines are JSON-RPC for the client, except those that start with `!`, which no JSON text
+can: they are for the bridge. Both sides ignore `!` lines that they do not know.
 
 `remembrancer hook` leaves a file for each event in the home's `hooks`. The files' names sort by time, and each file
 holds one JSON object: `format`, `event` (one of `HOOK_EVENTS` or `CONTEXT_GIVEN`), `at` (seconds since the epoch),

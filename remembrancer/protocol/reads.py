@@ -195,7 +195,7 @@ class Recall(Filters, Request[Recalled], frozen=True, kw_only=True):
 
 
 class Memories(msgspec.Struct, Generic[M], frozen=True, tag=True):
-    """Memories in the requested order. `more`: there are more, beyond the limit in number or bytes."""
+    """Memories in the requested order. `more`: there are more memories, beyond the limit in number or bytes."""
 
     memories: tuple[M, ...]
     more: bool = False
@@ -484,7 +484,7 @@ class GatherContext(SessionRequest[ContextGathered], frozen=True):
 
 
 class NoteAccess(SessionRequest[bool], frozen=True):
-    """Count these memories as shown. `used`: those that were also useful."""
+    """Count these memories as shown. `used`: the memories that were also useful."""
 
     memory_ids: tuple[str, ...]
     used: tuple[str, ...] = ()

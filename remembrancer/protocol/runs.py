@@ -113,7 +113,7 @@ class AddLink(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit_defa
 
 
 class LogPromotion(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit_defaults=True):
-    """Note in the promotion log that a memory was promoted, or (`merged_into`) merged. `score` is in [0, 1]."""
+    """Record in the promotion log that a memory was promoted, or (`merged_into`) merged. `score` is in [0, 1]."""
 
     memory_id: str
     kind: Kind
@@ -230,8 +230,8 @@ class ApplyRun(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_d
 
 class UndoRun(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
     """Undo all parts of a run in a space: memories that it made are forgotten, and changed ones restored. Only a person
-    in a shell can undo an import, since its memories belong to all sessions; in a shared project, those of sessions
-    are in a separate space (`session`). Memories that others have changed since then are left unchanged and listed. An
+    in a shell can undo an import, since its memories belong to all sessions; in a shared project, session memories are
+    in a separate space (`session`). Memories that others have changed since then are left unchanged and listed. An
     unknown run is refused, or with `if_there` reported as not found: few runs have parts in both spaces."""
 
     run_id: str

@@ -77,7 +77,7 @@ class SessionResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, t
 
 
 class SessionEntry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A session in the registry of its project. `ended_at` with the status `active`: its end is still to be processed.
+    """A session in the registry of its project. `ended_at` with the status `active`: its end has yet to be processed.
     `ending` without `ended_at`: it continued after an end of this kind."""
 
     session_id: str

@@ -1,7 +1,7 @@
 """ZeroMQ sockets with the envelope format: a `Dealer` asks one peer, a `Router` serves many.
 
 Both are asynchronous context managers with bounded queues and `linger` set. A frame that cannot be decoded is counted,
-logged and dropped; a peer with another protocol version gets a refusal. Both use Unix sockets on this host, unless
+logged and dropped; a peer with a different protocol version gets a refusal. Both use Unix sockets on this host, unless
 keys are given: then they use TCP under CURVE (RFC 26), and a peer without an accepted key is ignored.
 """
 
@@ -123,7 +123,7 @@ class _Endpoint(abc.ABC, Generic[In]):
     first frame of a router's messages, and empty for the peer of a dealer."""
 
     _frames: ClassVar[int]
-    """The number of frames of a message."""
+    """The number of frames in a message."""
 
     def __init__(
         self, endpoint: str, speaker: Speaker, decoder: msgspec.msgpack.Decoder[In], keys: CurveKeys | None = None
@@ -331,7 +331,7 @@ class Dealer(_Endpoint[In]):
                 socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
                 socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
                 socket.setsockopt(zmq.IDENTITY, f"{self._speaker.name}/{self._speaker.incarnation}".encode())
-            else:  # its key identifies it: a peer that chose its own routing id could impersonate another
+            else:  # its key identifies it: a peer that chose its own routing id could impersonate another one
                 socket.setsockopt(zmq.RECONNECT_IVL, NETWORK_RECONNECT_MS)
                 socket.setsockopt(zmq.RECONNECT_IVL_MAX, NETWORK_RECONNECT_MAX_MS)
             monitor = socket.get_monitor_socket(

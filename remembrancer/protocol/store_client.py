@@ -30,7 +30,7 @@ AWAY: Final = (PeerUnavailable, PeerLost, DeadlineExceeded, MemoryUnavailable)
 """The errors that a request raises while the store is unavailable. All of these requests can be retried."""
 RETRY_S: Final = 0.05
 ANSWER_S: Final = 30.0
-"""The time limit of one attempt of `ask`: enough for a page of vectors, or for hundreds of edits or chunks that wait
+"""The time limit for one attempt by `ask`: enough for a page of vectors, or for hundreds of edits or chunks that wait
 behind other writes."""
 AWAY_S: Final = 120.0
 """The time that the store may be unavailable during a job of the consolidator before the job fails."""
@@ -141,7 +141,7 @@ class StoreClient(Dealer[OthersWrote]):
         return (await self.fetch(question, timeout_s)).body
 
     async def fetch(self, question: Request[T], timeout_s: float) -> Reply[T]:
-        """Ask once, and note whether the store answers.
+        """Ask once, and record whether the store answers.
 
         Raises:
             PeerUnavailable, PeerLost, DeadlineExceeded, MemoryUnavailable: see `AWAY`.
@@ -168,12 +168,12 @@ class StoreClient(Dealer[OthersWrote]):
             self._announce()
 
     async def run(self) -> None:
-        """Keep the connection, and detect when the store answers again. Runs until cancelled."""
+        """Keep the connection open, and detect when the store answers again. Runs until cancelled."""
         async with self:
             while True:
                 changed = self._changed
                 if self.connected and not self.health.usable:
-                    with suppress(RemembrancerError):  # an empty batch takes the path of every write
+                    with suppress(RemembrancerError):  # an empty batch takes the same path as every write
                         await self.request(SubmitBatch(()), PROBE_TIMEOUT_S)
                 with anyio.move_on_after(None if self.health.usable else PROBE_S):
                     await changed.wait()

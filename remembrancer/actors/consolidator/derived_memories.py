@@ -37,7 +37,7 @@ DIGITS: Final = 9
 SUMMARY_CHARACTERS: Final = 600
 """The approximate length of a summary."""
 LONGEST_SOURCE: Final = SUMMARY_CHARACTERS // SMALLEST_CLUSTER
-"""The longest memory that is summarised: a summary that repeats a longer one saves nothing."""
+"""The longest memory that is summarised: a summary that repeats a longer memory saves nothing."""
 
 Derived = tuple[AddMemory, *tuple[Edit, ...]]
 """The edits that store a derived memory; the first edit adds the memory, with its sources."""
@@ -166,8 +166,8 @@ def _mostly(answers: Iterable[bool]) -> bool:
 
 
 def _derive(what: str, kind: Kind, sources: Sequence[Material], content: str) -> Derived:
-    """A memory derived from these sources, which are ordered by time, with links to them. Its id depends only on their
-    ids and versions."""
+    """A memory derived from these sources, which are ordered by time, with links to them. Its id depends only on the
+    sources' ids and versions."""
     origin = sorted((source.id, source.version) for source in sources)
     memory_id = derive_memory_id(derive_id(what, origin), max(source.created_at for source in sources))
     latest = max(sources, key=lambda each: (each.happened_at, each.id))

@@ -87,7 +87,7 @@ class E5File:
             at += 2 + length + 21
 
     def tokenizer(self) -> SentencePieceTokenizer:
-        """The model's tokenizer, without the pieces that are not text (marks, padding, `<mask>`)."""
+        """The model's tokenizer, without the pieces that are not text (special tokens, padding, `<mask>`)."""
         from sentencepiece import SentencePieceNormalizer, SentencePieceProcessor
         from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
@@ -135,7 +135,7 @@ def _unfolded(blocks: NDArray[np.void]) -> NDArray[np.float32]:
 
 
 class MultilingualEngine(Int8Engine):
-    """The engine for a graph that begins with embeddings. The model was trained with a word before each text.
+    """The engine for a graph that begins with embeddings. The model was trained with a prompt before each text.
 
     Its vectors have a large common part, the mean of `PROBES`, which is subtracted from each vector: as with the
     default model, cosines of unrelated texts are then near 0 instead of 0.75, which improves retrieval (Mu and

@@ -23,8 +23,8 @@ from remembrancer.protocol.errors import InternalError, ModelUnusable
 from remembrancer.protocol.work import ModelChoice, ModelIdentity
 
 ATTEMPTS: Final = 4
-"""The number of attempts to embed passages. Questions get only one: a fallback or keyword search answers sooner than a
-retry."""
+"""The number of attempts to embed passages. Questions get only one attempt: a fallback or keyword search answers sooner
+than a retry."""
 LONGEST_WAIT_S: Final = 20.0
 """A provider that asks for a longer pause is not used for a while."""
 QUESTION_TIMEOUT_S: Final = 3.0

@@ -61,7 +61,7 @@ HIGH_WATER_BYTES: Final = 1024 * 1024
 """While more bytes than this are unsent, no lines are read, and the SDK's server waits."""
 MAX_UNREAD_BYTES: Final = MAX_LINE_BYTES + MAX_STAMP_BYTES
 PAUSE_S: Final = 0.01
-"""The pause before a full session looks for its next line."""
+"""The pause before a full session checks for its next line."""
 HELLO_WAIT_S: Final = 5.0
 BACKLOG: Final = 256
 MAX_SESSIONS: Final = 512
@@ -74,7 +74,7 @@ logger = logging.getLogger(__name__)
 
 
 class Hello(msgspec.Struct, frozen=True):
-    """The first message of a bridge. `bridge` is its own ULID in hexadecimal, `project` the path of its `--project`."""
+    """The first message of a bridge. `bridge` is its own ULID in hexadecimal, `project` its `--project` path."""
 
     link: int
     version: str

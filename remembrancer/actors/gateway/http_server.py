@@ -52,7 +52,7 @@ HEALTH: Final = "/health"
 BROWSER: Final = "/browser"
 STOP_S: Final = 2.0
 IDLE_S: Final = 15
-"""Seconds until an idle connection is closed. Clients close theirs sooner (usually after 4 or 5 s): otherwise a request
+"""Seconds until an idle connection is closed. Clients close them sooner (usually after 4 or 5 s): otherwise a request
 could be sent on a closing connection and be lost."""
 RETRY_NOTICE_S: Final = 0.3
 """The period during a stop in which waiting clients are told to retry."""
@@ -70,7 +70,7 @@ RETRY: Final = "idempotency-key"
 HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:/@\s]+)(?::\d*)?")
 """A `Host` header: a name or an address, and optionally a port."""
 BRIDGE: Final = "x-remembrancer-bridge"
-"""The header with the id of a bridge. It identifies the bridge's requests across sessions, so that retries are
+"""The header with a bridge's id. It identifies the bridge's requests across sessions, so that retries are
 recognised."""
 TAKEN_HEADERS: Final = ("Content-Type", "Authorization", "Accept", SESSION, VERSION, PROJECT, TOOLSETS, RETRY)
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024

@@ -73,7 +73,7 @@ class SessionRegistry:
         self._store = store
         self._of_hooks = of_hooks
         self._callers: dict[str, Caller] = {}
-        """Callers by the key of their connection."""
+        """Callers by connection key."""
         self._waiting: asyncio.Queue[Operation] = asyncio.Queue()
         self._connection = anyio.Event()
         self._patience = anyio.CancelScope()
