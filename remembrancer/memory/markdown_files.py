@@ -39,8 +39,9 @@ _DAY: Final = rf"(\d{{4}}-\d\d-\d\d|{CALENDAR_DAY},? \d{{4}}|(?=\w* ?(?-i:[A-Z])
 _DATED: Final = re.compile(rf"\W*{_DAY}(?!\d)|.*\({_DAY}\)\W*$", re.IGNORECASE)
 """A date at the start of a text ("May 10 servers" is not a date), or in brackets at the end of a line."""
 _TITLE_DATED: Final = re.compile(
-    rf"{_DATED.pattern}|(?!.*\bdeadline\b).*\b(?!(?:since|until|till|to|by|before|after|due|from|starts?|starting|ends?"
-    rf"|ending|expires|version|api|born)\b)[^\W_]+[\W_]+{_DAY}\W*$",
+    rf"{_DATED.pattern}|(?!.*\b(?:deadline|birthday|anniversary)\b)"
+    r".*\b(?!(?:since|until|till|to|by|before|after|due|from|starts?|starting|ends?|ending|expires|version|api|born)\b)"
+    rf"[^\W_]+[\W_]+{_DAY}\W*$",
     re.IGNORECASE,
 )
 """A date at the start or end of a title or of a file's name: "Minutes, Tuesday 1 December 2026", "board-2026-12-01"."""
