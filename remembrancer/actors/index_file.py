@@ -75,7 +75,7 @@ PASSAGES: Final = """
         UPDATE embedded SET memories = memories - 1 WHERE space = old.space AND model = old.model;
     END;
 """
-"""The tables of passages with their vectors, and of failures to embed, the same as in the records."""
+"""The tables of passages with their vectors, and of failures to embed, as in the records."""
 PASSAGES_OF_TEXTS: Final = PASSAGES.replace("memories ON", "texts ON").replace(" REFERENCES spaces", " DEFAULT 0")
 FIRST_CHUNK: Final = 2**40
 """The lowest number of a text from notes; memories have lower numbers."""

@@ -389,7 +389,7 @@ class StoredResult(ResultOfMemory, frozen=True):
     updated_fields: tuple[str, ...] = ()
     """The changed fields of an existing memory with this text."""
     moved_to: float | None = None
-    """The day to which the memory moves the open end that it replaces, so that it is one itself."""
+    """The day to which the memory moves the open end that it replaces, becoming an open end itself."""
 
 
 class UpdatedResult(ResultOfMemory, frozen=True):

@@ -379,7 +379,7 @@ class StoreAccess(MemoryService):
 
     async def _from_store(self, question: Request[T], until: float, answer_s: float) -> Reply[T]:
         """The store's answer; each attempt may take `answer_s`. Waits for a restarting store and repeats the request.
-        Raises `MemoryUnavailable`, `DeadlineExceeded`, or the error of a refusal."""
+        Raises `MemoryUnavailable`, `DeadlineExceeded`, or the store's refusal."""
         while True:
             await self._wait_for_store(until)
             if self._queue.depth:

@@ -61,7 +61,7 @@ _COLUMNS: Final = {"queued": _QUEUED, "rejected": f"{_QUEUED}, rejected_at, code
 """The tables and their columns, without the row number."""
 USER_LANE: Final = "user"
 NOTES: Final = ".notes"
-"""The suffix of the lane of a project's notes."""
+"""The suffix of a project's lane for notes."""
 UNREADABLE_OPERATION: Final = "unreadable"
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Operation)
@@ -269,7 +269,7 @@ class Lane:
     refusal: str | None = None
     """The reason why the store refuses the oldest operation for now."""
     refused_at: str = ""
-    """The path of that operation's project."""
+    """The path of the oldest operation's project."""
     again_at: float = 0.0
     """The time of the next attempt after a failed one, on the monotonic clock."""
     failures: int = 0
@@ -331,7 +331,7 @@ class WriteQueue:
         return sum(len(self.lanes[name].waiting) for name in lanes if name in self.lanes)
 
     def lane_of(self, operation: Operation) -> str:
-        """An operation's lane: if another operation on its memory is already waiting, the same lane."""
+        """An operation's lane: the lane of a waiting operation on the same memory, if there is one."""
         change, project_id = operation.change, operation.project.id
         if isinstance(change, WriteNote):  # a separate lane, since the note's disk may hang; a note has no memories
             return project_id + NOTES
@@ -390,7 +390,7 @@ class WriteQueue:
         await self._count()
 
     async def wait_empty(self, *lanes: str) -> None:
-        """Wait until no operation is queued in these lanes, apart from those that are stuck."""
+        """Wait until no operation is queued in these lanes, ignoring lanes that are stuck."""
         while any(name in self.lanes and name not in self.stuck for name in lanes):
             await self.changed.wait()
 

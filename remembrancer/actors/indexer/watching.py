@@ -56,7 +56,7 @@ class TreeFiles(ABC):
     quiet_s: float
     """The time without changes before files are read."""
     longest_s: float
-    """The maximum time before they are read, even if files keep changing."""
+    """The maximum time before files are read, even if they keep changing."""
     look_s: float = math.inf
     """The interval between comparisons if no change is known."""
     batch_bytes: int

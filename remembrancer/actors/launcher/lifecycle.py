@@ -15,7 +15,7 @@ READY_S: Final = 60.0
 DELAYS_S: Final = (0.0, 0.0, 0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 """The pauses before successive restarts. The first ones are 0, so that a crash or two goes unnoticed."""
 SLOW_S: Final = 30.0
-"""The pause before further restarts, without limit: the runtime recovers by itself once a full disk has space."""
+"""The pause before further restarts, without limit: the runtime recovers by itself once a full disk has room."""
 FORGIVEN_S: Final = 4.0
 """Each period of this length for which the process is ready cancels one earlier death."""
 GRACE_S: Final = 1.2
