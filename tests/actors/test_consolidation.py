@@ -60,9 +60,9 @@ SAME = CONVENTION.replace("carries", "always carries")
 
 OBSERVATIONS = (
     "the checkout test ran into its timeout on the shared runner again",
-    "the checkout test needs forty seconds on the shared runner, near its timeout",
     "the checkout test ran into its timeout again on the slow shared runner",
     "raising the timeout of the checkout test on the shared runner helped",
+    "the checkout test needs forty seconds on the shared runner, near its timeout",
 )
 STEPS = (
     "To release a version: run the whole test suite, then tag the commit and push the tag",

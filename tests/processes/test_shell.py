@@ -355,14 +355,14 @@ def test_a_memory_that_several_may_replace_is_replaced_by_the_first_of_review_or
 def test_the_pair_that_review_shows_is_accepted_though_it_hides_another_of_the_same_memory(shell: Shell) -> None:
     old = shell.json("add", "Queue jobs run on Laravel Horizon with Redis")["memory_id"]
     new = shell.json("add", "Redis is gone; the queue now runs on RabbitMQ")["memory_id"]
-    rival = shell.json("add", "Horizon has been retired: workers run under supervisor")["memory_id"]
+    rival = shell.json("add", "Horizon has been retired: workers of jobs run under supervisor")["memory_id"]
     asyncio.run(until(lambda: f"({rival})?" in shell("search", "Laravel Horizon") or rival in shell("show", old)))
     asyncio.run(until(lambda: shell.pairs() == [(old, new)]))
     assert "RabbitMQ" in shell("edit", old, "--replaced")
 
 
 def test_a_pair_that_review_leaves_out_is_in_no_search_and_can_be_settled(shell: Shell) -> None:
-    texts = [f"the build takes {minutes} minutes" for minutes in (10, 12, 20)]
+    texts = [f"the build of main takes {minutes} minutes" for minutes in (10, 18, 20)]
     days = "2024-01-05", "2024-02-05", "2024-03-05"
     hidden, asked, new = (
         shell.json("add", text, "--on", day)["memory_id"] for text, day in zip(texts, days, strict=True)

@@ -324,8 +324,8 @@ def test_a_text_says_the_same_as_its_copy_whichever_comes_first(one: str, other:
 LATER_S = 3 * 86_400.0
 
 
-def chance(earlier: str, later: str, cosine: float = 0.9, apart_s: float = LATER_S, **having: int) -> float:
-    return probability(TextPair(read(earlier), read(later), cosine, apart_s, (0.5,), having, 100))
+def chance(earlier: str, later: str, cosine: float = 0.9, apart_s: float = LATER_S) -> float:
+    return probability(TextPair(read(earlier), read(later), cosine, apart_s, (0.5,), (0.5,)))
 
 
 BOUNDS = {
@@ -360,8 +360,15 @@ def test_less_is_replaced_on_one_day_by_a_report_or_if_another_text_is_nearer() 
     letter, report = (f"{branch[1]}, {'we write ' * count}" for count in (REPORT // 3, REPORT))
     assert chance(branch[0], report, 0.7) < chance(branch[0], letter, 0.7)
     earlier, later = map(read, branch)
-    chances = [probability(TextPair(earlier, later, 0.6, LATER_S, others)) for others in ((), (0.5,), (0.7,))]
-    assert chances == sorted(chances, reverse=True), "another text that is as near to the later one is rather meant"
+    nearer = ((0.3,), (0.5,), (0.7,))
+    to_later = [TextPair(earlier, later, 0.6, LATER_S, others=each) for each in nearer]
+    to_earlier = [TextPair(earlier, later, 0.6, LATER_S, around=each) for each in nearer]
+    for pairs in (to_later, to_earlier):
+        first, second, third = map(probability, pairs)
+        assert first > second > third, "another text that is as near to one of them is rather meant"
+    told, missing = "We use main as the default branch", "The default branch is master, protected, and built by Ana"
+    assert chance(branch[0], told, 0.7) > chance(branch[0], told.replace("We", "They"), 0.7)
+    assert chance(missing, branch[1], 0.7) < chance(branch[0], branch[1], 0.7)
 
 
 @pytest.mark.parametrize(("earlier", "later", "without"), cases("replacement", "over"))
@@ -385,4 +392,4 @@ def test_a_pair_is_not_read_again_when_review_is_opened_again(monkeypatch: pytes
 
 @given(st.text(max_size=60), st.text(max_size=60), st.floats(-1.0, 1.0), st.floats(0.0, 1e9))
 def test_any_two_texts_have_a_probability(earlier: str, later: str, cosine: float, apart_s: float) -> None:
-    assert 0.0 < chance(earlier, later, cosine, apart_s) < 1.0
+    assert 0.0 <= chance(earlier, later, cosine, apart_s) < 1.0

@@ -7,22 +7,20 @@ the later memory in `possibly_superseded_by`; so does a list from `REPLACED` up.
 """
 
 import time
-from collections import defaultdict
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any, Final, NamedTuple
 
 from remembrancer.actors.store.records.browsing import pairs_in_review
 from remembrancer.actors.store.records.sqlite_records import Reader, Records
-from remembrancer.actors.store.records.types import MemoryRecord, NearDuplicate, Phrase
+from remembrancer.actors.store.records.types import MemoryRecord, NearDuplicate, NearestTo
 from remembrancer.memory.decay import DAY_S
 from remembrancer.memory.replacement import (
     LEAST_COSINE,
     POSSIBLE,
     PROBABLE,
     RIVAL,
-    Read,
     TextPair,
     days_of_figures,
     probability,
@@ -70,34 +68,44 @@ class ReplacedMemories:
         self._in_doubt: dict[str, tuple[_Asker, float]] = {}
         """The memories that may replace another one, each with its session, and the time at which it was judged."""
 
-    def judge(self, records: Records, pairs: Sequence[NearDuplicate]) -> list[NearDuplicate]:
-        """Return links from memories to those that they may replace, out of pairs of similar memories."""
+    def judge(
+        self, records: Records, pairs: Sequence[NearDuplicate], nearest: NearestTo = lambda memories: {}
+    ) -> list[NearDuplicate]:
+        """Return links from memories to those that they may replace, out of pairs of similar memories. `nearest` gives
+        the others near a memory, so that it makes no difference which of them were embedded together."""
         near = {(each.later, each.earlier): each for each in sorted(pairs, key=lambda each: each.cosine)}
         loaded = _comparable(records.load(list({number for both in near for number in both}), None).values())
         derived, edited = records.derived_among(list(loaded)), records.edited_among(list(loaded))
         text_of = cache(lambda number: read(loaded[number].content))
-        by_age: list[tuple[MemoryRecord, MemoryRecord, NearDuplicate]] = []
-        cosines = defaultdict[int, list[float]](list)
-        for both, found in near.items():
-            if loaded.keys() >= {*both}:
-                earlier, later = sorted((loaded[each] for each in both), key=lambda each: each.age_key)
-                by_age.append((earlier, later, found))
-                cosines[later.number].append(found.cosine)
         possible: list[tuple[TextPair, _Judged]] = []
-        for earlier, later, found in by_age:
+        for both, found in near.items():
+            if not loaded.keys() >= {*both}:
+                continue
+            earlier, later = sorted((loaded[each] for each in both), key=lambda each: each.age_key)
             if edited.get(earlier.number, 0.0) > later.created_at or not can_replace(later, earlier, derived):
                 continue  # the edit has already settled which text holds
             if found.cosine < LEAST_COSINE or same_in_words(earlier.content, later.content):
                 continue
-            others = cosines[later.number].copy()
-            others.remove(found.cosine)
             apart_s = abs(later.happened_at - earlier.happened_at)
-            compared = TextPair(text_of(earlier.number), text_of(later.number), found.cosine, apart_s, others)
+            compared = TextPair(text_of(earlier.number), text_of(later.number), found.cosine, apart_s)
             if (at_most := probability(compared)) >= POSSIBLE:
                 possible.append((compared, _Judged(at_most, earlier, later, found.seen)))
-        having, memories = _frequencies(records, [text for each, _ in possible for text in (each.earlier, each.later)])
-        chances = [probability(replace(compared, having=having, memories=memories)) for compared, _ in possible]
-        judged = [each._replace(probability=chance) for (_, each), chance in zip(possible, chances, strict=True)]
+        beside = nearest(list({each.number for _, pair in possible for each in (pair.earlier, pair.later)}))
+        others = _comparable(records.load(list({other for near in beside.values() for other in near}), None).values())
+
+        def chance(compared: TextPair, pair: _Judged) -> float:
+            both = pair.earlier.number, pair.later.number
+            around, before = (
+                [
+                    cosine
+                    for number, cosine in beside.get(each, {}).items()
+                    if number not in both and number in others and others[number].age_key < pair.later.age_key
+                ]
+                for each in both
+            )
+            return probability(replace(compared, others=before, around=around))
+
+        judged = [each._replace(probability=chance(compared, each)) for compared, each in possible]
         best: dict[int, list[_Judged]] = {}
         for each in sorted(judged, key=lambda each: -each.probability):
             best.setdefault(each.later.number, []).append(each)
@@ -198,12 +206,3 @@ def _comparable(memories: Iterable[MemoryRecord]) -> dict[int, MemoryRecord]:
         and memory.kind not in SESSION_KINDS
         and (memory.valid_until is None or memory.valid_until > now)
     }
-
-
-def _frequencies(records: Records, texts: Sequence[Read]) -> tuple[Mapping[str, int], int]:
-    """For each word, count the memories in the space that contain it, and count the memories."""
-    written = {word: form for text in texts for word, form in text.written.items()}
-    if not written:
-        return {}, 0
-    frequencies = records.frequencies([[Phrase(form)] for form in written.values()])
-    return dict(zip(written, frequencies, strict=True)), records.survey([], "", 0).sizes[records.space]

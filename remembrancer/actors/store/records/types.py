@@ -1,6 +1,6 @@
 """Arguments and results of the records, and the form in which rules read and change memories."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Self
 
@@ -140,6 +140,8 @@ class NearDuplicate(NamedTuple):
     relation: Relation = "similar_to"
 
 
+NearestTo = Callable[[Sequence[int]], Mapping[int, Mapping[int, float]]]
+"""Finds the cosines of the memories nearest to each of some memories."""
 Outcome = Applied | RemembrancerError
 """The answer to an operation, or the error that refused it."""
 

@@ -1,5 +1,6 @@
 """Finds near-duplicate memories, and memories near given vectors, for links and for the consolidator."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from remembrancer.actors.store.records.passage_rows import mean_vectors
@@ -15,6 +16,17 @@ NEAREST: Final = 16
 SLACK: Final = 0.1
 """The margin on the minimum cosine: passages are searched, but the means, which count, may be nearer than these."""
 MIN_HITS: Final = 32
+
+
+def nearest_to(vectors: ExactVectors, memories: Sequence[int]) -> dict[int, dict[int, float]]:
+    """Return for each memory the cosines of those nearest to its first passage, on the default model's scale."""
+    own = vectors.of_memories(memories)
+    places = [place for place, ordinal in enumerate(own.ordinals) if ordinal == 0]
+    nearest = vectors.nearest_each(own.vectors[places], NEAREST) if places else []
+    return {
+        own.memories[place]: {other: on_the_scale(cosine, vectors.scale) for other, cosine in near.items()}
+        for place, near in zip(places, nearest, strict=True)
+    }
 
 
 def compared(vectors: ExactVectors, passages: PassageVectors) -> tuple[list[NearDuplicate], list[NearDuplicate]]:

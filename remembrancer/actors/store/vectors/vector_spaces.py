@@ -21,10 +21,10 @@ import anyio
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.actors.store.records.types import NearDuplicate, PassageVectors
+from remembrancer.actors.store.records.types import NearDuplicate, NearestTo, PassageVectors
 from remembrancer.actors.store.vectors.chroma import Chroma, ChromaUnavailable, ChromaVectors, Server
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
-from remembrancer.actors.store.vectors.near_duplicates import compared
+from remembrancer.actors.store.vectors.near_duplicates import compared, nearest_to
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.work import CALIBRATED, CosineScale, ModelIdentity
 
@@ -41,7 +41,7 @@ CHROMA_RETRY_S: Final = 4.0
 NOT_INSTALLED: Final = "chroma_url is set, but Chroma is not installed: install the extra chroma"
 
 T = TypeVar("T")
-Judge = Callable[[Records, Sequence[NearDuplicate]], list[NearDuplicate]]
+Judge = Callable[[Records, Sequence[NearDuplicate], NearestTo], list[NearDuplicate]]
 logger = logging.getLogger(__name__)
 
 
@@ -57,7 +57,7 @@ class VectorSpaces:
         texts: Callable[[], Sequence[EmbeddedTexts]],
         *,
         exact_up_to: int,
-        judge: Judge = lambda records, pairs: [],
+        judge: Judge = lambda records, pairs, nearest: [],
         server: Server | None = None,
     ) -> None:
         self._folder = folder
@@ -178,7 +178,8 @@ class VectorSpaces:
         def look() -> tuple[PassageVectors, list[NearDuplicate]]:
             passages = read()
             links, pairs = compared(vectors, passages)
-            return passages, links + self._judge(cast(Records, vectors.records), pairs)  # only records have links
+            records = cast(Records, vectors.records)  # only these have links
+            return passages, links + self._judge(records, pairs, partial(nearest_to, vectors))
 
         passages, links = await asyncio.get_running_loop().run_in_executor(threads, look)
         if links:
