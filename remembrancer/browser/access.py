@@ -55,7 +55,7 @@ class VisitorAccess:
         self._cookie = f"remembrancer_{hashlib.sha256(whose.encode()).hexdigest()[:12]}"
 
     def grant(self, request: Request) -> Grant | None:
-        """The visitor's rights; None: all, where no token is needed. Raises `HTTPException` for unknown visitors."""
+        """The visitor's rights; None: all rights, without a token. Raises `HTTPException` for unknown visitors."""
         token = request.cookies.get(self._cookie, "")
         grant = self._tokens.find(token, time.time()) if token else None
         if grant is None and not self._no_token:

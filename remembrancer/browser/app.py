@@ -38,7 +38,7 @@ PAGES: Final = (memories, history, overviews)
 
 
 class Assets(StaticFiles):
-    """The files that pages load. Their addresses contain a digest of all these files, so they may be cached forever."""
+    """The files that pages load. Their addresses contain a digest of all the files, so they may be cached forever."""
 
     def file_response(self, *args: Any, **kwargs: Any) -> Response:
         response = super().file_response(*args, **kwargs)
@@ -92,7 +92,7 @@ class Browser:
                 enter, is_part = (
                     f"{PREFIX}/enter",
                     "HX-Request" in request.headers,
-                )  # of a page, which leaves as a whole
+                )  # for a page, which is sent in one piece
                 answer = Response(headers={"HX-Redirect": enter}) if is_part else RedirectResponse(enter, 303)
                 await answer(scope, receive, sending)
             else:
@@ -129,7 +129,7 @@ class Browser:
         sees_all = grant is None or grant.every_project
         directories = [Path(each) for each in grant.projects] if grant is not None else []
 
-        def named() -> list[ProjectRef]:  # a directory that has been moved is not a project of its own
+        def named() -> list[ProjectRef]:  # a directory that has been moved is not a separate project
             return [project_of(each) for each in directories if each.is_dir() or not sees_all]
 
         projects = await anyio.to_thread.run_sync(named)
@@ -171,7 +171,7 @@ class Browser:
             with suppress(HTTPException):  # a visitor who is signed in already may click a link twice
                 self._access.grant(request)
                 return welcome
-        message = "This link has been used, or is too old: 'remembrancer ui' makes a new one." if link else ""
+        message = "This link has been used, or is too old: 'remembrancer ui' creates a new one." if link else ""
         return HTMLResponse(self._shared.render("enter.html", is_in=False, said=message), 401 if link else 200)
 
     async def _leave(self, request: Request) -> Response:

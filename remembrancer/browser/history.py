@@ -32,9 +32,9 @@ from remembrancer.toolsets.memory.day_log import FORGOTTEN, dates_in_utc, happen
 
 PAGE: Final = 100
 FEW: Final = 20
-"""The number of queries shown for a session, and of memories shown for each query."""
+"""The number of queries shown for a session, and of memories for each query."""
 PULSE_S: Final = 10.0
-"""Something is sent at least this often, so that the loss of a gateway or a revoked token is noticed."""
+"""Something is sent at least this often, so that a lost gateway or a revoked token is noticed."""
 OTHER_PROJECTS: Final = "others"
 """The session id under which all sessions of other projects are grouped."""
 TOGETHER_S: Final = 0.3
@@ -79,7 +79,7 @@ async def review(view: View) -> Response:
 
 
 class Line(NamedTuple):
-    """A memory, everything done to it, the change that undoes the last step (or ""), and the label of its button."""
+    """A memory, everything done to it, the change that undoes the last step (or ""), and the undo button's label."""
 
     change: MemoryChanged
     did: str
@@ -98,7 +98,7 @@ class AnsweredQuery(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The part of a day that belongs to one session, latest first."""
+    """One session's part of a day, latest first."""
 
     session_id: str
     who: str
@@ -110,8 +110,8 @@ class Part(NamedTuple):
 
 
 async def today(view: View) -> Response:
-    """One day by session: what was stored, changed, learned and shown, and the open ends. The default is today, or else
-    the last day with changes."""
+    """One day by session: the memories stored, changed, learned and shown, and the open ends. The default is today, or
+    else the last day with changes."""
     wanted = view.asked("day")
     current = datetime.now().astimezone().date()
     day = current if not wanted else datetime.fromtimestamp(day_of(wanted) or 0.0).astimezone().date()
@@ -156,7 +156,7 @@ async def _done_on(view: View, day: date) -> tuple[ActivityRead, Sequence[Any], 
 
 
 def totals_of(changes: Iterable[MemoryChanged]) -> dict[str, int]:
-    """The number of memories by kind of change, without changes that were undone."""
+    """The number of memories by kind of change, not counting undone changes."""
     done: dict[str, set[str]] = {}
     for each in filter(stands, changes):
         done.setdefault(verb_of(each), set()).add(each.memory_id)
@@ -199,15 +199,15 @@ def asked_of(log: Iterable[Any]) -> dict[str, list[AnsweredQuery]]:
 
 
 def _author_of(change: MemoryChanged) -> tuple[str, str]:
-    """The session, and for a person (whose session id is the same on all machines) also the machine."""
+    """The session, and for a person (whose session id is the same on all machines), also the machine."""
     return change.session_id, change.member if change.session_id in (BROWSER_SESSION, SHELL_SESSION) else ""
 
 
 def parts_of(
     activity: ActivityRead, queries: Mapping[str, list[AnsweredQuery]], sessions: Mapping[str, ListedSession]
 ) -> list[Part]:
-    """A day by session, the most recently active first. A change belongs to the session or person that made it; a
-    background change, to the session or person that last changed the memory. Changes to the user's memories by sessions
+    """A day by session, the most recently active first. A change belongs to the session or person that made it, and a
+    background change to the session or person that last changed the memory. Changes to the user's memories by sessions
     of other projects form one part, which comes last."""
     last = dict[str, tuple[str, str]]()
     for each in activity.changes:
@@ -240,8 +240,8 @@ async def undo_run(view: View) -> Response:
 
 
 async def sessions(view: View) -> Response:
-    """The assistants' sessions in this project, each with the last unforgotten memory that it stored or changed.
-    Changes by people themselves are on the *Today* page."""
+    """The assistants' sessions in this project, each with the last memory that it stored or changed and that has not
+    been forgotten. Changes by people themselves are on the *Today* page."""
     before = view.asked("before")
     request = ListSessions(view.project, view.session, float_of(before) if before else None, PAGE)
     listed = await view.ask(request)

@@ -1,4 +1,4 @@
-"""The *Search* and *Memory* pages, and all changes to memories with their undo."""
+"""The *Search* and *Memory* pages, and all changes to memories, with undo."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ RESULTS_SHOWN: Final = 5
 PAGE: Final = 50
 LEFT_OUT: Final = 8
 VERSIONS_COMPARED: Final = 20
-"""The number of latest versions compared with their predecessors."""
+"""The number of latest versions that are compared with their predecessors."""
 EXCERPT_CHARACTERS: Final = 80
 FILTERS: Final = ("scope", "kind", "tag", "since", "until", "source", "order", "forgotten")
 """The fields in an address that narrow or order a search."""
@@ -62,8 +62,8 @@ DONE: Final = {
 
 
 class Version(NamedTuple):
-    """A version of a memory: the change, the changed fields other than the text, and the changes in the text, if it is
-    compared."""
+    """A version of a memory: the change, the changed fields other than the text, and if compared, the changes in the
+    text."""
 
     entry: HistoryEntry
     fields: list[str]
@@ -71,7 +71,7 @@ class Version(NamedTuple):
 
 
 def filters_of(view: View) -> dict[str, Any]:
-    """The filters in an address, in the form that `Filters` takes. Raises `InvalidInput` if one is not valid."""
+    """The filters in an address, in the form that `Filters` takes. Raises `InvalidInput` if a filter is not valid."""
     scope, kind = view.asked("scope"), view.asked("kind")
     if (scope and scope not in SCOPES) or (kind and kind not in KINDS):
         raise InvalidInput("No such scope or kind: choose one from the list.")
@@ -88,8 +88,8 @@ def filters_of(view: View) -> dict[str, Any]:
 
 
 async def search(view: View, refused: str = "") -> Response:
-    """The memories that match a query (all open ends if it asks for them) or have it as their id, or the latest.
-    `refused`: the reason why the text typed under *Add a memory* was not stored."""
+    """The memories that match a query (all open ends if it asks for them) or whose id it is; without a query, the
+    latest. `refused`: the reason why the text typed under *Add a memory* was not stored."""
     question, source, filters = view.asked("q"), view.asked("source"), filters_of(view)
     asks_for_all = asks_for_open_ends(question) and not (filters["kinds"] or source)
     order: Order = "due" if asks_for_all else next((each for each in ORDERS if each == view.asked("order")), "latest")
@@ -214,8 +214,8 @@ async def edit(view: View) -> Response:
 
 
 async def remember(view: View) -> Response:
-    """Store a passage of a note, or typed text, which stays in its form if it is refused. There is no undo for text
-    that was already known, since an undo would forget it."""
+    """Store a passage from a note, or typed text, which stays in the form if it is refused. There is no undo for text
+    that was already stored, since an undo would forget it."""
     path, text = view.field("path"), view.exactly("passage")
     fields: dict[str, Any] = {
         name: view.field(name) for name in ("kind", "due", "scope", "occurred_at") if view.field(name)
@@ -268,7 +268,7 @@ async def change(view: View) -> Response:
 
 
 async def _change(view: View, memory: PortableMemory, what: str) -> str:
-    """Make the change of the button named `what`. Returns the change that undoes it, if it makes no new version."""
+    """Make the change for the button named `what`. Returns the change that undoes it, unless it makes a new version."""
     call = partial(view.call, memory_id=memory.id)
     match what.split("/"):
         case ["tag"] if tags := tags_in(view.field("tags")):
@@ -333,7 +333,7 @@ async def done_of(view: View, *, with_names: bool = True) -> dict[str, Any]:
 
 
 def _next(view: View, memory_id: str, done: str, undo: Mapping[str, str | None], failed: int = 0) -> Response:
-    """The page that a form names, or else the memory's page."""
+    """The page named in a form, or else the memory's page."""
     if undo and all(way is None for way in undo.values()):
         done = "nothing"
     back = view.field("back") or f"/memory/{memory_id}"

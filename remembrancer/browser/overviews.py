@@ -60,7 +60,7 @@ async def notes(view: View) -> Response:
     """The notes of the working tree: the files, and whether their index is up to date."""
     request = ListFiles(view.project, view.tree, view.asked("after"), FILES)
     listed = await view.ask(request)
-    if not listed.files:  # files are read only for connected sessions, of which there may be none
+    if not listed.files:  # files are read only for connected sessions, if there are any
         with suppress(RemembrancerError):  # the page says that they have not been read
             await view.call("memory_sync")
             listed = await view.ask(request)
@@ -98,7 +98,7 @@ async def _note_page(view: View, path: str, refused: InvalidInput | None = None,
 
 
 def passages(text: str) -> Iterator[tuple[str, bool]]:
-    """The blocks of a Markdown text, each with True if it can be remembered: no heading, and not very long."""
+    """The blocks of a Markdown text, each with True if it can be remembered: it is not a heading, and not very long."""
     starts = line_starts(text)
     for block in blocks_of(text) if len(text) <= MAX_MARKDOWN else [Block(0, len(starts) - 1, level=1)]:
         yield text[starts[block.first] : starts[block.end]].strip("\r\n"), not block.level
@@ -165,7 +165,7 @@ async def graph_data(view: View) -> Response:
 
 
 async def _entities(view: View, limit: int) -> tuple[GraphFound, int]:
-    """The entities around the named one, or else those worth showing (with `all`, all), and the number of others."""
+    """The entities around the named entity, or else those worth showing (with `all`, all), and the number of others."""
     if entity := view.asked("entity"):
         around = SearchGraph(view.project, view.session, entity=entity, depth=2, include_memories=False, limit=limit)
         return await view.ask(around), 0

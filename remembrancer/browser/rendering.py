@@ -26,13 +26,13 @@ from remembrancer.toolsets.memory.day_log import CHANGE_WORDS
 
 HERE: Final = Path(__file__).parent
 MAX_DIFF_PARTS: Final = 2000
-"""The maximum number of words, or else of lines, in two versions to be compared."""
+"""The maximum number of words, or else lines, in two versions to be compared."""
 MAX_MARKDOWN: Final = 20_000
 """Longer texts are not rendered as Markdown: some take seconds per 10,000 characters."""
 WHOLE_CHARACTERS: Final = 320
-"""The text of a search result is shown in full up to this length."""
+"""Search results up to this length are shown in full."""
 SEARCHED_CHARACTERS: Final = 8000
-"""In a longer text, the number of characters searched for the terms of the question."""
+"""The number of characters of a longer text that are searched for the terms of the question."""
 _INLINE_CODE: Final = re.compile(r"`([^`\n]+)`")
 _PLAIN_CODE: Final = re.compile(r"`([^`\n<>]+)`")
 """Code without any marks of changed words."""
@@ -54,7 +54,7 @@ _WHY: Final = {each.name: each.why for each in FEATURES} | {
 }
 SCOPES: Final = {"project": "this project", "user": "all my projects", "session": "one session"}
 FEW_WORDS: Final = 3
-"""If there are fewer unchanged words between two changes, these are also shown as changed, which is easier to read."""
+"""Fewer unchanged words than this between two changes are also shown as changed, which is easier to read."""
 
 
 class Bar(NamedTuple):
@@ -68,7 +68,7 @@ class Bar(NamedTuple):
 
 
 def bars(shares: Mapping[str, float]) -> list[Bar]:
-    """The parts of a score by meaning, largest first, on one scale; parts that add nothing are left out."""
+    """The parts of a score by meaning, largest first, on one scale; parts that add nothing are omitted."""
     # `standing` raises the score of a valid rule, and lowers the score of a memory that is no longer valid.
     shares = {"rule" if name == "standing" and value > 0.0 else name: value for name, value in shares.items()}
     parts = {label: sum(shares.get(name, 0.0) for name in names) for label, names in _MEANS.items()}
@@ -87,7 +87,7 @@ def bars(shares: Mapping[str, float]) -> list[Bar]:
 
 
 def word_diff(before: str, after: str, *, least: float = 0.0) -> Markup:
-    """The second text, with marks for removed and added runs of words, or of lines if it is long. There are no marks if
+    """The second text, with removed and added runs of words (or of lines, if it is long) marked. There are no marks if
     the share of unchanged words is below `least`, or if there are very many lines."""
     for split in (_WORDS.findall, partial(str.splitlines, keepends=True)):
         old, new = split(before), split(after)
@@ -128,7 +128,7 @@ class _Renderer(RendererHTML):
     """Renders neither external content nor unsafe links."""
 
     def image(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
-        """An image is replaced by its alternative text: loading it would reveal the reader to its server."""
+        """An image is replaced with its alternative text: loading it would reveal the reader to the image's server."""
         return str(escape(f"[{tokens[idx].content or 'image'}]"))
 
     def link_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
@@ -175,7 +175,7 @@ def _ago(at: float, now: float, local: datetime) -> str:
 
 
 def _date(on: date, month: str) -> str:
-    """A date, with its year unless that is the current one."""
+    """A date, with the year unless it is the current year."""
     year = "" if on.year == datetime.now().astimezone().year else f" {on.year}"
     return f"{on.day} {on:{month}}{year}"
 
@@ -206,7 +206,7 @@ def when_due(due: float) -> str:
 
 
 def _matching(text: str, question: str) -> str:
-    """A text too long to be shown in full, starting with the sentence that has the most terms of the question."""
+    """A text too long to be shown in full, starting with the sentence that contains the most terms of the question."""
     terms = terms_of(question)
     if len(text) <= WHOLE_CHARACTERS or not terms:
         return text
@@ -247,7 +247,7 @@ def card_page() -> str:
     """The card in a conversation: the memories that a tool just stored or found, with *undo*, *correct* and *why*.
 
     It is a resource of the extension MCP Apps (https://github.com/modelcontextprotocol/ext-apps, 2026-01-26): a client
-    that declares this extension shows the page, which loads nothing, in a frame, and passes it the data of the call.
+    that declares this extension shows the page, which loads nothing, in a frame, and passes the call's data to it.
     """
     assets = HERE / "assets"
     return (

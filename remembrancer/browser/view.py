@@ -1,4 +1,4 @@
-"""One page request, as the handlers of pages see it."""
+"""One page request, as seen by page handlers."""
 
 import asyncio
 import math
@@ -38,7 +38,7 @@ MAX_SHOWN_ROWS: Final = 2000
 MAX_CHANGES: Final = 1000
 """The maximum number of changes read for a day or a session."""
 MAX_SESSIONS: Final = 200
-"""The number of latest sessions named on pages by their clients: counting the records of each takes time."""
+"""The number of latest sessions that pages name by their clients: counting each session's records takes time."""
 ONE_TIME_FIELDS: Final = frozenset({"done", "undo", "failed", "session", "typed"})
 """Query fields that are dropped when a form leads back to its page."""
 PEOPLE: Final = {BROWSER_SESSION: "You", SHELL_SESSION: "You, in the shell", "": "In the background"}
@@ -80,7 +80,7 @@ class View:
 
     @property
     def session(self) -> str:
-        """The session whose own memories are shown with the project's, only to the owner."""
+        """The session whose own memories are shown along with the project's, only to the owner."""
         return (self.is_owner and (self.through or self.request.query_params.get("session"))) or BROWSER_SESSION
 
     @property
@@ -97,7 +97,7 @@ class View:
         self, *, memory_id: str = "", session_id: str = "", since: float = 0.0, until: float = math.inf
     ) -> Sequence[Any]:
         """The log of shown memories for a memory, a session or a period: the owner sees all projects, others only this
-        one. If it cannot be read, the page says so."""
+        project. If it cannot be read, the page says so."""
         project = "" if self.is_owner and memory_id else self.project.id
         read = partial(self.shared.shown, project=project, memory_id=memory_id, session_id=session_id, since=since)
         try:
@@ -108,12 +108,12 @@ class View:
         return [each for each in rows if each.at < until]
 
     async def sessions(self) -> dict[str, ListedSession]:
-        """The project's last sessions by their ids."""
+        """The project's last sessions, by id."""
         listed = await self.ask(ListSessions(self.project, self.session, None, MAX_SESSIONS))
         return {each.session_id: each for each in listed}
 
     async def whole_id(self, text: str) -> str:
-        """The full id for an id, for a part of it (such as one without its prefix), or for its page's address."""
+        """The full id for an id, for part of an id (such as one without its prefix), or for its page's address."""
         name = text.rstrip("/").rpartition("/")[2].partition("?")[0]
         if (part := part_of_id(name)) is None:
             return f"{MEMORY_PREFIX}{name}" if name and ":" not in name else name
@@ -121,7 +121,7 @@ class View:
         return candidates[0][0] if len(candidates) == 1 else name
 
     async def texts(self, memory_ids: Iterable[str]) -> dict[str, LinkedMemory]:
-        """These memories by id, except deleted and forgotten ones."""
+        """These memories by id, except deleted and forgotten memories."""
         wanted = tuple(dict.fromkeys(memory_ids))
         if not wanted:
             return {}
@@ -167,7 +167,7 @@ class View:
         return dict(self.form).get(name, "").replace("\r\n", "\n")
 
     async def ask(self, question: wire.Request[T]) -> T:
-        """The store's answer. Sources that it reports as missing are named on the page."""
+        """The store's answer. Sources reported as missing are named on the page."""
         response = await self.shared.service.ask(question, time.time())
         self.notices += response.notices
         return response.reply
@@ -195,12 +195,12 @@ Handler = Callable[[View], Awaitable[Response]]
 
 
 def name_of(project: ProjectRef) -> str:
-    """The name of a project, which is that of its directory."""
+    """The name of a project, which is its directory's name."""
     return PurePath(directory_of(project.path)).name or project.path
 
 
 def names_of(projects: Sequence[ProjectRef]) -> dict[str, str]:
-    """The names of projects by their ids, with the parent directory for those with the same name."""
+    """The names of projects by id, with the parent directory if several have the same name."""
     names = {each.id: name_of(each) for each in projects}
     alike = Counter(names.values())
     return names | {

@@ -1,1 +1,1 @@
-"""Code: reading a tree of files, cutting them by their syntax, and an index that ranks the pieces."""
+"""Code: reading a tree of files, cutting them by syntax, and an index that ranks the pieces."""

@@ -1,8 +1,9 @@
 """The memories relevant to a command or an edit that an assistant is about to make. Pure.
 
 A recall finds the candidates; but a command is not a question, and the probability that a memory answers it says
-little. So a separate logistic regression with five features scores them, fitted on commands and edits of nine projects
-(docs/benchmarks.md). A rule about the form of names or code applies to every edit that creates such a name or code.
+little. So a separate logistic regression with five features scores them, fitted on commands and edits from nine
+projects (docs/benchmarks.md). A rule about the form of names or code applies to every edit that creates such names or
+code.
 """
 
 import math
@@ -28,7 +29,7 @@ SEARCHED: Final = 600
 """The number of characters of a command or an edit used as a query."""
 MOST: Final = 2
 LEAST_PROBABILITY: Final = 0.38
-"""Memories below this are not shown; one in forty actions without a relevant memory exceeded it."""
+"""Memories with a lower probability are not shown; one in forty actions without a relevant memory exceeded it."""
 WEIGHTS: Final = {"words": 0.718, "cosine": 8.548, "denied": 2.398, "share": -11.932, "length": -2.23}
 """`words` is the number of words that an action shares with a memory, weighted by rarity; `share` is their share of the
 memory's words; `denied` is 1 if one of these words is rare, new in this project and denied by the memory."""
@@ -36,14 +37,14 @@ INTERCEPT: Final = 3.167
 MOST_OF_WORDS, MOST_SHARE = 12.0, 0.15
 RARE: Final = 2.0
 RAREST: Final = 3.95
-"""The rarity of a word that is in only one candidate, however many there are."""
+"""The rarity of a word in only one candidate, however many candidates there are."""
 NAMING_PROBABILITY: Final = 0.6
 """The probability assigned to a naming rule that applies to the edit."""
 TOKENS_OF_FACT: Final = 39
 UNSEEN: Final = 20
-"""The number of empty actions added to the count, so that a few real ones do not decide which words are common."""
+"""The number of empty actions added to the count, so that a few real actions do not decide which words are common."""
 MOST_PAST: Final = 500
-"""The counts are halved after this number of actions, so that long sessions do not use more memory."""
+"""The counts are halved after this many actions, so that long sessions do not use more memory."""
 
 _COMMON: Final = frozenset(
     terms_in("""
@@ -77,12 +78,12 @@ _CONSTRUCTS: Final = {
     "import": re.compile(r"^\s*(?:import|from|use|#include)\b", re.MULTILINE),
     "comment": re.compile(r"\n.*\S.*\n.*\S"),
 }
-"""The parts of code covered by naming and style rules, each with a pattern for edits that create one."""
+"""The parts of code covered by naming and style rules, each with a pattern for edits that create such a part."""
 
 
 @dataclass
 class PastActions:
-    """The words of a project's earlier actions. Words in most actions are not informative."""
+    """The words of a project's earlier actions. Words that occur in most actions are not informative."""
 
     number: int = 0
     having: Counter[str] = field(default_factory=Counter)
@@ -135,8 +136,8 @@ def terms_of(text: str) -> frozenset[str]:
 def relevant_to(
     action: Action, candidates: Sequence[RecalledMemory], past: PastActions, given: Iterable[str], now: float
 ) -> list[RecalledMemory]:
-    """The candidates to show before an action, the most probable first. Leaves out memories that were `given` (whole
-    ids or their ends) or are replaced (even by one that is shown), and the earlier of two rules about one form."""
+    """The candidates to show before an action, most probable first. Omits memories already `given` (whole ids or their
+    ends) or replaced (even by one that is shown), and the earlier of two rules about one form."""
     terms = {each.id: terms_of(each.content) for each in candidates}
     having = Counter(term for each in terms.values() for term in each)
     scale = RAREST / math.log(len(candidates) + 2)
@@ -186,7 +187,7 @@ def _probability(
 
 
 def denied_in(content: str) -> frozenset[str]:
-    """The stems of the words that a memory denies: in "pnpm, never npm; jest was removed" npm and jest."""
+    """The stems of the words that a memory denies: npm and jest in "pnpm, never npm; jest was removed"."""
     denied: list[str] = []
     for clause in _CLAUSE.split(content):
         denied += (word for at in _DENIES.finditer(clause) for word in clause[at.end() :].split()[:AFTER_DENIAL])
@@ -199,7 +200,7 @@ def says_never(content: str) -> bool:
 
 
 def fact_of(memory: RecalledMemory, terms: frozenset[str]) -> str:
-    """The part of a memory that is about these terms: all of it, or its sentences from the best one onwards."""
+    """The part of a memory that is about these terms: all of it, or its sentences from the best sentence onwards."""
     text = " ".join(memory.content.split())
     if estimate_tokens(text) <= TOKENS_OF_FACT:
         return text

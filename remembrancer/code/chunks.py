@@ -1,5 +1,5 @@
-"""Cuts source text into chunks: functions, methods, types and the text between them, by syntax where a grammar is
-installed, and otherwise at blank lines. Pure."""
+"""Cuts source text into chunks: functions, methods, types and the text between them, by syntax if a grammar is
+installed, otherwise at blank lines. Pure."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def chunks_of(text: str, language: str, *, is_plain: bool = False) -> list[Chunk
 
 
 class Source:
-    """One file with its syntax tree: `data` is its text, `root` the tree."""
+    """One file with its syntax tree: `data` is the file's text, `root` the tree."""
 
     def __init__(self, text: str, parser: tree_sitter.Parser) -> None:
         self.data = text.encode("utf-8", "replace")
@@ -159,12 +159,12 @@ class Source:
     def _region(
         self, definitions: Sequence[Definition], first: int, last: int, above: str, depth: int
     ) -> Iterator[Chunk]:
-        """The chunks of a range of lines: of the given definitions, and of the lines between them."""
+        """The chunks of a range of lines: the given definitions, and the lines between them."""
         at = first
         for definition in definitions:
             node, until = definition.node, definition.node.end_point
             start, end = self._with_comments(node, at), min(last, until.row - (until.column == 0))
-            if end < at:  # on the same line as the previous one
+            if end < at:  # on the same line as the previous definition
                 continue
             start = max(start, at)
             if start > at:
@@ -205,7 +205,7 @@ class Source:
         return Chunk(start + 1, end + 1, kind, name, head, "\n".join(self._lines[start : end + 1]))
 
     def _with_comments(self, node: tree_sitter.Node, first: int) -> int:
-        """The first line of the comments directly above a node, but not before the line `first`."""
+        """The first line of the comments directly above a node, but no earlier than the line `first`."""
         start: int = node.start_point.row
         while start > first and _COMMENT_LINE.match(self._lines[start - 1]):
             start -= 1
@@ -292,7 +292,7 @@ def cut_by_lines(text: str) -> list[Chunk]:
 
 
 def _portions(lines: Sequence[str], start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Lines in portions of chunk size, split at a blank line if there is one in the last third."""
+    """Lines in portions of chunk size, split at any blank line in the last third."""
     while start <= end:
         until, size = start, len(lines[start])
         while until < end and until - start < MOST_LINES - 1 and size + len(lines[until + 1]) < MOST_CHARACTERS:

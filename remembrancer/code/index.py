@@ -1,5 +1,5 @@
-"""Searches an index of code by words alone: FTS5 counts the terms in each chunk, and chunks are ranked by their BM25
-and their file's over weighted fields, by definitions of names in the question, and by the kind of file."""
+"""Searches an index of code by words alone: FTS5 counts the terms in each chunk, and chunks are ranked by their own and
+their file's BM25 over weighted fields, by definitions of names in the question, and by the kind of file."""
 
 import re
 import sqlite3
@@ -24,13 +24,13 @@ FILE_K1: Final = 50.0
 FILE_B: Final = 0.6
 """BM25 of whole files (Robertson and Zaragoza, 2009)."""
 FILE_SHARE: Final = 0.6
-"""The weight of the file's BM25, relative to its best chunk's; both are scaled to 1."""
+"""The weight of the file's BM25, relative to that of its best chunk; both are scaled to 1."""
 SEVERAL_SHARE: Final = 0.6
 """The weight of having several good chunks in one file."""
 STEM_SHARE: Final = 0.7
 """The weight of the share of the file's own name found in the question."""
 GOOD: Final = 0.5
-"""A chunk with this share of the best BM25 is a good one."""
+"""A chunk with at least this share of the best BM25 counts as good."""
 DEFINES: Final = 0.5
 """The bonus for a chunk that defines a name in the question, as a share of the best score."""
 ASIDE: Final = 0.4
@@ -107,7 +107,8 @@ class _Corpus:
         }
 
     def scores(self, connection: sqlite3.Connection, question: str) -> Numbers:
-        """The score of each chunk; 0 for one without any term of the question, unless it defines a name in it."""
+        """The score of each chunk; 0 without any term of the question, unless the chunk defines a name in the
+        question."""
         asked = dict.fromkeys(term for word in question_words(question) for term in terms_of(word))
         chunks, files = len(self._norms), len(self._names)
         own, whole = np.zeros(chunks), np.zeros(files)

@@ -1,4 +1,4 @@
-"""Maps file names to languages, and languages to their parsers where the grammar is installed."""
+"""Maps file names to languages, and languages to their parsers if the grammar is installed."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ _FUNCTIONS: Final = {
 
 
 def language_of(path: str) -> str | None:
-    """The language of a file by its name; None if such files are not read."""
+    """The language of a file, judging by its name; None if such files are not read."""
     name = path.rpartition("/")[2].lower()
     return _NAMES.get(name) or LANGUAGE_OF.get(name.rpartition(".")[2] if "." in name else "")
 

@@ -1,9 +1,9 @@
 """The process that reads and cuts files of code, and lists the terms of their chunks.
 
-Its input may kill it: a grammar may crash, loop, or exhaust the memory, and Python cannot stop this. So the operating
-system kills the process when a file has used up its processor time. `python -P -m remembrancer.code.reader` answers a
-`ReadFiles` on standard input with an empty line once it has started, and then with one `ReadFile` in JSON per line and
-file. The first file without a line is the one that killed the process.
+Its input may kill the process: a grammar may crash, loop, or exhaust the memory, and Python cannot prevent this. So the
+operating system kills the process when a file has used up its processor time. `python -P -m remembrancer.code.reader`
+answers a `ReadFiles` on standard input with an empty line once it has started, and then with one line per file: a
+`ReadFile` in JSON. The first file without a line is the file that killed the process.
 """
 
 import os
@@ -58,7 +58,7 @@ class ReadChunk(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ReadFile(msgspec.Struct, frozen=True, array_like=True):
-    """A file as it was read. `kind` is its language; `skipped` is the reason why it was not read."""
+    """The result of reading a file. `kind` is its language; `skipped` is the reason why it was not read."""
 
     path: str
     mtime_ns: int
@@ -97,7 +97,7 @@ def _deflated(text: str) -> bytes:
 
 
 def _cut(root: str, path: str, language: str, *, is_plain: bool) -> tuple[list[Chunk], str]:
-    """A file's chunks, or the reason why it is skipped."""
+    """A file's chunks, or the reason why the file is skipped."""
     try:
         text = read_source(root, path)
     except Unreadable as error:

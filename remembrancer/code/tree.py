@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 MAX_BYTES: Final = 1024 * 1024
 LONGEST_LINE: Final = 5000
-"""A file with a line of more characters was not written by hand."""
+"""A file with a longer line (in characters) was not written by hand."""
 IGNORE_FILES: Final = (".gitignore", ".ignore")
 FOREIGN: Final = frozenset(
     {"node_modules", "bower_components", "vendor", "third_party", "thirdparty", "site-packages", "__pycache__"}
@@ -45,7 +45,7 @@ class Unreadable(Exception):
 
 
 class Tree:
-    """The files below a root. `exclude` has patterns as in `.gitignore`; `skipped` counts the files left out, by
+    """The files below a root. `exclude` has patterns as in `.gitignore`; `skipped` counts the omitted files by
     reason."""
 
     def __init__(self, root: str, exclude: Sequence[str] = ()) -> None:

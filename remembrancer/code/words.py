@@ -40,8 +40,8 @@ def terms_in(text: str) -> Iterator[str]:
 
 
 def question_words(question: str) -> list[str]:
-    """The words of a question, as written, except stop words; if all words are stop words, all of them."""
-    from remembrancer.memory.stop_words import stop_words_of  # the reader process does not need it, and starts faster
+    """The words of a question, as written, without stop words (unless all words are stop words)."""
+    from remembrancer.memory.stop_words import stop_words_of  # without it, the reader process starts faster
 
     words = words_in(question)
     silent = stop_words_of(question)

@@ -24,7 +24,7 @@ class Home(NamedTuple):
     directory: Path
     """Absolute, with symbolic links resolved."""
     on_disk: Path
-    """The same directory; or for a memory in RAM, the one that it would have on disk, which identifies it."""
+    """The same directory; or for a memory in RAM, the directory that it would have on disk, which identifies it."""
     named_by: str
     """The setting that determined the home: a variable, `db_path in <file>`, or `default`."""
     file: Path | None = None
@@ -50,7 +50,7 @@ def locate(environ: Mapping[str, str]) -> Home:
 
 
 def memory_directory(on_disk: Path) -> Path:
-    """The home in `embedded-memory` mode, the same for all sessions of a user that name the same home."""
+    """The home in `embedded-memory` mode, the same for all of a user's sessions that name the same home."""
     import hashlib
 
     digest = hashlib.sha256(os.fsencode(on_disk)).hexdigest()[:16]
@@ -58,7 +58,7 @@ def memory_directory(on_disk: Path) -> Path:
 
 
 def _location_settings(file: Path) -> dict[str, str]:
-    """The values in a file that determine the home; empty if it cannot be read."""
+    """The values in a file that determine the home; empty if the file cannot be read."""
     try:
         content = read_settings_file(file)
     except ValueError:

@@ -1,4 +1,4 @@
-"""A list of named items in a JSON file of the home, changed by a person and read by a process when it needs an item."""
+"""A list of named items in a JSON file in the home, changed by people and read by a process when it needs an item."""
 
 from pathlib import Path
 from typing import Final, Generic, TypeVar
@@ -11,7 +11,7 @@ from remembrancer.protocol.paths import read_file, write_whole
 
 
 class Named(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An item of a list, with the name that a person uses for it."""
+    """An item in a list, with the name that people use for it."""
 
     name: str
 
@@ -39,7 +39,7 @@ class JsonList(Generic[T]):
             raise HomeUnusable(f"{self._path} cannot be read ({error}): {advice}") from error
 
     def add(self, new: T, *, replace: bool = False) -> None:
-        """Add an item; with `replace`, one of that name is replaced. Raises `InvalidInput` if the name is taken."""
+        """Add an item; with `replace`, it replaces one with that name. Raises `InvalidInput` if the name is taken."""
         with self.writing():
             others = tuple(item for item in self.all() if item.name != new.name)
             if len(others) < len(self.all()) and not replace:

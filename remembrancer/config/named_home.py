@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 CONFIG_FILE = "config.toml"
 CONFIG_FILES = (CONFIG_FILE, "config.md", "config.json", "memory.config.json")
-"""The files to look for in the home if no variable names one; the first that exists is used, unless it has to be
+"""The files to look for in the home if no variable names a file; the first that exists is used, unless it has to be
 imported first."""
 CONFIG_VARIABLES = ("REMEMBRANCER_CONFIG", "MEMORY_CONFIG_PATH")
 HOME_VARIABLES = ("REMEMBRANCER_HOME", "MEMORY_DB_PATH", "FLOOD_MEMORY_DIR", "MEMORY_MCP_DATA_DIR")
 MODE_VARIABLES = ("REMEMBRANCER_DEPLOYMENT_MODE", "MEMORY_DEPLOYMENT_MODE")
-"""Of each group of variables, the first that is set is used."""
+"""In each group of variables, the first that is set is used."""
 IN_MEMORY = "embedded-memory"
 
 
@@ -51,7 +51,7 @@ def named_home(environ: Mapping[str, str]) -> tuple[str, str]:
 
 
 def config_file(environ: Mapping[str, str], home: str) -> str | None:
-    """The configuration file that a variable names, or the one in the home; None if there is none."""
+    """The configuration file named by a variable, or the one in the home; None if there is no file."""
     _, named = first_of(environ, CONFIG_VARIABLES)
     if named:
         return os.path.abspath(os.path.expanduser(named))
@@ -59,5 +59,5 @@ def config_file(environ: Mapping[str, str], home: str) -> str | None:
 
 
 def is_file(path: str | os.PathLike[str]) -> bool:
-    """True if there is a file, or a broken link: directories and pipes hold no settings."""
+    """True if there is a file, or a broken link: directories and pipes contain no settings."""
     return os.path.lexists(path) and (os.path.isfile(path) or not os.path.exists(path))

@@ -35,7 +35,7 @@ NAMES: Final = {
     "secrets.VOYAGE_API_KEY": "voyage_key_from",
     "secrets.OPENAI_API_KEY": "openai_key_from",
 }
-"""Our settings by the names in a file. A dot separates the name of a section from the name of a setting in it."""
+"""Our settings by their names in a file. A dot separates a section's name from the name of a setting in it."""
 SECONDS: Final = {"sync.watchDebounceMs": 0.001, "sync.intervalMinutes": 60.0}
 PROVIDERS: Final = {
     "embedding.provider": ("engine", "model"),
@@ -56,7 +56,7 @@ class Imported(NamedTuple):
 
 def read_other_format(path: Path, text: str) -> Imported:
     """Our equivalents of the settings in a file's text; its suffix gives the format. The values are not checked. Raises
-    `ValueError`, whose message does not quote the file, if it has another format."""
+    `ValueError`, whose message does not quote the file, if its format is different."""
     given = dict(_flat(_parsed(path, text)))
     settings: dict[str, Any] = {}
     unused = []

@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 def project_of(directory: Path) -> ProjectRef:
     """The project of a working directory. Runs nothing and writes nothing; an unreadable `.git` is ignored. The id
-    depends on all bytes of the path; those that are not UTF-8 are shown as U+FFFD, since messages carry only text."""
+    depends on all bytes of the path; bytes that are not UTF-8 are shown as U+FFFD, since messages carry only text."""
     real = Path(real_path(directory))
     root = os.fsencode(_git_common_directory(real) or real)
     return ProjectRef(id=f"p_{hashlib.sha256(root).hexdigest()[:12]}", path=root.decode("utf-8", "replace"))
 
 
 def working_tree_of(directory: Path) -> Path:
-    """The root of the working tree that contains a directory, or else the directory; symbolic links resolved."""
+    """The root of the working tree that contains a directory, or else the directory; symbolic links are resolved."""
     real = Path(real_path(directory))
     return next((parent for parent in (real, *real.parents) if os.path.lexists(parent / ".git")), real)
 
 
 def directory_of(path: str) -> str:
-    """The directory that a person works in, given the path of a project: the path without its final `.git`; for a
-    submodule, whose git directory is in the outer repository, the working tree that its configuration names."""
+    """The directory in which people work, given a project's path: the path without its final `.git`; for a submodule,
+    whose git directory is in the outer repository, the working tree named in its configuration."""
     if f"{os.sep}.git{os.sep}modules{os.sep}" in path:
         with contextlib.suppress(OSError, ValueError):
             return str(_configured_tree(Path(path)) or path)
@@ -43,12 +43,12 @@ def directory_of(path: str) -> str:
 
 
 def directory_here(named: str | None = None) -> Path:
-    """The directory that determines the project: the named one, the environment's, or the working directory."""
+    """The directory that determines the project: the named directory, the environment's, or the working directory."""
     return Path(named or os.environ.get("REMEMBRANCER_PROJECT") or ".").expanduser()
 
 
 def workspace_root(directory: str, settings: Settings) -> str:
-    """The directory with the notes of a session in a working tree."""
+    """The directory that contains the notes of a session in a working tree."""
     return directory if settings.workspace is None else str(Path(settings.workspace).expanduser())
 
 
@@ -62,10 +62,11 @@ def is_gone(project: ProjectRef) -> bool:
 
 
 def _git_common_directory(directory: Path) -> Path | None:
-    """The git common directory of the working tree that contains a directory, given its real path; None if there is
-    none. See gitrepository-layout(5): `.git` may be a file that names the directory, and its `commondir` the shared
-    one. A file or a link may have come with somebody else's files, so it is followed only if its target points back, as
-    git checks for worktrees, or is next to it, as `.bare` often is. Otherwise it counts as a separate repository."""
+    """The git common directory of the working tree that contains a directory, given its real path; None without a
+    working tree. See gitrepository-layout(5): `.git` may be a file that names the directory, and its `commondir` may
+    name the shared directory. A file or a link may have come with somebody else's files, so it is followed only if its
+    target points back, as git checks for worktrees, or is next to it, as `.bare` often is. Otherwise it counts as a
+    separate repository."""
     for parent in (directory, *directory.parents):
         dot_git = parent / ".git"
         try:
@@ -89,9 +90,9 @@ def _git_common_directory(directory: Path) -> Path | None:
 
 
 def _shared_by(target: Path, dot_git: Path) -> Path | None:
-    """The directory that worktrees share, given the git directory that a `.git` file names; None if that belongs to
-    another tree. A worktree's git directory contains `gitdir`, the path of that file; a submodule's configuration names
-    its working tree."""
+    """The directory that worktrees share, given the git directory that a `.git` file names; None if that directory
+    belongs to another tree. A worktree's git directory contains `gitdir`, the path of that file; a submodule's
+    configuration names its working tree."""
     back = target / "gitdir"
     if back.is_file():
         if real_path(target / os.fsdecode(read_file(back)).strip()) != str(dot_git):

@@ -58,7 +58,7 @@ class SettingOrigin(NamedTuple):
 
 
 class Configuration(NamedTuple):
-    """The settings, and the errors in them. `origins` has the settings that differ from their defaults."""
+    """The settings and their errors. `origins` has the settings that differ from their defaults."""
 
     settings: Settings
     origins: Mapping[str, SettingOrigin] = {}
@@ -144,13 +144,13 @@ class _Reader:
         return msgspec.structs.replace(Settings(), **self._values)
 
     def take(self, name: str, value: object, origin: SettingOrigin) -> None:
-        """Take a value; one from a variable is converted to the setting's type."""
+        """Take a value; a value from a variable is converted to the setting's type."""
         field, is_variable = _FIELDS[name], origin.file is None
         if isinstance(value, str):
             value = "warning" if name == "log_level" and value == "warn" else value  # another server's word for it
             try:
                 value.encode()
-            except UnicodeEncodeError:  # an environment may hold any bytes, which Python turns into lone surrogates
+            except UnicodeEncodeError:  # an environment may contain any bytes, which Python turns into lone surrogates
                 self.problems.append(f"{origin} has a value that is not UTF-8")
                 return
             if value.lower() == NONE and field.default is None:
@@ -207,7 +207,7 @@ class _Reader:
                 self._drop("chroma_credential_file", why, beside="chroma_url")
 
     def _drop(self, name: str, why: str, *, beside: str = "") -> None:
-        """Refuse a setting, and with it the setting that it conflicts with."""
+        """Refuse a setting, along with the setting that it conflicts with."""
         self.refuse(self.origins.get(name) or self.origins[beside], why)
         for each in (name, beside):
             self._values.pop(each, None)

@@ -51,9 +51,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     model: str | None = None
     """The model's name, or the absolute path of its directory; None: the engine's default."""
     fallback_engine: Literal["onnx", "multilingual", "sentence-transformers", "voyage", "openai"] | None = None
-    """The engine that takes over while a provider is unavailable; the default model comes last."""
+    """The engine that takes over while a provider is unavailable; the default model is the last resort."""
     fallback_model: Text | None = None
-    """The fallback's model; None: its engine's default."""
+    """The fallback's model; None: the fallback engine's default."""
     voyage_url: Url = "https://api.voyageai.com/v1"
     """The address of Voyage's API."""
     voyage_key_from: Variable = "${VOYAGE_API_KEY}"
@@ -76,7 +76,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     stall_timeout_s: Seconds = 15.0
     """A process that has not answered for this long is replaced."""
     call_budget_s: Seconds = 4.0
-    """The time limit of any tool call except a reflection."""
+    """The time limit for any tool call except a reflection."""
     reflect_budget_s: Annotated[float, Meta(gt=0, le=40)] = 20.0
     """The time that `reflect_and_consolidate` waits for the consolidator."""
     queue_limit: Annotated[int, Meta(ge=1)] = 100_000
@@ -86,27 +86,27 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     database_limit_bytes: Annotated[int, Meta(ge=1_048_576)] | None = None
     """The size at which a database refuses new writes; None: only the disk limits it."""
     backup_copies: Annotated[int, Meta(ge=0, le=366)] = 7
-    """The number of daily backups kept of each memory file; 0: no backups."""
+    """The number of daily backups kept for each memory file; 0: no backups."""
     consolidator: bool = True
     """True if memories are promoted, consolidated and cleaned up in the background; otherwise this work waits."""
     session_grace_s: Seconds = 120.0
-    """A session that has had no connection for this long is abandoned."""
+    """A session without a connection for this long is considered abandoned."""
     consolidation_on_shutdown: bool = True
     """True if a session's related memories are summarized at its end; otherwise only the session summary is made."""
     max_memories_per_session: Annotated[int, Meta(ge=1)] | None = None
     """The number of memories that one session may store in a project, and also for the user; None: no limit."""
     shown_kept_s: Annotated[float, Meta(ge=0, le=1e9)] = 7_776_000.0
-    """The retention time of the record of which memories were shown to which session for which query; 0: no record."""
+    """How long the record of which memories were shown to which session for which query is kept; 0: no record."""
     hook_context_length: Annotated[int, Meta(ge=0, le=8000)] = 6000
     """The longest context that a hook passes to an assistant; 0: none."""
     hook_wait_s: Seconds = 1.5
-    """The time limit for a hook to give the context; after that it gives none. The first prompt allows up to four times
-    as long, for a runtime that is starting."""
+    """The time limit for a hook to provide the context; after that, it provides none. The first prompt allows up to
+    four times as long, for a runtime that is still starting."""
     before_actions: Literal["tell", "ask", "off"] = "tell"
     """`tell`: a decision that is relevant to a command or an edit is shown just before it; `ask`: if it is a convention
     that forbids something, the client asks its user instead."""
     action_wait_s: Seconds = 0.15
-    """The time limit for a hook to show a relevant decision; after that it shows none."""
+    """The time limit for a hook to show a relevant decision; after that, it shows none."""
     markdown_index: MarkdownFile | None = None
     """The Markdown file in each session's working tree, such as `MEMORY.md`, that gets a block of its project's
     memories. An absolute path contains `{project}`, is allowed only in the configuration file, and names a file that
@@ -118,7 +118,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     http_hosts: Names = ()
     """Host names that requests may use, besides those of this machine."""
     http_origins: Names = ()
-    """Allowed origins of pages, such as `https://app.example`; `*`: any that has a token."""
+    """Allowed origins of pages, such as `https://app.example`; `*`: any origin, with a token."""
     http_certificate: Text | None = None
     """The PEM file with a TLS certificate and its private key; None: no TLS."""
     notes: bool = True
@@ -130,9 +130,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     native_memories: bool = False
     """True if the assistants' own memory folders are read as notes, if there are any; nothing is written there."""
     code_exclude: Names = ()
-    """Patterns of code files that are not indexed, in addition to and in the syntax of `.gitignore` and `.ignore`."""
+    """Patterns for code files that are not indexed, in addition to `.gitignore` and `.ignore`, and in their syntax."""
     workspace: Directory | None = None
-    """The directory whose notes every session uses, whatever its project; None: each uses those of its working tree."""
+    """The directory whose notes every session uses, whatever its project; None: each uses its working tree's notes."""
     transcripts: bool = False
     """True if the transcripts of past sessions are indexed and searched."""
     transcripts_path: Text = "~/.claude/projects/*/*.jsonl"
@@ -150,11 +150,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     search_max_results: Annotated[int, Meta(ge=1, le=100)] = 8
     """The default number of results of `memory_search`."""
     search_min_score: Weight = 0.3
-    """The default lowest score of a result: a probability of 0.05 that it answers the query."""
+    """The default minimum score of a result: a probability of 0.05 that it answers the query."""
     watch: bool = True
     """True if changed files are noticed at once; otherwise by `memory_sync` and after the interval."""
     watch_quiet_s: Annotated[float, Meta(ge=0, le=3600)] = 2.0
-    """Changed files are read once there has been no change for this long."""
+    """Changed files are read once there have been no changes for this long."""
     sync_interval_s: Annotated[float, Meta(ge=0, le=604_800)] = 0.0
     """The interval at which all files are checked even if no change was noticed; 0: never."""
     index_file: FileName = "index.db"
@@ -162,8 +162,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     embedding_batch_texts: Annotated[int, Meta(ge=0, le=10_000)] = 0
     """The maximum number of passages in a batch of the model; 0: as many as it can embed in a moment."""
     model_load_timeout_s: Annotated[float, Meta(ge=0, le=86_400)] = 60.0
-    """An embedder that has had no model for this long reports why there are no vectors, and continues loading; 0:
-    never."""
+    """An embedder that has been without a model for this long reports why there are no vectors, and continues loading;
+    0: never."""
     exact_search_passages: Annotated[int, Meta(ge=0, le=1_000_000)] = 20_000
     """The maximum number of a project's vectors that are held in memory and searched exhaustively; Chroma holds larger
     sets, if the extra is installed. 0: always Chroma."""
@@ -176,7 +176,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def read_budget_s(self) -> float:
-        """The time limit of the store for a read: short enough that a call can wait for a restart and ask again."""
+        """The store's time limit for a read: short enough that a call can wait for a restart and ask again."""
         return self.call_budget_s / 2
 
 
@@ -215,7 +215,7 @@ DEFAULT_MODELS: Final = {
 
 
 class NamedModel(NamedTuple):
-    """A model of the sentence-transformers library with a short name, and the properties that its files may lack."""
+    """A sentence-transformers model with a short name, and the properties that its files may lack."""
 
     repository: str
     dimensions: int
@@ -236,7 +236,7 @@ NAMED_MODELS: Final = {
 KNOWN_DIMENSIONS: Final = {"all-MiniLM-L6-v2": 384, "multilingual-e5-small": 384} | {
     name: item.dimensions for name, item in NAMED_MODELS.items()
 }
-"""The dimensions of models, if they are known before loading."""
+"""The dimensions of models for which they are known before loading."""
 
 
 def named_model(name: str) -> NamedModel | None:

@@ -1,6 +1,6 @@
-"""The tokens for clients over HTTP: a person creates, lists and revokes them, and the gateway looks them up.
+"""The tokens for clients over HTTP: people create, list and revoke tokens, and the gateway looks them up.
 
-Only the SHA-256 of a token is kept, in `tokens.json` of the home; a token is a random string of 256 bits.
+Only the SHA-256 of a token is kept, in `tokens.json` in the home; a token is a random string of 256 bits.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ LINK_S: Final = 600.0
 LINK: Final = "link "
 """The prefix of the names of tokens for links."""
 BROWSER_S: Final = 30 * 86_400.0
-"""The time for which a browser that opened a link stays signed in."""
+"""How long a browser that opened a link stays signed in."""
 
 
 class Grant(Named, frozen=True):
@@ -38,15 +38,15 @@ class Grant(Named, frozen=True):
     expires_at: float | None = None
     read_only: bool = False
     sees_user: bool = True
-    """True if it can see and change the user's memories, which belong to all projects."""
+    """True if the holder can see and change the user's memories, which belong to all projects."""
     every_project: bool = False
-    """True if it has access to every project of the home; `projects` then contains only the default."""
+    """True if the holder has access to every project in the home; `projects` then contains only the default."""
     once: bool = False
     """True for a link's token, whose only use is to be exchanged, once, for a browser's token."""
 
 
 class Tokens(JsonList[Grant]):
-    """The tokens of a home that were not revoked, including expired ones."""
+    """A home's tokens that were not revoked, including expired tokens."""
 
     def __init__(self, home: Path) -> None:
         super().__init__(home / FILE, Grant, "token")
@@ -73,8 +73,8 @@ class Tokens(JsonList[Grant]):
         token: str = "",
         replace: bool = False,
     ) -> str:
-        """Create a token (or register `token`); it is returned only this once. A token with the same name is replaced
-        if `replace` is set; otherwise `InvalidInput` is raised."""
+        """Create a token (or register `token`), which is returned only this once. A token with the same name is
+        replaced if `replace` is set; otherwise `InvalidInput` is raised."""
         token = token or _new()
         grant = Grant(name, _digest(token), projects, now, expires_at, read_only, sees_user)
         self.add(grant, replace=replace)
@@ -90,7 +90,7 @@ class Tokens(JsonList[Grant]):
         return token
 
     def exchange(self, link: str, now: float) -> str | None:
-        """Exchange a link's token for a browser's own; None if it was exchanged before, has expired or is unknown."""
+        """Exchange a link's token for a browser's own; None if it was already exchanged, has expired or is unknown."""
         token, digest = _new(), _digest(link)
         with self.writing():
             known = self._without_old_links(now)

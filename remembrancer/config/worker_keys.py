@@ -1,6 +1,6 @@
-"""The keys of embedders on other hosts: a person invites and revokes them, and the store checks them.
+"""The keys of embedders on other hosts: people invite and revoke embedders, and the store checks the keys.
 
-The store's own key pair is in `keys/embedders.secret` of the home, the list of the workers' public keys in
+The store's own key pair is in `keys/embedders.secret` in the home, the list of the workers' public keys in
 `keys/embedders.json`. A worker's secret key is only in the file that `invite` returns.
 """
 
@@ -24,7 +24,7 @@ Key = Annotated[str, Meta(min_length=40, max_length=40)]
 
 
 class InvitedWorker(Named, frozen=True):
-    """An embedder that may connect: the name that a person gave it, and its public key. `created_at` is seconds since
+    """An embedder that may connect: the name that it was given, and its public key. `created_at` is in seconds since
     the epoch."""
 
     public: str

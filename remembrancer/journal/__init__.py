@@ -1,4 +1,4 @@
-"""The journal of shared lanes: an ordered log of operations that several machines apply to files of their own."""
+"""The journal of shared lanes: an ordered log of operations that several machines apply to their own files."""
 
 from __future__ import annotations
 

@@ -2,13 +2,13 @@
 
 A lane is the unit of ordering, and a `LaneMark` is the position up to which a host has applied it. Positions begin at
 1, grow and are never reused. No host reads past a deleted entry: a host that has not read it continues from a snapshot.
-Each call names the mark from which it continues. If the journal is not that of the mark (it was deleted and recreated,
-restored from an older backup, or is another with the same name), the call raises `JournalChanged`, and the host stops
-applying and appending to this lane.
+Each call names the mark from which it continues. If the mark belongs to a different journal (the journal was deleted
+and recreated, was restored from an older backup, or merely has the same name), the call raises `JournalChanged`, and
+the host stops applying and appending to this lane.
 
-**One append is atomic**: either all its entries are stored, next to each other, or none is. Concurrent appends by
-others come before or after them, so nobody waits: an entry takes effect at its position, and the caller reads up to
-there. **An append without an answer** raises `JournalAway`: its entries may have been stored, or may yet be, so the
+**One append is atomic**: either all its entries are stored, next to each other, or none are. Concurrent appends by
+other hosts come before or after them, so nobody waits: an entry takes effect at its position, up to which the caller
+reads. **An append without an answer** raises `JournalAway`: its entries may have been stored, or may yet be, so the
 caller reads before it appends them again, under new ids. Operations applied once per id take effect exactly once.
 """
 
@@ -32,10 +32,10 @@ class LaneMark(msgspec.Struct, frozen=True):
     """The position in a lane that a host has reached. It is stored in the same transaction as the applied entries."""
 
     journal: str
-    """The identity of the lane's journal; "" matches any, for a host that has not seen one yet."""
+    """The identity of the lane's journal; "" matches any journal, for a host that has not seen one yet."""
     position: int
     entry_id: str
-    """The id of the entry at that position; "" matches any, and stands for none at position 0."""
+    """The id of the entry at that position; "" matches any entry, and means no entry at position 0."""
 
 
 START: Final = LaneMark("", 0, "")
@@ -55,7 +55,7 @@ class Entry(msgspec.Struct, frozen=True):
     body: bytes
     at: float
     """The time of the append on the journal's server, the same for every reader, in seconds since the epoch. It may be
-    earlier than a previous entry's, if the server's clock was set back."""
+    earlier than a previous entry's time, if the server's clock was set back."""
 
 
 class EntryPage(msgspec.Struct, frozen=True):
@@ -72,14 +72,14 @@ class EntryPage(msgspec.Struct, frozen=True):
 
 
 class LaneSnapshot(msgspec.Struct, frozen=True):
-    """The state of a lane at a mark, stored in the journal for hosts that have not read the entries before it."""
+    """The state of a lane at a mark, stored in the journal for hosts that have not read the entries before the mark."""
 
     name: str
     mark: LaneMark
     size_bytes: int
     """The size as stored, sealed."""
     form: int = 1
-    """The form of a snapshot's content and seal. Release 0.2.0 wrote form 1, which is no longer read."""
+    """The format of a snapshot's content and seal. Release 0.2.0 wrote format 1, which is no longer read."""
 
 
 class Trimmed(RemembrancerError, retry_possible=True):
@@ -94,14 +94,14 @@ class Journal(Protocol):
     """A connection to the journals of lanes. Any call may raise `JournalAway` and `JournalRefused`."""
 
     async def create(self, lane: str) -> LaneMark:
-        """Create a lane and return the mark of its start. Raises `InvalidInput` if a lane of that name exists."""
+        """Create a lane and return the mark of its start. Raises `InvalidInput` if a lane with that name exists."""
 
     async def head(self, lane: str) -> int:
         """The newest position of a lane; 0 if it is empty. Raises `JournalChanged` if there is no such lane."""
 
     async def append(self, lane: str, entries: Sequence[NewEntry], *, behind: LaneMark) -> LaneMark:
-        """Append entries durably, somewhere after the mark `behind`, and return the mark after them. There are 1 to
-        1,000 of them, with new ids, at most `MAX_ENTRY_BYTES` in a body, and `MAX_APPEND_BYTES` together.
+        """Append entries durably, somewhere after the mark `behind`, and return the mark after them. Takes 1 to 1,000
+        entries, with new ids, at most `MAX_ENTRY_BYTES` in a body, and `MAX_APPEND_BYTES` in total.
 
         Raises:
             JournalAway: the entries may have been appended, or may yet be.
@@ -110,35 +110,35 @@ class Journal(Protocol):
         """
 
     async def read(self, lane: str, *, after: LaneMark, limit: int = 1000) -> EntryPage:
-        """At most `limit` entries after a mark, without a gap; fewer if they are large, but none only if none follow.
+        """At most `limit` entries after a mark, without a gap; fewer if they are large, but at least one if any follow.
 
         Raises:
             Trimmed: the entry directly after the mark is no longer kept.
             JournalChanged: this is not the journal of the mark.
-            EntryDamaged: no member wrote the first entry after the mark in this form; a later one ends the page.
+            EntryDamaged: no member wrote the first entry after the mark in this form; a later such entry ends the page.
             KeyMissing: it was sealed with a key that this host does not have.
         """
 
     def watch(self, lane: str) -> AsyncIterator[None]:
-        """Yields soon after each append (once for several), and occasionally without one: a hint to read."""
+        """Yields soon after each append (or after several), and occasionally without an append: a hint to read."""
 
     async def purge(self, lane: str, *, up_to: int) -> None:
         """Delete all entries up to a position for good; a snapshot must contain them."""
 
     async def put_snapshot(self, lane: str, mark: LaneMark, content: bytes) -> LaneSnapshot:
-        """Store the lane's snapshot at a mark. Others see it once it is complete."""
+        """Store the lane's snapshot at a mark. Other hosts see the snapshot once it is complete."""
 
     async def snapshots(self, lane: str) -> tuple[LaneSnapshot, ...]:
         """The snapshots of a lane, newest first, in the same order for all hosts."""
 
     async def get_snapshot(self, lane: str, snapshot: LaneSnapshot) -> bytes:
-        """The content of a snapshot. Raises `InvalidInput` if it was dropped, and the errors of `read`."""
+        """The content of a snapshot. Raises `InvalidInput` if it was dropped, and the same errors as `read`."""
 
     async def drop_snapshot(self, lane: str, snapshot: LaneSnapshot) -> None:
         """Delete a snapshot."""
 
     async def notify(self, lane: str, host: str, body: bytes) -> None:
-        """Leave a notice for the members of a lane; it replaces this host's previous one."""
+        """Leave a notice for the members of a lane, replacing this host's previous notice."""
 
     async def notices(self, lane: str) -> Mapping[str, bytes]:
         """The last notice of each host."""

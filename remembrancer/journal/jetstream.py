@@ -1,9 +1,9 @@
 """A journal on NATS JetStream: two streams for each lane, one for entries, and one for snapshots and notices.
 
 The server orders the entries; several are sent as one atomic batch (since server 2.12). The identity of the journal is
-part of the subject, so a recreated stream accepts nothing that was meant for the previous one. Reads are batched direct
-gets, which any replica answers; so a gap in one replica counts as a deletion only if the leader confirms it. Each read
-begins with the entry at the reader's mark, which proves that the stream is still the same. A watch is a plain
+part of the subject, so a recreated stream accepts nothing that was meant for its predecessor. Reads are batched direct
+gets, which any replica can answer; so a gap in one replica counts as a deletion only if the leader confirms it. Each
+read begins with the entry at the reader's mark, which proves that the stream is still the same. A watch is a plain
 subscription to the appended entries. No consumer is created, and a member needs only the permissions in `rights`.
 """
 
@@ -52,7 +52,7 @@ CONNECT_S: Final = 2.0
 """The time limit for connecting to one of several servers."""
 CLOSE_S: Final = 1.0
 LAG_S: Final = 15.0
-"""The time for which the leader of several servers may report too few entries: longer than an election."""
+"""The time during which the leader of several servers may report too few entries: longer than an election."""
 HINT_S: Final = 30.0
 """The interval at which a watch yields without appends, in case hints were lost with a connection."""
 PAGE_BYTES: Final = 4 * 1024 * 1024
@@ -84,12 +84,12 @@ class Server(msgspec.Struct, frozen=True):
     """The servers of a journal, and the credentials for them."""
 
     urls: tuple[str, ...]
-    """`nats://host:port` or `tls://host:port`; all belong to one cluster."""
+    """`nats://host:port` or `tls://host:port`; all servers belong to one cluster."""
     user_jwt: str = ""
     user_seed: str = ""
     """The user's signed permissions and the seed of its key, in NATS's formats; empty if the server requires none."""
     ca_pem: str = ""
-    """The certificate authority of the servers; "" means those that this machine trusts."""
+    """The certificate authority of the servers; "" means the authorities that this machine trusts."""
 
 
 def entries_stream(lane: str) -> str:
@@ -186,7 +186,7 @@ class JetStreamJournal(Journal):
         entries: list[Entry] = []
         for message in messages:
             if _sequence(message) != following + len(entries):
-                break  # the next call raises
+                break  # the next call raises the error
             at = datetime.fromisoformat(_header(message, "Nats-Time-Stamp")).timestamp()
             entries.append(Entry(_sequence(message), _header(message, _ID), message.data, at))
         last = entries[-1]
@@ -239,8 +239,8 @@ class JetStreamJournal(Journal):
         return snapshot
 
     async def _drop_unfinished(self, lane: str) -> None:
-        """Delete incomplete snapshots left by killed hosts. A host that is still writing one notices and tries
-        again."""
+        """Delete incomplete snapshots left by killed hosts. A host that is still writing its snapshot notices this and
+        tries again."""
         begun = await self._info(lane, subjects=f"rmb.{lane}.s.piece.>")
         names = {subject.split(".")[-2] for subject in begun["state"].get("subjects") or ()}
         for name in names.difference(snapshot.name for snapshot in await self.snapshots(lane)):
@@ -259,7 +259,7 @@ class JetStreamJournal(Journal):
             raise InvalidInput("the snapshot no longer exists")
         subject = f"rmb.{lane}.s.piece.{check_name(snapshot.name)}"
         request = {"seq": 1, "batch": PIECES, "next_by_subj": f"{subject}.*"}
-        content = bytearray()  # its seal shows if a piece is missing
+        content = bytearray()  # the seal shows whether a piece is missing
         while messages := await self._get(lane, state_stream(lane), request):
             content += b"".join(piece.data for piece in messages)
             request["seq"] = _sequence(messages[-1]) + 1
@@ -341,7 +341,7 @@ class JetStreamJournal(Journal):
                 if _REFUSED.search(reason):
                     self._refusal = reason
                     if client.is_connected:
-                        await client.close()  # so that nobody waits for an answer that will not come
+                        await client.close()  # so that nobody waits for an answer that will never arrive
 
             async def on_closed() -> None:
                 for answer in client._resp_map.values():
@@ -434,7 +434,7 @@ def _know_encrypted(client: Client) -> None:
 
 
 async def _close(client: Client) -> None:
-    """Close a connection, unless another task is doing so. The time limit is for refused TLS, where it hangs."""
+    """Close a connection, unless another task is doing so. The time limit is for refused TLS, where closing hangs."""
     try:
         async with asyncio.timeout(CLOSE_S):
             await client.close()

@@ -1,8 +1,8 @@
 """NATS keys and signed permissions: an operator signs for accounts, an account for users.
 
-A server knows only the operator's public key, so members can be added, restricted and removed without changing its
-configuration: they present their permissions, and a revocation is sent to the servers as a new version of the account.
-Formats: docs.nats.io, "JWT authentication" (JWT version 2) and "NKeys" (Ed25519, base32 with a CRC-16).
+A server knows only the operator's public key, so members can be added, restricted and removed without changing the
+server's configuration: members present their permissions, and a revocation is sent to the servers as a new version of
+the account. Formats: docs.nats.io, "JWT authentication" (JWT version 2) and "NKeys" (Ed25519, base32 with a CRC-16).
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Revocation(msgspec.Struct, frozen=True):
 
 
 class Authority(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The keys of a server's administrator: of its operator, the account of all lanes, and the server's own account."""
+    """A server administrator's keys: for the operator, the account of all lanes, and the server's own account."""
 
     operator_seed: str
     account_seed: str
@@ -110,7 +110,7 @@ class Authority(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def account_jwt(self) -> str:
         """The operator's statement about the account of all lanes, with the revoked users. It is dated later than
-        statements with fewer of them, since servers may keep either of two from the same second."""
+        statements with fewer revoked users, since servers may keep either of two statements from the same second."""
         limits = {**_LIMITS, "disk_storage": _UNLIMITED, "streams": _UNLIMITED, "consumer": _UNLIMITED}
         rights = {"type": "account", "limits": limits, "revocations": {each.user: each.at for each in self.revoked}}
         return KeyPair(self.operator_seed).claim(self.account, "lanes", rights, at=self._newest())

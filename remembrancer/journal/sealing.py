@@ -1,8 +1,8 @@
 """Seals everything that a host sends to the journal: its server sees only sizes, times, and the ids of operations.
 
 AES-256-GCM with the key of the lane (NIST SP 800-38D). A seal consists of a version, the id of the key, a random nonce
-of 96 bits and the ciphertext with its tag. Its context (the lane, and the id of the entry) is authenticated too, so a
-server cannot swap entries. A key can make 2^32 seals with random nonces: one per second for 136 years.
+of 96 bits and the ciphertext with its tag. The seal's context (the lane, and the id of the entry) is authenticated,
+too, so a server cannot swap entries. A key can make 2^32 seals with random nonces: one per second for 136 years.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ KEYS_FOR: Final = "keys-for-"
 
 
 class Keyring(msgspec.Struct, frozen=True):
-    """The keys of a lane by id, and the id of the one that seals."""
+    """The keys of a lane by id, and the id of the key that seals."""
 
     keys: dict[str, bytes]
     current: str
 
     @classmethod
     def new(cls, older: Keyring | None = None) -> Keyring:
-        """A keyring with a new key, and the older ones."""
+        """A keyring with a new key and the older keys."""
         key = secrets.token_bytes(KEY_BYTES)
         return cls({**(older.keys if older else {}), key_id(key): key}, key_id(key))
 
@@ -68,7 +68,7 @@ def unseal(keyring: Keyring, sealed: bytes, *belongs_to: str) -> bytes:
     header, rest = sealed[: 1 + _KEY_ID_BYTES], sealed[1 + _KEY_ID_BYTES :]
     key = keyring.keys.get(header[1:].hex())
     if key is None:
-        raise KeyMissing("its key has not reached this host: if it never comes, join again with a new invitation")
+        raise KeyMissing("its key has not reached this host: if it never arrives, join again with a new invitation")
     try:
         return AESGCM(key).decrypt(rest[:_NONCE_BYTES], rest[_NONCE_BYTES:], header + _joined(belongs_to))
     except InvalidTag as error:
@@ -76,7 +76,7 @@ def unseal(keyring: Keyring, sealed: bytes, *belongs_to: str) -> bytes:
 
 
 def _joined(parts: Sequence[str]) -> bytes:
-    """The parts joined unambiguously."""
+    """The parts, joined unambiguously."""
     encoded = [part.encode() for part in parts]
     return b"".join(struct.pack(">I", len(part)) + part for part in encoded)
 
@@ -135,7 +135,7 @@ class Sealed:
         await self._journal.notify(lane, host, seal(self._keyring, body, "notice", lane, host))
 
     async def notices(self, lane: str) -> Mapping[str, bytes]:
-        """The notices that can be opened: others are not for this host."""
+        """The notices that can be opened: other notices are not for this host."""
         opened = {}
         for host, notice in (await self._journal.notices(lane)).items():
             if host.startswith(KEYS_FOR):
@@ -147,7 +147,8 @@ class Sealed:
         return opened
 
     async def hand_keys(self, lane: str, keyring: Keyring, secrets_of: Mapping[str, bytes]) -> None:
-        """Deliver a new keyring to members, sealed for each with its own secret, and seal with it from now on."""
+        """Deliver a new keyring to members, sealed for each with its own secret, and seal with the new key from now
+        on."""
         for member, secret in secrets_of.items():
             own = Keyring({key_id(secret): secret}, key_id(secret))
             body = seal(own, msgspec.msgpack.encode(keyring), "keys", lane, member)
@@ -163,7 +164,7 @@ class Sealed:
         return unseal(self._keyring, sealed, *belongs_to)
 
     async def _fetch_keys(self, lane: str) -> None:
-        """Take the keys that were delivered to this member, if there are any."""
+        """Take any keys that were delivered to this member."""
         brought = (await self._journal.notices(lane)).get(KEYS_FOR + self._member) if self._secret else None
         if brought is None:
             return
@@ -171,7 +172,7 @@ class Sealed:
         try:
             keyring = _decode_keys(unseal(own, brought, "keys", lane, self._member))
         except (EntryDamaged, KeyMissing, msgspec.DecodeError):
-            return  # they are for another host
+            return  # they are for a different host
         self._keyring = Keyring({**self._keyring.keys, **keyring.keys}, keyring.current)
         self._on_keys(self._keyring)
 

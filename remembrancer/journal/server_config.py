@@ -84,7 +84,7 @@ class Certificates(NamedTuple):
 def server_files(
     authority: Authority, certificates: Certificates, addresses: Sequence[Address]
 ) -> dict[str, dict[str, str]]:
-    """The files of each server by its directory's name; the server is run there with `nats-server -c server.conf`."""
+    """The files of each server, by the name of its directory; `nats-server -c server.conf` runs it there."""
     template = Template(_CONFIGURATION.read_text(), trim_blocks=True, undefined=StrictUndefined)
     apart, made = CLUSTER_PORT - PORT, {}
     for number, own in enumerate(addresses, 1):

@@ -1,7 +1,7 @@
-"""The sharing state of a home: the lanes that it is a member of, and the keys of a server's administrator.
+"""The sharing state of a home: the lanes of which it is a member, and a server administrator's keys.
 
-It is in the home's directory `sharing` (mode 0700, files 0600): `administration.json` if a server was configured here
-or is used, and `lanes/<lane>.json` for each membership. An invitation is a membership on one line.
+The state is in the home's directory `sharing` (mode 0700, files 0600): `administration.json` if a server was configured
+here or is used, and `lanes/<lane>.json` for each membership. An invitation is a membership on one line.
 """
 
 import base64
@@ -48,9 +48,9 @@ class Membership(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     server: Server
     keyring: Keyring
     secret: bytes
-    """The key under which new keys of the lane are delivered to this member."""
+    """The key with which the lane's new keys are sealed for delivery to this member."""
     read_only: bool = False
-    """True if release 0.2.0 invited this host only to read: the server refuses its writes."""
+    """True if release 0.2.0 invited this host only to read: the server refuses the host's writes."""
     is_users: bool = False
     """True for the user's own scope, whose members are the user's machines."""
 
@@ -63,7 +63,7 @@ class Member(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A member of a lane, as recorded by the host that invited it."""
 
     user: str
-    """Its public key."""
+    """The member's public key."""
     secret: bytes
     invited_at: float
     read_only: bool = False
@@ -82,7 +82,7 @@ class Administration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 JOINED: Final = msgspec.msgpack.encode({"position": 0})
-"""The notice that a member leaves when it joins. Release 0.2.0 reads a position from it."""
+"""The notice that a member leaves when joining. Release 0.2.0 reads a position from it."""
 LEFT: Final = msgspec.msgpack.encode({"position": 0, "left": True})
 
 
@@ -109,14 +109,14 @@ class Sharing:
         return tuple(self.membership(path.stem) for path in sorted(self._lanes.glob("*.json")))
 
     def membership(self, lane: str) -> Membership:
-        """The membership in a lane. Raises `InvalidInput` if there is none, `FileUnusable` if it cannot be read."""
+        """The membership in a lane. Raises `InvalidInput` if not a member, `FileUnusable` if it cannot be read."""
         path = self._lanes / f"{check_name(lane)}.json"
         if not path.exists():
             raise InvalidInput(f"this home is not a member of the shared lane {lane!r}")
         return _with_shown_title(_read(path, _decode_membership))
 
     def keep(self, membership: Membership) -> None:
-        """Save a membership, replacing an older one in the same lane."""
+        """Save a membership, replacing any older membership in the same lane."""
         self._write(self._lanes / f"{membership.lane}.json", membership)
 
     async def leave(self, lane: str) -> None:
@@ -131,9 +131,9 @@ class Sharing:
         (self._lanes / f"{lane}.json").unlink()
 
     async def join(self, invitation: str) -> Membership:
-        """Join a lane with an unused invitation, which no other machine can use afterwards; a member only adopts the
-        newer keys in it. Raises if the invitation is invalid or used, if this home is a member under another name, or
-        if this cannot be checked."""
+        """Join a lane with an unused invitation, which no other machine can use afterwards; a member only adopts any
+        newer keys in it. Raises if the invitation is invalid or used, if this home is a member under a different name,
+        or if this cannot be checked."""
         membership = read_invitation(invitation)
         journal = self.open(membership)
         mine = [each for each in self.memberships() if each.lane == membership.lane]
@@ -160,7 +160,7 @@ class Sharing:
         return membership
 
     def open(self, membership: Membership) -> Sealed:
-        """The journal of a lane, for its member. New keys that are delivered are saved."""
+        """The journal of a lane, for its member. Newly delivered keys are saved."""
 
         def keep_keys(keyring: Keyring) -> None:
             self.keep(msgspec.structs.replace(self.membership(membership.lane), keyring=keyring))
@@ -196,7 +196,7 @@ class Sharing:
         """The files of each server, by its directory's name. The keys are saved, so the call can be repeated."""
         with self._deciding():
             if len(addresses) not in (1, 3):
-                raise InvalidInput("a journal has either one server, or three of which one may be unavailable")
+                raise InvalidInput("a journal has either one server, or three servers, one of which may be unavailable")
             known = self.administration or Administration((), Authority.new())
             is_certified = bool(known.certificate)
             signer = Certificates(known.certificate, known.certificate_key) if is_certified else Certificates.new()
@@ -208,7 +208,7 @@ class Sharing:
     async def new_lane(self, title: str, member: str, *, is_users: bool = False) -> Membership:
         """Create a lane on the server of `configure`, with this home as its first member. `is_users`: for the user's
         own scope. Raises `InvalidInput` if there is no server, `JournalAway` if it does not respond, `JournalRefused`
-        if it does not know our keys."""
+        if the server does not know our keys."""
         with self._deciding():
             administration = self.administrated()
             await _tell_servers(administration, administration.authority)  # the first lane's server has no account yet
@@ -254,7 +254,7 @@ class Sharing:
         return Membership(lane, title, member, server, keyring, secret, is_users=is_users)
 
     async def remove(self, lane: str, member: str) -> None:
-        """Remove a member, and deliver a new key to the others. Can be repeated if it was interrupted."""
+        """Remove a member, and deliver a new key to the others. Can be repeated if interrupted."""
         with self._deciding():
             administration, own = self.administrated(), self.membership(lane)
             members = administration.members.get(lane, {})
@@ -270,7 +270,7 @@ class Sharing:
             administration = msgspec.structs.replace(administration, authority=authority, keyrings=keyrings)
             self._write(self._administration, administration)
             remaining = {name: each for name, each in members.items() if name != member}
-            # With the administrator's permissions, since no member may write the notices that deliver keys to others.
+            # With the administrator's permissions, since members may not write notices that deliver keys to others.
             everything = Sealed(_connection(_everything(administration)), own.keyring)
             async with aclosing(everything):
                 await everything.hand_keys(lane, newer, {name: each.secret for name, each in remaining.items()})
@@ -316,7 +316,7 @@ def read_invitation(text: str) -> Membership:
 
 
 def _with_shown_title(membership: Membership) -> Membership:
-    """A membership whose title, which others wrote, is reduced to one line without control characters."""
+    """A membership whose title, written by others, is reduced to one line without control characters."""
     return msgspec.structs.replace(membership, title=" ".join(neutralised(membership.title).split())[:MAX_TITLE])
 
 
@@ -335,7 +335,7 @@ def _everything(administration: Administration) -> Server:
 
 
 async def _tell_servers(administration: Administration, authority: Authority) -> None:
-    """Send the account to the servers, which disconnect revoked users. Raises if they do not accept it."""
+    """Send the account to the servers, which disconnect revoked users. Raises if the servers do not accept it."""
     key = KeyPair.new(USER)
     jwt = authority.user("authority", ["$SYS.REQ.CLAIMS.UPDATE"], [f"{key.inbox}.>"], key=key, of_system=True)
     server = Server(administration.urls, jwt, key.seed, administration.certificate)

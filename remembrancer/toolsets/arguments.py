@@ -13,7 +13,7 @@ from remembrancer.memory.text import nearest, shown, types_in_words
 from remembrancer.protocol.errors import InvalidInput
 
 _DROPPED: Final = frozenset({"title", "additionalProperties"})
-"""Schema keywords that cost every session tokens and tell a model little."""
+"""Schema keywords that cost tokens in every session but tell a model little."""
 
 
 def input_schema(arguments: type[msgspec.Struct]) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def _inline(node: Any, definitions: dict[str, Any]) -> Any:
         target = definitions[node["$ref"].rpartition("/")[2]]
         return _inline({**target, **{key: value for key, value in node.items() if key != "$ref"}}, definitions)
     options = node.get("anyOf", ())
-    if {"type": "null"} in options:  # an argument that may be left out
+    if {"type": "null"} in options:  # an optional argument
         return _inline(options[0], definitions)
     if options and all("enum" in each for each in options):
         node = {"enum": [value for each in options for value in each["enum"]]}
@@ -62,8 +62,8 @@ class ArgumentDecoder(Generic[T]):
         self.schema = input_schema(arguments)
 
     def decode(self, arguments: dict[str, Any]) -> T:
-        """The decoded arguments. A bare string stands for a list of one, and `null` for a missing optional field; a
-        list or an object may be a JSON text, as some clients send it. Raises `InvalidInput`, which names the field."""
+        """The decoded arguments. A bare string stands for a list of one item, and `null` for a missing optional field;
+        a list or an object may be JSON text, as some clients send it. Raises `InvalidInput`, which names the field."""
         for alias, name in self.aliases.items():
             if alias in arguments:
                 if name in arguments:
@@ -76,7 +76,7 @@ class ArgumentDecoder(Generic[T]):
             raise self._explain(str(error)) from error
 
     def _explain(self, message: str) -> InvalidInput:
-        """The decoder's error with the field at fault, and the values or fields that are allowed there."""
+        """The decoder's error with the field at fault, and the values or fields allowed in its place."""
         place, missing = _PLACE.search(message), _MISSING.search(message)
         path = place["path"] if place else ""
         field = f"{path}.{missing['name']}" if missing else path
@@ -98,11 +98,11 @@ class ArgumentDecoder(Generic[T]):
 
 
 def _lenient(value: Any, node: dict[str, Any], path: tuple[str, ...]) -> Any:
-    """A value in the form that the decoder accepts, if the schema shows what was meant. `path` is its place. Raises
-    `InvalidInput` for an unknown field: the decoder could not name one with half a surrogate pair."""
+    """A value in the form that the decoder accepts, if the schema shows what was meant. `path` is the value's place.
+    Raises `InvalidInput` for an unknown field: the decoder could not name a field with half a surrogate pair."""
     kind = node.get("type")
     if isinstance(value, str) and kind in ("array", "object") and value.lstrip()[:1] in ("[", "{"):
-        with contextlib.suppress(ValueError):  # invalid JSON is refused below, unless a text is expected
+        with contextlib.suppress(ValueError):  # invalid JSON is refused below, unless text is expected
             decoded = json.loads(value)
             if isinstance(decoded, list if kind == "array" else dict):
                 value = decoded

@@ -30,7 +30,7 @@ class Caller:
     project: ProjectRef
     started_at: float
     directory: str = ""
-    """The root of the session's working tree, which has the project's notes."""
+    """The root of the session's working tree, which contains the project's notes."""
 
     @property
     def viewer(self) -> tuple[ProjectRef, str]:
@@ -41,7 +41,7 @@ class Caller:
 @dataclass(frozen=True, slots=True)
 class Asked(Generic[T]):
     """An answer from the store with its notices. `is_old`: the store is unavailable, and this is an earlier answer; a
-    notice says why and as of when."""
+    notice says why, and how old it is."""
 
     reply: T
     notices: tuple[Notice, ...] = ()
@@ -49,13 +49,13 @@ class Asked(Generic[T]):
 
     @property
     def is_degraded(self) -> bool:
-        """True if something is wrong with it."""
+        """True if something is wrong with the answer."""
         return self.is_old or any(notice.code not in WHOLE for notice in self.notices)
 
 
 class Written(msgspec.Struct, frozen=True):
-    """A durable write. `applied` is None if it is queued, because the store has not applied it yet. `degraded`: the
-    store is unavailable, rather than busy with older writes."""
+    """A durable write. `applied` is None if the write is queued, because the store has not applied it yet. `degraded`:
+    the store is unavailable, rather than busy with older writes."""
 
     applied: Applied | None
     notices: tuple[Notice, ...] = ()
@@ -64,11 +64,11 @@ class Written(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class SessionState:
-    """The state that the runtime keeps of a session while it is among the last active ones.
+    """The state that the runtime keeps for a session while it is among the most recently active.
 
-    `seen` are the memories that it has written, or was shown in their present form, `served` those that its `queries`
-    were answered with. `short_ids` has the short form of each id that it was shown, and the id for each short form.
-    `refused` are notices of its own queued writes that were refused later, until they are delivered.
+    `seen` are the memories that it has written, or was shown in their current form, `served` the memories in the
+    answers to its `queries`. `short_ids` has the short form of each id that it was shown, and the id for each short
+    form. `refused` are undelivered notices about its own queued writes that were later refused.
     """
 
     seen: set[str] = field(default_factory=set)
@@ -79,8 +79,8 @@ class SessionState:
 
 
 class MemoryService(Protocol):
-    """The store as tools see it, with its last answers for when it is unavailable. Methods that query the store raise
-    its error if it refuses. A call's budget counts from `received_at`, in seconds since the epoch."""
+    """The store as seen by tools, with its last answers for when it is unavailable. Methods that query the store raise
+    the store's error if it refuses. A call's budget counts from `received_at`, in seconds since the epoch."""
 
     settings: Settings
     paths: RuntimePaths
@@ -93,30 +93,30 @@ class MemoryService(Protocol):
     """The address of the memory browser, which is started if necessary. Raises `MemoryUnavailable` if that fails."""
 
     async def ask(self, question: Request[T], received_at: float) -> Asked[T]:
-        """The store's answer. While the store restarts, the call waits within its budget. After that it gets the last
-        answer to the same question, or, for a search, the memories that the session was shown last; without them it
-        raises `MemoryUnavailable` or `DeadlineExceeded`."""
+        """The store's answer. While the store restarts, the call waits within its budget. After that, it gets the last
+        answer to the same question or, for a search, the memories last shown to the session; without these, it raises
+        `MemoryUnavailable` or `DeadlineExceeded`."""
 
     async def require(self, question: Request[T], timeout_s: float) -> T:
         """The store's answer to a question that nothing else can answer, after the session's own writes. If the store
-        dies meanwhile, the question is repeated. Raises `MemoryUnavailable` or `DeadlineExceeded` without an answer."""
+        dies meanwhile, the question is repeated. Raises `MemoryUnavailable` or `DeadlineExceeded` if unanswered."""
 
     async def apply(self, operation: Operation, received_at: float) -> Written:
         """Make an operation durable, in the store or in the write queue. Must not be cancelled half-way. If neither is
         possible, raises the underlying error."""
 
     async def erase(self, operation: Operation) -> ErasedResult:
-        """Delete a memory for good, wherever it is, and forget it here. Raises `MemoryUnavailable` if nothing was
-        begun; after an error that is `retry_possible` it continues by itself."""
+        """Delete a memory for good, wherever it is, and drop it from this process. Raises `MemoryUnavailable` if the
+        deletion was not begun; after an error that is `retry_possible`, it continues by itself."""
 
     async def await_embedding(self, caller: Caller, memory_id: str, received_at: float) -> EmbeddingState:
-        """Wait until a memory has its vectors, within the call's budget."""
+        """Wait, within the call's budget, until a memory has its vectors."""
 
     def session(self, of: Caller | Operation) -> SessionState:
         """The state of a session since the runtime started."""
 
     def take_refused(self, caller: Caller) -> list[Notice]:
-        """The session's own queued writes that were refused later. Each is returned once."""
+        """The session's own queued writes that were later refused. Each is returned only once."""
 
     def shown(
         self,
@@ -129,15 +129,15 @@ class MemoryService(Protocol):
         question: str = "",
         listed: Sequence[str] = (),
     ) -> None:
-        """Record the memories that a `tool` found for the `question`. Without a tool nothing is logged. `counted` are
-        those whose accesses count; `used` are those that were requested by id, or probably useful. `listed` are all
-        memories of the answer in their order, for the log, if some had only one line."""
+        """Record the memories that a `tool` found for the `question`. Without a tool, nothing is logged. `counted` are
+        the memories whose accesses count; `used` are the memories requested by id, or probably useful. `listed` are all
+        memories in the answer in order, for the log, if some had only one line."""
 
     def is_first_data_for(self, caller: Caller) -> bool:
-        """True once per connection: its client must be told that memories are data."""
+        """True once per connection, whose client must be told that memories are data."""
 
     async def look(self, seen_by: ProjectRef | None) -> tuple[tuple[Problem, ...], RuntimeStatus | None]:
-        """The problems of the runtime for a project (None: all), and its state, if the launcher answers."""
+        """The runtime's problems that concern a project (None: all), and its state, if the launcher answers."""
 
     def queue_counts(self) -> tuple[int, int]:
-        """The numbers of writes that wait in the queue, and of those that were refused and set aside."""
+        """The number of writes waiting in the queue, and the number that were refused and set aside."""

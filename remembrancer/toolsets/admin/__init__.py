@@ -1,4 +1,4 @@
-"""The toolset `admin`: operations for a person in a shell. A session has it only on request."""
+"""The toolset `admin`: operations for people using a shell. A session has it only on request."""
 
 from typing import Final
 

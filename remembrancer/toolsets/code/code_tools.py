@@ -1,4 +1,4 @@
-"""The tools for code: search, and the indexed trees."""
+"""The tools for code: searching, and managing the indexed trees."""
 
 from collections.abc import Set
 from itertools import accumulate
@@ -16,11 +16,11 @@ from remembrancer.protocol.code import CodeChunk, DeleteCode, DescribeCode, Inde
 from remembrancer.toolsets.tools import Answer, Call, answer_text, cut_notice, non_empty, tool
 
 LEAST_TOKENS: Final = 64
-"""The minimum of `max_tokens`: an answer without results and warnings has fewer."""
+"""The minimum for `max_tokens`: an answer without results and warnings has fewer."""
 MOST_TOKENS: Final = 100_000
 FIRST_LINES: Final = 4
 MOST_LINES: Final = 14
-"""Lines shown of a chunk: the first ones, and those around the words of the question."""
+"""The number of lines of a chunk shown: from its beginning, and around the words of the question."""
 LONGEST_LINE: Final = 200
 TIMEOUT_S: Final = 10.0
 MAX_PATH_BYTES: Final = 4096
@@ -34,7 +34,7 @@ async def search_code(
     limit: Annotated[int, Meta(ge=1, le=50)] = 10,
     max_tokens: Annotated[int, Meta(ge=LEAST_TOKENS, le=MOST_TOKENS)] | None = None,
 ) -> Answer:
-    """The best places within `max_tokens`, with notices of what was not searched."""
+    """The best places within `max_tokens`, with notices about anything not searched."""
     found = await find_code(call, query, limit, project_id)
     answer = call.with_caveats({"results": found})
     if max_tokens is not None:
@@ -68,7 +68,7 @@ def _shown(chunk: CodeChunk, terms: Set[str], *, with_tree: bool) -> Answer:
 
 
 def excerpt(text: str, terms: Set[str]) -> str:
-    """The first lines of a chunk; for a long one, also the lines around the one with the most terms."""
+    """The first lines of a chunk; for a long chunk, also the lines around the line with the most terms."""
     lines = [line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} …" for line in text.split("\n")]
     if len(lines) <= MOST_LINES:
         return "\n".join(lines)
@@ -82,7 +82,7 @@ def excerpt(text: str, terms: Set[str]) -> str:
 
 @tool("The progress of a repository's index.", read_only=True, marks_data=False)
 async def get_index_status(call: Call, project_id: str) -> Answer:
-    """The state of one tree's index, and what it leaves out."""
+    """The state of one tree's index, and which files it leaves out."""
     (tree,) = await call.ask(DescribeCode(call.caller.project, project_id))
     return described(tree)
 
@@ -115,6 +115,6 @@ async def list_projects(call: Call) -> Answer:
 
 @tool("Delete the index of a repository, not its files.", destructive=True, marks_data=False)
 async def delete_project(call: Call, project_id: str) -> Answer:
-    """Delete a tree's index, even while it is being made, and return the tree."""
+    """Delete a tree's index, even while it is being built, and return the tree."""
     (tree,) = await call.service.require(DeleteCode(call.caller.project, project_id), TIMEOUT_S)
     return {"deleted": True, "project_id": tree.id, "path": tree.root}

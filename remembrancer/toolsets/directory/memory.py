@@ -1,7 +1,7 @@
 """The tool `memory`: a directory of files, as models know it from Anthropic's API (`memory_20250818`).
 
-A memory created as a file is a whole file, and its metadata has the `path`. Other memories are lines of one file per
-kind. The wording is that of `BetaLocalFilesystemMemoryTool` in Anthropic's Python SDK.
+A memory created as a file is a whole file, and its metadata has the `path`. Other memories are lines in one file per
+kind. The wording is from `BetaLocalFilesystemMemoryTool` in Anthropic's Python SDK.
 """
 
 import inspect
@@ -38,9 +38,9 @@ from remembrancer.toolsets.tools import Answer, Call, tool
 
 ROOT: Final = "/memories"
 PATH: Final = "path"
-"""The metadata key that holds the name of a memory's file."""
+"""The metadata key for the name of a memory's file."""
 _DIRECTORIES: Final[dict[Scope, str]] = {"project": f"{ROOT}/repo", "session": f"{ROOT}/session", "user": ROOT}
-"""Each scope's own directory; the last one contains the others."""
+"""Each scope's own directory; the last directory contains the others."""
 _GROUPS: Final[dict[Kind, str]] = {
     "preference": "preferences.md",
     "decision": "decisions.md",
@@ -53,14 +53,14 @@ _GROUPS: Final[dict[Kind, str]] = {
     "entity": "facts.md",
     "open_end": "open_ends.md",
 }
-"""The files for memories that were not created as files; a new line gets the first kind of its file."""
+"""The files for memories not created as files; a new line gets the first kind of its file."""
 _OTHERS: Final = "notes.md"
 _SECOND: Final = "more-"
-"""The prefix of a group's name if a file has taken it."""
+"""The prefix for a group's name if the name is taken by a file."""
 _LEVELS: Final = 2
 _NUMBER_WIDTH: Final = 6
 _CONTEXT: Final = 2
-"""The number of lines that a snippet shows before and after a change."""
+"""The number of lines shown in a snippet before and after a change."""
 _BULLET: Final = "- "
 _INDENT: Final = "  "
 PAGE: Final = 1000
@@ -92,7 +92,7 @@ def normal_path(path: str) -> str:
 
 
 def scope_and_name(path: str) -> tuple[Scope, str]:
-    """The scope of a normalized path, and the name in the scope's directory (empty: the directory itself)."""
+    """The scope of a normalized path, and the name within the scope's directory (empty: the directory itself)."""
     return next(
         (scope, path[len(directory) + 1 :])
         for scope, directory in _DIRECTORIES.items()
@@ -119,7 +119,7 @@ def files_of(memories: Iterable[ListedMemory]) -> dict[str, File]:
 
 
 def listing(files: Iterable[File], directory: str, path: str) -> str:
-    """A listing, with sizes, of the files in a directory, two levels deep, without hidden items."""
+    """A listing of the files in a directory, with sizes, two levels deep, without hidden items."""
     sizes = Counter[tuple[str, ...]]()
     folders: set[tuple[str, ...]] = {(), *([("repo",), ("session",)] if directory == ROOT else ())}
     for file in files:
@@ -147,7 +147,7 @@ def _normal(content: str) -> str:
 
 
 def _items(text: str) -> list[str]:
-    """The items of a group's text: a line that is neither indented nor blank starts one, with or without a bullet."""
+    """The items of a group's text: each line that is neither indented nor blank starts an item, bulleted or not."""
     items: list[list[str]] = []
     for line in text.split("\n"):
         if items and (line.startswith(_INDENT) or not line.strip()):
@@ -185,8 +185,8 @@ class MemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Directory:
-    """The files that a call sees, and its commands: each is a method with the command's name, which returns the text of
-    the answer, and adds to the `changes` to be made."""
+    """The files that a call sees, and the commands: each command is a method of the same name, which returns the text
+    of the answer and adds to the `changes` to be made."""
 
     def __init__(self, call: Call, files: dict[str, File]) -> None:
         self._call = call
@@ -211,7 +211,7 @@ class _Directory:
     def create(self, path: str, file_text: str) -> str:
         self._check_free(path, f"File {path} already exists", PATH)
         for file in self._files.values():
-            if file.text == file_text and not file.is_group:  # the same text is one memory, which has one name
+            if file.text == file_text and not file.is_group:  # the same text is one memory, which has only one name
                 raise InvalidInput(f"File {file.path} has the same text", field="file_text")
         self._store(normal_path(path), file_text, is_file=True)
         return f"File created successfully at: {path}"
@@ -283,7 +283,7 @@ class _Directory:
         raise NotFound(f"The path {path} does not exist. Please provide a valid path.", field=PATH)
 
     def _chosen(self, path: str, field: str, verb: str, advice: str) -> list[File]:
-        """The file at a path, or those in the directory. Raises `InvalidInput` if one of them is a group."""
+        """The file at a path, or the files in a directory. Raises `InvalidInput` if one of the files is a group."""
         normal = normal_path(path)
         if normal in _DIRECTORIES.values():
             raise InvalidInput(f"Cannot {verb} the {normal} directory itself", field=field)
@@ -297,7 +297,7 @@ class _Directory:
         return chosen
 
     def _check_free(self, path: str, taken: str, field: str) -> None:
-        """Raises `InvalidInput` if no file can be made at a path: `taken` if there is one already."""
+        """Raises `InvalidInput` if no file can be created at a path: with `taken` if a file already exists."""
         normal = normal_path(path)
         if normal in self._files or self._is_directory(normal):
             raise InvalidInput(taken, field=field)
@@ -306,7 +306,7 @@ class _Directory:
                 raise InvalidInput(f"The path {file} is not a directory.", field=field)
 
     def _edit(self, file: File, after: str) -> None:
-        """Change the content of a file to `after`; for a group, by changing the memories whose items differ."""
+        """Change the content of a file to `after`; in a group, the memories whose items differ are changed."""
         if not file.is_group:
             self._set(file, file.memories[0], after)
             return
@@ -317,7 +317,7 @@ class _Directory:
                     self._set(file, memory, text)
 
     def _set(self, file: File, memory: ListedMemory | None, text: str | None) -> None:
-        """Give a memory of a file this text. Without a memory, store a new one; without a text, forget the memory."""
+        """Give a memory of a file this text. Without a memory, store a new one; without text, forget the memory."""
         if memory is None:
             self._store(file.path, text or "", is_file=False)
         elif text is None:
@@ -332,7 +332,7 @@ class _Directory:
         kind: Kind = next((kind for kind, group in _GROUPS.items() if group == name.removeprefix(_SECOND)), "fact")
         part = len(self.changes)
         change = StoreMemory(
-            # The ids of one call sort in the order of its parts, so its lines keep their order.
+            # The ids from one call sort in the order of its parts, so its lines keep their order.
             memory_id=derive_memory_id(f"{self._call.operation_id} {part}", at=part / 1000),
             content=text,
             type=type_of_kind(kind),

@@ -54,19 +54,19 @@ SOURCES: Final[dict[Source, FileSource]] = {"memory": "notes", "sessions": "sess
 """The index's name for each source of this toolset."""
 NAMES: Final = {source: name for name, source in SOURCES.items()}
 SCALE: Final = 0.4
-"""The exponent that turns a probability into a chunk's score. One in sixty relevant chunks and half of the others then
-score below 0.3."""
+"""The exponent that turns a probability into a chunk's score. With it, one in sixty relevant chunks and half of the
+irrelevant ones score below 0.3."""
 SNIPPET: Final = 700
-"""The number of characters shown of a chunk."""
+"""The maximum number of characters of a chunk shown."""
 TIMEOUT_S: Final = 30.0
-"""The time that a caller waits for the files to be read; reading continues after it."""
+"""The time that a caller waits for the files to be read; reading continues afterwards."""
 UNITS: Final = (("d", 86_400.0), ("h", 3600.0), ("m", 60.0), ("s", 1.0))
 LINES: Final = 50
 MAX_PATH_BYTES: Final = 4096
 MAX_CHARACTERS: Final = 40_000
-"""The limit of one answer. A client continues with the line after the last one in it."""
+"""The limit for one answer. A client continues with the line after the last line in the answer."""
 INDEXED_WITHIN_S: Final = 0.5
-"""The time to wait until a written note can be found by its words. It is stored in any case."""
+"""The time to wait until a written note can be found by its words. The note is stored in any case."""
 
 
 @tool(
@@ -80,7 +80,7 @@ async def memory_search(
     sources: tuple[Source, ...] = (),
     path: Annotated[str, Meta(description="A file or a directory")] = "",
 ) -> Answer:
-    """The best chunks with their lines, what was not searched, and the age of the index."""
+    """The best chunks with their lines, notices about anything not searched, and the age of the index."""
     check_text(query, field="query", longest_bytes=MAX_QUERY_BYTES)
     project, root, settings = call.caller.project, root_of(call), call.service.settings
     request = Recall(
@@ -122,7 +122,7 @@ def _result(chunk: RecalledMemory, score: float, terms: frozenset[str]) -> Answe
 
 
 def snippet_of(text: str, terms: frozenset[str]) -> str:
-    """The part of a text to show. For a long one, it begins at, or just before, the sentence with the most terms."""
+    """The part of a text to show. For a long text, it begins at or just before the sentence with the most terms."""
     if len(text) <= SNIPPET:
         return text
     best = max(split_sentences(text), key=lambda each: len(terms.intersection(terms_in(each))))
@@ -134,12 +134,12 @@ def snippet_of(text: str, terms: frozenset[str]) -> str:
 
 
 def root_of(call: Call) -> str:
-    """The directory of a session's notes."""
+    """The directory with a session's notes."""
     return workspace_root(call.caller.directory, call.service.settings)
 
 
 def age_of(at: float | None, now: float) -> str:
-    """The age of a time in its largest unit: `2m ago`; `never` without a time."""
+    """How long ago a time was, in the largest unit: `2m ago`; `never` without a time."""
     if at is None:
         return "never"
     age_s = max(0.0, now - at)
@@ -154,7 +154,7 @@ async def memory_read(
     from_line: Annotated[int, Meta(ge=1)] | None = None,
     lines: Annotated[int, Meta(ge=1, le=5000)] | None = None,
 ) -> Answer:
-    """Lines of a note as it is on disk now, indexed or not; or turns of a transcript."""
+    """Lines from a note as it is on disk now, indexed or not; or turns from a transcript."""
     settings = call.service.settings
     project, root = call.caller.project, root_of(call)
     first, count = from_line or 1, lines or LINES
@@ -167,14 +167,14 @@ async def memory_read(
         all_lines = [text[start:end] for start, end in itertools.pairwise(starts)]
         return _shown(all_lines, path, first, count)
 
-    with anyio.move_on_after(settings.read_budget_s):  # on a thread of its own: a disk may hang
+    with anyio.move_on_after(settings.read_budget_s):  # on a separate thread: a disk may hang
         return await anyio.to_thread.run_sync(read, abandon_on_cancel=True)
     raise DeadlineExceeded(f"{shown(path)} could not be read in time: try again")
 
 
 def read_note(path: str, project: ProjectRef, root: str, settings: Settings) -> str:
-    """The text on disk of the note at a path from a search result. Notes outside the workspace are the user's. Raises
-    `NotFound` or `InvalidInput`."""
+    """The text on disk of the note at a path from a search result. Notes outside the workspace belong to the user.
+    Raises `NotFound` or `InvalidInput`."""
     check_text(path, field="path", longest_bytes=MAX_PATH_BYTES)
     native = native_places(Path(root)) if settings.native_memories else ()
     note = find_note(path, root, (*settings.notes_extra_paths, *native))
@@ -240,7 +240,7 @@ async def memory_store(
     heading: Annotated[str, Meta(description="Append under it, or replace its section")] | None = None,
     expected: str = "",
 ) -> Answer:
-    """Change a note on disk, once. The answer contains the text that a replacement removes."""
+    """Change a note on disk, exactly once. The answer contains any text removed by a replacement."""
     settings = call.service.settings
     if not settings.notes:
         raise InvalidInput("notes are switched off here: the setting notes is false")

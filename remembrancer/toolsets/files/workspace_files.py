@@ -1,4 +1,4 @@
-"""Finds the files that are read for a workspace: its notes, and the transcripts of its sessions.
+"""Finds the files that are read for a workspace: its notes, and its sessions' transcripts.
 
 All code that reads, indexes or writes a note must find it with `find_note`, and open it with `open_directory` or
 `open_note`: a cloned repository may contain links to anything.
@@ -36,10 +36,10 @@ NATIVE: Final = {
     "windsurf": ("~/.codeium/windsurf/memories",),
     "gemini-cli": ("~/.gemini/GEMINI.md",),
 }
-"""The folders and files in which clients keep memories of their user, for all projects."""
+"""The folders and files in which clients keep memories about their user, for all projects."""
 CLAUDE_CODE: Final = "claude-code"
 MAX_TRANSCRIPT_BYTES: Final = 32 * 1024 * 1024
-"""The amount of a transcript that is read at once: some 200 chunks."""
+"""The amount of a transcript that is read at once: about 200 chunks."""
 NO_MARKDOWN: Final = "not a Markdown file"
 LINK_OUT: Final = "a link out of the workspace"
 LINK_ELSEWHERE: Final = "a link to a file that is not a note"
@@ -61,7 +61,7 @@ class FoundFile:
 
 
 def note_paths(root: Path, settings: Settings) -> list[Path]:
-    """The files and directories of a workspace's notes, including those that do not exist."""
+    """The files and directories of a workspace's notes, whether or not they exist."""
     places = (Path(path).expanduser() for path in places_of(settings, root))
     return [Path(os.path.realpath(place)) if place.is_absolute() else root / place for place in places]
 
@@ -87,8 +87,8 @@ def real_note(path: str, root: str, places: Sequence[str]) -> RealNote:
 
 def find_note(path: str | Path, root: str | Path, places: Sequence[str]) -> RealNote | str:
     """The note at a path in a workspace whose notes are in these places (files and directories), with links resolved;
-    or the reason why the file is not a note. Links in a place itself are followed only if it is an absolute path, which
-    only the user's own settings may contain."""
+    or the reason why the file is not a note. Links in a place itself are followed only if the place is an absolute
+    path, which only the user's own settings may contain."""
     real_root = os.path.realpath(root)
     real = Path(os.path.realpath(Path(root, path)))
     for named in places:
@@ -108,7 +108,7 @@ def find_note(path: str | Path, root: str | Path, places: Sequence[str]) -> Real
 
 def open_directory(note: RealNote, *, make: bool = False) -> int:
     """The descriptor of a note's directory, opened without following links. `make`: create it if it is missing. Raises
-    `OSError`, including if a directory in its path has been replaced by a link."""
+    `OSError`, including when a directory in its path has been replaced with a link."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(note.directory, flags)
     for part in note.parts[:-1]:
@@ -125,8 +125,8 @@ def open_directory(note: RealNote, *, make: bool = False) -> int:
 
 
 def open_note(note: RealNote) -> int:
-    """The descriptor of a note, opened for reading without following links. Raises `OSError`, including if it has been
-    replaced by something else."""
+    """The descriptor of a note, opened for reading without following links. Raises `OSError`, including when the note
+    has been replaced with something else."""
     directory = open_directory(note)
     try:
         return open_ordinary(note.name, directory)
@@ -137,7 +137,7 @@ def open_note(note: RealNote) -> int:
 def open_ordinary(name: str, directory: int) -> int:
     """The descriptor of an ordinary file in an open directory, opened for reading. Raises `OSError` if it is a link or
     something else."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # not to wait for a pipe
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # so as not to wait for a pipe
     descriptor = os.open(name, flags, dir_fd=directory)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
@@ -152,8 +152,8 @@ def places_of(settings: Settings, root: Path) -> tuple[str, ...]:
 
 
 def native_places(root: Path, client: str | None = None) -> list[str]:
-    """The folders and files in which assistants (or one client) keep their memories of a workspace and of their user.
-    Claude Code keeps those of a project under the path of its repository, which all worktrees share."""
+    """The folders and files in which assistants (or one client) keep memories about a workspace and their user. Claude
+    Code keeps a project's memories under the path of its repository, which all worktrees share."""
     if client in NATIVE:
         return list(NATIVE[client])
     shared = Path(project_of(root).path)
@@ -184,13 +184,13 @@ def _own_directory() -> list[Path]:
 
 
 def _vscode_projects() -> list[Path]:
-    """The folders in which VS Code keeps memories of projects. Those of single conversations are next to them."""
+    """The folders in which VS Code keeps memories about projects, next to memories from single conversations."""
     folder = f"workspaceStorage/*/GitHub.copilot-chat/{_VSCODE_MEMORIES}/repo"
     return sorted(place for data in _VSCODE_DATA for place in Path(data).expanduser().glob(folder))
 
 
 def _folder_of(place: Path) -> Path | None:
-    """The directory that VS Code had open for this folder of memories; None if it had several open."""
+    """The directory that VS Code had open for this memory folder; None if it had several open."""
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
         address = urlsplit(json.loads((place.parents[3] / "workspace.json").read_bytes())["folder"])
         return Path(unquote(address.path)) if address.scheme == "file" else None
@@ -203,7 +203,7 @@ def has_files(root: Path, settings: Settings) -> bool:
 
 
 def transcript_paths(root: Path, settings: Settings) -> Iterator[Path]:
-    """The transcripts that may belong to a workspace. `is_of_workspace` decides by their content."""
+    """The transcripts that may belong to a workspace. `is_of_workspace` decides by content."""
     if not settings.transcripts:
         return
     name = _folder_name(root)
@@ -224,14 +224,15 @@ def _folder_name(root: Path) -> str:
 
 
 def is_of_workspace(directory: str, transcript: Path, root: Path) -> bool:
-    """True if a transcript belongs to a workspace: by the `directory` named in it, or else by its folder."""
+    """True if a transcript belongs to a workspace: judging by the `directory` named in it, or else by its folder."""
     if directory:
         return Path(real_path(directory)).is_relative_to(real_path(root))
     return _folder_name(root) in transcript.parts
 
 
 def scan(root: Path, settings: Settings) -> tuple[list[FoundFile], dict[str, str]]:
-    """The files of a workspace by path, each once, however many names it has, and the skipped ones with the reason."""
+    """The files of a workspace by path, each only once even if it has several names, and skipped files with the
+    reason."""
     found: dict[tuple[int, int], FoundFile] = {}
     skipped: dict[str, str] = {}
     places = places_of(settings, root)

@@ -43,15 +43,15 @@ def look_up(call: Call, name: str, kind: str) -> SearchGraph:
 
 
 async def entity_named(call: Call, given: str, field: str) -> tuple[str, str]:
-    """The name and type of the entity with an id, spelled as in the store, or as in the id if the store is unavailable.
-    Raises `InvalidInput` or `NotFound`."""
+    """The name and type of the entity with this id, spelled as in the store, or as in the id if the store is
+    unavailable. Raises `InvalidInput` or `NotFound`."""
     name, kind = parse_entity_id(given, field=field)
     name, kind = clean_name(name, field=field, longest=MAX_NAME), clean_name(kind, field=field, longest=MAX_NAME)
     with suppress(*AWAY):
         asked = await call.service.ask(look_up(call, name, kind), call.received_at)
         if asked.reply.entities:
             return asked.reply.entities[0].name, asked.reply.entities[0].type
-        if not asked.is_old:  # otherwise it may have been created since
+        if not asked.is_old:  # otherwise the entity may have been created since
             raise unknown_entity(given, field)
     return name, kind
 
@@ -75,7 +75,7 @@ def description_in(entity: GraphEntity) -> str:
 
 @tool("Create an entity, to relate to others. The same name and type is the same entity.")
 async def create_entity(call: Call, name: str, entity_type: str, description: str = "") -> Answer:
-    """Store an entity as a memory of the project that describes it. A known entity gets a new description."""
+    """Store an entity as a project memory that describes it. A known entity gets a new description."""
     name = clean_name(name, field="name", longest=MAX_NAME)
     kind = clean_name(entity_type, field="entity_type", longest=MAX_NAME)
     content = title(name, kind)
@@ -112,7 +112,7 @@ class RelationToCreate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @tool("Relate two entities. The relation is a fact with an id of its own.")
 async def create_relation(call: Call, arguments: RelationToCreate) -> Answer:
-    """Store a relation as a memory of the project. Storing it again returns the known one, and may set its weight."""
+    """Store a relation as a project memory. Storing it again returns the existing relation, and may set its weight."""
     relation = clean_name(arguments.relation_type, field="relation_type", longest=MAX_NAME)
     valid = cleaned(arguments)
     start, start_type = await entity_named(call, arguments.from_id, "from_id")

@@ -1,5 +1,5 @@
-"""Facts: the form in which this toolset shows memories, their invalidation, and tools with other names and arguments
-than those of the toolset `memory`."""
+"""Facts: the form in which this toolset shows memories, their invalidation, and tools whose names and arguments differ
+from those of the toolset `memory`."""
 
 import time
 from typing import Annotated, Any
@@ -53,7 +53,7 @@ class FactChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def fact_of(memory: ListedMemory) -> Answer:
-    """A memory as a fact: its content, its period of validity, and why it ended."""
+    """A memory as a fact: its content, its period of validity, and the reason for the end of that period."""
     fact: Answer = {
         **fields_of(memory, "id", "content"),
         "memory_type": memory.type,
@@ -71,7 +71,7 @@ def fact_of(memory: ListedMemory) -> Answer:
 async def _found(
     call: Call, query: str, strategy: Strategy, ranking: Ranking, limit: int, include_invalid: bool
 ) -> Answer:
-    """The best memories for a query; those no longer valid only on request."""
+    """The best memories for a query; memories that are no longer valid only on request."""
     check_text(query, field="query", longest_bytes=MAX_QUERY_BYTES)
     request = Recall(
         call.caller.session_id,
@@ -106,7 +106,7 @@ async def search_text(call: Call, query: str, limit: Found = 10, include_invalid
 
 
 async def _page(call: Call, limit: int, offset: int, order: Order, valid_at: float | None) -> Answer:
-    """A page of the memories valid at a time; without a time, of all memories."""
+    """A page of the memories valid at a given time; without a time, of all memories."""
     session_id, project = call.caller.session_id, call.caller.project
     request = ListMemories(session_id, project=project, order=order, valid_at=valid_at, limit=limit, offset=offset)
     return await listed(call, request, fact_of)

@@ -1,4 +1,4 @@
-"""Memories in the answers of tools: the promised fields, and other fields where they are not empty. Pure."""
+"""Memories in tool answers: the promised fields, and other fields if not empty. Pure."""
 
 from collections.abc import Collection, Container, Sequence, Set
 from datetime import datetime
@@ -18,9 +18,9 @@ from remembrancer.toolsets.tools import DATA, Answer, non_empty
 
 _ROUNDED: Final = 4
 OLD_CHARACTERS: Final = 1000
-"""The number of characters shown of a memory that is probably replaced; enough to decide whether it is."""
+"""The number of characters shown of a memory that is probably replaced; enough to decide whether it really is."""
 NEWER_CHARACTERS: Final = 120
-"""The number of characters shown of the session's own memory that replaces it; enough to recognise it."""
+"""The number of characters shown of the session's own memory that is the replacement; enough to recognise it."""
 SETTLED: Final = {
     "if_replaced": "update_memory(replaced_by, supersedes=[id])",
     "if_in_part": "update_memory(id, old, new)",
@@ -31,7 +31,7 @@ FORGOTTEN: Final = {"if_replaced": "forget_memory(id)"}
 SUPERSEDED: Final = {"if_wrong": "restore_memory(superseded id)"}
 ENDED: Final = ("valid_until", "invalid_reason", "superseded_by", "possibly_superseded_by")
 MOST_LINES, MOST_LINES_IF_LIKELY = 5, 2
-"""The maximum number of one-line memories if the caller sets no limit: usually, and with a likely answer."""
+"""The maximum number of one-line memories if the caller sets no limit: usually, and when there is a likely answer."""
 WORDS_OF_LINE: Final = 14
 VALIDITY: Final = ("valid_from", "valid_until", "invalid_reason")
 """The fields that say when a memory is valid, and why it no longer is."""
@@ -47,12 +47,12 @@ def iso(seconds: float) -> str:
 
 
 def fields_of(memory: PortableMemory | MemoryVersion | ListedMemory, *names: str) -> Answer:
-    """The named fields of a memory, as answers show them."""
+    """The named fields of a memory, as shown in answers."""
     return {name: _value(name, getattr(memory, name)) for name in names}
 
 
 def set_fields(memory: PortableMemory | MemoryVersion | ListedMemory | Fact, *names: str) -> Answer:
-    """The fields among these that are not empty."""
+    """The fields that are not empty."""
     return {name: _value(name, value) for name in names if (value := getattr(memory, name)) not in (None, (), {})}
 
 
@@ -69,8 +69,8 @@ def _value(name: str, value: Any) -> Any:
 def with_lines(
     memories: Sequence[RecalledMemory], full: Container[str], limit: int | None, seen: Set[str] = frozenset()
 ) -> list[RecalledMemory]:
-    """The memories that are given in full, and the first of the others (at most `limit`), in their order. Without a
-    limit, others except the nearest are left out if the session has `seen` them, or one that supersedes them."""
+    """The memories given in full, and the first of the others (at most `limit`), in their order. Without a limit, the
+    others except the nearest are omitted if the session has `seen` them, or a memory that supersedes them."""
     is_answered = any(each.scores.relevance >= LIKELY for each in memories)
     most_lines = limit or (MOST_LINES_IF_LIKELY if is_answered else MOST_LINES)
     others = [each for each in memories if not is_given_whole(each)]
@@ -102,7 +102,7 @@ def _place_of(memory: RecalledMemory) -> Answer:
 
 
 def memory_of(memory: RecalledMemory, *, detail: bool = False, is_judged: bool = True) -> Answer:
-    """A memory as answers show it: its content, how well it answers (if `is_judged`), and anything unusual about it;
+    """A memory as shown in answers: its content, how well it answers (if `is_judged`), and anything unusual about it;
     with `detail`, every field, and each signal that contributed to its rank."""
     relevance: Answer = {}
     if is_judged:
@@ -140,7 +140,7 @@ def _unusual(memory: RecalledMemory) -> Answer:
 
 
 def updated(memory: ListedMemory) -> Answer:
-    """The day of a memory's last change, if that is later than the day on which it was stored."""
+    """The day of a memory's last change, if later than the day on which it was stored."""
     day = iso(memory.updated_at)[:10]
     return {"updated": day} if memory.version > 1 and day > iso(memory.created_at)[:10] else {}
 
@@ -152,7 +152,7 @@ def standing_of(memory: ListedMemory) -> Answer:
 
 
 def state_of(memory: PortableMemory | MemoryVersion | ListedMemory) -> Answer:
-    """The state of an open end, its due date, and from the next day, that it is overdue."""
+    """The state of an open end, its due date, and from the day after that, a note that it is overdue."""
     if memory.kind != OPEN_END:
         return {}
     is_late = memory.due is not None and not memory.done and iso(memory.due)[:10] < f"{datetime.now():%Y-%m-%d}"
@@ -160,7 +160,7 @@ def state_of(memory: PortableMemory | MemoryVersion | ListedMemory) -> Answer:
 
 
 def _signals(memory: RecalledMemory) -> dict[str, float]:
-    """The score, and the contribution of each feature to it, the largest first."""
+    """The score, and each feature's contribution to it, largest first."""
     shares = sorted(memory.scores.shares.items(), key=lambda item: -abs(item[1]))
     return {"final": round(memory.scores.final, _ROUNDED), **dict(shares)}
 
@@ -171,9 +171,9 @@ def copies_of(memory: MemoryShown) -> list[dict[str, Any]]:
 
 
 def near_of(found: Sequence[NearMemory], stored: Collection[str]) -> Answer:
-    """The memories that later ones of the session probably replace, and the calls that settle the matter. A later one
-    that is not among the `stored` is quoted (`newer`), since the answer is about other memories. `perhaps` marks a less
-    probable pair in Review, which no person is asked about; `in_part` a text that says more."""
+    """Memories probably replaced by later memories from this session, and the calls that resolve each case. A later
+    memory not listed in `stored` is quoted (`newer`), since the answer is about other memories. `perhaps` marks a less
+    probable pair in Review, which people are not asked about; `in_part` marks a text that says more."""
     near = {each.memory_id: each for each in found}
     replaced = [
         {"id": each.memory_id, "content": cut_at_word(each.content, OLD_CHARACTERS), "replaced_by": each.replaced_by}

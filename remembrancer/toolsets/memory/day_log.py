@@ -19,26 +19,26 @@ from remembrancer.protocol.kinds import OPEN_END, SESSION_RECORD, type_of_kind
 from remembrancer.toolsets.tools import DATA, Answer, Call, short_forms_of
 
 MOST: Final = 1000
-"""The number of a day's latest changes that are read."""
+"""The maximum number of changes read for a day, the latest first."""
 TEXT: Final = 160
-"""The number of characters shown of a memory where not all texts fit."""
+"""The number of characters of a memory shown if not all texts fit."""
 WHOLE: Final = 2000
-"""The number of characters read of a memory."""
+"""The number of characters of a memory that are read."""
 _FIRST: Final = {"decision": "decided", OPEN_END: "opened", SESSION_RECORD: "worked"}
-"""The verbs for new memories and events by kind; for other kinds "stored", or with a day "happened" and "noted"."""
+"""The verbs for new memories and events by kind; for other kinds "stored", or with a day, "happened" and "noted"."""
 FORGOTTEN, PROMOTED, ARCHIVED = "forgotten", "promoted", "archived"
 CHANGE_WORDS: Final = {
     **{"superseded": "replaced", "invalidated": "ended", "superseding_undone": "restored"},
     **{"both hold": "kept beside another", "consolidated": "summarised", "superseding": "replaced another"},
 }
 """The words for changes that are stored under a different name."""
-# Fields with an empty name change only because others do.
+# Fields with an empty name change only because other fields do.
 FIELD_NAMES: Final = {"occurred_at": "day", "valid_until": "its end", "type": "", "status": "", "invalid_reason": ""}
 
 
 def day_of(text: str, now: float) -> TimeWindow:
-    """The day that a word or a date names in this machine's time zone: "yesterday", "2026-11-17", "Tuesday" (the last
-    one, which may be today). Raises `InvalidInput` if the text names no day, or one that has not begun."""
+    """The day named by a word or a date in this machine's time zone: "yesterday", "2026-11-17", "Tuesday" (the most
+    recent, possibly today). Raises `InvalidInput` if the text does not name a day, or the day has not begun."""
     today, text = WEEKDAYS[datetime.fromtimestamp(now).weekday()], with_iso_dates(text)
     for phrase in (text, f"on {text}", f"el {text}"):
         if read_query(phrase).lower().removeprefix("on ").strip() == today:
@@ -50,14 +50,14 @@ def day_of(text: str, now: float) -> TimeWindow:
 
 
 def dates_in_utc(begins: float, ends: float) -> tuple[float, float]:
-    """The first day of a period of local time, and the day after its last, at midnight in UTC: the `days` of events."""
+    """The first day of a period in local time and the day after the period, at midnight UTC: the `days` of events."""
     first, last = (datetime.fromtimestamp(at).date() for at in (begins, ends - 1))
     days = (datetime(day.year, day.month, day.day, tzinfo=UTC) for day in (first, last + timedelta(1)))
     return next(days).timestamp(), next(days).timestamp()
 
 
 def happened_in(activity: ActivityRead) -> list[MemoryChanged]:
-    """The events of the days that were read, without those stored on the day they happened."""
+    """The events of the days that were read, except events stored on the day they happened."""
     stored = {(each.memory_id, date_of(each)) for each in activity.changes if each.change == "stored"}
     return [each for each in activity.happened if (each.memory_id, date_of(each)) not in stored]
 
@@ -65,11 +65,11 @@ def happened_in(activity: ActivityRead) -> list[MemoryChanged]:
 async def read_day(
     call: Call, day: TimeWindow, days: tuple[float, ...], *, for_people: bool = False
 ) -> tuple[Sequence[MemoryChanged], Sequence[RunDone]]:
-    """The events of a day and the changes that sessions and people made that day, in order, and its runs and imports
-    that can be undone here. A session's private memory is included if it was promoted. `days`: see `ReadActivity`.
+    """The events of a day and the changes made that day by sessions and people, in order, and its runs and imports that
+    can be undone here. A session's private memory is included if it was promoted. `days`: see `ReadActivity`.
 
-    For a memory that has since been forgotten, only the forgetting is listed, without its content; changes that were
-    undone are left out. `for_people`: all are listed, with summaries as texts, and memories that maintenance archived.
+    For a memory that has since been forgotten, only the forgetting is listed, without the content; undone changes are
+    omitted. `for_people`: all are listed, with summaries as texts, and memories archived by maintenance.
     """
     request = ReadActivity(*call.caller.viewer, day.end, MOST, day.start, WHOLE, for_people, with_undo=True, days=days)
     reply = await call.ask(request)
@@ -88,7 +88,7 @@ async def read_day(
 
 
 def stands(change: MemoryChanged) -> bool:
-    """True unless a change was undone, or undid another one."""
+    """True unless a change was undone, or undid another change."""
     return not (change.is_undone or change.undid or change.change == UNDONE)
 
 
@@ -104,14 +104,14 @@ def verb_of(change: MemoryChanged) -> str:
 
 
 def word_of(change: str, fields: Sequence[str], *, done: bool) -> str:
-    """The word for a stored change to these fields; `done` says whether the memory was done afterwards."""
+    """The word for a stored change to these fields; `done`: the memory was done afterwards."""
     if "done" in fields and "kind" not in fields:
         return "closed" if done else "reopened"
     return "changed" if change == "updated" else CHANGE_WORDS.get(change, change)
 
 
 def with_fields(word: str, fields: Iterable[str]) -> str:
-    """The word for a change, with the names of the fields if the word says only that something changed."""
+    """The word for a change, with the names of the fields if the word only says that something changed."""
     names = ", ".join(filter(None, (FIELD_NAMES.get(name, name.replace("_", " ")) for name in dict.fromkeys(fields))))
     return f"{word} ({names})" if names and word.endswith("changed") else word
 

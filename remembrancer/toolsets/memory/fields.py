@@ -1,4 +1,4 @@
-"""The fields of a memory as clients give them: the arguments that several tools take, checked and cleaned."""
+"""The fields of a memory as given by clients: the arguments shared by several tools, checked and cleaned."""
 
 import math
 from collections.abc import Sequence
@@ -40,12 +40,12 @@ def clean_tag_changes(
 
 
 def clean_reason(reason: str | None) -> str | None:
-    """A reason, cleaned; None if none was given. Raises `InvalidInput` if it is blank or too long."""
+    """A cleaned reason; None if no reason was given. Raises `InvalidInput` if it is blank or too long."""
     return None if reason is None else clean_line(reason, field="reason", longest=MAX_REASON)
 
 
 def seconds_of(text: str | None, field: str) -> float | None:
-    """Seconds since the epoch of an ISO 8601 date or time; without an offset it is UTC. Raises `InvalidInput`."""
+    """Seconds since the epoch for an ISO 8601 date or time, in UTC unless it has an offset. Raises `InvalidInput`."""
     if text is None:
         return None
     try:
@@ -57,7 +57,7 @@ def seconds_of(text: str | None, field: str) -> float | None:
 
 
 class GivenFilters(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The arguments that say which memories a tool finds or lists."""
+    """The arguments that determine which memories a tool finds or lists."""
 
     scope: list[Scope] = []
     type: list[MemoryType] = []
@@ -68,7 +68,7 @@ class GivenFilters(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     include_forgotten: bool = False
 
     def for_request(self) -> dict[str, Any]:
-        """The fields of a request to the store."""
+        """The corresponding fields of a request to the store."""
         return {
             "scopes": tuple(dict.fromkeys(self.scope)),
             "types": tuple(dict.fromkeys(self.type)),
@@ -81,7 +81,7 @@ class GivenFilters(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 class GivenFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The arguments for the fields of a memory that can be given both on storing and on changing it."""
+    """The arguments for the fields of a memory that can be given both when storing and when changing it."""
 
     importance: Annotated[float, Meta(ge=0, le=1)] | None = None
     confidence: Annotated[float, Meta(ge=0, le=1)] | None = None
@@ -96,11 +96,11 @@ class GivenFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 UNLISTED: Final = GivenFields.__struct_fields__
-"""The list of tools leaves these arguments out."""
+"""Arguments omitted from the list of tools."""
 
 
 def cleaned(arguments: msgspec.Struct, *but: str) -> dict[str, Any]:
-    """The given fields of a memory, cleaned by their type, without those in `but`. Raises `InvalidInput`."""
+    """The given fields of a memory, cleaned by type, except those in `but`. Raises `InvalidInput`."""
     fields: dict[str, Any] = {}
     for row in FIELDS:
         value, rule = getattr(arguments, row.name, None), RULES.get(row.sort)

@@ -17,7 +17,7 @@ from remembrancer.toolsets.memory.fields import Version
 from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
 
 MAX_HISTORY: Final = 50
-"""The number of versions that are listed, the latest ones; every version can be requested by number."""
+"""The number of latest versions that are listed; every version can be requested by number."""
 FORMER_TEXTS: Final = "version=N shows an earlier text."
 IDENTITY: Final = ("content", "type", "scope", "tags", "source", "metadata")
 
@@ -39,9 +39,9 @@ async def get_memory(call: Call, memory_id: str, version: Version | None = None,
 
 
 def shown(reply: MemoryShown, version: int | None = None, *, detail: bool = True) -> Answer:
-    """One memory; with `version`, as it was then. Raises `InvalidInput`, which names the existing versions.
+    """One memory; with `version`, as it was in that version. Raises `InvalidInput`, which names the existing versions.
 
-    Without `detail`, improbable contradictions, empty fields and usual values are left out, and its history has only
+    Without `detail`, improbable contradictions, empty fields and usual values are omitted, and the history has only
     days; a line without `change` is an update.
     """
     memory = reply.memory
@@ -92,7 +92,7 @@ def shown(reply: MemoryShown, version: int | None = None, *, detail: bool = True
 
 
 def _details(reply: MemoryShown, entry: HistoryEntry | None) -> Answer:
-    """The fields that only an answer with `detail` has; some of them only for the present version."""
+    """The fields that appear only in an answer with `detail`; some of them only for the current version."""
     memory = reply.memory
     answer = fields_of(memory if entry is None else entry.record, "importance", "session_id", "confidence")
     if entry is None:
@@ -103,7 +103,7 @@ def _details(reply: MemoryShown, entry: HistoryEntry | None) -> Answer:
         undo_forgets=reply.undo_forgets,
         access_count=memory.access_count,
         last_accessed=None if memory.last_accessed_at is None else iso(memory.last_accessed_at),
-        # How the memory came to its scope, and where else it has been useful.
+        # How the memory reached its scope, and where else it has been useful.
         promotion_chain=[_promotion(each) for each in memory.promotion_chain],
         promotions=[_promotion(promotion) for promotion in reply.promotions],
         sessions_used=len(memory.accessed_in) or None,
@@ -113,7 +113,7 @@ def _details(reply: MemoryShown, entry: HistoryEntry | None) -> Answer:
 
 
 def _entry(entry: HistoryEntry, *, detail: bool) -> Answer:
-    """A line of a history, without the fields that only an undo needs."""
+    """A line of a history, without the fields needed only for an undo."""
     line: Answer = {"version": entry.version}
     if detail:
         line |= {"change": entry.change, "at": iso(entry.changed_at), "session_id": entry.session_id}
@@ -128,7 +128,7 @@ def _is_sure(link: MemoryLink) -> bool:
 
 
 def _link(link: MemoryLink, end: str) -> dict[str, Any]:
-    """A link; `end` says at which end the other memory is."""
+    """A link; `end` says which end the other memory is at."""
     return {end: link.target, "relation": link.relation, "strength": round(link.strength, 4)}
 
 

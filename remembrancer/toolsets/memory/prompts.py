@@ -1,5 +1,5 @@
-"""Prompts and their texts (`prompts.toml`). Clients offer prompts to a person, often as slash commands. A message asks
-the assistant to call tools, and contains no memories.
+"""Prompts and their texts (`prompts.toml`). Clients offer prompts to people, often as slash commands. A prompt's
+message asks the assistant to call tools, and contains no memories.
 """
 
 from collections.abc import Mapping
@@ -15,12 +15,12 @@ from remembrancer.toolsets.tools import Tool
 Tools = Mapping[str, Tool[Any]]
 """The tools of a session, by name."""
 NOTES: Final = "files"
-"""The set of prompts for a session with no other set."""
+"""The set of prompts for a session without any other set."""
 MAX_ARGUMENT_BYTES: Final = 16_384
 
 
 class Argument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An argument of a prompt. `among` lists the allowed values; without it any text is allowed."""
+    """An argument of a prompt. `among` lists the allowed values; without it, any text is allowed."""
 
     name: str
     description: str
@@ -29,7 +29,7 @@ class Argument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Wording(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The text of a message, and the arguments with which it is used."""
+    """The text of a message, and the argument values for which it is used."""
 
     text: str
     when: dict[str, str] = {}
@@ -40,7 +40,7 @@ class Wording(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Prompt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A prompt as `prompts/list` shows it, and the wordings of its message."""
+    """A prompt as shown by `prompts/list`, and the variants of its message."""
 
     description: str
     arguments: tuple[Argument, ...]
@@ -64,7 +64,7 @@ TEXTS: Final = msgspec.toml.decode(Path(__file__).with_suffix(".toml").read_byte
 
 
 def prompts_for(tools: Tools) -> dict[str, Prompt]:
-    """The prompts of the toolset `memory`, or else of the first toolset that has any; those for notes come last."""
+    """The prompts of the toolset `memory`, or else of the first toolset that has any; prompts for notes come last."""
     families = [each.toolset for each in tools.values() if each.toolset in TEXTS.sets]
     chosen = min(families, key=lambda each: (each != "memory", each == NOTES), default=None)
     return {} if chosen is None else TEXTS.sets[chosen]
@@ -72,8 +72,8 @@ def prompts_for(tools: Tools) -> dict[str, Prompt]:
 
 def message_of(name: str, arguments: Mapping[str, str], tools: Tools) -> tuple[str, str]:
     """The description of a prompt, and its user message: the text with the arguments in quotes. Raises `InvalidInput`
-    if a session with these tools has no such prompt, or if an argument is unknown, missing, or has a value that is not
-    allowed."""
+    if a session with these tools has no such prompt, or if an argument is unknown, is missing, or has a value that is
+    not allowed."""
     prompts = prompts_for(tools)
     if name not in prompts:
         raise InvalidInput(f"there is no prompt {shown(name)}{nearest(name, prompts)}", field="name")

@@ -44,7 +44,7 @@ from remembrancer.toolsets.tools import DATA, Answer, Call, answer_text, non_emp
 
 HINT: Final = "An excerpt ends early: get_memory shows the full memory."
 DISPENSABLE: Final = ("hint", "profile", "query_time_ms", "strategy_used")
-"""The parts of an answer that are dropped before any memory."""
+"""The parts of an answer that are dropped before any memory is."""
 MEMORY_ONLY: Final = ("type", "kind", "domain", "tags", "min_importance")
 """Arguments that do not apply to files."""
 Source = Literal["memory", "notes", "sessions", "code"]
@@ -58,12 +58,12 @@ TO_SETTLE: Final = (
 NEAREST: Final = "Perhaps nothing answers the query; these are the nearest memories."
 STANDING_NOTE: Final = "Perhaps nothing answers the query. In case it is a task, rules follow (without “answers”)."
 LEAST_ROOM: Final = 10
-"""A smaller `limit` leaves no room for memories that apply to every task."""
+"""A `limit` below this leaves no room for memories that apply to every task."""
 STANDING_TOKENS: Final = 800
 """The maximum tokens in one answer for memories that apply to every task."""
 MOST_STANDING: Final = 100
 MOST_NEAR: Final = 5
-"""If more than `MOST_STANDING` memories apply to every task, an answer has at most this number of them."""
+"""If more than `MOST_STANDING` memories apply to every task, an answer has at most this many of them."""
 CODE: Final = "code"
 """The source that is searched and shown alongside the others: places in the project's code."""
 CODE_SHARE: Final = 3
@@ -97,10 +97,10 @@ class RecallMemoriesArguments(GivenFilters, frozen=True, forbid_unknown_fields=T
     unlisted=tuple(name for name in RecallMemoriesArguments.__struct_fields__ if name != "query"),
 )
 async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Answer:
-    """The likely and possible answers in full, or else the nearest memory, unless the session has seen it. If so, it
-    gets one line, like others that are new to the session, or that it has stored and that contain half of the query's
-    words. All are in full with `detail`, with a named ranking, and in a degraded answer; the last two are not
-    judged."""
+    """The likely and possible answers in full, or else the nearest memory, unless the session has seen it. A nearest
+    memory that has been seen gets one line, like other memories that are new to the session, or that the session has
+    stored and that contain half of the query's words. All are in full with `detail`, with a named ranking, and in a
+    degraded answer; in the last two cases, answers are not judged."""
     started = time.perf_counter()
     root = workspace_root(call.caller.directory, call.service.settings)
     request = to_recall(arguments, call.caller.project, call.caller.session_id, root)
@@ -145,7 +145,7 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
 
     def entry_of(memory: RecalledMemory) -> Answer:
         if memory.id in full:
-            # Each open end is an answer to a question about all of them, whatever it says.
+            # Each open end is an answer to a question about all open ends, whatever it says.
             return memory_of(memory, detail=detail, is_judged=not is_unjudged and memory.id not in open_ends)
         return line_of(memory, terms) | ({"answers": "hardly"} if standing else {})
 
@@ -197,7 +197,7 @@ def given_whole(memories: Sequence[RecalledMemory], *, with_nearest: bool) -> se
 async def _standing(nearest: Sequence[RecalledMemory], call: Call) -> list[ListedMemory]:
     """The memories that apply to every task and that the session has not seen, nearest first (if there are many, only
     the nearest). A query that has no likely answer and is not a question may be a task, and conventions do not resemble
-    the tasks they govern."""
+    the tasks to which they apply."""
     session_id, project = call.caller.session_id, call.caller.project
     scopes: tuple[Scope, ...] = ("project", "user")
     most = MOST_STANDING + 1
@@ -226,7 +226,7 @@ def _holds(memory: ListedMemory, now: float) -> bool:
 
 
 def _asks_for_open_ends(request: Recall, limit: int | None) -> bool:
-    """True if a caller wants all open ends (or the first of them), by the question, or by the kind alone."""
+    """True if a caller wants all open ends (or the first of them), judging by the question, or by the kind alone."""
     filters = request.filters
     is_of_kind = filters == Filters(request.session_id, kinds=(OPEN_END,))
     asks = asks_for_open_ends(request.query) and (is_of_kind or filters == Filters(request.session_id))
@@ -273,7 +273,7 @@ def to_recall(arguments: RecallMemoriesArguments, project: ProjectRef, session_i
 
 def within_budget(answer: Answer, max_tokens: int) -> Answer:
     """The answer, cut so that the text sent has at most `max_tokens`: the best memories, and the beginning of the first
-    that does not fit. `omitted` counts the memories left out."""
+    that does not fit. `omitted` is the number of memories left out."""
     if _fits(answer, max_tokens):
         return answer
     memories = answer["memories"]

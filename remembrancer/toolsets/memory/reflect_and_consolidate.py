@@ -52,8 +52,8 @@ async def reflect_and_consolidate(
 
 
 async def _undo(call: Call, run_id: str) -> Answer:
-    """Undo a run's changes to the project, an import's to its sessions, and those to the user's memories: one operation
-    each, since they may be in different lanes, which have separate transactions."""
+    """Undo a run's changes to the project, an import's changes to its sessions, and changes to the user's memories: one
+    operation each, since they may be in different lanes, which have separate transactions."""
     unknown: NotFound | None = None
     results: dict[str, object] = {}
     parts: dict[str, UndoRun] = {"": UndoRun(run_id, "project")}
@@ -95,7 +95,7 @@ def _reflected(call: Call, reflected: Reflected) -> Answer:
 
 
 def _undone(run_id: str, results: Mapping[str, UndoneResult]) -> Answer:
-    """The restored memories, and those left alone because they have changed since."""
+    """The restored memories, and the memories left alone because they have changed since."""
     memories = dict.fromkeys(memory_id for result in results.values() for memory_id in result.memories)
     answer: Answer = {"run_id": run_id, "status": "undone", "memories": list(memories)}
     skipped = dict.fromkeys(each for result in results.values() for each in result.skipped)

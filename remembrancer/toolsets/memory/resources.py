@@ -1,6 +1,6 @@
 """The resources: content that a client can read without calling a tool.
 
-Names and contents are untrusted: none of them can start a line of its own and so forge a heading.
+Names and contents are untrusted: they cannot start a new line and so forge a heading.
 """
 
 from collections.abc import Callable, Mapping
@@ -40,7 +40,7 @@ FIXED: Final = (STATUS, SUMMARY, GRAPH, PREFERENCES)
 
 
 def memory_id_in(uri: str) -> str | None:
-    """The memory id in a URI, with its prefix, or a part of an id; None if the URI names none."""
+    """The memory id in a URI, with its prefix, or part of an id; None if the URI does not contain any."""
     if not uri.startswith(MEMORY_START):
         return None
     try:
@@ -50,7 +50,7 @@ def memory_id_in(uri: str) -> str | None:
 
 
 RELATIONSHIPS_SHOWN: Final = 5
-"""The number of edges that are written out for one entity of the graph."""
+"""The number of edges written out for each entity in the graph."""
 
 
 def session_summary(session_id: str, started_at: float, story: SessionDescription, served: tuple[int, int]) -> str:
@@ -144,14 +144,14 @@ TEMPLATES: Final = [
 
 
 class Resources:
-    """Reads resources for a caller, using `tools` for those that show a tool's answer."""
+    """Reads resources for a caller, using `tools` for resources that show a tool's answer."""
 
     def __init__(self, tools: Mapping[str, Tool[Any]], service: MemoryService) -> None:
         self._tools = tools
         self._service = service
 
     async def read(self, caller: Caller, uri: str, received_at: float) -> dict[str, str]:
-        """The type and the text of a resource; while the store is unavailable, the last known text, marked as such.
+        """The type and the text of a resource; while the store is unavailable, the last known text, marked as outdated.
         Raises `NotFound`, or the error that prevents reading it now."""
         viewer, most, state = caller.viewer, PREFERENCES_TOKENS, self._service.session(caller)
         pages: dict[str, tuple[Request[Any], Callable[[Any], str]]] = {
@@ -182,5 +182,5 @@ class Resources:
         tool = self._tools[name]
         call = Call(name, caller, name, received_at, arguments, self._service)
         answer = await tool.answer(call, tool.decoder.decode(arguments))
-        # Memories are always marked as data, since a person may paste them anywhere.
+        # Memories are always marked as data, since people may paste them anywhere.
         return {"mimeType": JSON, "text": answer_text({"note": DATA, **answer} if tool.marks_data else answer)}

@@ -1,4 +1,4 @@
-"""The tool `search_knowledge_graph`: how entities are related according to the memories."""
+"""The tool `search_knowledge_graph`: how entities are related, according to the memories."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""Tools that change the standing of a memory, not its text: hidden or shown, its scope, its tags."""
+"""Tools that change a memory's standing, not its text: visibility, scope and tags."""
 
 from typing import Final, Literal
 
@@ -28,8 +28,8 @@ UNKNOWN: Final = (
 
 @tool("Hide a memory.", destructive=True, unlisted=("reason", "copies"))
 async def forget_memory(call: Call, memory_id: str, reason: str | None = None, copies: bool = False) -> Answer:
-    """Hide a memory; nothing is deleted. Copies of its text in other scopes are reported, or hidden as well; memories
-    that it replaced (`supersedes`) stay expired until restored."""
+    """Hide a memory; nothing is deleted. Copies of its text in other scopes are reported, or hidden, too; memories that
+    it replaced (`supersedes`) stay expired until restored."""
     change = ForgetMemory(parse_memory_id(memory_id), clean_reason(reason))
     try:
         result = await call.write(change, ForgottenResult)

@@ -29,7 +29,7 @@ from remembrancer.toolsets.tools import LISTED, Answer, Call, Queued, non_empty,
 
 MOST_AT_ONCE: Final = 50
 USUAL_KINDS: Final = ["convention", "decision", "error_fix", "fact", "open_end", "preference", "procedure"]
-"""The kinds that `tools/list` names."""
+"""The kinds named in `tools/list`."""
 DEFAULT_CONFIDENCE: Final = 0.8
 PENDING: Final = "The vector is still being computed: until then, the memory is found by its words only."
 BECOMES_OPEN: Final = "A fact with a due date is an open end, until it is marked as done."
@@ -37,7 +37,7 @@ SPLIT: Final = "A list of open ends is stored as one memory for each, in order."
 DEFAULT_IMPORTANCE: Final[dict[Kind, float]] = dict.fromkeys(
     ("architecture", "convention", "decision", "error_fix", "open_end", "pattern", "preference", "procedure"), 0.7
 )
-"""The default importance of a stored memory by kind; 0.5 for the other kinds."""
+"""The default importance of a stored memory by kind; 0.5 for other kinds."""
 _KIND_WORDS: Final[dict[Kind, str]] = {
     "fact": r"\b(not (yet |been )*decided|undecided)\b",
     "decision": r"\b(decided|chose|we (switched|migrated) (to|from)|we moved (from|to (?-i:[A-Z])\w*)|instead of"
@@ -85,8 +85,8 @@ class StoreMemoryArguments(MemoryArguments, frozen=True, forbid_unknown_fields=T
 )
 async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
     """Answers when the memory is durable; a retry, or the same text in the same scope, yields the same memory. A list
-    of open ends is stored as separate memories. With `memories`, all are checked before the first is stored; one that
-    the store refuses is in the answer with its error, next to the ids of the others."""
+    of open ends is stored as separate memories. With `memories`, all are checked before the first is stored; if the
+    store refuses one, the answer has its error next to the ids of the others."""
     session_id, limit = call.caller.session_id, call.service.settings.content_limit_bytes
     changes = changes_of(arguments, session_id, limit, call.received_at)
     stores: list[tuple[MemoryArguments, StoreMemory]] = []
@@ -118,15 +118,15 @@ async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
         answer |= SUPERSEDED
     if not call.near:
         call.near += await call.next_near()
-    only = [answer["memory_id"]] if "memory_id" in answer else []  # with several, the answer says which one
+    only = [answer["memory_id"]] if "memory_id" in answer else []  # with several memories, the answer says which one
     return answer | near_of(call.near, only)
 
 
 def changes_of(
     arguments: StoreMemoryArguments, session_id: str, content_limit_bytes: int, at: float
 ) -> list[tuple[MemoryArguments, StoreMemory]]:
-    """The memories of a call, each with the change that it requests. A field given next to `memories` applies to each
-    of them that lacks it. Raises `InvalidInput`."""
+    """A call's memories, each with the change that it requests. A field given next to `memories` applies to each memory
+    without that field. Raises `InvalidInput`."""
     changes: list[tuple[MemoryArguments, StoreMemory]] = []
     if arguments.memories is None or arguments.content is not None:
         changes.append((arguments, to_change(arguments, session_id, content_limit_bytes, at)))
@@ -148,7 +148,7 @@ def changes_of(
 
 
 def _together(answers: Sequence[Answer]) -> Answer:
-    """One answer for several memories: their ids, the fields that all answers share, and the memories with a remark."""
+    """One answer for several memories: their ids, the fields that all answers share, and the memories with remarks."""
     ids = [answer["memory_id"] for answer in answers if "memory_id" in answer]
     alike = {name: value for name, value in answers[0].items() if all(each.get(name) == value for each in answers)}
     alike.pop("memory_id", None)
@@ -158,7 +158,7 @@ def _together(answers: Sequence[Answer]) -> Answer:
 
 
 async def _store(call: Call, arguments: MemoryArguments, change: StoreMemory, part: str) -> Answer:
-    """Store one memory of a call. `part` distinguishes it from the others."""
+    """Store one of a call's memories. `part` distinguishes it from the others."""
     memory_id = call.memory_id(part)  # not earlier: an id can only be derived from checked arguments
     change = msgspec.structs.replace(change, memory_id=memory_id)
     given_scope = arguments.scope or change.scope
@@ -171,7 +171,7 @@ async def _store(call: Call, arguments: MemoryArguments, change: StoreMemory, pa
         call.warn("scope_changed", text)
     if change.kind != (arguments.kind or change.kind):
         call.warn("kind_changed", BECOMES_OPEN)
-    if arguments.wait_for_embedding:  # without waiting it never has a vector yet
+    if arguments.wait_for_embedding:  # without waiting, there would never be a vector yet
         state = await call.service.await_embedding(call.caller, result.memory_id, call.received_at)
         call.embedding_error = None if state.embedded else state.error or call.embedding_error
         if not state.embedded and call.embedding_error is None:
@@ -190,14 +190,14 @@ async def _store(call: Call, arguments: MemoryArguments, change: StoreMemory, pa
 
 
 def project_memory(call: Call, content: str, **fields: Any) -> StoreMemory:
-    """A memory of the project that is not archived, as other toolsets store it."""
+    """A project memory, exempt from archiving, as stored by other toolsets."""
     usual: dict[str, Any] = {"type": "semantic", "scope": "project", "confidence": DEFAULT_CONFIDENCE, "pinned": True}
     session_id = call.caller.session_id
     return StoreMemory(memory_id=call.memory_id(), content=content, session_id=session_id, **usual, **fields)
 
 
 def to_change(arguments: MemoryArguments, session_id: str, content_limit_bytes: int, at: float) -> StoreMemory:
-    """The change that a call requests at `at`, without the memory's id. Raises `InvalidInput`."""
+    """The change requested by a call at `at`, without the memory's id. Raises `InvalidInput`."""
     if arguments.content is None:
         raise InvalidInput("content is missing: it must be a string", field="content")
     check_text(arguments.content, field="content", longest_bytes=content_limit_bytes)
@@ -210,7 +210,7 @@ def to_change(arguments: MemoryArguments, session_id: str, content_limit_bytes: 
         )
         raise InvalidInput(message, field="session_id")
     weighed = kind or kind_of_type(memory_type)
-    if scope == "session" and arguments.kind is arguments.due is None:  # a guessed kind is no reason for promotion
+    if scope == "session" and arguments.kind is arguments.due is None:  # a guessed kind is not a reason for promotion
         weighed = kind_of_type(arguments.type or "semantic")
     importance = DEFAULT_IMPORTANCE.get(weighed, 0.5)
     usual: dict[str, Any] = {"session_id": session_id, "importance": importance, "confidence": DEFAULT_CONFIDENCE}
@@ -225,14 +225,15 @@ def to_change(arguments: MemoryArguments, session_id: str, content_limit_bytes: 
         scope=scope,
         kind=kind,
         related_entities=entities,
-        supersedes=ids[0] if len(ids) == 1 else ids or None,  # a single id alone, as in writes of earlier versions
+        supersedes=ids[0] if len(ids) == 1 else ids or None,  # a single id by itself, as in writes by earlier versions
         **usual | fields,
     )
 
 
 def _scope_and_kind(arguments: MemoryArguments, content: str, at: float) -> tuple[Scope, MemoryType, Kind | None]:
-    """The scope, type and kind of a memory: as requested, else the project, and the kind that its wording suggests,
-    unless it contradicts a given type. A kind determines the type, and the scope if it exists only in sessions."""
+    """The scope, type and kind of a memory: as requested, else the project, and the kind suggested by its wording,
+    unless that contradicts a given type. A kind determines the type, and also the scope if it exists only in
+    sessions."""
     scope: Scope = arguments.scope or "project"
     if arguments.due is not None and arguments.kind not in (None, OPEN_END, "fact"):  # of a coming event
         raise InvalidInput("only an open end has a due date", field="due", remedy=f"kind: {OPEN_END}")
@@ -248,7 +249,7 @@ def _scope_and_kind(arguments: MemoryArguments, content: str, at: float) -> tupl
 
 
 def kind_of(content: str, at: float) -> Kind:
-    """The kind that the wording of a memory written at `at` suggests, or else `fact`."""
+    """The kind suggested by the wording of a memory written at `at`, or else `fact`."""
     if is_list_of_open_ends(content) or is_task_with_date(content, at):
         return OPEN_END
     kinds = _kinds_in(content)

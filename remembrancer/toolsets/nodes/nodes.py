@@ -42,13 +42,13 @@ def node_of(memory: ListedMemory) -> Answer:
 
 
 def follow(call: Call, memory_ids: Sequence[str], *, depth: int = 0) -> FollowLinks:
-    """The request for memories with their links, and for those up to `depth` links away."""
+    """The request for memories with their links, and for memories up to `depth` links away."""
     characters = MOST_CHARACTERS if depth else MAX_ANSWER_BYTES
     return FollowLinks(*call.caller.viewer, tuple(memory_ids), depth, MOST, characters)
 
 
 def known_links(call: Call, links: Sequence[str]) -> tuple[str, ...]:
-    """The distinct ids; anything else is left out, with a warning. Raises `InvalidInput` for too many."""
+    """The distinct ids; anything else is left out, with a warning. Raises `InvalidInput` if there are too many."""
     check_count(links, field="links", most=MAX_LINKS)
     ids: dict[str, None] = {}
     others: dict[str, None] = {}
@@ -63,7 +63,7 @@ def known_links(call: Call, links: Sequence[str]) -> tuple[str, ...]:
 
 
 async def write_node(call: Call, change: StoreMemory | UpdateMemory, allow_secrets: bool) -> Answer:
-    """Write a node, and return it whole, or its id if it cannot be read now."""
+    """Write a node and return the whole node, or only its id if it cannot be read now."""
     result = await call.submit(change, allow_secrets=allow_secrets)
     assert isinstance(result, StoredResult | UpdatedResult | None)
     node: Answer = {"id": change.memory_id, "status": "queued"}
@@ -84,7 +84,8 @@ async def recall(
     tags: Annotated[tuple[str, ...], Meta(description="Any of these")] = (),
     limit: Annotated[int, Meta(ge=1, le=50)] = 10,
 ) -> Answer:
-    """The best nodes for the query with any of the tags, or the newest; only valid ones, as nodes do not show it."""
+    """The best nodes for the query with any of the tags, or the newest; only valid ones, as nodes do not show
+    validity."""
     tags = clean_tags(tags)
     project, session_id = call.caller.project, call.caller.session_id
     found: tuple[ListedMemory, ...]
@@ -104,7 +105,7 @@ async def recall(
     ids = [memory.id for memory in found]
     linked: dict[str, ListedMemory] = {}
     if found:
-        with suppress(NotFound, *AWAY):  # all may just have been deleted
+        with suppress(NotFound, *AWAY):  # all of them may just have been deleted
             asked = await call.service.ask(follow(call, ids), call.received_at)
             linked = {memory.id: memory for memory in asked.reply.memories}
     call.service.shown(call.caller, ids, counted=ids, used=used, tool=call.tool, question=query)
@@ -136,7 +137,7 @@ async def remember(
     source: Annotated[str, Meta(description="Conversation or context")] = "",
     allow_secrets: bool = False,
 ) -> Answer:
-    """Store a node and return it. The same content is the same node, which gets these tags and links as well."""
+    """Store a node and return it. The same content is the same node, to which these tags and links are added."""
     check_text(content, field="content", longest_bytes=call.service.settings.content_limit_bytes)
     label = clean_name(source, field="source", longest=MAX_NAME) if source else None
     source_ref, related = SourceRef(label=label), known_links(call, links)
