@@ -489,13 +489,13 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
             where.close()
             confirm(f"Undo its last change? This forgets: {excerpt(memory['content'])}", yes=yes)
     done: list[tuple[Answer, str]] = []
-    left = []
+    left: list[str] = []
     for name, version in reversed(versions.items()):
         try:
             answer = where.ask("restore_memory", memory_id=name, version=version, undo=True)
             done.append((answer, _if_applied(answer, "") or _undone(where, answer)))
         except InvalidInput as error:
-            if not done:
+            if len(versions) == len(left) + 1:
                 raise
             its_last = f"{where.undo(name)} undoes its last change"
             left.append(f"{_name_of(where, name, {})} is left alone: {error.message} ({its_last})")
@@ -554,7 +554,7 @@ def undo_run(where: Where, run_id: str) -> Report:
 
 def _last_changes(where: Where, yes: bool) -> dict[str, int]:
     """The memories in the last change here (one shell command makes one change) that has not been undone, latest last,
-    each with the version to pass to an undo (0: it has changed since); or a later run, unless it is maintenance or a
+    each with the version to pass to an undo (1: it has changed since); or a later run, unless it is maintenance or a
     promotion to the user. Asks for confirmation. Raises `MemoryUnavailable` if a later change may be missing from the
     log, for example a queued one."""
     answer, warnings = log_of(where, begins=0.0)
@@ -580,7 +580,7 @@ def _last_changes(where: Where, yes: bool) -> dict[str, int]:
     owner = "all your projects" if memory["scope"] == "user" else f"the project {last['project']}"
     where.close()
     did = last["did"].removeprefix("changed ").strip("()")
-    versions = {each["id"]: each.get("undo_at", 0) for each in changes if command_of(each) == command_of(last)}
+    versions = {each["id"]: each.get("undo_at", 1) for each in changes if command_of(each) == command_of(last)}
     others = f" and {count(len(versions) - 1, 'other memory')}" if len(versions) > 1 else ""
     confirm(
         f"Undo the last change ({did}) of “{excerpt(last['text'])}”{others} ({owner}, {minute(last['at'])})?", yes=yes

@@ -159,15 +159,17 @@ def test_what_one_command_did_is_one_line_of_the_log(shell: Shell) -> None:
     assert (shown.count(" forgotten "), f"An oar is broken  {two}" in shown) == (1, True), shown
 
 
+@pytest.mark.parametrize("changed", ["We have a boat", "An oar is broken"])
 def test_an_undo_names_what_it_leaves_alone_since_it_has_changed_meanwhile(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    changed: str, shell: Shell, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    one, two = (shell.json("add", text)["memory_id"] for text in ("We have a boat", "An oar is broken"))
-    shell("forget", one, two)
+    ids = {text: shell.json("add", text)["memory_id"] for text in ("We have a boat", "An oar is broken")}
+    shell("forget", *ids.values())
+    one = ids[changed]
     monkeypatch.chdir(shell.directory)
     monkeypatch.setattr(changing, "confirm", lambda *_, **__: shell("restore", one))  # while the person thinks
     assert main(["undo"]) == exit_codes.OK
-    left = f"“We have a boat” is left alone: {one} has been changed since ('remembrancer undo {one}' undoes its last"
+    left = f"“{changed}” is left unchanged: {one} has been changed since ('remembrancer undo {one}' undoes its last"
     assert left in capsys.readouterr().out
 
 
