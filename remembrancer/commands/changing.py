@@ -443,9 +443,10 @@ def restore(where: Where, memories: Sequence[str], version: int | None, reason: 
         answer = where.ask("restore_memory", memory_id=memory, version=version, reason=reason)
         is_so_already = version is not None and answer.get("restored_fields") == []
         line = UNCHANGED if is_so_already else f"Restored: {_name_of(where, memory, answer)}  {short(memory)}"
-        if has_ended(_as_stored(where, memory, answer) or {}):
-            again = f"'remembrancer restore {short(memory)}{where.repeated}' makes it valid again"
-            line = f"{line} (still expired: {again})"
+        if has_ended(after := _as_stored(where, memory, answer) or {}):
+            is_replaced = any(entry["change"] in ("superseded", "invalidated") for entry in after["history"])
+            again = f": 'remembrancer restore {short(memory)}{where.repeated}' makes it valid again"
+            line = f"{line} (still expired{again if is_replaced else ''})"
         done.append((answer, line))
     return _done(*done, several="restored")
 
@@ -512,8 +513,8 @@ def _undone(where: Where, answer: Answer) -> str:
     undone = with_fields(word_of(answer["undone"], fields, done=not after.get("done")), fields)
     undone = "restored to an earlier version" if undone == "restored" and "content" in fields else undone
     now = f". It is {after['status']} now" if after["status"] != "active" else ". It is now" if fields else ""
-    if "valid_until" in fields:
-        now = ". It is expired again" if "valid_until" in after else ". It holds again"
+    if "valid_until" in fields and (has_ended(after) or answer["undone"] != "updated"):
+        now = ". It is expired again" if has_ended(after) else ". It holds again"
     scope = f"; its scope is {after['scope']} again" if answer["undone"] == "moved" else ""
     line = f"Undone: {undone}{now}: “{excerpt(after['content'])}”{_state_of(after, fields)}{scope}"
     return "; ".join([f"{line}  {short(after['id'])}", *valid_again])

@@ -679,14 +679,16 @@ def author_of_change(change: Answer, clients: Mapping[str, str]) -> str:
 
 def minute(at: str) -> str:
     """A time from an answer, in local time, to the minute."""
-    return datetime.fromisoformat(at).astimezone().strftime("%Y-%m-%d %H:%M")
+    return datetime.fromisoformat(at).astimezone().isoformat(" ")[:16]
 
 
 def local_time(text: str) -> str:
     """A time from an answer, in local time. A mere day (possibly given as midnight UTC) and any other text are left
     unchanged."""
     text = text.removesuffix("T00:00:00Z")
-    return minute(text) if TIME.fullmatch(text) and text < NEVER else text
+    with suppress(OverflowError):  # at the ends of the calendar
+        return minute(text) if TIME.fullmatch(text) else text
+    return text
 
 
 def _plain(value: Any) -> str:

@@ -532,6 +532,25 @@ def test_the_log_has_the_run_of_a_sessions_end_and_an_undo_takes_it_back_as_a_wh
     assert f"Undone: stored. It is forgotten now: “{texts[-1]}”" in shell("undo", "--yes")
 
 
+def test_the_end_and_the_day_that_an_assistant_gave_are_told_as_they_are(shell: Shell) -> None:
+    async def session() -> list[str]:
+        async with Session(shell.home, cwd=shell.directory) as client:
+            given: tuple[dict[str, str], ...] = (
+                {"content": "The permit is valid", "valid_until": "2020-03-01", "occurred_at": "0001-01-01T00:30:00Z"},
+                {"content": "The hall is ours until spring", "valid_until": "2199-03-01"},
+            )
+            stored = [(await client.call("store_memory", **each))["memory_id"] for each in given]
+            await client.call("update_memory", memory_id=stored[1], valid_until="2199-06-01")
+            return stored
+
+    permit, hall = asyncio.run(session())
+    shell("forget", permit)
+    assert "(still expired)" in shell("restore", permit), "no second restore would make it valid"
+    assert "Undone: changed (its end). It is now: “The hall" in shell("undo", hall)
+    for zone in ("UTC", "America/New_York"):
+        assert "0001-01-01" in shell.at_a_terminal("list", TZ=zone)[1]
+
+
 def test_an_undo_at_a_terminal_asks_once_before_it_forgets(shell: Shell) -> None:
     memory_id = shell.json("add", "The lantern is lit at nine")["memory_id"]
     status, shown = shell.at_a_terminal("undo", memory_id, says="n\n")
