@@ -420,7 +420,11 @@ def test_what_is_done_or_replaced_by_what_no_longer_holds_itself_is_in_no_doubt(
     for done in (False, True, False):
         rig.do(UpdateMemory(older, done=done))
         assert is_in_doubt() is not done
-    for ending in (UpdateMemory(last, add_links=(LinkRef("supersedes", newer),)), ForgetMemory(newer)):
+    rig.replace(last, newer)
+    assert (rig.undecided(), rig.loaded(older).possibly_superseded_by) == ([(older, last)], (last,)), "in its place"
+    assert [each.is_replaced for each in rig.records.materials(ReadMemories(PROJECT)).memories] == [True, False, False]
+    rig.do(UndoChange(newer))
+    for ending in (InvalidateMemory(newer, "it broke"), ForgetMemory(newer)):
         rig.do(ending)
         assert not is_in_doubt()
         assert not any(each.is_replaced for each in rig.records.materials(ReadMemories(PROJECT)).memories)

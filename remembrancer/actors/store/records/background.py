@@ -11,7 +11,7 @@ from remembrancer.actors.store.records.memory_rows import SAYS_IT, decoded, read
 from remembrancer.actors.store.records.passage_rows import mean_vectors, passage_vectors
 from remembrancer.actors.store.records.search import NO_COLUMNS
 from remembrancer.actors.store.records.sessions import open_sessions
-from remembrancer.actors.store.records.space import Spaces, is_newer, shown_to
+from remembrancer.actors.store.records.space import DOUBTS, Spaces, is_newer, shown_to
 from remembrancer.actors.store.records.types import WaitingWork
 from remembrancer.memory.promotion import CONFIDENCE_SHARE, DIGITS, IMPORTANCE_SHARE, MAX_BONUS
 from remembrancer.memory.replacement import REPLACED
@@ -269,10 +269,7 @@ _COLUMNS: Final = {name: f"m.{name}" for name in Material.__struct_fields__ if n
     "number": "m.number",
     "sessions_used": "(SELECT count(*) FROM memory_sessions WHERE memory = m.number)",
     "pinned": "m.pinned OR (m.kind = 'open_end' AND NOT m.done)",
-    "is_replaced": f"""EXISTS (SELECT 1 FROM (
-            SELECT source AS other, strength FROM memory_links WHERE target = m.number AND relation = 'contradicts'
-            UNION ALL SELECT target, strength FROM memory_links WHERE source = m.number AND relation = 'contradicts')
-        JOIN memories AS o ON o.number = other
+    "is_replaced": f"""EXISTS (SELECT 1 FROM {DOUBTS} JOIN memories AS o ON o.number = other
         WHERE strength >= {REPLACED} AND o.valid_until IS NULL AND o.forgotten_at IS NULL
         AND {is_newer("o", "m")})""",  # noqa: S608 - fixed
     "derived_from": """(SELECT json_group_array(id) FROM (SELECT s.id FROM memory_links AS l

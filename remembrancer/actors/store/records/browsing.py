@@ -219,8 +219,7 @@ def _turns(records: Reader, request: ReadTurns) -> TurnsRead:
     return TurnsRead(tuple(turns), tuple(calls), len(rows) > request.limit)
 
 
-WAITING: Final = """l.relation IN ('contradicts', 'similar_to')
-   AND NOT EXISTS (SELECT 1 FROM memory_links AS s WHERE s.source = l.source AND s.target = l.target
+WAITING: Final = """NOT EXISTS (SELECT 1 FROM memory_links AS s WHERE s.source = l.source AND s.target = l.target
        AND s.relation NOT IN ('contradicts', 'similar_to'))
    AND NOT EXISTS (SELECT 1 FROM memory_links AS s WHERE s.source = l.target AND s.target = l.source
        AND s.relation NOT IN ('contradicts', 'similar_to'))
@@ -268,9 +267,14 @@ def _waiting(records: Reader, session_id: str, *, alike: bool) -> list[Pair]:
         return f"({one}.valid_until IS NULL OR ({ends}))"
 
     rows = records.spaces.read(
-        f"""SELECT min(a.number, b.number), max(a.number, b.number), min(l.relation) AS relation, l.strength
-           FROM memory_links AS l
-           JOIN memories AS a ON a.number = l.source JOIN memories AS b ON b.number = l.target
+        f"""WITH RECURSIVE pairs AS (
+               SELECT l.* FROM memories AS m JOIN memory_links AS l ON l.source = m.number
+               WHERE m.space = @SPACE AND l.relation IN ('contradicts', 'similar_to')
+               UNION SELECT s.source, l.target, l.relation, l.strength, l.created_at FROM pairs AS l
+               JOIN memory_links AS s ON s.target = l.source AND s.relation = 'supersedes' AND s.source != l.target
+               WHERE l.relation = 'contradicts')
+           SELECT min(a.number, b.number), max(a.number, b.number), min(l.relation) AS relation, l.strength
+           FROM pairs AS l JOIN memories AS a ON a.number = l.source JOIN memories AS b ON b.number = l.target
            WHERE a.space = @SPACE AND {WAITING} AND (?3 OR l.relation = 'contradicts')
            AND a.forgotten_at IS NULL AND b.forgotten_at IS NULL AND a.status != 'archived' AND b.status != 'archived'
            AND {holds_or_ends("a", "b")} AND {holds_or_ends("b", "a")} AND NOT a.done AND NOT b.done

@@ -12,7 +12,7 @@ import msgspec
 from remembrancer.actors.sqlite_file import AMONG, json_list, places_for, where
 from remembrancer.actors.store.records.memory_rows import decoded, read_memory, read_related
 from remembrancer.actors.store.records.schema import STANDING_KINDS
-from remembrancer.actors.store.records.space import APART, Spaces, is_newer, shown_to, visible
+from remembrancer.actors.store.records.space import APART, DOUBTS, Spaces, is_newer, shown_to, visible
 from remembrancer.actors.store.records.types import (
     EVERY,
     Filters,
@@ -369,12 +369,11 @@ class SqliteSearch(SqliteWords):
 
 _LINKS: Final = f"""SELECT json_group_array(json_array(field, id)) FROM (
     SELECT l.field, o.id FROM (
-        SELECT target AS other, strength, CASE relation WHEN 'similar_to' THEN 'near_duplicates'
-            WHEN 'contradicts' THEN 'possibly_superseded_by' ELSE 'derived_from' END AS field
-        FROM memory_links WHERE source = m.number AND relation IN ('similar_to', 'contradicts', 'derived_from')
-        UNION ALL SELECT source, strength, CASE relation WHEN 'similar_to' THEN 'near_duplicates'
-            WHEN 'contradicts' THEN 'possibly_superseded_by' ELSE 'superseded_by' END
-        FROM memory_links WHERE target = m.number AND relation IN ('similar_to', 'contradicts', 'supersedes')) AS l
+        SELECT target AS other, strength, iif(relation = 'similar_to', 'near_duplicates', 'derived_from') AS field
+        FROM memory_links WHERE source = m.number AND relation IN ('similar_to', 'derived_from')
+        UNION ALL SELECT source, strength, iif(relation = 'similar_to', 'near_duplicates', 'superseded_by')
+        FROM memory_links WHERE target = m.number AND relation IN ('similar_to', 'supersedes')
+        UNION ALL SELECT other, strength, 'possibly_superseded_by' FROM {DOUBTS}) AS l
     JOIN memories AS o ON o.number = l.other
     WHERE (l.field != 'possibly_superseded_by'
         OR (l.strength >= ? AND o.valid_until IS NULL AND NOT m.done AND {is_newer("o", "m")}))

@@ -62,6 +62,13 @@ def is_newer(one: str, other: str) -> str:
     return " > ".join(f"({age.format(*pair)}, {pair[0]}.number)" for pair in ((one, other), (other, one)))
 
 
+DOUBTS: Final = """(WITH RECURSIVE doubts(other, strength) AS (
+        SELECT source, strength FROM memory_links WHERE target = m.number AND relation = 'contradicts'
+        UNION SELECT source, doubts.strength FROM doubts
+        JOIN memory_links ON target = other AND relation = 'supersedes')
+    SELECT other, strength FROM doubts
+    UNION ALL SELECT target, strength FROM memory_links WHERE source = m.number AND relation = 'contradicts')"""
+"""The memories that possibly replace `m`, or those that in turn replaced them; or that `m` possibly replaces."""
 APART: Final = "memories AS a INDEXED BY memories_apart"
 """The memories that are forgotten, no longer valid, or a session's own, read through a small index."""
 NO_SPACE: Final = 0
