@@ -14,6 +14,7 @@ from starlette.responses import Response
 from remembrancer.browser.rendering import day, word_diff
 from remembrancer.browser.view import Handler, View, name_of, who
 from remembrancer.memory.changes import UNDONE
+from remembrancer.memory.fields import tags_named
 from remembrancer.memory.open_ends import asks_for_open_ends
 from remembrancer.memory.promotion import named_kind
 from remembrancer.memory.relevance import PERHAPS
@@ -80,7 +81,7 @@ def filters_of(view: View) -> dict[str, Any]:
         "session_id": view.session,
         "scopes": (scope,) if scope else (),
         "kinds": (kind,) if kind else (),
-        "tags": tags_in(view.asked("tag")),
+        "tags": tags_named(tags_in(view.asked("tag"))),
         "after": day_of(view.asked("since")),
         "before": None if before is None else before + 86_400 - LAST_MOMENT_S,
         "include_forgotten": bool(view.asked("forgotten")),

@@ -163,12 +163,14 @@ def _check_fields(memory: RecordedFields, content_limit_bytes: int) -> None:
 
 
 def clean_tags(tags: Sequence[str], *, field: str = "tags") -> tuple[str, ...]:
-    """Validated tags without duplicates, in the given order.
+    """Validated tags without duplicates or a leading #, in the given order. Raises the same errors as `clean_names`."""
+    return clean_names([tag.lstrip("# ") for tag in tags], field=field, most=MAX_TAGS, longest=MAX_TAG)
 
-    Raises:
-        InvalidInput: there are too many tags, or one is not a valid name.
-    """
-    return clean_names(tags, field=field, most=MAX_TAGS, longest=MAX_TAG)
+
+def tags_named(tags: Sequence[str], *, field: str = "tags") -> tuple[str, ...]:
+    """The tags to look for: as they are stored now, and as given (0.2.0 kept a leading #)."""
+    given = clean_names(tags, field=field, most=MAX_TAGS, longest=MAX_TAG)
+    return tuple(dict.fromkeys((*clean_tags(tags, field=field), *given)))
 
 
 def clean_names(names: Sequence[str], *, field: str, most: int, longest: int) -> tuple[str, ...]:

@@ -81,7 +81,7 @@ AS_GIVEN: dict[str, Any] = {
 MAVEN_USED = {"name": " Maven ", "type": "tool", "relationship": "uses"}
 STORED: dict[str, tuple[Any, Any]] = {
     **{name: (value, value) for name, value in AS_GIVEN.items()},
-    "tags": ([" build ", "java", "build", "Cafe\u0301 "], ("build", "java", "Café")),
+    "tags": ([" build ", "# java", "#build", "Cafe\u0301 "], ("build", "java", "Café")),
     "source": ({"tool": "Bash", "file": "pom.xml", "conversation_turn": 3}, SourceRef("Bash", "pom.xml", 3)),
     "related_entities": ([MAVEN_USED], (EntityRef("Maven", "tool", "uses"),)),
     "session_id": ("session:other", "session:other"),
@@ -109,8 +109,13 @@ def test_what_is_left_out_has_the_designs_defaults_and_all_that_is_given_arrives
     assert change == msgspec.structs.replace(store(), **{name: kept for name, (_, kept) in STORED.items()})
     lists = {"scope": ["user", "project"], "kind": ["fact", "decision", "fact"], "domain": ["auth", "auth"]}
     times = {"after": "2026-02-20", "before": "2026-02-20T14:30:00+01:00"}
-    question = recall(**FILTERS, **lists, type="episodic", tags="java", time_range=times)
-    kept = {"scopes": ("user", "project"), "kinds": ("fact", "decision"), "domains": ("auth",), "tags": ("java",)}
+    question = recall(**FILTERS, **lists, type="episodic", tags="#java", time_range=times)
+    kept = {
+        "scopes": ("user", "project"),
+        "kinds": ("fact", "decision"),
+        "domains": ("auth",),
+        "tags": ("java", "#java"),
+    }
     moments = {"after": 1771545600.0, "before": 1771594200.0}
     assert question == msgspec.structs.replace(recall(), **FILTERS, **kept, types=("episodic",), **moments)
 
@@ -295,7 +300,10 @@ METADATA = {"owner": "ana", "old": None, "deep": {"list": [1, 2.5, True]}}
 UPDATED: dict[str, tuple[Any, dict[str, Any]]] = {
     **{name: (value, {name: value}) for name, value in AS_GIVEN.items()},
     "content": ("new", {"content": "new"}),
-    "tags": ({"add": [" Cafe\u0301 ", "b", "b"], "remove": "c"}, {"add_tags": ("Café", "b"), "remove_tags": ("c",)}),
+    "tags": (
+        {"add": [" Cafe\u0301 ", "b", "#b"], "remove": ["#b", "#c"]},
+        {"add_tags": ("Café", "b"), "remove_tags": ("b", "c", "#b", "#c")},
+    ),
     "metadata": (METADATA, {"metadata": METADATA}),
     "related_entities": (
         {"add": [MAVEN_USED], "remove": ["Gradle", " Gradle"]},

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 from msgspec import Meta
 
-from remembrancer.memory.fields import FIELDS, RULES, clean_line, clean_tags
+from remembrancer.memory.fields import FIELDS, RULES, clean_line, clean_tags, tags_named
 from remembrancer.memory.limits import MAX_REASON
 from remembrancer.memory.text import MAX_EXACT, shown
 from remembrancer.protocol.errors import InvalidInput
@@ -31,8 +31,8 @@ def clean_tag_changes(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The tags to add and to remove. Raises `InvalidInput` as `clean_tags` does, or if a tag is in both lists."""
     added = clean_tags(add, field=f"{prefix}add")
-    removed = clean_tags(remove, field=f"{prefix}remove")
-    both = [tag for tag in added if tag in removed]
+    removed = tags_named(remove, field=f"{prefix}remove")
+    both = [tag for tag in added if tag in removed and f"#{tag}" not in removed]
     if both:
         message = f"the new and the unwanted tags both name {shown(both[0])}"
         raise InvalidInput(message, field=f"{prefix}add")
@@ -73,8 +73,8 @@ class GivenFilters(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
             "scopes": tuple(dict.fromkeys(self.scope)),
             "types": tuple(dict.fromkeys(self.type)),
             "kinds": tuple(dict.fromkeys(self.kind)),
-            "domains": clean_tags(self.domain, field="domain"),
-            "tags": clean_tags(self.tags),
+            "domains": tags_named(self.domain, field="domain"),
+            "tags": tags_named(self.tags),
             "min_importance": self.min_importance,
             "include_forgotten": self.include_forgotten,
         }

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from remembrancer.memory.decay import accessed_at
-from remembrancer.memory.fields import clean_tags
+from remembrancer.memory.fields import clean_tags, tags_named
 from remembrancer.memory.limits import MAX_ANSWER_BYTES, MAX_LINKS, MAX_NAME, MAX_QUERY_BYTES, check_count
 from remembrancer.memory.promotion import used_in
 from remembrancer.memory.text import check_text, clean_name
@@ -86,7 +86,7 @@ async def recall(
 ) -> Answer:
     """The best nodes for the query with any of the tags, or the newest; only valid ones, as nodes do not show
     validity."""
-    tags = clean_tags(tags)
+    tags = tags_named(tags)
     project, session_id = call.caller.project, call.caller.session_id
     found: tuple[ListedMemory, ...]
     used: list[str] = []
