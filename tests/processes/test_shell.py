@@ -169,7 +169,7 @@ def test_an_undo_names_what_it_leaves_alone_since_it_has_changed_meanwhile(
     monkeypatch.chdir(shell.directory)
     monkeypatch.setattr(changing, "confirm", lambda *_, **__: shell("restore", one))  # while the person thinks
     assert main(["undo"]) == exit_codes.OK
-    left = f"“{changed}” is left unchanged: {one} has been changed since ('remembrancer undo {one}' undoes its last"
+    left = f"“{changed}” is left alone: {one} has been changed since ('remembrancer undo {one}' undoes its last"
     assert left in capsys.readouterr().out
 
 
