@@ -68,7 +68,7 @@ async def waiting(view: View) -> Response:
 
 
 async def review(view: View) -> Response:
-    """The items awaiting a person's decision."""
+    """The items awaiting somebody's decision."""
     return await view.page(
         "review.html",
         undecided=await view.ask(FindUndecided(view.project, view.session, PAGE)),

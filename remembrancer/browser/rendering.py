@@ -43,12 +43,12 @@ _MEANS: Final = {
     "time": ("time", "continues", "recency"),
     "a similar one is newer": ("outdated",),
     "replaced, or set aside": ("standing",),
-    "holds for every task": ("rule",),
+    "applies to every task": ("rule",),
     "about the same names": ("joined", "graph"),
     "importance": ("importance",),
     "said by the assistant": ("assistant",),
 }
-"""The features of a score, grouped by their meaning for a person."""
+"""The features of a score, grouped by what they mean to people."""
 _WHY: Final = {each.name: each.why for each in FEATURES} | {
     "rule": "conventions, preferences and procedures apply to tasks that share none of their words"
 }

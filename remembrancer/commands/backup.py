@@ -58,7 +58,7 @@ STAGING: Final = "restore.staging"
 REPLACED: Final = "before-restore-"
 """The prefix in the name of the directory that keeps the files replaced by a restore."""
 LOCK_WAIT_S: Final = 3.0
-"""The time to wait for locks: `status` holds one briefly, and a crashed runtime takes a moment to end."""
+"""The time to wait for locks: `status` takes one briefly, and a crashed runtime takes a moment to end."""
 _UNREADABLE: Final = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
 
 

@@ -151,7 +151,7 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
     links = [] if "already_known" in answer else [link for it, _ in stored for link in it.get("links", ())]
     older = [link["target"] for link in links if link["relation"] == "supersedes"]  # perhaps the same text, in doubt
     for replaced in older or given["supersedes"] or ():
-        again = f". It holds again, and this copy replaces the earlier one ({short(replaced)})"
+        again = f". It is valid again, and this copy replaces the earlier one ({short(replaced)})"
         line += f". It replaces: {_name_of(where, replaced, answer)}" if given["supersedes"] else again
     report = _done((answer, line))
     asked = [
@@ -514,7 +514,7 @@ def _undone(where: Where, answer: Answer) -> str:
     undone = "restored to an earlier version" if undone == "restored" and "content" in fields else undone
     now = f". It is {after['status']} now" if after["status"] != "active" else ". It is now" if fields else ""
     if "valid_until" in fields and (has_ended(after) or answer["undone"] != "updated"):
-        now = ". It is expired again" if has_ended(after) else ". It holds again"
+        now = ". It is expired again" if has_ended(after) else ". It is valid again"
     scope = f"; its scope is {after['scope']} again" if answer["undone"] == "moved" else ""
     line = f"Undone: {undone}{now}: “{excerpt(after['content'])}”{_state_of(after, fields)}{scope}"
     return "; ".join([f"{line}  {short(after['id'])}", *valid_again])

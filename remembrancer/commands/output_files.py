@@ -41,7 +41,7 @@ def target_of(named: str | None, default_name: str, *, force: bool) -> Path:
 def new_file(target: Path, *, force: bool) -> Iterator[IO[bytes]]:
     """A file of mode 0600 to write to. It durably gets its name at the end of the block, unless there was an error.
     Until then it is called `NAME.part` (its path is `file.name`), which a killed process leaves behind. Raises
-    `InvalidInput` if a file of that name exists (without `force`), `FileUnusable` if it cannot be written."""
+    `InvalidInput` if a file with that name exists (without `force`), and `FileUnusable` if it cannot be written."""
     fresh = target.with_name(f"{target.name}.part")
     try:
         with open(fresh, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:

@@ -1,5 +1,5 @@
 """Settings from an environment and a configuration file: their values, origins and errors. All errors are collected, so
-that a person sees them all at once.
+that people see them all at once.
 """
 
 from collections.abc import Iterator, Mapping

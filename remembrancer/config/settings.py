@@ -23,7 +23,7 @@ Endpoint = Annotated[
     str, Meta(pattern=r"^tcp://(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.*-]+):[0-9]{1,5}$", examples=["tcp://0.0.0.0:7411"])
 ]
 Variable = Annotated[str, Meta(pattern=r"^\$\{[A-Za-z_][A-Za-z0-9_]*\}$", examples=["${NAME}"])]
-"""A reference to the variable that holds a secret, never the secret itself."""
+"""A reference to the variable that contains a secret, never the secret itself."""
 Directory = Annotated[str, Meta(pattern=r"^[/~][^\0]*$", examples=["/directory"])]
 FileName = Annotated[str, Meta(pattern=r"(?a)^(?!memory\.db)[\w-][\w.-]{0,60}\Z", examples=["memory.sqlite"])]
 MarkdownFile = Annotated[
@@ -57,11 +57,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     voyage_url: Url = "https://api.voyageai.com/v1"
     """The address of Voyage's API."""
     voyage_key_from: Variable = "${VOYAGE_API_KEY}"
-    """The variable that holds the key."""
+    """The variable that contains the key."""
     openai_url: Url = "https://api.openai.com/v1"
     """The address of OpenAI's API, or of a compatible server such as Ollama, LM Studio, vLLM or TEI."""
     openai_key_from: Variable = "${OPENAI_API_KEY}"
-    """The variable that holds the key, if one is needed."""
+    """The variable that contains the key, if a key is needed."""
     provider_batch_tokens: Annotated[int, Meta(ge=512, le=100_000)] = 8000
     """The largest request to a provider, in tokens."""
     provider_requests: Annotated[int, Meta(ge=1, le=32)] = 4
@@ -116,7 +116,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     http_host: Text = "127.0.0.1"
     """The address to listen on. An address other than loopback requires tokens."""
     http_hosts: Names = ()
-    """Host names that requests may use, besides those of this machine."""
+    """Host names that requests may use, in addition to this machine's."""
     http_origins: Names = ()
     """Allowed origins of pages, such as `https://app.example`; `*`: any origin, with a token."""
     http_certificate: Text | None = None
@@ -200,7 +200,7 @@ _FORMER: Final = """
 CONSTANTS: Final = TUNABLE | frozenset(_FORMER.split())
 """Settings of release 0.2.0 whose `REMEMBRANCER_` variables are accepted but no longer have an effect."""
 SETTABLE: Final = tuple(name for name in Settings.__struct_fields__ if name not in CONSTANTS)
-"""The settings that a person can set."""
+"""The settings that users can set."""
 IN_FILE: Final = frozenset({*SETTABLE, *TUNABLE})
 """The settings that a configuration file can have."""
 

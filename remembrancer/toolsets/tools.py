@@ -329,7 +329,7 @@ def tool(
 ) -> Callable[[Handler[P]], Handler[P]]:
     """Register a function as a tool of the same name, in the toolset of its folder. `aliases` are alternative argument
     names; with `rename`, clients see argument names in camel case. `hints` are the optional fields of `Tool`. Raises
-    `ValueError` if the toolset already has a tool of this name."""
+    `ValueError` if the toolset already has a tool with this name."""
 
     def register(handler: Handler[P]) -> Handler[P]:
         toolset, name = handler.__module__.split(".")[-2], handler.__name__

@@ -142,7 +142,7 @@ def test_a_difference_is_told_by_runs_of_words_and_a_score_by_what_its_parts_mea
         ("same meaning", 1.5),
         ("a similar one is newer", -1.0),
     ]
-    assert [each.label for each in bars({"standing": 0.5})] == ["holds for every task"]
+    assert [each.label for each in bars({"standing": 0.5})] == ["applies to every task"]
     assert [each.label for each in bars({"standing": -0.5})] == ["replaced, or set aside"]
 
 

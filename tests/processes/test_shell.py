@@ -291,7 +291,9 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
     [(_, new)] = shell.pairs()
     assert "possibly_superseded_by" not in shell.json("search", older)["memories"][0], "it is only doubtful"
     assert f"replaced by “{newer}” ({new})?" in shell("search", older)
-    assert f". It holds again, and this copy replaces the earlier one ({old})" in shell("add", older), "it was in doubt"
+    assert f". It is valid again, and this copy replaces the earlier one ({old})" in shell("add", older), (
+        "it was in doubt"
+    )
     shell("undo", "--yes")
     shell("edit", old, "--both")
     older, newer = "The back gate is shut at night", "The Back Gate is shut at night"
@@ -402,16 +404,16 @@ def test_what_is_to_be_copied_is_not_broken_at_the_edge_of_a_terminal(shell: She
 def test_a_pair_that_was_settled_waits_again_after_an_undo(shell: Shell) -> None:
     old, new = (shell.json("add", f"the lantern listens on port {port}")["memory_id"] for port in ("8080", "9090 now"))
     asyncio.run(until(shell.pairs))
-    again = "Undone: kept beside another: “the lantern listens on port 9090 now”"
+    again = "Undone: kept alongside another: “the lantern listens on port 9090 now”"
     for settled, undo, undone in (
         (("edit", old, "--both"), ("undo", "--yes"), again),
         (("edit", old, "--both"), ("undo", new), again),
-        (("edit", old, "--supersedes", new), ("undo", "--yes"), "Undone: replaced. It holds again: “"),
+        (("edit", old, "--supersedes", new), ("undo", "--yes"), "Undone: replaced. It is valid again: “"),
     ):
         assert ("undo " in shell(*settled), "Nothing is waiting" in shell("list", "--review")) == (True, True)
         assert undone in shell(*undo)
         assert shell.pairs() == [(old, new)]
-    assert "undid: kept beside another" in shell("log")
+    assert "undid: kept alongside another" in shell("log")
     assert "related_to" not in shell("show", new)
     assert "is neither forgotten nor replaced" in shell("restore", old, status=exit_codes.USAGE)
 

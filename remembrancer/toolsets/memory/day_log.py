@@ -29,7 +29,7 @@ _FIRST: Final = {"decision": "decided", OPEN_END: "opened", SESSION_RECORD: "wor
 FORGOTTEN, PROMOTED, ARCHIVED = "forgotten", "promoted", "archived"
 CHANGE_WORDS: Final = {
     **{"superseded": "replaced", "invalidated": "ended", "superseding_undone": "restored"},
-    **{"both hold": "kept beside another", "consolidated": "summarised", "superseding": "replaced another"},
+    **{"both hold": "kept alongside another", "consolidated": "summarised", "superseding": "replaced another"},
 }
 """The words for changes that are stored under a different name."""
 # Fields with an empty name change only because other fields do.
