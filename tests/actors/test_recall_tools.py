@@ -88,8 +88,9 @@ async def test_what_holds_for_every_task_is_given_once_to_a_query_that_nothing_a
     rules = ("Start names with f_, also those of private ones, and end them with nothing.", "Never use floats.")
     task = "merges two sorted lists"
     async with served.session("01" * 16, session="session:one") as client:
-        for rule in rules:
-            await client.store(rule, kind="convention")
+        first, second = [(await client.store(rule, kind="convention"))["memory_id"] for rule in rules]
+        doubt = {"relation": "contradicts", "target": first, "strength": 0.4}
+        await client.call("update_memory", memory_id=second, add_links=[doubt])
         await client.store("The ferry leaves at six.", kind="fact")
         own = await client.call("recall_memories", query=task)
     async with served.session("02" * 16, session="session:two") as client:
@@ -105,6 +106,12 @@ async def test_what_holds_for_every_task_is_given_once_to_a_query_that_nothing_a
         after_context = await client.call("recall_memories", query=task)
     assert {each["content"] for each in asked["memories"]} >= set(rules)
     assert asked["hint"] == STANDING_NOTE
+    doubted = {
+        each["content"]: each["possibly_superseded_by"]
+        for each in asked["memories"]
+        if "possibly_superseded_by" in each
+    }
+    assert (list(doubted), "to_settle" in asked) == ([rules[0]], True), "it is in Review"
     assert {each["content"] for each in asked["memories"] if "answers" not in each} == set(rules), "as the hint says"
     assert len(few["memories"]) <= 2
     for other in (own, filtered, few, again, after_context, question, words):

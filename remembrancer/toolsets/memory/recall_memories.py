@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 
 import anyio.to_thread
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from remembrancer.code.actions import terms_of
 from remembrancer.config.project import workspace_root
@@ -21,6 +21,7 @@ from remembrancer.memory.relevance import LIKELY, is_given_whole, is_question
 from remembrancer.memory.replacement import replaced_among
 from remembrancer.memory.text import check_text, neutralised
 from remembrancer.memory.tokens import CHARACTERS_A_TOKEN, beginning_within, estimate_tokens
+from remembrancer.protocol.browsing import MOST_PAIRS, FindUndecided
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import OPEN_END, STANDING
 from remembrancer.protocol.reads import (
@@ -170,7 +171,8 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
         hint=hint,
     )
     if arguments.max_tokens is None and not detail:  # the assistant's own questions
-        in_doubt = any(each.possibly_superseded_by for each in memories if each.id in full)
+        in_full = [*(each for each in memories if each.id in full), *standing.values()]
+        in_doubt = any(each.possibly_superseded_by for each in in_full)
         answer |= near_of(await call.next_near(), ()) or non_empty(to_settle=TO_SETTLE if in_doubt else None)
     if arguments.max_tokens is not None:
         # In a thread, because counting the tokens of long memories takes a while.
@@ -216,7 +218,12 @@ async def _standing(nearest: Sequence[RecalledMemory], call: Call) -> list[Liste
     unseen = [each for key, each in valid.items() if key not in left_out]
     unseen.sort(key=lambda each: places.get(each.id, len(places)))
     tokens = accumulate(estimate_tokens(each.content) + AROUND for each in unseen)
-    return [each for each, used in zip(unseen, tokens, strict=True) if used <= STANDING_TOKENS]
+    given = [each for each, used in zip(unseen, tokens, strict=True) if used <= STANDING_TOKENS]
+    if given:  # a list does not mark all doubts in Review
+        review = await call.ask(FindUndecided(*call.caller.viewer, MOST_PAIRS, alike=False))
+        newer = {each.older.id: (each.newer.id,) for each in reversed(review.pairs)}
+        given = [structs.replace(each, possibly_superseded_by=newer.get(each.id, ())) for each in given]
+    return given
 
 
 def _holds(memory: ListedMemory, now: float) -> bool:
