@@ -122,7 +122,10 @@ def test_what_is_left_out_has_the_designs_defaults_and_all_that_is_given_arrives
 
 def test_times_without_an_offset_are_in_utc() -> None:
     assert store(occurred_at="2026-02-20").occurred_at == 1771545600.0
-    assert store(occurred_at="2126-02-20T01:00:00+01:00").occurred_at == 4927219200.0
+    assert store(occurred_at="2026-02-20T01:00:00+01:00").occurred_at == 1771545600.0
+    for call in (store, update):
+        with pytest.raises(InvalidInput, match="is neither today nor a past day"):
+            call(occurred_at="2126-02-20")
     assert recall(reference_time=" 2026-02-20T00:00:00Z ").reference_time == 1771545600.0
     assert recall(reference_time="2026-02-20T09:00:00+09:00").reference_time == 1771545600.0
 

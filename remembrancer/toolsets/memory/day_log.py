@@ -16,6 +16,7 @@ from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.browsing import ActivityRead, MemoryChanged, ReadActivity, RunDone
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import OPEN_END, SESSION_RECORD, type_of_kind
+from remembrancer.toolsets.memory.fields import NOT_PAST
 from remembrancer.toolsets.tools import DATA, Answer, Call, short_forms_of
 
 MOST: Final = 1000
@@ -46,7 +47,7 @@ def day_of(text: str, now: float) -> TimeWindow:
         for window in time_windows(phrase, now, None):
             if window.start > 0:
                 return window
-    raise InvalidInput(f"{shown(text)} is neither today nor a past day such as Tuesday or 2026-11-17", field="day")
+    raise InvalidInput(NOT_PAST.format(day=shown(text)), field="day")
 
 
 def dates_in_utc(begins: float, ends: float) -> tuple[float, float]:

@@ -1,6 +1,7 @@
 """The fields of a memory as given by clients: the arguments shared by several tools, checked and cleaned."""
 
 import math
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, TypeVar
@@ -18,6 +19,7 @@ from remembrancer.protocol.writes import MemoryType, Scope
 T = TypeVar("T")
 D = TypeVar("D")
 Version = Annotated[int, Meta(ge=1, le=MAX_EXACT)]
+NOT_PAST: Final = "{day} is neither today nor a past day such as Tuesday or 2026-11-17"
 Offset = Annotated[int, Meta(ge=0, le=1_000_000)]
 
 
@@ -107,6 +109,8 @@ def cleaned(arguments: msgspec.Struct, *but: str) -> dict[str, Any]:
         if value is None or rule is None or row.name in but:
             continue
         cleaned_value = seconds_of(value, row.name) if row.sort == "time" else rule(value, row)
+        if row.name == "occurred_at" and (cleaned_value or 0) > time.time() + max(0, time.localtime().tm_gmtoff):
+            raise InvalidInput(NOT_PAST.format(day=shown(value)), field=row.name)
         if cleaned_value is not None:
             fields[row.name] = cleaned_value
     if "valid_until" in fields and fields.get("valid_from", -math.inf) >= fields["valid_until"]:
