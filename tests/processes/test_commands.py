@@ -257,7 +257,7 @@ def test_a_run_is_undone_by_its_name_and_an_unknown_one_is_refused(home: Path, p
     assert not found["already"]
     assert [memory.endswith(each) for each in found["memories"]] == [True]
     again = done("undo", run_id, "--project", str(project), home=home)
-    assert again == f"{project.name}: it was undone before\n"
+    assert again == f"{project.name}: it had already been undone\n"
     refused = done("undo", "run:unknown", "--all-projects", home=home, status=exit_codes.USAGE)
     assert "no run with the id run:unknown" in refused
 
