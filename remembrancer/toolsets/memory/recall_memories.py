@@ -222,7 +222,10 @@ async def _standing(nearest: Sequence[RecalledMemory], call: Call) -> list[Liste
     if given:  # a list does not mark all doubts in Review
         review = await call.ask(FindUndecided(*call.caller.viewer, MOST_PAIRS, alike=False))
         newer = {each.older.id: (each.newer.id,) for each in reversed(review.pairs)}
-        given = [structs.replace(each, possibly_superseded_by=newer.get(each.id, ())) for each in given]
+        given = [
+            structs.replace(each, possibly_superseded_by=newer.get(each.id, each.possibly_superseded_by))
+            for each in given
+        ]
     return given
 
 
