@@ -147,7 +147,7 @@ def _work(status: RuntimeStatus) -> list[str]:
         lines.append(f"indexer     {notes}, {code}{f'; {trouble}' if trouble else ''}")
         if indexer.native_files:
             files = ", ".join(f"{client} {number}" for client, number in native_files().items())
-            lines.append(f"assistants  searches read their own files: {files}")
+            lines.append(f"assistants  searches also read the assistants' own files: {files}")
             lines.append("            ('remembrancer config --set native_memories=false' stops that)")
     return lines
 

@@ -286,7 +286,7 @@ def _texts_of(change: Change) -> Iterator[tuple[str, str]]:
 
 
 def _texts(value: Any, field: str) -> Iterator[tuple[str, str]]:
-    """The texts in a value. In metadata, a name is checked together with its text, since the name may be a label."""
+    """The texts in a value. In metadata, each key is checked with its value, since it may label it (`password`)."""
     match value:
         case str():
             yield field, value

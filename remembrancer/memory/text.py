@@ -45,7 +45,7 @@ def clean_name(text: str, *, field: str, longest: int) -> str:
 
 
 def check_text(text: str, *, field: str, longest_bytes: int) -> None:
-    """Check that a longer text can be stored unchanged. Line breaks and tabs are allowed.
+    """Check that a text of several lines can be stored unchanged. Line breaks and tabs are allowed.
 
     Raises:
         InvalidInput: it is blank, longer than `longest_bytes` in UTF-8, or contains a NUL or a lone surrogate.

@@ -135,7 +135,7 @@ async def test_what_an_assistant_wrote_itself_is_found_by_another_and_stays_as_i
             return [(each["source"], each["path"]) for each in memories] == [("notes", str(note))]
 
         await until(is_found)
-        await until(lambda: "searches read their own files: codex 1" in command("status", home=home).stdout)
+        await until(lambda: "also read the assistants' own files: codex 1" in command("status", home=home).stdout)
     await Runtime(home).down()
     async with note_session(home, repository, native_memories="false") as client:
         recall = partial(client.call, "recall_memories", query="ferry to Helsinki")

@@ -355,7 +355,7 @@ def _without_rivals(waiting: Sequence[Pair]) -> list[Pair]:
 
 
 def doubted_in_review(records: Reader, session_id: str, memories: Sequence[Listed]) -> tuple[Listed, ...]:
-    """The memories, marked as doubtful only where Review shows the doubt."""
+    """The memories; only those that Review lists as doubtful keep the mark."""
     if not any(each.possibly_superseded_by for each in memories):
         return tuple(memories)
     pairs = {(pair.older.id, pair.newer.id) for pair in pairs_in_review(records, session_id)}
