@@ -201,8 +201,9 @@ def search(
     if not memories:
         return _listing(memories, warnings, note=_nothing(where, "Nothing was found."), status=exit_codes.FAILED)
     most = len(memories) if is_whole else min(BEST, len(memories))
-    others = 0 if is_whole else min(total, number) - most
-    weaker = f"{count(others, 'weaker result')}: --all shows them" if others > 0 else ""
+    others = (total if is_whole else min(total, number)) - most
+    how = "-n N shows up to N (at most 50)" if is_whole else "--all shows them"
+    weaker = f"{count(others, 'weaker result')}: {how}" if others > 0 and not is_open else ""
     may_answer = any(memory.get("answers") != "hardly" for memory in memories)  # always true after a search by words
     is_partial = bool(set(warnings.values()) - {"project_moved"})
     nearest = "" if is_partial or may_answer else "Perhaps nothing here answers this; the nearest results:"

@@ -175,6 +175,11 @@ _VERB: Final = re.compile(
 _MUST: Final = re.compile(
     r"(?:the|our|my|this|everything)\b.*\b(?:must|should|has to|needs to)\b.* by in ", re.IGNORECASE
 )
+_MOVED: Final = re.compile(
+    r"\b(?:moved|rescheduled|postponed|put (?:off|back)|brought forward|shifted|extension|extended|instead|not on"
+    r"|(?:day|week|month)s? (?:later|earlier))\b",
+    re.IGNORECASE,
+)
 _ASKS: Final = re.compile(r"(?!(?:can|could|will|would) (?:you|we)\b|kann|können).*\?$", re.IGNORECASE)
 _PERIOD: Final = re.compile(r"\b(?P<which>this|next) (?P<unit>week|month|year)\b", re.IGNORECASE)
 _IN_MONTH: Final = re.compile(rf"\b(?:in|by|until|of|this) (?P<month>{'|'.join(MONTHS)})\b(?! \d)", re.IGNORECASE)
@@ -250,7 +255,11 @@ def due_of_open_end(text: str, at: float, zone: tzinfo | None = None) -> float |
 
 def moved_to(text: str, at: float, due: float | None) -> float | None:
     """The coming day of a task or an appointment, in a text written at `at`, that differs from `due`."""
-    named = (each for each in split_sentences(text) if is_appointment(each, at, UTC) or is_task_with_date(each, at))
+    named = (
+        each
+        for each in split_sentences(text)
+        if _MOVED.search(each) or is_appointment(each, at, UTC) or is_task_with_date(each, at)
+    )
     days = (due_of_open_end(each, at, UTC) for each in named)
     return next((day for day in days if day is not None and day > at and day != due), None)
 

@@ -22,6 +22,7 @@ from remembrancer.memory.open_ends import (
     is_list_of_open_ends,
     is_task_with_date,
     last_day_asked_for,
+    moved_to,
     names_appointment,
     open_ends_in,
 )
@@ -309,6 +310,13 @@ def test_a_coming_appointment_is_due_on_its_day(text: str, day: str) -> None:
     at = datetime(2026, 11, 28, 22).timestamp()
     assert is_appointment(text, at) is bool(day)
     assert not day or datetime.fromtimestamp(due_in(text, at) or 0.0, UTC).date().isoformat() == day
+
+
+@pytest.mark.parametrize(("text", "day"), cases("open_ends", "moves"))
+def test_what_moves_an_open_end_names_its_new_day(text: str, day: str) -> None:
+    at = datetime(2026, 11, 28, 22).timestamp()
+    due = moved_to(text, at, due_in("by 4 December", at))
+    assert (datetime.fromtimestamp(due, UTC).date().isoformat() if due else "") == day
 
 
 @pytest.mark.parametrize(("text", "is_event"), cases("open_ends", "events"))
