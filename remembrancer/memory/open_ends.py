@@ -258,7 +258,7 @@ def moved_to(text: str, at: float, due: float | None) -> float | None:
     named = (
         each
         for each in split_sentences(text)
-        if _MOVED.search(each) or is_appointment(each, at, UTC) or is_task_with_date(each, at)
+        if _MOVED.search(each) or is_appointment(each, at, UTC) or is_task_with_date(each, at, UTC)
     )
     days = (due_of_open_end(each, at, UTC) for each in named)
     return next((day for day in days if day is not None and day > at and day != due), None)
@@ -366,12 +366,12 @@ def _coming_day(text: str) -> re.Match[str] | None:
     return None
 
 
-def is_task_with_date(text: str, at: float) -> bool:
+def is_task_with_date(text: str, at: float, zone: tzinfo | None = None) -> bool:
     """True for a short sentence with a deadline that has not passed at `at`, unless it states a fact ("It expires by 5
     December"), and for a task that begins with a known verb and names a day: "Call her tomorrow"."""
     text = _with_by(with_iso_dates(text.strip(), at))  # "zum 5. Dezember" looks like two sentences
     is_short = len(text) <= 300 and len(split_sentences(text)) == 1 and not _ASKS.match(text)
-    due = due_in(text, at)  # also None if there is no such day, as in "by 31 February"
+    due = due_in(text, at, zone)  # also None if there is no such day, as in "by 31 February"
     if not is_short or not (_DUE.search(text) if due is None else due > at - DAY_S):
         return False
     is_within = " by in " in text
