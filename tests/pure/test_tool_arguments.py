@@ -4,6 +4,7 @@ import json
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from itertools import permutations
 from typing import Annotated, Any, Literal, NoReturn, cast
@@ -123,6 +124,8 @@ def test_what_is_left_out_has_the_designs_defaults_and_all_that_is_given_arrives
 def test_times_without_an_offset_are_in_utc() -> None:
     assert store(occurred_at="2026-02-20").occurred_at == 1771545600.0
     assert store(occurred_at="2026-02-20T01:00:00+01:00").occurred_at == 1771545600.0
+    late_today = f"{datetime.now(UTC):%Y-%m-%d}T23:59:59Z"
+    assert (store(occurred_at=late_today).occurred_at or 0.0) > 1771545600.0, "an hour of today may lie ahead"
     for call in (store, update):
         with pytest.raises(InvalidInput, match="is neither today nor a past day"):
             call(occurred_at="2126-02-20")

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 from msgspec import Meta
 
+from remembrancer.memory.decay import DAY_S
 from remembrancer.memory.fields import FIELDS, RULES, clean_line, clean_tags, tags_named
 from remembrancer.memory.limits import MAX_REASON
 from remembrancer.memory.text import MAX_EXACT, shown
@@ -101,6 +102,11 @@ UNLISTED: Final = GivenFields.__struct_fields__
 """Arguments omitted from the list of tools."""
 
 
+def _today() -> float:
+    """Today's number, counted from the epoch: the later of the days here and in UTC."""
+    return (time.time() + max(0, time.localtime().tm_gmtoff)) // DAY_S
+
+
 def cleaned(arguments: msgspec.Struct, *but: str) -> dict[str, Any]:
     """The given fields of a memory, cleaned by type, except those in `but`. Raises `InvalidInput`."""
     fields: dict[str, Any] = {}
@@ -109,8 +115,8 @@ def cleaned(arguments: msgspec.Struct, *but: str) -> dict[str, Any]:
         if value is None or rule is None or row.name in but:
             continue
         cleaned_value = seconds_of(value, row.name) if row.sort == "time" else rule(value, row)
-        if row.name == "occurred_at" and (cleaned_value or 0) > time.time() + max(0, time.localtime().tm_gmtoff):
-            raise InvalidInput(NOT_PAST.format(day=shown(value)), field=row.name)
+        if row.name == "occurred_at" and (cleaned_value or 0) // DAY_S > _today():
+            raise InvalidInput(f"{NOT_PAST.format(day=shown(value))}; something to come has a due date", field=row.name)
         if cleaned_value is not None:
             fields[row.name] = cleaned_value
     if "valid_until" in fields and fields.get("valid_from", -math.inf) >= fields["valid_until"]:
