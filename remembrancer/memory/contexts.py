@@ -63,6 +63,11 @@ def in_sections(memories: Iterable[M], sections: Sequence[Section]) -> tuple[M, 
     return tuple(memory for own in named.values() for memory in own)
 
 
+def longest_within(tokens: int) -> float:
+    """The maximum tokens for one memory, if not all memories fit into a budget."""
+    return max(LEAST_LONGEST, LONGEST_SHARE * tokens)
+
+
 def choose(
     tokens: int,
     rest: Sequence[RecalledMemory],
@@ -79,7 +84,7 @@ def choose(
     given: dict[str, RecalledMemory] = {}
     room = tokens - HEADINGS - is_part * min(INDEX, INDEX_SHARE * tokens)
     if is_part:
-        longest = min(max(LEAST_LONGEST, LONGEST_SHARE * tokens), max(0, room - AROUND))
+        longest = min(longest_within(tokens), max(0, room - AROUND))
 
     def take(memories: Iterable[RecalledMemory], most: float) -> None:
         """Take, in order, the memories that fit into the remaining budget and into `most` tokens."""

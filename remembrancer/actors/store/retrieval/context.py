@@ -23,7 +23,7 @@ from remembrancer.actors.store.records.types import Filters, MemoryRecord, Vecto
 from remembrancer.actors.store.retrieval.deduplication import as_recalled
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.view import View
-from remembrancer.memory.contexts import LEAST_LONGEST, LONGEST_SHARE, choose, in_sections, section_of
+from remembrancer.memory.contexts import choose, in_sections, longest_within, section_of
 from remembrancer.memory.decay import has_ended
 from remembrancer.memory.names import name_key
 from remembrancer.memory.open_ends import names_appointment
@@ -69,7 +69,7 @@ class Gathering:
 
     @property
     def _longest(self) -> float:
-        return max(LEAST_LONGEST, LONGEST_SHARE * self.request.part_tokens)
+        return longest_within(self.request.part_tokens)
 
     async def gathered(self) -> ContextGathered:
         with_task = bool(self.request.task)  # without a task, the most important ones are returned
