@@ -191,7 +191,7 @@ def undoing(history: Iterable[HistoryEntry]) -> tuple[list[HistoryEntry], set[in
             kept = standing_at.get(as_of, [each for each in changes if each.version <= as_of])
             taken_back_whole = [] if kept else changes
         elif entry.change == RESTORED and taken_back_whole:
-            kept, taken_back_whole = [*taken_back_whole, entry], []
+            kept, taken_back_whole = [*taken_back_whole, *changes, entry], []
             undone -= {each.version for each in kept}
         elif entry.change in ("promoted", "taken back") and entry.details.get("reason") == MOVE_UNDONE:
             kept = changes[:-1]

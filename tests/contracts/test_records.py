@@ -791,7 +791,7 @@ STEPS = st.one_of(
 """Changes, an import, and pairs (the first two ids) of which the first is found to replace the second probably."""
 
 
-ONE, TWO = ((LinkRef("supersedes", each),) for each in LIGHTS[:2])
+ONE, TWO, THREE = ((LinkRef("supersedes", each),) for each in LIGHTS)
 REPLACING, NOT_REPLACING = UpdateMemory("mem_two", add_links=ONE), UpdateMemory("mem_two", remove_links=ONE)
 ALSO_TWO = UpdateMemory("mem_three", add_links=TWO)
 
@@ -823,6 +823,8 @@ def in_effect(rig: RecordsRig) -> Counter[str]:
 @example([REPLACING, InvalidateMemory("mem_one", "it broke", "mem_two")])
 @example([light("mem_three", LIGHTS[:1]), InvalidateMemory("mem_one", "it broke", "mem_two")])
 @example([light("mem_three", LIGHTS[:1]), UpdateMemory("mem_one", "another light"), ALSO_TWO])
+@example([IMPORT, UNDO_IMPORT, UpdateMemory("mem_one", add_links=THREE), IMPORT, UNDO_IMPORT])
+@example([IMPORT, UNDO_IMPORT, UpdateMemory("mem_one", add_links=THREE), IMPORT])
 @example([UpdateMemory("mem_one", kind="open_end", done=True, metadata={"a": 1}), TagMemory("mem_one", ("dim",))])
 @given(st.lists(STEPS, min_size=3, max_size=16))
 def test_changes_that_are_undone_from_the_last_on_leave_all_as_it_was(steps: list[Any]) -> None:

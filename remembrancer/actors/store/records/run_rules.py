@@ -12,7 +12,7 @@ from remembrancer.actors.store.records.memory_rows import OF_RUN, of_import
 from remembrancer.actors.store.records.moves import note_pattern, propose
 from remembrancer.actors.store.records.types import Memory
 from remembrancer.actors.store.records.writer import Writer
-from remembrancer.memory.changes import BREADTH, UNDONE, is_visible, revised, standing, taken_back
+from remembrancer.memory.changes import BREADTH, RESTORED, UNDONE, is_visible, revised, standing, taken_back
 from remembrancer.memory.fields import FIELDS
 from remembrancer.protocol.errors import NotFound
 from remembrancer.protocol.kinds import type_of_kind
@@ -295,14 +295,15 @@ def _forget_imported(writer: Writer, run_id: str, memory: Memory, began_at: floa
     if memory.now.forgotten:
         return ""
     history = writer.space.history(memory.id)
-    brought = max(each.version for each in history if each.details.get("imported") == run_id)
-    later = [each for each in standing(history) if each.version > brought]  # perhaps background work
+    brought = [each for each in history if each.details.get("imported") == run_id][-1]
+    later = [each for each in standing(history) if each.version > brought.version]  # perhaps background work
     if any(each.session_id or "imported" in each.details for each in later):
         return f"it {CHANGED_SINCE}"
     if _has_replaced(writer, memory, began_at):
         return REPLACED_SINCE
     after = msgspec.structs.replace(memory.now, forgotten=True, forgotten_reason=IMPORT_UNDONE)
-    writer.revise(memory, after, "forgotten", reason=IMPORT_UNDONE, as_of=0)
+    as_of = brought.version - 1 if brought.change == RESTORED else 0
+    writer.revise(memory, after, "forgotten", reason=IMPORT_UNDONE, as_of=as_of)
     return None
 
 
