@@ -73,7 +73,6 @@ class StoreActor(Actor):
         self._counted: tuple[object, Counts | None] = (None, None)
         """The version of the records, and the counts of all memories at that version."""
         self._named: object = None
-        """The last version of the records in which all names have been found."""
         self._asked = 0
         """The number of requests from clients and commands, except those for the store's status."""
         self._gateway: Peer | None = None
@@ -251,7 +250,6 @@ class StoreActor(Actor):
                     self._named = version
 
     async def _count_accesses(self) -> None:
-        """Store the accesses to memories shown in answers, including all those made before the call."""
         async with self._counting:
             now, spaces = time.time(), {records.space: records for records in self._files}
             for (space, session_id), (shown, used) in self._reads.take_touched().items():

@@ -126,7 +126,6 @@ class CodeHandlers(Handlers):
         return await self._readers.read(lambda: tuple(look()))
 
     def close(self) -> None:
-        """Close the indexes. May be called twice."""
         for index in self._open.values():
             index.close()
 
@@ -156,7 +155,6 @@ class CodeHandlers(Handlers):
         return self._trees[project_id]
 
     def _keep(self, project_id: str, trees: dict[str, TreeDescription]) -> None:
-        """Write a project's list of trees, replacing the whole file."""
         folder = self._folder(project_id)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(folder / "trees.json", msgspec.json.encode(tuple(trees.values())))
@@ -167,7 +165,7 @@ class CodeHandlers(Handlers):
         return {each: tree for each, tree in trees.items() if _is_readable(tree.root, project)}
 
     def _chosen(self, project: ProjectRef, tree_id: str | None) -> list[TreeDescription]:
-        """The tree with this id, or all trees. Raises `NotFound` if the project has no such tree."""
+        """All trees, or the one with this id. Raises `NotFound` if the project has no such tree."""
         self._of(project.id)
         trees = self._readable(project)
         if tree_id is None:
@@ -189,7 +187,6 @@ class CodeHandlers(Handlers):
         return (await self._describe_one(project_id, tree),)
 
     def _listed(self, project_id: str, root: str, *, watch: bool) -> TreeDescription:
-        """The tree of a directory, added to the list if it is new."""
         trees = self._of(project_id)
         named = f"code_{hashlib.sha256(root.encode()).hexdigest()[:12]}"
         tree = TreeDescription(next((each.id for each in trees.values() if each.root == root), named), root, watch)
@@ -299,7 +296,6 @@ class CodeHandlers(Handlers):
         delete_database(Path(database))
 
     def _opened(self, database: str) -> CodeIndex:
-        """Return an open index, empty until the indexer has written it. Raises the same errors as `SqliteFile`."""
         with self._opening:
             index = self._open.get(database)
             if index is None or index.file.is_replaced:
@@ -310,12 +306,10 @@ class CodeHandlers(Handlers):
 def _searched(
     request: SearchCode, tree: TreeDescription, index: CodeIndex
 ) -> tuple[list[CodeChunk], dict[str, object]]:
-    """The best chunks of a tree, and facts about its index. Blocks."""
     return index.search(request.query, request.limit, tree.id), index.about(tree.root)
 
 
 def _described(tree: TreeDescription, is_asked: bool, index: CodeIndex) -> TreeDescription:
-    """The state of a tree, according to its index. Blocks."""
     about, counts = index.about(tree.root), index.counts(tree.root).values()
     skipped = Counter(index.skipped(tree.root)) + Counter(msgspec.json.decode(str(about.pop("skipped", "{}"))))
     if is_asked and about.get("status") == "ready":
@@ -338,12 +332,11 @@ def _without_other_working_trees(trees: list[TreeDescription], request: SearchCo
 
 
 def _is_readable(root: str, project: ProjectRef) -> bool:
-    """True if the caller may read the code in a directory, judging by its real path."""
     return project.code_within is None or any(Path(root).is_relative_to(each) for each in project.code_within)
 
 
 def _checked_root(request: IndexCode, paths: RuntimePaths) -> str:
-    """Return the real path of a directory if it may be indexed, otherwise raise `InvalidInput` with the reason."""
+    """Raises `InvalidInput` if the directory may not be indexed."""
     path = request.path
     root = real_path(Path(path).expanduser())
     if not _is_readable(root, request.project):  # before revealing whether it exists

@@ -45,8 +45,7 @@ Submission = tuple[Target, Operation, asyncio.Future[Outcome]]
 
 
 class Committer:
-    """Commits operations. Use inside a running event loop, which delivers the outcomes; only `close` may be called from
-    another thread."""
+    """Commits operations. Belongs to the running event loop; only `close` may be called from another thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -110,7 +109,7 @@ class _Writer:
         self.thread = ThreadPoolExecutor(1, f"writer {name}")
 
     def commit(self) -> None:
-        """Commit the next waiting operations that have the same target, at most `MAX_GROUP`, if any are waiting."""
+        """Commit the next waiting operations that have the same target, at most `MAX_GROUP`."""
         group: list[Submission] = []
         while self.operations and len(group) < MAX_GROUP and (not group or self.operations[0][0] == group[0][0]):
             group.append(self.operations.popleft())

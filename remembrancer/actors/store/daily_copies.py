@@ -38,7 +38,6 @@ class DailyCopies:
         self._has_crashed = _size(path.with_name(f"{path.name}-wal")) > 0
 
     async def run(self) -> None:
-        """Check the database after a crash, and then check regularly whether a copy is due."""
         await anyio.sleep(FIRST_S)
         if self._has_crashed:
             await anyio.to_thread.run_sync(self._tolerantly, self.check, abandon_on_cancel=True)
@@ -57,7 +56,6 @@ class DailyCopies:
                 logger.warning("the daily copy was not made", extra={"code": error.code, "reason": error.message})
 
     def check(self) -> None:
-        """Check the whole database. Raises `RecordsUnusable` if it is damaged."""
         try:
             with opened(self._path) as connection:
                 found = damage_in(connection)
@@ -101,7 +99,6 @@ def is_due(path: Path, now: float, age_s: float = DAY_S) -> bool:
 
 
 def made_at(copy: Path) -> float:
-    """Return the time (seconds since the epoch) of a daily copy, from its name."""
     return datetime.strptime(copy.name.rpartition(".")[2], STAMP).replace(tzinfo=UTC).timestamp()
 
 

@@ -34,16 +34,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class RequestContext:
-    """A request's sender, deadline and reply channel."""
-
     router: Router[Any]
     peer: Peer
     envelope: Envelope
     notices: list[Notice] = field(default_factory=list)
-    """Caveats about the answer."""
 
     def remaining_s(self, margin_s: float = ANSWER_MARGIN_S) -> float:
-        """Return the seconds until the deadline, minus a margin for sending the answer."""
+        """The seconds until the deadline, minus a margin for sending the answer."""
         remaining_s = self.envelope.remaining_s
         return DEFAULT_DEADLINE_S if remaining_s == math.inf else max(0.0, remaining_s - margin_s)
 
@@ -58,7 +55,6 @@ def by_request(*handlers: Callable[..., Any]) -> dict[type, Callable[..., Any]]:
 
 
 Listener = Callable[[Peer, Any], None]
-"""Takes a message that needs no answer."""
 
 
 class Dispatcher:
@@ -82,7 +78,6 @@ class Dispatcher:
         await self._tasks.__aexit__(*error)
 
     def register(self, handlers: Mapping[type, Handler]) -> None:
-        """Add request handlers. Two handlers for one type are a programming error."""
         assert self._handlers.keys().isdisjoint(handlers), f"two handlers for one of {list(handlers)}"
         self._handlers.update(handlers)
 

@@ -77,7 +77,6 @@ class FileHandlers(Handlers):
         return by_request(self._describe, self._list, self._sync)
 
     def note_presence(self, note: NotePresence) -> None:
-        """Record the connected sessions, whose workspaces are now in use."""
         now = time.monotonic()
         self._connected = {project.id for project, _ in note.directories}
         if not note.sessions:
@@ -92,7 +91,6 @@ class FileHandlers(Handlers):
         self._indexer.use("notes", self._used_at)
 
     def has_client(self, project_id: str) -> bool:
-        """True if a client is connected in the project, according to the gateway's last report."""
         return time.monotonic() - self._present_at < PRESENT_S and project_id in self._connected
 
     async def discard_index(self, project_id: str) -> None:
@@ -106,7 +104,6 @@ class FileHandlers(Handlers):
             raise unusable(path, error) from error
 
     async def keep_house(self) -> None:
-        """Check regularly for files to read, and for deleted indexes."""
         roots = [Path(tree.root) for tree in self._used_at]
         if roots and not self.has_files and (self._looking is None or self._looking.done()):
             # Not awaited, and on a thread of its own: the disk of a workspace may hang.
@@ -125,7 +122,6 @@ class FileHandlers(Handlers):
             self.has_files = self.has_files or looking.result()
 
     def close(self) -> None:
-        """Close the indexes. May be called twice."""
         for index in self._files.indexes.values():
             index.close()
         self._files.indexes.clear()
@@ -133,7 +129,6 @@ class FileHandlers(Handlers):
     # --- The indexer
 
     def hear(self, _: Peer, done: SyncDone) -> None:
-        """Record the indexer's report that a tree has been read, or is being read."""
         self._indexer.note(done)
         self._scheduler.wake()
 
@@ -196,7 +191,6 @@ class FileHandlers(Handlers):
         return await compared(tree.root, found, request.limit, "syncing" if is_read else "stale", within_s)
 
     async def _sync(self, request: SyncFiles, context: RequestContext) -> SyncDone:
-        """Have the files read now, and wait for the result until the deadline; the indexer continues after it."""
         self.has_files = True  # the request needs an indexer
         tree = self._tree_of(request.project.id, request.root)
         self._used_at.setdefault(tree, time.monotonic())
@@ -212,7 +206,6 @@ class FileHandlers(Handlers):
     # --- The indexes
 
     async def open_all(self) -> None:
-        """Open every existing index, including those of projects not used since the start."""
         for project in self._files.catalog.projects():
             try:
                 await self._index_of(project.id)
@@ -238,7 +231,6 @@ class FileHandlers(Handlers):
             return self._files.indexes.get(project_id)
 
     async def _make_anew(self, index: FileIndex) -> None:
-        """Drop a lost or damaged index and have all files read again."""
         project_id = index.name.partition(".")[0]
         if self._files.indexes.get(project_id) is not index:
             return
@@ -257,5 +249,4 @@ class FileHandlers(Handlers):
 
 
 def _skipped(done: SyncDone, project: ProjectRef) -> dict[str, str]:
-    """The skipped files whose names a caller may see: files outside the working tree belong to the user."""
     return {path: why for path, why in done.skipped.items() if project.sees_user or not path.startswith("/")}

@@ -44,7 +44,7 @@ class FileFilter(NamedTuple):
 
 
 class IndexedChunk(NamedTuple):
-    """A chunk as returned. `text` is the number of its text, `mtime_ns` the modification time of its file."""
+    """`text` is the number of its text, `mtime_ns` the modification time of its file."""
 
     text: int
     path: str
@@ -60,13 +60,11 @@ class OpenIndex:
     """An index of files. Raises the same errors as `SqliteFile`; files written by other releases cannot be opened."""
 
     _listed = "TRUE"
-    """The condition for a file to be listed."""
 
     def __init__(self, path: Path) -> None:
         self.file = SqliteFile(path, SCHEMA, synchronous="NORMAL")  # lost rows are indexed again
 
     def close(self) -> None:
-        """Close the file. May be called twice."""
         self.file.close()
 
     def about(self, root: str) -> dict[str, Any]:
@@ -95,8 +93,6 @@ class OpenIndex:
 
 
 class CodeIndex(OpenIndex):
-    """The index of a code tree."""
-
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self._search = CodeSearch()
@@ -152,7 +148,6 @@ class FileMemories:
 
     @cached_property
     def size(self) -> int:
-        """The number of texts in all workspaces, counted on first use."""
         ((count,),) = self._read("SELECT count(*) FROM texts")
         return int(count)
 
@@ -214,7 +209,6 @@ class FileMemories:
         return {chunk.text: _record(chunk) for chunk in reversed(self.chunks(numbers, filters))}
 
     def chunks(self, numbers: Sequence[int], filters: Filters | None = None) -> list[IndexedChunk]:
-        """Return the chunks with the given texts, ordered by path and line."""
         if not numbers:
             return []
         condition, arguments = self._condition(filters)
@@ -227,7 +221,6 @@ class FileMemories:
         return [IndexedChunk(*row) for row in rows]
 
     def _condition(self, filters: Filters | None = None) -> tuple[str, list[object]]:
-        """Return the WHERE clause of the filters over files, with its arguments. The clauses are fixed strings."""
         wanted = self._wanted
         path = wanted.path.strip().removeprefix("./").rstrip("/")
         path = "" if path == "." else path
@@ -242,7 +235,7 @@ class FileMemories:
 
 
 def _record(chunk: IndexedChunk) -> MemoryRecord:
-    """Present a chunk as a memory record. Its id is its location, not a memory's id."""
+    """A chunk as a memory record. Its id is its location, not a memory's id."""
     at = chunk.mtime_ns / 1e9
     return MemoryRecord(
         number=chunk.text,

@@ -26,14 +26,11 @@ from remembrancer.protocol.kinds import FileSource
 
 
 class IndexerPoll:
-    """Belongs to one event loop."""
-
     def __init__(self) -> None:
         self.work = IndexerWork(time.time_ns())  # so that no revision repeats an earlier store's
         self.done: dict[IndexedTree, tuple[SyncDone, float]] = {}
         """The last completed reading of each tree, and its time (seconds since the epoch)."""
         self.left: dict[IndexedTree, int] = {}
-        """The number of files left to read in each tree."""
         self._waiting: dict[int, asyncio.Future[SyncDone]] = {}
         self._ids = iter(range(time.time_ns() // 1_000_000, 2**63))
         self._news = anyio.Event()
@@ -42,7 +39,6 @@ class IndexerPoll:
         return {AwaitIndexerWork: self._await_work}
 
     def use(self, kind: Literal["notes", "code"], trees: Iterable[IndexedTree]) -> None:
-        """Have the indexer watch exactly these trees of a kind."""
         in_use = {tree for tree in self.work.trees if tree.kind != kind} | set(trees)
         if in_use != set(self.work.trees):
             asked = {sync_id: each for sync_id, each in self.work.asked.items() if each.tree in in_use}
@@ -61,7 +57,6 @@ class IndexerPoll:
         return any(each.tree == tree for each in self.work.asked.values())
 
     def note(self, done: SyncDone) -> None:
-        """Record a report that a tree has been read, or is being read."""
         self.left[done.tree] = done.left
         if done.left:
             return

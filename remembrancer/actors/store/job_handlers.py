@@ -58,9 +58,7 @@ AGAIN_S: Final = 30.0
 ABANDONED_AFTER_S: Final = 86_400.0
 """A session that has not been seen since the store started counts as ended after being idle for this long."""
 MAINTENANCE_SESSIONS: Final = 10
-"""The number of sessions after which a project's maintenance is due."""
 MAINTENANCE_S: Final = 7 * 86_400.0
-"""The time after which maintenance is due in any case."""
 PROMOTIONS_PER_JOB: Final = 100
 
 RETRY_S: Final = (0.0, 5.0, 15.0, 60.0, 300.0, 900.0)
@@ -69,7 +67,6 @@ RETRY_S: Final = (0.0, 5.0, 15.0, 60.0, 300.0, 900.0)
 OFF: Final = "the consolidator is turned off: set REMEMBRANCER_CONSOLIDATOR=1 to turn it on"
 
 SessionKey = tuple[str, str]
-"""The ids of a project and a session."""
 Apply = Callable[[Submit], Awaitable[Applied]]
 logger = logging.getLogger(__name__)
 
@@ -88,8 +85,6 @@ def jobs_of(project: ProjectRef | None, work: WaitingWork, now: float, lane_time
 
 
 def _maintenance_is_due(work: WaitingWork, wall_now: float) -> bool:
-    """True if maintenance is due. If the last maintenance is dated in the future, because the clock was set back, the
-    wait is limited to a week."""
     if work.oldest_at is None:
         return False
     due_at = (work.oldest_at if work.maintained_at is None else work.maintained_at) + MAINTENANCE_S
@@ -105,11 +100,9 @@ class Attempts:
         """For each job's key, the number of attempts, and the time of the next attempt."""
 
     def keep(self, due: Sequence[Job]) -> None:
-        """Forget the attempts at jobs that are no longer due."""
         self._made = {job.key: self._made[job.key] for job in due if job.key in self._made}
 
     def take(self, due: Sequence[Job], sort: JobSort, now: float) -> Job | None:
-        """Return the first of these jobs that is of the given kind and not paused."""
         for job in due:
             made, next_at = self._made.get(job.key, (0, now))
             if job.sort == sort and next_at <= now:
@@ -118,7 +111,6 @@ class Attempts:
         return None
 
     def finish(self, job: Job, now: float) -> None:
-        """Record the end of an attempt, from which the pause is measured."""
         if made := self.made(job):
             self._made[job.key] = made, now + RETRY_S[min(made, len(RETRY_S) - 1)]
 
@@ -150,8 +142,7 @@ def lost_sessions(
 
 
 class _Space(NamedTuple):
-    """A space's work when it was last read, and the number of writes to the space until then. For `project`, see
-    `JobHandlers._project_of`."""
+    """A space's work when it was last read, and the number of writes to the space until then."""
 
     writes: int = -1
     work: WaitingWork = WaitingWork()
@@ -167,7 +158,6 @@ class _Asked:
     waiting: int = 0
 
     def settle(self, answer: Reflected | Maintained | Failure) -> None:
-        """Answer the waiting clients. Later answers are ignored."""
         if not self.answer.done():
             self.answer.set_result(answer)
 
@@ -185,10 +175,8 @@ class JobHandlers(Handlers):
         self._count_accesses = count_accesses
         self._attempts = Attempts()
         self._seen_at: dict[SessionKey, float] = {}
-        """The time of each session's last sign of life, on the monotonic clock."""
         self._spaces: dict[Records, _Space] = {}
         self._due: list[Job] = []
-        """The jobs last found for this host."""
         self._news = anyio.Event()
         self._asked: dict[Reflect | Maintain, _Asked] = {}
         self._refusal: str | None = None if parts.settings.consolidator else OFF
@@ -213,7 +201,7 @@ class JobHandlers(Handlers):
             asked.settle(ConsolidatorUnavailable(self._refusal).to_failure())
 
     async def ask(self, request: Reflect | Maintain, context: RequestContext) -> Reflected | Maintained:
-        """Have the consolidator do this now, before any other job, and return its answer."""
+        """Have the consolidator do this before any other job, and return its answer."""
         if isinstance(request, Reflect) and not request.project.sees_user:
             raise InvalidInput("a reflection also reads the user's memories, which this token may not see")
         if self._refusal is not None:
@@ -255,7 +243,6 @@ class JobHandlers(Handlers):
         return ()
 
     def take(self, sort: JobSort) -> Job | None:
-        """Return the next job of a kind, which then counts as attempted; None if no such job is due."""
         due = [*(each.job for each in self._asked.values() if not each.answer.done()), *self._due]
         self._attempts.keep(due)
         return self._attempts.take(due, sort, time.monotonic())
@@ -267,11 +254,9 @@ class JobHandlers(Handlers):
     # --- Looking for work.
 
     def note_presence(self, note: NotePresence) -> None:
-        """Record the sessions that are connected or reported by hooks."""
         self._seen_at |= {(project.id, session_id): time.monotonic() for project, session_id in note.sessions}
 
     async def run(self) -> None:
-        """Look for work, at most once a second, until cancelled."""
         while True:
             pause_s = CHECK_INTERVAL_S
             try:
@@ -302,7 +287,7 @@ class JobHandlers(Handlers):
         await self._end_lost_sessions()
 
     def _project_of(self, records: Records) -> ProjectRef | None:
-        """Return a space's project (for a shared lane, with the lane's name as its id); None for the user's space."""
+        """For a shared lane, the project's id is the lane's name."""
         if records.is_users:
             return None
         project_id = self._files.sharer_of(records.name) or records.name

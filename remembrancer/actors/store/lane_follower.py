@@ -25,10 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class LaneFollower:
-    """Follows an open lane.
-
-    `scrub` removes the remains of erased memories from every space.
-    """
+    """Follows an open lane. `scrub` removes the remains of erased memories from every space."""
 
     def __init__(
         self,
@@ -51,17 +48,14 @@ class LaneFollower:
         """The time at which this host removes erased memories from the journal, unless another host does so first."""
 
     def start(self) -> None:
-        """Begin to follow the lane, or start over with another connection."""
         self.lane.silent = None
         self._following = asyncio.create_task(self._follow())
 
     async def stop(self) -> None:
-        """Stop following. Can be called twice."""
         self._following.cancel()
         await asyncio.gather(self._following, return_exceptions=True)
 
     async def _follow(self) -> None:
-        """Apply other hosts' entries as they arrive, until the lane stops."""
         lane = self.lane
         while lane.problem is None:
             try:

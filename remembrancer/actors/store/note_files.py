@@ -50,11 +50,8 @@ logger = logging.getLogger(__name__)
 async def write_note(
     records: Records, run: Callable[[str, Callable[[], Any]], Awaitable[Any]], operation: Operation
 ) -> Outcome:
-    """Write a note durably and return the outcome. A write that takes too long raises an error but may still happen,
-    once.
-
-    `run` runs work on a named thread: one for each project's notes, so that nothing else waits for their disk.
-    """
+    """Write a note durably. A write that takes too long raises an error but may still happen, once. `run` runs work on
+    a named thread: one for each project's notes, so that nothing else waits for their disk."""
     work = asyncio.ensure_future(run(f"{records.name}.notes", partial(_written, records, operation)))
     done, _ = await asyncio.wait([work], timeout=WRITE_S)
     if not done:
@@ -107,7 +104,7 @@ def _write(operation: Operation, change: WriteNote) -> NoteWritten:
 
 
 class _Version(NamedTuple):
-    """The content, mode and time of a file at one moment; the mode is None if there is no file."""
+    """The mode is None if there is no file."""
 
     data: bytes
     mode: int | None
@@ -115,8 +112,7 @@ class _Version(NamedTuple):
 
 
 def _read(directory: int, name: str) -> _Version:
-    """Read the note's current version. Raises `OSError` if it is not a regular file, `InvalidInput` if it is too
-    large."""
+    """Raises `OSError` if the note is not a regular file, `InvalidInput` if it is too large."""
     try:
         descriptor = open_ordinary(name, directory)
     except FileNotFoundError:
@@ -172,11 +168,8 @@ def _write_durably(directory: int, name: str, data: bytes, mode: int | None) -> 
 
 
 def _ignore(root: Path, directories: Sequence[str]) -> tuple[str, ...]:
-    """Have git ignore directories that do not contain a note yet. Returns those added to `.gitignore`; none if it
-    cannot be written.
-
-    Directories already mentioned in the file are left alone, even if the file excludes them from being ignored.
-    """
+    """Have git ignore directories that do not contain a note yet, unless `.gitignore` mentions them. Returns those
+    added to it."""
     if not os.path.lexists(root / ".git"):
         return ()
     own = [each for each in directories if not (root / each.rstrip("/")).is_symlink()]

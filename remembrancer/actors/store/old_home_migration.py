@@ -37,7 +37,6 @@ def old_files(paths: RuntimePaths) -> dict[str, Path]:
 
 
 def is_old(paths: RuntimePaths) -> bool:
-    """True if a home has old files and no database yet."""
     return not paths.database.exists() and bool(old_files(paths))
 
 

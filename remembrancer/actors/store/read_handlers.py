@@ -65,7 +65,6 @@ from remembrancer.protocol.writes import NearMemory, ProjectRef
 LOAD_BATCH: Final = 32
 
 CANDIDATE_WORDS: Final = 8
-"""The number of words used to distinguish memories with similar ids."""
 
 CANNOT_BE_READ: Final = (RecordsUnusable, FileLocked)
 Found = TypeVar("Found", Recalled, GraphFound)
@@ -106,8 +105,8 @@ class ReadHandlers(Handlers):
         return await self._readers.read(lambda: work(request, view))
 
     def take_touched(self) -> dict[tuple[int, str], tuple[Counter[int], set[str]]]:
-        """Return and reset the accesses to be counted, by space and session: how often answers have shown each memory,
-        and the ids of used memories."""
+        """Return and reset the accesses by space and session: how often answers have shown each memory, and the ids of
+        used memories."""
         touched = dict(self._touched)
         self._touched.clear()
         return touched
@@ -206,7 +205,6 @@ class ReadHandlers(Handlers):
         return NearFound(await self._read(work, request, context))
 
     def _shown(self, request: GetMemory, view: View) -> MemoryShown:
-        """Return a memory, forgotten or not."""
         memory = view.reader.portable(request.memory_id, request.session_id, request.project.id)
         ref = view.reader.number_of(request.memory_id)
         if memory is None or ref is None:
@@ -269,7 +267,7 @@ class ReadHandlers(Handlers):
 
 
 def follow_links(request: FollowLinks, view: View) -> Memories[LinkedMemory]:
-    """Read memories and their related memories. Raises `NotFound` if none of the ids exists."""
+    """Raises `NotFound` if none of the ids exists."""
     wanted = (request.memory_ids, request.session_id, request.depth, request.limit + 1)
     found = list(view.reader.follow(*wanted).values())
     if not found:
@@ -283,7 +281,7 @@ def follow_links(request: FollowLinks, view: View) -> Memories[LinkedMemory]:
 
 
 def list_memories(request: ListMemories, view: View) -> Memories[ListedMemory]:
-    """List memories. They are read page by page, so a list may end early."""
+    """The memories are read page by page; if an answer has no room for more, the list ends early."""
     refs = view.reader.top(request.filters, request.order, request.offset + request.limit)[request.offset :]
     pages = (refs[begin : begin + LOAD_BATCH] for begin in range(0, len(refs), LOAD_BATCH))
     loaded = ((page, view.load(page, request.filters)) for page in pages)
@@ -308,13 +306,11 @@ def find_ids(request: FindIds, view: View) -> IdsFound:
 
 
 def near_duplicates(view: View, ref: Ref, session_id: str) -> tuple[str, ...]:
-    """Return the ids of a memory's nearest near-duplicates that a session may see, in either direction."""
     found = view.load([ref], Filters(session_id, include_forgotten=True)).get(ref)
     return () if found is None else found.near_duplicates
 
 
 def _sendable(answer: Found, notices: list[Notice]) -> Found:
-    """Trim the answer to the size limit by dropping memories at its end, and add a notice."""
     memories, is_cut = first_that_fit(answer.memories)
     if not is_cut:
         return answer

@@ -23,5 +23,4 @@ class Readers:
         return await asyncio.get_running_loop().run_in_executor(self.threads, work)
 
     async def in_background(self, work: Callable[[], T]) -> T:
-        """Run `work`, for which no client waits, on the background thread, and return its result."""
         return await asyncio.get_running_loop().run_in_executor(self._background, work)

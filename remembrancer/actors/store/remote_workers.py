@@ -44,10 +44,8 @@ class _Connection:
 
 class NetworkRouter(Router[WorkerState]):
     """A router for other hosts, over TCP with CURVE (RFC 26). It admits only peers whose public key is currently in
-    `allowed` (ZAP, RFC 27), and identifies a peer by its authenticated key.
-
-    It has its own ZeroMQ context, so that it does not authenticate other sockets' handshakes.
-    """
+    `allowed` (ZAP, RFC 27), and identifies a peer by its authenticated key. Its own ZeroMQ context keeps it from
+    authenticating other sockets' handshakes."""
 
     def __init__(
         self,
@@ -63,7 +61,7 @@ class NetworkRouter(Router[WorkerState]):
         """The address it listens on, with the actual port if the endpoint does not specify one."""
 
     async def __aenter__(self) -> Self:
-        """Listen. Raises `ConfigurationError` if the address is not available."""
+        """Raises `ConfigurationError` if the address is not available."""
         self._context = zmq.asyncio.Context()
         self._authenticator = AsyncioAuthenticator(self._context)
         self._authenticator.configure_curve_callback(credentials_provider=self)
@@ -78,7 +76,6 @@ class NetworkRouter(Router[WorkerState]):
         return self
 
     async def aclose(self) -> None:
-        """Close. May be called twice."""
         await super().aclose()
         if self._authenticator is not None:
             self._authenticator.stop()
@@ -87,19 +84,16 @@ class NetworkRouter(Router[WorkerState]):
         self._authenticator = self._context = None
 
     def callback(self, _: str, key: bytes) -> bool:
-        """Tell ZAP whether the holder of that public key may connect."""
+        """Called by ZAP."""
         return self._allowed.find(key.decode()) is not None
 
     def take(self, frames: list[Any], key: str = "") -> None:
-        """Process a message in ZeroMQ's own frames, which include their sender's authenticated key."""
         super().take([frame.bytes for frame in frames], str(frames[-1].get("User-Id")))
 
 
 class RemoteWorkers:
-    """Listens for embedders on other hosts at `endpoint`, and hands verified ones to the scheduler.
-
-    A worker that has not answered for `silence_s` counts as hung.
-    """
+    """Listens for embedders on other hosts at `endpoint`, and hands verified ones to the scheduler. A worker that has
+    not answered for `silence_s` counts as hung."""
 
     def __init__(
         self, endpoint: str, speaker: Speaker, keys: WorkerKeys, scheduler: EmbeddingScheduler, silence_s: float
@@ -113,13 +107,11 @@ class RemoteWorkers:
         self._refusals: dict[str, str] = {}
         """The reason for a worker's last refusal, by its public key, until it is admitted."""
         self.router: NetworkRouter | None = None
-        """The socket for workers to connect to, once it listens."""
         self._tasks: anyio.abc.TaskGroup | None = None
         self._error: str | None = None
         scheduler.on_false_answer = self._refuse
 
     async def run(self) -> None:
-        """Listen until cancelled. If the address or the keys are unavailable, try again."""
         while True:
             try:
                 router = NetworkRouter(self._endpoint, self._speaker, self._hear, self._keys)
@@ -136,7 +128,6 @@ class RemoteWorkers:
                 self.router = None
 
     def state(self) -> RemoteEmbedders:
-        """Return the connected workers, and workers that are invited but not connected."""
         heard_since = time.monotonic() - self._silence_s
         embedders: list[RemoteEmbedder] = []
         try:
@@ -177,7 +168,6 @@ class RemoteWorkers:
         self._take(connection, state)
 
     def _take(self, connection: _Connection, state: WorkerState) -> None:
-        """Handle a worker's state: it may work if it has the right model."""
         peer, connection.heard_at = connection.peer, time.monotonic()
         if connection.is_refused:
             return

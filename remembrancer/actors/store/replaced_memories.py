@@ -35,9 +35,7 @@ from remembrancer.protocol.reads import Recall, SessionRequest
 from remembrancer.protocol.writes import Applied, NearMemory, Operation, StoredResult
 
 MAX_REMEMBERED: Final = 1024
-"""The number of memories whose storing session is remembered."""
 MOST_TOLD: Final = 3
-"""The number of probable pairs in the answer to a store."""
 LEAST_TOLD: Final = 0.3
 """The lowest probability reported to the session that stored the later memory. Of 24 such pairs in three weeks, 17 were
 right; below it 4 of 15."""
@@ -170,8 +168,8 @@ def _keep(kept: dict[str, Any], key: str, value: Any) -> None:
 def can_replace(later: MemoryRecord, earlier: MemoryRecord, derived: Container[int]) -> bool:
     """False if both must hold. A task does not replace a fact; a corrected mistake remains a mistake; past events stay
     true unless they are taken back, and a fix does not do so; an event that lasted for a time replaces nothing, and a
-    day's figure only another one for that day; an event replaces neither a derived memory nor one that a summary
-    covers, and a derived memory not the latter; nor does one section of an imported note replace another."""
+    day's figure only another one for that day. An event replaces neither a derived memory nor one that a summary
+    covers, and a derived memory not the latter. One section of an imported note does not replace another."""
     if earlier.source.file and (earlier.source.file, earlier.created_at) == (later.source.file, later.created_at):
         return False
     is_event, is_summed_up = later.type == "episodic", earlier.status == "consolidated"
@@ -195,7 +193,7 @@ def can_replace(later: MemoryRecord, earlier: MemoryRecord, derived: Container[i
 
 
 def _comparable(memories: Iterable[MemoryRecord]) -> dict[int, MemoryRecord]:
-    """Return the memories that can be replaced: valid ones that are not records of a session's work."""
+    """The memories that can be replaced: valid ones that are not records of a session's work."""
     now = time.time()
     return {
         memory.number: memory

@@ -168,13 +168,8 @@ def decode_entry(body: bytes) -> LaneEntry:
 
 class SharedLane(Records):
     """`Records` that are written through a journal: a project's, or (`is_users`) the user's on all of the user's
-    machines.
-
-    Call the writing methods on the lane's thread, not on the event loop.
-
-    `on_others` is called on the lane's thread with the applied operations of other hosts. `member` is this host's name
-    in the lane.
-    """
+    machines. Writing methods must run on the lane's thread, as does `on_others`, which is called with the applied
+    operations of other hosts. `member` is this host's name in the lane."""
 
     is_shared = True
     links_duplicates = False
@@ -209,7 +204,6 @@ class SharedLane(Records):
         self.wrote_last = False
         """True if the newest operation since the lane was opened, background work aside, is this host's."""
         self.problem: RemembrancerError | None = None
-        """The error that stopped all applying and appending."""
         self.silent: tuple[float, RemembrancerError] | None = None
         """The time since which the journal cannot be read, and the reason. In the meantime, writes are refused."""
         ((*mark, self._applied_at),) = self._file.read(_MARK)
@@ -219,8 +213,8 @@ class SharedLane(Records):
 
     def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
         """Like `Target.apply`, through the journal; every error is an outcome. A promotion may move a memory here from
-        a local space, or back to it: both spaces change in the transaction that applies the entry, even if that happens
-        later, since a journal that did not answer may still have accepted it."""
+        a local space, or back to it. Both spaces change in the transaction that applies the entry: a journal that did
+        not answer may still have accepted it."""
         outcomes: dict[str, Outcome] = {}
         try:
             if self.silent is not None and isinstance(self.silent[1], JournalAway):  # do not wait again
@@ -242,10 +236,10 @@ class SharedLane(Records):
         return [outcomes[operation.operation_id] for operation in operations]
 
     def _bodies_of(self, operations: Sequence[Operation], outcomes: dict[str, Outcome]) -> dict[str, bytes]:
-        """Return the entries of operations, and add the outcomes of operations that were applied before or are refused
-        here."""
+        """Return the entries of operations. Operations that were applied before, or are refused here, are added to
+        `outcomes`."""
         bodies: dict[str, bytes] = {}
-        full = self._full()
+        full = self._limit_error()
         for operation in operations:
             try:
                 earlier = self.outcome_of(operation.operation_id)
@@ -314,13 +308,11 @@ class SharedLane(Records):
     # The journal.
 
     def rejoin(self, journal: Journal, member: str) -> None:
-        """Continue with another connection to the journal, as that member, after `problem` has been resolved."""
         self.journal, self.member = journal, member
         self.problem = None
 
     @property
     def obstacle(self) -> RemembrancerError | None:
-        """The reason why nothing is currently exchanged with the other hosts."""
         return self.problem or (None if self.silent is None else self.silent[1])
 
     @property
@@ -329,7 +321,6 @@ class SharedLane(Records):
 
     @property
     def time(self) -> float:
-        """The time of the newest applied entry, which is the same on every host."""
         return float(self._applied_at)
 
     def catch_up(self) -> None:
@@ -525,10 +516,7 @@ class SharedLane(Records):
         return outcome
 
     def _applied(self, edits: SqliteEdits, entry: Submitted, position: int) -> Outcome:
-        """Apply an operation in the lane. Errors from SQLite are left to the caller, which rolls back.
-
-        The operation is recorded with the time of its request, but no later than the lane's time.
-        """
+        """Apply an operation in the lane, with the time of its request, but no later than the lane's time."""
         operation = msgspec.structs.replace(entry.operation, requested_at=min(edits.now, entry.operation.requested_at))
         if (earlier := read_applied(edits.query, operation.operation_id)) is not None:
             return earlier
@@ -546,13 +534,12 @@ class SharedLane(Records):
         return outcome
 
     def _takes_back(self, operation: Operation) -> bool:
-        """True if an operation returns a memory from the user's lane to its project."""
         change = operation.change
         return self.is_users and isinstance(change, PromoteMemory) and change.target_scope == "project"
 
 
 def _load(source: sqlite3.Connection, content: bytes, mark: LaneMark) -> None:
-    """Load a snapshot into an empty connection, and check it. Raises the same errors as `SharedLane.take_in`."""
+    """Raises the same errors as `SharedLane.take_in`."""
     try:
         source.deserialize(content)
         ((version,),) = source.execute("PRAGMA user_version").fetchall()
@@ -570,7 +557,7 @@ def _load(source: sqlite3.Connection, content: bytes, mark: LaneMark) -> None:
 
 
 def _first_append(bodies: dict[str, bytes]) -> dict[str, NewEntry]:
-    """Remove as many of the waiting entries as fit into one append and return them."""
+    """Remove as many entries as fit into one append, and return them."""
     some: dict[str, NewEntry] = {}
     room = MAX_APPEND_BYTES
     while bodies and len(next(iter(bodies.values()))) <= room:

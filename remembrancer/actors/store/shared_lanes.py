@@ -57,7 +57,7 @@ class NoJournal:
         self._error = error
 
     async def aclose(self) -> None:
-        """Do nothing: there is nothing to close."""
+        pass
 
     def __getattr__(self, _: str) -> Never:
         raise self._error
@@ -73,7 +73,7 @@ class FollowUp(NamedTuple):
 
 
 class SharedLanes:
-    """Opens lanes, and follows the journal of each while it is open. Belongs to one event loop."""
+    """The shared lanes of a home, each of which is followed while it is open. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -92,7 +92,6 @@ class SharedLanes:
         self._changing = asyncio.Lock()
 
     def attach(self, files: HomeSpaces, follow_up: FollowUp) -> None:
-        """Set the files to which the lanes belong, and the store's callbacks for other hosts' entries."""
         self._files, self._follow_up = files, follow_up
 
     def handlers(self) -> dict[type, Handler]:
@@ -110,7 +109,6 @@ class SharedLanes:
                 await opened.compact()
 
     def notices(self, project_id: str) -> tuple[Notice, ...]:
-        """Return a notice if an answer may lack memories stored by other hosts."""
         lane = self._files.shared.get(project_id)
         if lane is None:
             return ()
@@ -196,7 +194,6 @@ class SharedLanes:
         self._follow_up.tell([msgspec.structs.replace(each, project=project) for each in operations])
 
     async def aclose(self) -> None:
-        """Close the journals. The lanes' records are closed with the other files."""
         for opened in self._open.values():
             await opened.stop()
             await opened.lane.journal.aclose()
@@ -255,7 +252,6 @@ class SharedLanes:
         return outcomes
 
     async def _leave(self, request: LeaveLane, _context: RequestContext) -> tuple[str, int]:
-        """Leave a lane. Raises `InvalidInput` if the project shares nothing."""
         project = request.project
         async with self._changing:
             key, whose = (USER, "the user") if project is None else (project.id, project.path)
@@ -311,8 +307,7 @@ class SharedLanes:
 
 
 def _connection(paths: RuntimePaths, lane: str) -> Connection:
-    """Return the journal of a lane. Raises `KeyMissing` if this home is not a member, `ConfigurationError` if the
-    packages for sharing are not installed."""
+    """Raises `KeyMissing` if this home is not a member, `ConfigurationError` if packages for sharing are missing."""
     from remembrancer.journal import sharing_of
 
     sharing = sharing_of(paths.home)

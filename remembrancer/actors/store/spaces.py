@@ -74,7 +74,6 @@ class HomeSpaces:
         self._on_open = on_open
         self._database: SqliteFile | None = None
         self._open: dict[str, Records] = {}
-        """The spaces of projects."""
         self._user: Records | None = None
         self._open_lane = open_lane
         self.shared: dict[str, SharedLane] = {}
@@ -101,7 +100,7 @@ class HomeSpaces:
 
     @property
     def database(self) -> SqliteFile:
-        """The database. If it cannot be opened, raises the error that prevents this; `wait_for_opening` tries again."""
+        """If it cannot be opened, raises the error that prevents this; `wait_for_opening` tries again."""
         if self._database is None:
             raise from_failure(self._refusal)
         return self._database
@@ -114,7 +113,7 @@ class HomeSpaces:
 
     @property
     def user_file(self) -> Records:
-        """The user's own space. Raises the same errors as `database`."""
+        """The user's own space."""
         if self._user is None:
             raise from_failure(self._refusal)
         return self._user
@@ -125,8 +124,8 @@ class HomeSpaces:
         return self._reopening is not None and self._unusable is None
 
     async def wait_for_opening(self) -> SqliteFile:
-        """Return the database, waiting a moment if it is being opened: a 0.2.0 home is migrated first.
-        Raises the same errors as `database`."""
+        """Wait a moment if the database is being opened: a 0.2.0 home is migrated first. Raises the same errors as
+        `database`."""
         if self._database is None:
             self._open_soon()
             if self._reopening is not None:
@@ -184,12 +183,10 @@ class HomeSpaces:
 
     @property
     def unusable(self) -> tuple[str, ...]:
-        """The problem to report, if any: the last error in opening or reading the database."""
         damage = self._unusable or (self._database.damage if self._database is not None else None)
         return () if damage is None else (damage,)
 
     def note_unusable(self, error: RemembrancerError) -> None:
-        """Record that the database is damaged or from a newer release."""
         self._unusable = error.message
 
     @property
@@ -202,22 +199,19 @@ class HomeSpaces:
         return None if self._database is None else (self._database, self._database.commits)
 
     def counts(self) -> Counts:
-        """Count everything in the open spaces. May be called from any thread. Raises the same errors as `database`."""
         return Reader.of(list(self), self.database).counts(None)
 
     @property
     def is_replaced(self) -> bool:
-        """True if the database was deleted, emptied or replaced while it was open."""
         return self._database is not None and self._database.is_replaced
 
     def drop_quotes(self, quotes: Sequence[str], project_id: str) -> None:
-        """Delete the records of a project's sessions if they contain one of the quotes. Runs on the records' thread."""
+        """Delete the records of a project's sessions that contain one of the quotes. Runs on the records' thread."""
         with self.database.transaction() as connection:
             for (number,) in connection.execute("SELECT number FROM spaces WHERE name = ?", (project_id,)).fetchall():
                 SqliteEdits(connection, number, self._clock()).drop_quotes(quotes)
 
     def close(self) -> None:
-        """Close everything. May be called twice."""
         if self._database is not None:
             self._database.close()
         self._open.clear()
@@ -226,20 +220,18 @@ class HomeSpaces:
     # Spaces.
 
     def embedded(self) -> list[EmbeddedTexts]:
-        """Return all open files and spaces with vectors."""
         return [*self, *self.indexes.values()]
 
     def texts(self) -> list[EmbeddedTexts]:
-        """Return all texts to embed: the memories of all spaces together, and the open indexes."""
+        """The memories of all spaces together, and the open indexes."""
         memories = [] if self._database is None else [HomeTexts(self._database, self._clock)]
         return [*memories, *self.indexes.values()]
 
     def open_project(self, project: ProjectRef) -> Records | None:
-        """Return the records of a project; None if it has no space."""
         return self._open.get(project.id)
 
     async def project(self, project: ProjectRef) -> Records:
-        """Return a project's records, creating its space if needed. Raises `InvalidInput` if its id is not valid."""
+        """Creates the project's space if needed. Raises `InvalidInput` if its id is not valid."""
         records = self._open.get(project.id)
         if records is None:
             check_project_id(project.id)
@@ -289,7 +281,6 @@ class HomeSpaces:
 
     @property
     def users(self) -> list[Records]:
-        """All records with memories of the user: the user's own space and the user's shared lane."""
         return list(dict.fromkeys((self.user_file, self.user)))
 
     def lanes_of(self, project_id: str) -> Lanes:
@@ -300,7 +291,6 @@ class HomeSpaces:
 
 
 def _refuse_if_lost(path: Path) -> None:
-    """Raises `RecordsUnusable` if a database that once existed is missing or empty."""
     if was_made(path) and is_empty(path):
         raise RecordsUnusable(
             f"{path} is missing or empty, although it had memories: 'remembrancer doctor --repair' restores its last "

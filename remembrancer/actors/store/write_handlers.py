@@ -65,17 +65,13 @@ SHARED_WITH_OTHERS: Final = (
 )
 NOT_OPEN: Final = FileLocked("the project is being opened: try again in a moment")
 MAX_COPIES: Final = 5
-"""The number of copies named in the answer to a store: an event may have been stored a hundred times."""
 _PLACES: Final = """SELECT space FROM memories WHERE space = @SPACE AND id = ?1
     UNION SELECT m.space FROM aliases AS a CROSS JOIN memories AS m ON m.number = a.memory
     WHERE a.alias = ?1 AND m.space = @SPACE"""
 
 
 class WriteHandlers(Handlers):
-    """Carries out writes. Changed memories are embedded again and are no longer found by their old text.
-
-    `purge_journals` removes erased memories from the journals of shared lanes.
-    """
+    """Carries out writes. `purge_journals` removes erased memories from the journals of shared lanes."""
 
     def __init__(
         self, parts: StoreParts, replaced: ReplacedMemories, purge_journals: Callable[[], Awaitable[None]]
@@ -92,7 +88,6 @@ class WriteHandlers(Handlers):
         return {Submit: self.submit, SubmitBatch: lambda request, _: self._submit_batch(request.operations)}
 
     async def submit(self, request: Submit, _: RequestContext | None = None) -> Applied:
-        """Apply one operation; raise its error if it is refused."""
         operation, quotes = request.operation, request.quotes
         if quotes:  # before the memory, so that the caller can try again after an error
             await self._committer.run(USER, partial(self._files.drop_quotes, quotes, operation.project.id))
@@ -130,7 +125,6 @@ class WriteHandlers(Handlers):
         return reply
 
     async def scrub(self, memory_ids: Sequence[str], quotes: Sequence[str] = ()) -> None:
-        """Remove the remains of erased memories from every space."""
         work = partial(scrub_spaces, self._files.database, time.time(), memory_ids, quotes)
         await self._committer.run(USER, work)
 
@@ -158,7 +152,6 @@ class WriteHandlers(Handlers):
         return BatchApplied(tuple(applied), rejected)
 
     async def _apply(self, operation: Operation) -> Outcome:
-        """Apply one operation, committed together with waiting operations, and return the reply."""
         change = operation.change
         try:
             project = await self._open_for(operation)
@@ -243,8 +236,6 @@ class Forwarded(FileLocked, code=FileLocked.code):
 
 
 class MemoryWriter:
-    """Applies operations. The methods run on the thread of the records."""
-
     name = RECORDS
 
     def __init__(self, files: HomeSpaces) -> None:
@@ -330,7 +321,6 @@ class MemoryWriter:
 
 
 def _seen_by(project: ProjectRef, lanes: Lanes) -> Lanes:
-    """Return the lanes whose memories a project's token may see."""
     return {scope: each for scope, each in lanes.items() if project.sees_user or not each.is_users}
 
 

@@ -38,7 +38,7 @@ class SqliteBackground:
         """Return a page of unforgotten memories for the consolidator, with vectors of `model`. `request.project` is
         ignored."""
         limit = max(1, min(request.limit, MAX_PAGE))
-        wanted, arguments = _wanted(request)
+        wanted, arguments = _page_condition(request)
         with self._file.reading() as query:
             rows = query(
                 f"""SELECT {", ".join(_COLUMNS.values())} FROM memories AS m WHERE {wanted}
@@ -126,7 +126,6 @@ class SqliteBackground:
         return found
 
     def derived_among(self, numbers: Sequence[int]) -> set[int]:
-        """Return the numbers of the derived memories among these."""
         rows = self._file.read(
             f"SELECT source FROM memory_links WHERE relation = 'derived_from' AND source IN {AMONG}",  # noqa: S608 - fixed
             (json_list(numbers),),
@@ -285,18 +284,15 @@ _COLUMNS: Final = {name: f"m.{name}" for name in Material.__struct_fields__ if n
         JOIN history AS was ON was.space = h.space AND was.memory_id = h.memory_id AND was.version = h.version - 1
         WHERE h.space = m.space AND h.memory_id = m.id AND h.version = m.version AND h.change = 'undone'), '')""",
 }
-"""The columns of a `Material`, with their SQL."""
 _DECODERS: Final[dict[str, Callable[[Any], object]]] = {
     "derived_from": decode_names,
     "superseded_by": decode_names,
     "entities": msgspec.json.Decoder(tuple[EntityRef, ...]).decode,
     "is_replaced": bool,
 }
-"""Decoders for the computed columns."""
 
 
-def _wanted(request: ReadMemories) -> tuple[str, list[Any]]:
-    """Return the condition that selects a page's memories, and its arguments."""
+def _page_condition(request: ReadMemories) -> tuple[str, list[Any]]:
     lists = (("scope", request.scopes), ("status", request.statuses), ("type", request.types), ("kind", request.kinds))
     proposed = "(SELECT memory_id FROM proposals WHERE space = @SPACE"
     return where(

@@ -168,7 +168,6 @@ def _with_undo(
 
 
 def undo_forgets(space: SqliteEdits, memory_id: str, session_id: str) -> bool:
-    """True if an undo would forget a memory."""
     memory = space.memory(memory_id)
     with suppress(InvalidInput):  # it would be refused
         if memory is not None and not memory.now.forgotten:
@@ -259,8 +258,6 @@ def _pairs_at(
 
 
 def _waiting(records: Reader, session_id: str, *, alike: bool) -> list[Pair]:
-    """The pairs that await a decision, the most probable contradictions first."""
-
     # A memory that is valid until a future day may be replaced before then, but does not replace others.
     def holds_or_ends(one: str, other: str) -> str:
         ends = f"l.relation = 'contradicts' AND {one}.valid_until > ?4 AND {is_newer(other, one)}"
@@ -297,10 +294,9 @@ def _may_be_done(older: ListedMemory, newer: ListedMemory) -> bool:
 
 
 def _without_series(waiting: Sequence[Pair]) -> list[Pair]:
-    """The pairs that do not belong to a series: "Sample 1 was dry", "sample 2 was dry" and so on do not repeat or
-    replace each other if there are many, since texts with different numbers or names are about different things. A
-    single pair of this kind may be a change, and one change may follow another, so a chain of three is not a series,
-    unless the texts are certainly about different things."""
+    """The pairs that do not belong to a series. If there are many texts like "sample 1 was dry" and "sample 2 was dry",
+    they do not replace each other, since texts with different numbers or names are about different things. A single
+    pair may be a change, and so may a chain of three, unless the texts are certainly about different things."""
     likeliest = {each.newer.id: each.older.id for each in reversed(waiting) if each.relation == "contradicts"}
     numbered = [
         ((pair.older.id, pair.newer.id, frame_of(pair.older.content)), things, pair.relation == "contradicts")
@@ -330,9 +326,8 @@ def _without_series(waiting: Sequence[Pair]) -> list[Pair]:
 
 
 def _without_rivals(waiting: Sequence[Pair]) -> list[Pair]:
-    """The pairs that can be decided now. If a memory may replace several, Review asks about the next pair once the most
-    probable pair is decided; if values follow one another, it asks about the first and the third once the steps between
-    them are decided."""
+    """The pairs that can be decided now. If a memory may replace several, Review first asks about the most probable
+    pair; if values follow one another, it asks about the first and the third after the steps between them."""
     strongest: dict[tuple[str, str], float] = {}
     doubts = defaultdict[str, dict[str, float]](dict)
     for each in waiting:
@@ -410,4 +405,3 @@ BROWSER_READS: Final[dict[type, Callable[[Reader, Any], Any]]] = {
     FindUndecided: find_undecided,
     ReadGraph: _graph,
 }
-"""The functions for answering the memory browser's requests."""

@@ -29,7 +29,7 @@ REMEMBERED: Final = """
 
 
 class RememberedProject(NamedTuple):
-    """A project that has memories, a row of `REMEMBERED`. `newest_at` is the time of its latest memory."""
+    """A row of `REMEMBERED`: a project that has memories. `newest_at` is the time of its latest memory."""
 
     id: str
     path: str
@@ -84,9 +84,9 @@ def former_project(
 
 
 class Catalog:
-    """The projects of a home. Empty until there is a database. A project's id is derived from its `path`: its git
-    common directory, or else its directory. `directory` is the root of the working tree last used by a session; several
-    worktrees share one project. `last_used_at` (seconds since the epoch) is the start of its latest session.
+    """The projects of a home. Empty until there is a database. `directory` is the root of the working tree last used by
+    a session; several worktrees share one project. `last_used_at` (seconds since the epoch) is the start of its latest
+    session.
 
     Methods that write run on the records' thread, and raise the same errors as a database transaction.
     """
@@ -133,7 +133,6 @@ class Catalog:
         self._write("INSERT INTO shares VALUES (?, ?)", (name, lane))
 
     def shares(self) -> list[tuple[str, str]]:
-        """Return the projects that are shared, and perhaps `user`, each with its lane."""
         return self._read("SELECT name, lane FROM shares ORDER BY name")
 
     def note_models(self, state: bytes) -> None:

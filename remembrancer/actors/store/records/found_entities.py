@@ -89,8 +89,8 @@ def _link(edits: SqliteEdits, key: str) -> None:
 
 
 def _is_entity(edits: SqliteEdits, key: str) -> bool:
-    """True if a name is not in too many memories, and is certain, already an entity, or in enough memories (not
-    counting session memories and memories in which it only begins a sentence)."""
+    """True if a name is not in too many memories, and is certain, already an entity, or in enough memories other than
+    session memories and those in which it only begins a sentence."""
     (having, is_certain, known) = edits.execute(
         """SELECT count(*), max(f.is_certain) = ?2 OR EXISTS (
                SELECT 1 FROM entities AS e JOIN memory_entities AS s ON s.entity = e.number

@@ -36,7 +36,6 @@ FULL_TEXT: Final = ("content", "tags", "summary")
 BEGINNING: Final = 300
 """The number of characters used to detect a memory's language."""
 STORED_FIELDS: Final = tuple(name for name in RecordedFields.__struct_fields__ if name != "related_entities")
-"""The fields of a memory that have their own columns."""
 
 _TYPES: Final = get_type_hints(PortableMemory)
 DECODERS: Final[dict[str, Callable[[Any], Any]]] = {
@@ -44,7 +43,6 @@ DECODERS: Final[dict[str, Callable[[Any], Any]]] = {
     for each in FIELDS
     if each.name in STORED_FIELDS and each.sort in ("tags", "object", "source", "flag")
 } | {"promotion_chain": msgspec.json.Decoder(tuple[ChainLink, ...]).decode}
-"""Decoders for the columns that are JSON or boolean."""
 KEPT: Final = (
     *("id", "version", "created_at", "updated_at", "access_count", "last_accessed_at", "forgotten_at"),
     *("source_project", "promotion_chain"),
@@ -59,12 +57,11 @@ SAYS_IT: Final = """o.forgotten_at IS NULL AND (m.scope = 'session' OR o.scope !
 
 
 def digest_of(content: str) -> bytes:
-    """Return the SHA-256 of a content's UTF-8 bytes."""
     return hashlib.sha256(content.encode()).digest()
 
 
 def read_memory(query: Query, memory_id: str) -> Memory | None:
-    """Return a memory by its id. Raises `ValueError` if it cannot be decoded."""
+    """Return a memory by its id or an alias. Raises `ValueError` if it cannot be decoded."""
     rows = query(f"SELECT {', '.join(_COLUMNS)} FROM memories WHERE space = @SPACE AND id = ?", (memory_id,))  # noqa: S608 - our names
     if not rows:
         known = query(
@@ -83,7 +80,6 @@ def read_memory(query: Query, memory_id: str) -> Memory | None:
 
 
 def decoded(columns: dict[str, Any]) -> dict[str, Any]:
-    """Decode the columns of `memories` that need it. Raises `ValueError` for invalid values."""
     return columns | {name: decode(columns[name]) for name, decode in DECODERS.items() if name in columns}
 
 

@@ -26,7 +26,6 @@ from remembrancer.protocol.writes import (
 
 
 def snapshot_of(memory: PortableMemory) -> MemoryVersion:
-    """The versioned part of a memory."""
     fields = memory.recorded() | {"kind": memory.kind or kind_of_type(memory.type)}
     return MemoryVersion(**fields, forgotten=memory.forgotten_at is not None)
 
@@ -64,8 +63,7 @@ def log_step(
 def join_promoted(
     writer: Writer, known: Memory, again: StoreMemory, before: MemoryVersion, project: str | None = None
 ) -> None:
-    """Merge a promoted memory into the memory with the same text in the broader scope. `project` is the project that it
-    leaves."""
+    """Merge a promoted memory into `known`, which has the same text. `project` is the project that it leaves."""
     chain = (*known.promotion_chain, log_step(writer, again.memory_id, before, project, known.id))
     reason = f"{again.memory_id} was merged into it"
     writer.revise(known, joined(known.now, again), "merged", chain=chain, reason=reason)
@@ -99,7 +97,6 @@ def propose_again(writer: Writer, memory_id: str) -> bool:
 
 
 def note_pattern(writer: Writer, edit: NotePattern) -> None:
-    """Count an observation of a pattern in a project."""
     writer.space.execute(
         """INSERT INTO cross_project_patterns AS p VALUES (@SPACE, ?1, json_array(?2), 1, ?3, ?3)
            ON CONFLICT DO UPDATE SET observation_count = observation_count + 1,

@@ -19,14 +19,13 @@ from remembrancer.actors.store.records.types import (
 
 
 class EmbeddedTexts:
-    """Texts that have vectors: rows of a table `_table` with `number`, `content` and `content_digest`. They are the
-    memories of a space, or the texts of a project's files; both are called memories here. `_own` is the clause that
-    selects the relevant rows and passages. Raises the same errors as `Records`."""
+    """Texts that have vectors: rows of a table `_table` with `number`, `content` and `content_digest`, called memories
+    here: the memories of a space, or the texts of a project's files. `_own` is the clause that selects the relevant
+    rows and passages. Raises the same errors as `Records`."""
 
     name: str
     """A unique name: `user`, a project's id with or without `.files`, or `records` for all memories."""
     links_duplicates = True
-    """True if near-duplicates are linked, which makes it useful to look for them."""
     _table = "memories"
     _own = "space = @SPACE"
     _count = "SELECT coalesce(sum(count), 0) FROM tallies WHERE space = @SPACE"
@@ -136,7 +135,6 @@ class EmbeddedTexts:
         return kept
 
     def names_of(self, numbers: Sequence[int]) -> list[str]:
-        """Return the names of the texts to which memories belong."""
         return [self.name]
 
     def prune_models(self, kept: Sequence[str], limit: int) -> int:
@@ -177,7 +175,6 @@ class EmbeddedTexts:
         return rows[0][0] if rows else 0
 
     def note_compared(self, model: str, number: int) -> None:
-        """Store the number returned by `compared`."""
         with self._file.transaction(durable=False) as connection:
             noted = f"UPDATE embedded SET compared = ? WHERE {self._own} AND model = ?"  # noqa: S608 - our clause
             connection.execute(noted, (number, model))

@@ -94,7 +94,6 @@ FORMER_WORDS: Final = 8
 """The number of words quoted in an answer from a text that was replaced as a whole."""
 
 Targets = list[tuple[LinkRef, Memory]]
-"""Requested links, each with its target."""
 
 
 def apply_rule(writer: Writer) -> Result:
@@ -233,8 +232,8 @@ def _import(writer: Writer, change: ImportMemory) -> Result:
 
 
 def _update(writer: Writer, change: UpdateMemory) -> UpdatedResult:
-    """Change the given fields. Changed links make a separate version; in a shared lane, only if they are not links that
-    each host makes for itself."""
+    """Change the given fields. Changed links make a separate version; in a shared lane, links that each host makes for
+    itself do not."""
     memory = writer.memory(change.memory_id)
     check_remembered(memory.id, memory.now)
     after = updated(memory.now, change, writer.at)
@@ -271,7 +270,6 @@ def _tag(writer: Writer, change: TagMemory) -> TaggedResult:
 
 
 def _forget(writer: Writer, change: ForgetMemory) -> ForgottenResult:
-    """Hide a memory. If it is already forgotten, the first reason is kept."""
     memory = writer.memory(change.memory_id)
     if memory.now.forgotten:
         return ForgottenResult(memory.id, memory.now.forgotten_reason, already=True)
@@ -323,8 +321,7 @@ def _hold_again(writer: Writer, memory: Memory) -> RestoredResult | None:
 
 
 def _replacing(writer: Writer, memory: Memory) -> list[tuple[Link, Memory]]:
-    """The memories that replace this one (`supersedes`), or probably do (`contradicts`), limited to those that the
-    session may see."""
+    """The memories that the session may see and that replace this one (`supersedes`) or probably do (`contradicts`)."""
     return [
         (link, other)
         for link in writer.space.links(memory.id)
@@ -485,7 +482,6 @@ def _earlier(writer: Writer, memory: Memory, version: int | None) -> MemoryVersi
 
 
 def _invalidate(writer: Writer, change: InvalidateMemory) -> InvalidatedResult:
-    """End the validity of a memory. If it was already invalidated, the new reason replaces the old one."""
     memory = writer.memory(change.memory_id)
     check_remembered(memory.id, memory.now)
     wanted = [] if change.replaced_by is None else [LinkRef(SUPERSEDES, change.replaced_by)]
@@ -736,7 +732,6 @@ def _erase(writer: Writer, change: EraseMemory) -> ErasedResult:
 
 
 def _says_any(space: SqliteEdits, memory: Memory, quotes: Sequence[str]) -> bool:
-    """True if any version of a memory contains one of these quotations."""
     return any(quote in text for text in texts_of(memory.now, space.history(memory.id)) for quote in quotes)
 
 
@@ -744,7 +739,6 @@ def _says_any(space: SqliteEdits, memory: Memory, quotes: Sequence[str]) -> bool
 
 
 def _start_session(writer: Writer, change: StartSession) -> SessionResult:
-    """Register a session, or reopen it."""
     writer.note_active(change.session_id, change)
     return SessionResult()
 
@@ -775,4 +769,3 @@ RULES: Final[dict[type[Any], Callable[[Writer, Any], Result]]] = {
         *(_start_session, _end_session, _record_events, apply_run, undo_run),
     )
 }
-"""The rule for each change."""

@@ -77,7 +77,6 @@ def apply_run(writer: Writer, change: ApplyRun) -> RunResult:
 
 
 def begin_run(writer: Writer, run_id: str, kind: str, session_id: str) -> None:
-    """Record a run in the space when its first part is applied."""
     writer.space.execute(
         "INSERT OR IGNORE INTO runs (space, run_id, kind, session_id, began_at) VALUES (@SPACE, ?, ?, ?, ?)",
         (run_id, kind, session_id, writer.at),
@@ -188,7 +187,6 @@ def _link(writer: Writer, edit: AddLink) -> str | None:
 
 
 def _close_session(writer: Writer, edit: CloseSession) -> str | None:
-    """Close a session unless it has been reopened since the run processed its end."""
     closed = writer.space.execute(
         """UPDATE sessions SET status = ?1, memories_promoted = max(memories_promoted, (
                SELECT count(*) FROM promotion_log

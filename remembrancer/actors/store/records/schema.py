@@ -425,7 +425,6 @@ def make_space(connection: sqlite3.Connection, name: str) -> int:
 
 
 def fill_full_texts(connection: sqlite3.Connection, space: int) -> None:
-    """Fill a space's empty full-text tables with its memories and entities."""
     connection.execute(
         f"""INSERT INTO words_{space} (rowid, content, tags, summary, parts)
             SELECT number, content, tags, summary, parts FROM memories WHERE space = ?""",  # noqa: S608 - a number

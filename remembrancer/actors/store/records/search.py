@@ -39,7 +39,6 @@ RANKING: Final = (
     "m.importance, coalesce(m.occurred_at, m.created_at) AS happened_at, m.status, m.scope, m.valid_until, m.type, "
     "m.by_assistant, m.kind, m.space, m.type = 'episodic' OR m.occurred_at IS NOT NULL"
 )
-"""The columns of `RankingFacts`."""
 SCOPE_COLUMN: Final = 3
 """The position of the scope among these columns."""
 
@@ -63,7 +62,6 @@ class SqliteWords:
         return [_decode_numbers(numbers) for numbers in self._of_each("json_group_array(rowid)", groups)]
 
     def _of_each(self, value: str, groups: Sequence[Sequence[Phrase]]) -> list[Any]:
-        """Return a value computed from the rows with each group of phrases."""
         rows = self._file.read(
             f"""SELECT (SELECT {value} FROM {self._words} WHERE {self._words} MATCH asked.value)
                 FROM json_each(?) AS asked ORDER BY asked.key""",  # noqa: S608 - our names
@@ -73,8 +71,6 @@ class SqliteWords:
 
 
 class SqliteSearch(SqliteWords):
-    """The part of `Records` that searches and lists memories."""
-
     _file: Spaces
 
     @property
@@ -188,7 +184,6 @@ class SqliteSearch(SqliteWords):
         return [number for (number,) in rows]
 
     def ranking_facts(self, numbers: Sequence[int], filters: Filters) -> dict[int, RankingFacts]:
-        """Return ranking facts for those of the given memories that pass the filters."""
         condition, arguments = condition_of(filters)
         rows = self._file.read(
             f"SELECT m.number, {RANKING} FROM memories AS m WHERE m.number IN {AMONG} AND {condition}",  # noqa: S608
@@ -306,7 +301,6 @@ class SqliteSearch(SqliteWords):
         return {number: (space, memory_id) for number, space, memory_id in rows}
 
     def short_forms(self, ids: Collection[str]) -> dict[str, str]:
-        """Return the shortest unique endings of the ids of memories."""
         return short_forms(ids, self.ids_with({each[-LEAST:] for each in ids})) if ids else {}
 
     def ids_with(self, keys: Collection[str]) -> list[str]:
@@ -443,11 +437,9 @@ def narrowed(phrases: Mapping[Phrase, int], rows: Mapping[Phrase, int]) -> str |
 
 
 BM25: Final = "-bm25(words_@SPACE, 3.0, 1.5, 0.9, 1.5)"
-"""The weights of content, tags, summary and parts.
-
-FTS5 multiplies a term's frequency by the weight before saturation, so a triple weight equals a k1 of 0.4 instead of
-1.2: the presence of a word counts more, its frequency and the memory's length less.
-"""
+"""The weights of content, tags, summary and parts. FTS5 multiplies a term's frequency by the weight before saturation,
+so a triple weight equals a k1 of 0.4 instead of 1.2: the presence of a word counts more, its frequency and the memory's
+length less."""
 
 
 def hits_of_rare(

@@ -90,7 +90,6 @@ def describe_session(query: Query, spaces: Spaces, session_id: str) -> SessionDe
 
 
 def _topics_of(query: Query, session_id: str) -> tuple[str, ...]:
-    """Return the topics of a session's memories, the most common first."""
     own = "m.space = @SPACE AND m.session_id = ?1 AND m.forgotten_at IS NULL"
     topics = query(
         f"""SELECT topic FROM (

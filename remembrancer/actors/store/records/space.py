@@ -39,7 +39,6 @@ class SpaceConnection:
         return self.connection.executemany(statement.replace(*self._spaces), rows)
 
     def query(self, statement: str, arguments: Arguments = ()) -> list[Any]:
-        """Return all rows of a query; usable as a `Query`."""
         return self.execute(statement, arguments).fetchall()
 
 
@@ -91,18 +90,15 @@ class Spaces:
         return " UNION ALL ".join(statement.replace("@SPACE", str(number)) for number in self.numbers or (NO_SPACE,))
 
     def read(self, query: str, arguments: Arguments = ()) -> list[Any]:
-        """Like `SqliteFile.read`."""
         return self.file.read(query.replace(*self._spaces), arguments)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Query]:
-        """Like `SqliteFile.reading`, with a function that runs queries."""
         with self.file.reading() as connection:
             yield SpaceConnection(connection, *self.numbers).query
 
     @contextlib.contextmanager
     def transaction(self, *, durable: bool = True, is_access: bool = False) -> Iterator[SpaceConnection]:
-        """Like `SqliteFile.transaction`."""
         with self.file.transaction(durable=durable, is_access=is_access) as connection:
             yield SpaceConnection(connection, *self.numbers)
         self.commits += 1
@@ -118,7 +114,6 @@ def number_of_space(file: SqliteFile, name: str) -> int:
 
 
 def empty_space(connection: SpaceConnection) -> None:
-    """Delete all rows of a space, and its full text. Inside a transaction."""
     connection.execute("INSERT INTO words_@SPACE (words_@SPACE) VALUES ('delete-all')")
     connection.execute("DELETE FROM names_@SPACE")
     for table in OWNED:  # dependent rows are deleted with these
@@ -126,7 +121,6 @@ def empty_space(connection: SpaceConnection) -> None:
 
 
 def drop_space(connection: SpaceConnection) -> None:
-    """Delete a space. Must run inside a transaction."""
     empty_space(connection)
     connection.execute("DROP TABLE words_@SPACE")
     connection.execute("DROP TABLE names_@SPACE")

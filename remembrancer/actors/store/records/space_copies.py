@@ -99,8 +99,7 @@ def _copy(old: sqlite3.Connection, new: sqlite3.Connection, table: str, space: i
 
 
 def write_space(query: Query, target: sqlite3.Connection, name: str) -> None:
-    """Write a space into an empty database, as its only space, without data derived from memories: vectors, full text,
-    and names found in them."""
+    """Write a space into an empty database, as its only space, without data derived from memories."""
     MEMORY.migrate(target, None)
     target.execute("PRAGMA foreign_keys = OFF")
     target.execute("BEGIN")

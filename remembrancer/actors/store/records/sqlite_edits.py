@@ -117,7 +117,6 @@ class SqliteEdits(SpaceConnection):
         return rows[0][0] if rows else None
 
     def drop_quotes(self, quotes: Sequence[str]) -> None:
-        """Delete the turns and tool calls that quote one of these texts."""
         values = [(quote, as_json(quote)[1:-1]) for quote in quotes]
         self.executemany(
             "DELETE FROM turns WHERE space = @SPACE AND (instr(content, ?1) OR instr(metadata, ?2))", values
@@ -129,7 +128,6 @@ class SqliteEdits(SpaceConnection):
         )
 
     def rename_project(self, old: str, new: str) -> None:
-        """Rename the project that memories came from."""
         self.execute("UPDATE memories SET source_project = ? WHERE space = @SPACE AND source_project = ?", (new, old))
 
     # Queries for rules.
@@ -139,7 +137,6 @@ class SqliteEdits(SpaceConnection):
         return read_memory(self.query, memory_id)
 
     def history(self, memory_id: str) -> tuple[HistoryEntry, ...]:
-        """All versions of a memory, oldest first."""
         return read_history(self.query, memory_id)
 
     def named_with(self, memory_id: str, since: float) -> list[str]:
@@ -152,7 +149,6 @@ class SqliteEdits(SpaceConnection):
         return [name for (name,) in rows]
 
     def portable(self, memory_id: str) -> PortableMemory | None:
-        """A memory with all of its versions and links."""
         return read_portable(self.query, memory_id, None)
 
     def links(self, memory_id: str) -> list[Link]:
@@ -181,7 +177,6 @@ class SqliteEdits(SpaceConnection):
         )
 
     def strength(self, source: str, target: str, relation: str) -> float | None:
-        """The strength of a link; None if it does not exist."""
         rows = self.query(f"SELECT strength {_OF_LINK}", (source, target, relation))
         return rows[0][0] if rows else None
 
@@ -191,7 +186,6 @@ class SqliteEdits(SpaceConnection):
         return rows[0][0] if rows else None
 
     def add_alias(self, alias: str, memory_id: str) -> None:
-        """Give a memory another id by which it can be found."""
         self.execute(
             """INSERT INTO aliases SELECT ?1, number FROM memories WHERE space = @SPACE AND id = ?2
                AND NOT EXISTS (SELECT 1 FROM aliases AS a CROSS JOIN memories AS m ON m.number = a.memory
@@ -254,7 +248,6 @@ class SqliteEdits(SpaceConnection):
         self.execute("DELETE FROM history WHERE space = @SPACE AND memory_id = ? AND owner IS NULL", (memory_id,))
 
     def _link_awaited(self, number: int, memory_id: str) -> None:
-        """Create the waiting links from and to a memory whose other ends are here."""
         self.execute(
             """INSERT OR IGNORE INTO memory_links
                SELECT a.source, o.number, a.relation, a.strength, a.created_at
@@ -315,7 +308,6 @@ class SqliteEdits(SpaceConnection):
         self.execute(f"UPDATE memories SET {places} WHERE number = ?", (*columns.values(), number))  # noqa: S608
 
     def _add_words(self, number: int) -> None:
-        """Add a memory to the full text of the space."""
         self.execute(f"INSERT INTO words_@SPACE (rowid, {_WORDS}) {_WORDS_OF}", (number,))
 
     def _drop_words(self, number: int) -> None:
@@ -324,7 +316,6 @@ class SqliteEdits(SpaceConnection):
         self.execute(drop, (number,))
 
     def _add_tags(self, number: int, tags: Sequence[str]) -> None:
-        """Add tags to the table in which they are searched."""
         self.executemany("INSERT OR IGNORE INTO memory_tags VALUES (?, ?)", [(tag, number) for tag in tags])
 
     def _drop_derived(self, number: int) -> None:
@@ -465,7 +456,6 @@ class ArrivingEdits(SqliteEdits):
         self._add_entry(memory.id, memory.history[-1])
 
     def take_over(self, number: int, memory_id: str) -> None:
-        """Move a memory here unchanged."""
         source = self._source
         source._drop_words(number)
         source.execute("DELETE FROM proposals WHERE space = @SPACE AND memory_id = ?", (memory_id,))

@@ -113,7 +113,6 @@ class Records(Reader, EmbeddedTexts):
 
     @property
     def writes(self) -> int:
-        """The number of writes to this space since it was opened."""
         return self._file.commits
 
     @property
@@ -123,12 +122,10 @@ class Records(Reader, EmbeddedTexts):
 
     @property
     def time(self) -> float:
-        """The current time for the background work of the space."""
         return self._clock()
 
     @property
     def lane_time(self) -> float | None:
-        """The time of a shared lane; None for any other space."""
         return self.time if self.is_shared else None
 
     # Writing: on the thread that writes.
@@ -137,7 +134,7 @@ class Records(Reader, EmbeddedTexts):
         """Apply a new operation, inside a transaction of the database. If the destination is another space, its memory
         moves there. A refusal counts as an outcome; nothing is written. SQLite's errors leave the transaction to be
         rolled back."""
-        full = destination._full() if needs_room(operation.change) else None
+        full = destination._limit_error() if needs_room(operation.change) else None
         if full is not None:
             return full
         edits = SqliteEdits(connection, self.space, self._clock())
@@ -188,18 +185,15 @@ class Records(Reader, EmbeddedTexts):
     # Reading.
 
     def outcome_of(self, operation_id: str) -> Applied | None:
-        """Return the answer to an operation applied here, or None."""
         with self._file.reading() as query:
             return read_applied(query, operation_id)
 
     # Maintenance.
 
     def close(self) -> None:
-        """Close. May be called twice."""
         self._file.file.close()
 
-    def _full(self) -> StorageFull | None:
-        """Return the error for a database that has reached its limit, or None."""
+    def _limit_error(self) -> StorageFull | None:
         database, limit_bytes = self._file.file, self._limits.database_bytes
         if limit_bytes is None or (size_bytes := size_on_disk(database.path)) < limit_bytes:
             return None

@@ -31,9 +31,9 @@ RECORDS: Final = "records"
 @dataclass(frozen=True, slots=True)
 class WaitingWork:
     """The consolidator's work in one space. `sessions` are active, or have ended and await processing; `promotable` are
-    memories of running sessions, newest first, that could still be promoted, judging by importance and confidence; the
-    consolidator decides. `maintained_at` is the time of the last maintenance (None: never), and `sessions_since` the
-    number of sessions closed since. `oldest_at` is the time of the first memory (None: there are no memories)."""
+    memories of running sessions that might be promoted, newest first. `maintained_at` is the time of the last
+    maintenance (None: never), `sessions_since` the number of sessions closed since, `oldest_at` the time of the first
+    memory."""
 
     sessions: tuple[SessionEntry, ...] = ()
     promotable: tuple[Promotable, ...] = ()
@@ -48,7 +48,6 @@ SOON_TOLD_S: Final = 14 * DAY_S
 
 
 def is_memory(number: int) -> bool:
-    """True if the number belongs to a memory, not to a chunk of notes."""
     return number < FIRST_CHUNK
 
 
@@ -143,12 +142,11 @@ class NearDuplicate(NamedTuple):
 NearestTo = Callable[[Sequence[int]], Mapping[int, Mapping[int, float]]]
 """Finds the cosines of the memories nearest to each of some memories."""
 Outcome = Applied | RemembrancerError
-"""The answer to an operation, or the error that refused it."""
 
 
 class RankingFacts(msgspec.Struct, frozen=True, gc=False):
-    """The facts used to rank a memory. `happened_at` is `occurred_at`, or else `created_at`. `by_assistant` is true for
-    an assistant's turn, `is_event` for a memory that says what happened, or on which day."""
+    """`happened_at` is `occurred_at`, or else `created_at`. `by_assistant` is true for an assistant's turn, `is_event`
+    for a memory that says what happened, or on which day."""
 
     importance: float
     happened_at: float

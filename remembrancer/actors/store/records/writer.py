@@ -65,8 +65,8 @@ def restating(memory_id: str, memory: MemoryFields, created_at: float, scope: Sc
 
 
 class Writer:
-    """One operation on a space; in a shared lane, with the member that requested it. `session_limit` is the number of
-    memories that a session may store on this host."""
+    """One operation on a space. `member` is the member of a shared lane that requested it, and None in any other space.
+    `session_limit` is the number of memories that a session may store on this host."""
 
     def __init__(
         self, operation: Operation, space: SqliteEdits, member: str | None = None, *, session_limit: int | None = None
@@ -74,7 +74,6 @@ class Writer:
         self.operation = operation
         self.space = space
         self.member = member
-        """The member of a shared lane who wrote the operation; None in a lane that is not shared."""
         self.session_limit = session_limit
         self.at = operation.requested_at
         self.links: list[LinkBefore] = []
@@ -111,7 +110,6 @@ class Writer:
         return None
 
     def sees(self, memory: Memory) -> bool:
-        """True if the operation's session can see a memory."""
         return is_visible(memory.now, self.operation.session_id)
 
     def entry(self, version: int, change: str, after: MemoryVersion, at: float, /, **details: object) -> HistoryEntry:
@@ -186,11 +184,9 @@ class Writer:
         return Revision(entry.version, fields)
 
     def _is_untouched(self, memory: Memory) -> bool:
-        """True if a memory is not forgotten and has not been reworded."""
         return not memory.now.forgotten and all(entry.change != "updated" for entry in self.space.history(memory.id))
 
     def derived_from(self, memory_id: str, links: Sequence[Link]) -> list[Memory]:
-        """The memories derived from a memory, according to its links."""
         sources = [link.source for link in links if link.target == memory_id and link.relation == DERIVED]
         memories = map(self.space.memory, sources)
         return [memory for memory in memories if memory is not None]
@@ -275,7 +271,6 @@ def make_active(space: SqliteEdits, memory: Memory, change: str, reason: str, at
 
 
 def revive(space: SqliteEdits, memory_ids: Iterable[str], at: float) -> None:
-    """Reactivate archived memories among these: a memory that is shown is in use."""
     for memory in map(space.memory, memory_ids):
         if memory is not None and memory.now.status == "archived" and not memory.now.forgotten:
             make_active(space, memory, REVIVED, "it was used again", at)

@@ -41,7 +41,6 @@ DELETE_BATCH: Final = 1000
 """Chroma refuses batches above its own limit (5,461 with this SQLite)."""
 PROBES: Final = 16
 ITSELF: Final = 0.01
-"""The maximum cosine distance of a vector from itself."""
 FEW: Final = 5000
 """The maximum number of allowed memories compared one by one."""
 MAX_DEPTH: Final = 3200
@@ -53,14 +52,11 @@ class ChromaUnavailable(Exception):
 
 
 class Server(NamedTuple):
-    """The server from the settings. `token_file` contains its secret."""
-
     url: str
     token_file: str | None = None
 
     def headers(self) -> dict[str, str]:
-        """Return the headers that authenticate this client. Raises `ChromaUnavailable` if the token file cannot be
-        read."""
+        """Raises `ChromaUnavailable` if the token file cannot be read."""
         if self.token_file is None:
             return {}
         try:
@@ -82,7 +78,6 @@ class Chroma:
         """The clients for upkeep and for searches: a single client for both, unless there is a server."""
 
     def collection(self, name: str, dimensions: int) -> tuple[Any, Any]:
-        """Return the collection `name`, for upkeep and for searches, and create it if needed."""
         with self.guard():
             upkeep = self._clients[0].get_or_create_collection(
                 self._prefix + name,
@@ -93,7 +88,6 @@ class Chroma:
             return upkeep, self._clients[-1].get_collection(self._prefix + name, embedding_function=None)
 
     def names(self) -> list[str]:
-        """Return the names of this home's collections. A server may have many other collections."""
         names: list[str] = []
         with self.guard():
             while page := self._clients[0].list_collections(limit=LIST_PAGE, offset=len(names)):
@@ -105,7 +99,6 @@ class Chroma:
             self._clients[0].delete_collection(self._prefix + name)
 
     def close(self) -> None:
-        """Close. May be called twice."""
         clients, self._clients = self._clients, []
         for client in clients:
             for session in _sessions(client) if self._is_remote else ():  # Chroma's own `close` leaves sessions open
@@ -114,7 +107,7 @@ class Chroma:
 
     @contextlib.contextmanager
     def guard(self) -> Iterator[None]:
-        """Turn Chroma's errors into `ChromaUnavailable`."""
+        """Turns Chroma's errors into `ChromaUnavailable`."""
         try:
             yield
         except (ChromaUnavailable, KeyboardInterrupt, SystemExit):
@@ -126,8 +119,8 @@ class Chroma:
 
 class ChromaVectors(ExactVectors):
     """The vectors of one large space: searched in a collection, which has all but the newest passages, or in memory if
-    the collection has failed. A collection that disagrees with the records is rebuilt. Methods block; except for
-    searches, they raise `ChromaUnavailable`."""
+    the collection has failed. A collection that disagrees with the records is rebuilt. Methods raise
+    `ChromaUnavailable`, except for searches."""
 
     def __init__(self, records: EmbeddedTexts, model: ModelIdentity, chroma: Chroma) -> None:
         super().__init__(records, model.key)
@@ -163,7 +156,6 @@ class ChromaVectors(ExactVectors):
         return len(itself) * 2 >= len(found)
 
     def newest(self) -> PassageVectors:
-        """Return the passages newer than those in the collection, which are compared directly."""
         return self.records.passages(self.model, after=int(self._numbers.max(initial=0)))
 
     def follow(self, goes_on: Callable[[], bool]) -> None:
@@ -205,7 +197,6 @@ class ChromaVectors(ExactVectors):
         return self.records.passages(self.model, memories)
 
     def _nearest(self, query: Vectors, limit: int, allowed: Set[int] | None, newest: PassageVectors) -> Nearest:
-        """Return the memories nearest to one query, searching the collection more deeply if many are not allowed."""
         beside, depth = _compared(newest, query, limit, allowed), 2 * limit
         while True:
             with self._guard():
@@ -220,7 +211,6 @@ class ChromaVectors(ExactVectors):
 
 
 def _compared(passages: PassageVectors, query: Vectors, limit: int, allowed: Set[int] | None = None) -> Nearest:
-    """Return the nearest allowed memories among those of some passages."""
     if not passages.numbers:
         return {}
     memories = np.asarray(passages.memories, dtype=np.int64)
@@ -241,7 +231,6 @@ def _embedded(folder: Path) -> Any:
 
 
 def _connected(server: Server) -> list[Any]:
-    """Return two clients of a server: one for upkeep, and one for searches, which have less time."""
     import chromadb
     import httpx
 
@@ -258,13 +247,12 @@ def _connected(server: Server) -> list[Any]:
 
 
 def _sessions(client: Any) -> list[Any]:
-    """Return the connections of Chroma's client for a server: its own connection, and the one for databases."""
     return [client._server._session, client._admin_client._server._session]
 
 
 def _mark_of(folder: Path) -> str:
-    """Return the prefix of a home's collection names, which is unique to the home and this host. Removes files left in
-    the home by an earlier Chroma."""
+    """Return the prefix of a home's collection names, which no other home has. Removes files that an earlier Chroma
+    left there."""
     path = folder / MARK
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

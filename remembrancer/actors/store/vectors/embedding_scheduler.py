@@ -62,7 +62,6 @@ BURST_S: Final = 0.03
 LONGEST_HOLD_S: Final = 2.0
 """The time after which texts are handed out even if requests keep coming."""
 AGAIN_S: Final = 5.0
-"""The time after which failed work is tried again."""
 IN_USE_S: Final = 4.0
 """A replaced model's vectors are kept for this long, which is longer than a recall using them takes."""
 PRUNE_BATCH: Final = 200
@@ -112,11 +111,10 @@ class EmbeddingScheduler:
         self._leases: Leases[Peer] = Leases()
         self._failures: dict[str, WorkerState] = {}  # by the worker's incarnation
         self.embedded: Counter[str] = Counter()
-        """The number of texts that workers have embedded, by incarnation."""
+        """The number of texts that each worker has embedded, by its incarnation."""
         self.on_false_answer: Callable[[Peer, str], None] = lambda worker, reason: None
         """Called with a worker on another host that gave a false answer and must get no more work, and the reason."""
         self.served_at = -math.inf
-        """The time of the last client request."""
         self._attended_at = time.monotonic()
         self._expected_until = self._demanded_at = -math.inf
         self._may_rest = False
@@ -129,7 +127,6 @@ class EmbeddingScheduler:
         self._configured = configured
         self._state = ModelState.read(files.catalog.models(), configured)
         self._stored: ModelState | None = None
-        """The state that was stored last."""
         self._prune_at = math.inf
         """The time from which the vectors of unused models are deleted; infinite if there are none to delete."""
         self._models: list[Model] = []
@@ -137,13 +134,11 @@ class EmbeddingScheduler:
         self._decide(self._state)
 
     async def run(self) -> None:
-        """Hand out texts and save vectors until cancelled."""
         async with anyio.create_task_group() as self._tasks:
             self._tasks.start_soon(self._work)
             self._tasks.start_soon(self._save)
 
     def wake(self) -> None:
-        """Look for texts without vectors."""
         self._woken.set()
 
     # --- The state of embedding.
@@ -192,8 +187,7 @@ class EmbeddingScheduler:
 
     @property
     def error(self) -> str | None:
-        """The reason why there are no vectors: the last failure of a worker to load its model, or the lack of a
-        worker."""
+        """The reason why there are no vectors: a worker could not load its model, or there is no worker."""
         if self._leases.workers_of(self.answering.key):
             return None
         for failure in self._failures.values():
@@ -209,15 +203,13 @@ class EmbeddingScheduler:
         return has_none and time.monotonic() < self._expected_until
 
     def _pending(self, model: Model) -> int:
-        """Return the number of texts waiting for vectors of a model: all texts, until a worker has identified it."""
         return sum(self._read_each(lambda texts: texts.missing(model.key)))
 
     def _is_whole(self, model: Model) -> bool:
-        """True if every text either has its vectors or cannot have any."""
         return model.identity is not None and not self._pending(model)
 
     def _read_each(self, read: Callable[[EmbeddedTexts], T]) -> list[T]:
-        """Return the results of `read` for all texts, except those that cannot be read now."""
+        """Return the results of `read` for all texts that can be read now."""
         results = []
         for texts in self._files.texts():
             with contextlib.suppress(RemembrancerError):
@@ -228,7 +220,6 @@ class EmbeddingScheduler:
 
     @property
     def needed(self) -> tuple[ModelChoice, ...]:
-        """The models that workers are needed for, the chosen one first."""
         return tuple(dict.fromkeys([self._state.chosen, *(model.choice for model in self._models)]))
 
     @property
@@ -245,25 +236,21 @@ class EmbeddingScheduler:
         return attended[0] if is_lost else first
 
     def identity_of(self, choice: ModelChoice) -> ModelIdentity | None:
-        """Return the model of a choice, if a worker has identified it."""
         return next((model.identity for model in self._models if model.choice == choice), None)
 
     def read_state(self) -> None:
-        """Load the decisions about models, since the records could not be read at the start."""
         state = ModelState.read(self._files.catalog.models(), self._configured)
         for known in self._state.known:
             state = state.introduced(known)
         self._decide(state)
 
     async def choose(self, choice: ModelChoice | None) -> None:
-        """Have everything embedded by another model, and then answer with that model; None: keep the active one. Raises
-        `RemembrancerError` if the choice cannot be stored."""
+        """Have everything embedded by another model, and then answer with that model; None: keep the active one."""
         chosen = self._state.choosing(choice).written()
         await self._committer.run(RECORDS, partial(self._files.catalog.note_models, chosen))
         self._decide(self._state.choosing(choice))
 
     def _decide(self, state: ModelState) -> None:
-        """Adopt a state: keep the workers of the models that it names, and no others."""
         self._state = state
         in_use = {state.chosen.engine, *([state.active.choice.engine] if state.active else [])}
         self._models = state.models(self._fallbacks if in_use & REMOTE_ENGINES else ())
@@ -301,12 +288,11 @@ class EmbeddingScheduler:
                     self._woken.set()
 
     def _may_take_over(self) -> bool:
-        """True if all vectors of the chosen model exist, and a worker can embed its queries."""
         chosen = (each for each in self._models if each.choice == self._state.chosen and each != self._state.active)
         return any(self._leases.workers_of(model.key) and self._is_whole(model) for model in chosen)
 
     async def _write_each(self, work: Callable[[EmbeddedTexts], T]) -> list[T]:
-        """Run `work` with all texts, except those that cannot be written now."""
+        """Return the results of `work` for all texts that can be written now."""
         results = []
         for texts in self._files.texts():
             try:
@@ -318,7 +304,6 @@ class EmbeddingScheduler:
     # --- Workers.
 
     def expect_workers(self) -> None:
-        """Record that the launcher is starting workers, and that none has a model yet."""
         self._expected_until = time.monotonic() + STARTING_S
         self._may_rest = True
 
@@ -329,7 +314,7 @@ class EmbeddingScheduler:
         self._demanded_at = time.monotonic()
 
     def hear(self, worker: Peer, state: WorkerState) -> None:
-        """Handle a worker's new state: its earlier texts may go to others. It gets texts if its model is needed."""
+        """Handle a worker's new state. Its earlier texts may go to others; it gets texts if its model is needed."""
         self._attended_at = time.monotonic()
         self.lose(worker)
         if state.is_leaving:
@@ -431,7 +416,6 @@ class EmbeddingScheduler:
         return False, self.error
 
     def is_embedded(self, records: EmbeddedTexts, number: int) -> bool:
-        """True if a memory has vectors that can be searched now."""
         key = self.answering.key
         return key is not None and records.is_embedded(key, number)
 
@@ -452,7 +436,6 @@ class EmbeddingScheduler:
                     await self._hand_out(model.identity)
 
     async def _hand_out(self, identity: ModelIdentity) -> None:
-        """Give texts to the workers of a model."""
         key = identity.key
         room = self._leases.room(key)
         for texts in self._files.texts():
@@ -473,7 +456,6 @@ class EmbeddingScheduler:
             room -= len(handed)
 
     async def _embed(self, worker: Peer, identity: ModelIdentity, name: str, text: TextToEmbed) -> None:
-        """Have a worker embed a text handed out to it. The result is saved later."""
         result: EmbeddedMemory | FailedText
         job = EmbeddingJob(identity.key, name, text.number)
         try:
@@ -527,8 +509,7 @@ class EmbeddingScheduler:
             self._saving.clear()
 
     async def _write(self, key: str, name: str, results: list[EmbeddedMemory | FailedText]) -> None:
-        """Save a model's vectors, and count failed attempts. Vectors of outdated texts are dropped and recomputed. Some
-        texts without vectors become dead letters."""
+        """Vectors of outdated texts are dropped and recomputed. Some texts without vectors become dead letters."""
         texts = next((each for each in self._files.texts() if each.name == name), None)
         if texts is None or all(model.key != key for model in self._models):
             return
@@ -553,7 +534,6 @@ def unit_vectors(data: bytes, count: int, dimensions: int) -> Vectors | None:
 
 
 def _checked(answer: EmbeddedText, identity: ModelIdentity, text: TextToEmbed) -> EmbeddedMemory | FailedText:
-    """Return the answer for a text in the form to be stored, or its fault."""
     passages, length = answer.passages, len(text.content)
     starts = [each.start for each in passages]
     vectors = unit_vectors(answer.vectors, len(passages), identity.dimensions)

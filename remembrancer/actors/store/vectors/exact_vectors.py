@@ -35,7 +35,6 @@ class ExactVectors:
         self.records = records
         self.model = model
         self.scale = CALIBRATED
-        """The scale of the model's cosines."""
         self.used_at = time.monotonic()
         self._lock = threading.Lock()
         self.free()
@@ -51,7 +50,6 @@ class ExactVectors:
             self._count = 0
             """The number of passages held. The arrays have spare room for more."""
             self._commits = -1
-            """The number of commits when the records were last read."""
 
     def nearest(self, query: Vectors, limit: int, allowed: Sequence[int] | None = None) -> Nearest:
         """Return the `limit` memories nearest to `query` (dimensions,), with cosines on the default model's scale.
@@ -81,7 +79,6 @@ class ExactVectors:
         return PassageVectors(numbers, owners, ordinals, vectors[places])
 
     def _up_to_date(self) -> tuple[Keys, Vectors]:
-        """Return all passages that are in the records now. Later calls do not change these arrays."""
         with self._lock:
             self.used_at = time.monotonic()
             if (commits := self.records.commits) != self._commits:
@@ -119,12 +116,11 @@ class ExactVectors:
 
 
 def _places_of(keys: Keys, memories: Sequence[int]) -> NDArray[np.intp]:
-    """Return the positions of the passages of some memories, ascending."""
     return np.flatnonzero(np.isin(keys[:, 1], np.asarray(memories, dtype=np.int64)))
 
 
 def first_memories(cosines: Vectors, memories: NDArray[np.int64], limit: int) -> Nearest:
-    """Return the memories of the best passages, each only once. Ties keep their order."""
+    """Return the memories of the best passages. Ties keep their order."""
     looked_at = limit
     while True:
         places = np.arange(len(cosines))

@@ -39,50 +39,42 @@ class _WorkerState:
         return self.credit - len(self.held)
 
     def can_take(self, size_bytes: float) -> bool:
-        """True if the worker has credit, and the text fits; while it holds no text, any size fits."""
         return self.room > 0 and (not self.held or sum(self.held.values()) + size_bytes <= HAND_BYTES)
 
 
 class Leases(Generic[Worker]):
-    """The workers, with their models and texts."""
+    """The workers, with their models and texts, in order of arrival."""
 
     def __init__(self) -> None:
         self._workers: dict[Worker, _WorkerState] = {}
         self.finished: dict[EmbeddingJob, EmbeddedMemory | FailedText] = {}
-        """The results not stored yet, in order of arrival."""
 
     @property
     def workers(self) -> dict[Worker, str]:
-        """The workers with their models, in order of arrival."""
         return {worker: state.model for worker, state in self._workers.items()}
 
     def workers_of(self, model: str | None) -> list[Worker]:
-        """Return the workers of a model, in order of arrival."""
         return [worker for worker, state in self._workers.items() if state.model == model]
 
     def leased_of(self, model: str, name: str) -> list[int]:
-        """Return the leased memories of a file."""
         leased = chain(self.finished, *(state.held for state in self._workers.values()))
         return [job.number for job in leased if (job.model, job.name) == (model, name)]
 
     def worker_ready(self, worker: Worker, model: str, credit: int) -> None:
-        """Register a worker that has loaded a model (again) and takes up to `credit` texts. Its previous texts may go
-        to others."""
+        """Register a worker that has loaded a model and takes up to `credit` texts. Its previous texts may go to
+        others."""
         self.worker_gone(worker)
         self._workers[worker] = _WorkerState(model, credit)
 
     def worker_gone(self, worker: Worker) -> list[EmbeddingJob]:
-        """Remove a worker that is leaving, is dead, or has lost its model or its connection, and return its texts,
-        which may go to others, the oldest first."""
+        """Remove a worker and return its texts, the oldest first."""
         state = self._workers.pop(worker, None)
         return [] if state is None else list(state.held)
 
     def count_held(self, worker: Worker) -> int:
-        """Return the number of texts that a worker has not answered."""
         return len(self._workers[worker].held)
 
     def room(self, model: str) -> int:
-        """Return the number of texts that the workers of a model can take."""
         return sum(max(0, state.room) for state in self._workers.values() if state.model == model)
 
     def hand_out(self, model: str, name: str, texts: Iterable[TextToEmbed]) -> list[tuple[Worker, TextToEmbed]]:

@@ -13,14 +13,13 @@ from remembrancer.protocol.work import ModelChoice, ModelIdentity
 
 
 class Model(msgspec.Struct, frozen=True):
-    """A choice, and the model that it refers to; None until a worker has identified the model."""
+    """A choice, and the model that it refers to once a worker has identified it."""
 
     choice: ModelChoice
     identity: ModelIdentity | None = None
 
     @property
     def key(self) -> str | None:
-        """The key of the model's vectors."""
         return None if self.identity is None else self.identity.key
 
 
@@ -46,7 +45,6 @@ class ModelState(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(state.choosing(configured), configured=configured)
 
     def written(self) -> bytes:
-        """Encode the state for the catalogue."""
         return msgspec.msgpack.encode(self)
 
     def choosing(self, choice: ModelChoice | None) -> ModelState:
@@ -56,19 +54,17 @@ class ModelState(msgspec.Struct, frozen=True):
         return self if choice == self.chosen else msgspec.structs.replace(self, chosen=choice)
 
     def introduced(self, model: Model) -> ModelState:
-        """Return the state with the model that a worker identified for a choice."""
         if model in self.known:
             return self
         others = tuple(each for each in self.known if each.choice != model.choice)
         return msgspec.structs.replace(self, known=(*others, model))
 
     def swapped(self) -> ModelState:
-        """Return the state in which the chosen model answers."""
         active = next((model for model in self.known if model.choice == self.chosen), self.active)
         return msgspec.structs.replace(self, active=active)
 
     def models(self, fallbacks: tuple[ModelChoice, ...]) -> list[Model]:
-        """The models in use: the active one, the chosen one, and the fallbacks, without repetitions."""
+        """The active model, the chosen one, and the fallbacks, without repetitions."""
         known = {model.choice: model for model in self.known}
         active = [] if self.active is None else [self.active]
         return list(dict.fromkeys([*active, *(known.get(each, Model(each)) for each in (self.chosen, *fallbacks))]))

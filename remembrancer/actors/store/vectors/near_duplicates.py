@@ -57,8 +57,7 @@ def compared(vectors: ExactVectors, passages: PassageVectors) -> tuple[list[Near
 def find_near(
     records: Records, vectors: ExactVectors, request: FindNear
 ) -> tuple[tuple[tuple[Material, float], ...], ...]:
-    """Answer `request`. Blocks while the vectors are searched. Cosines are between the normalised means of the
-    memories' passages."""
+    """Cosines are between the normalised means of the memories' passages."""
     asked, queries = mean_vectors(records.passages(vectors.model, request.numbers))
     if not asked:
         return ((),) * len(request.numbers)

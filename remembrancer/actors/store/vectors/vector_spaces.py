@@ -72,9 +72,7 @@ class VectorSpaces:
         self._active: str | None = None
         self._scales: dict[str, CosineScale] = {}
         self._spaces: dict[tuple[str, str], ExactVectors] = {}
-        """The vectors by the name of the texts and the model."""
         self._uncompared: set[str] = set()
-        """The names of the texts that may have passages not yet compared."""
         self._chroma: Chroma | None = None
         self._reach_at = 0.0
         self._wake = asyncio.Event()
@@ -96,12 +94,11 @@ class VectorSpaces:
         return vectors
 
     def note_kept(self, name: str) -> None:
-        """Record that vectors may have been added to the records, so that near-duplicates are looked for."""
+        """Look for near-duplicates among texts whose vectors may have been added to."""
         self._uncompared.add(name)
         self._wake.set()
 
     def note_scale(self, model: str, scale: CosineScale) -> None:
-        """Set the scale of a model's cosines, as measured by its first worker."""
         self._scales.setdefault(model, scale)
 
     def use_models(self, models: Sequence[ModelIdentity], active: ModelIdentity | None) -> None:
@@ -120,7 +117,6 @@ class VectorSpaces:
             await self._link(vectors, partial(vectors.records.passages, vectors.model, [memory]), threads)
 
     async def run(self) -> None:
-        """Run the upkeep of comparisons, memory and Chroma until cancelled."""
         while True:
             self._wake.clear()
             open_texts = set(map(id, self._texts()))
@@ -137,13 +133,12 @@ class VectorSpaces:
                 await anyio.sleep(TOGETHER_S)
 
     def free_idle(self, idle_s: float = IDLE_S) -> None:
-        """Free vectors that have not been searched for `idle_s`."""
         for vectors in self._spaces.values():
             if time.monotonic() - vectors.used_at >= idle_s:
                 vectors.free()
 
     async def aclose(self) -> None:
-        """Close Chroma, after `run` was cancelled. May be called twice."""
+        """Close Chroma. Call this after `run` was cancelled."""
         if not self._closing:
             self._closing = True
             self._spaces = {}
@@ -153,7 +148,6 @@ class VectorSpaces:
     # --- Near-duplicates.
 
     async def _compare_some(self) -> None:
-        """Look for near-duplicates among the next passages of each of the texts."""
         for name in list(self._uncompared):
             self._uncompared.discard(name)
             vectors = self.searchable(name)
@@ -173,7 +167,7 @@ class VectorSpaces:
                 self._uncompared.add(name)
 
     async def _link(self, vectors: ExactVectors, read: Callable[[], PassageVectors], threads: Executor) -> list[int]:
-        """Store the near-duplicates of the passages being read. Returns their numbers."""
+        """Store the near-duplicates of the passages being read. Returns the passages' numbers."""
 
         def look() -> tuple[PassageVectors, list[NearDuplicate]]:
             passages = read()
