@@ -56,8 +56,7 @@ HOUSEKEEPING_S: Final = 1.0
 IDLE_S: Final = 0.3
 """After this long without a request, the store looks for names in longer steps."""
 COUNTED_AT_ONCE_BYTES: Final = 4 * 1024 * 1024
-"""The memories of a database up to this size are counted whenever its status is read, which takes a few milliseconds,
-so that the status includes every acknowledged write."""
+"""Up to this size, memories are counted whenever the status is read, to include every acknowledged write."""
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -79,7 +78,6 @@ class StoreActor(Actor):
         self._background = anyio.CancelScope()
         self._counting = anyio.Lock()
         self._remote: RemoteWorkers | None = None
-        """Embedders on other hosts; None if the store is not configured to listen for them."""
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         paths, settings = self.spec.paths, self.spec.settings

@@ -1,6 +1,5 @@
-"""Answers clients' requests about code trees. The store maintains the list of trees, and the indexer their content. A
-project's directory contains a file listing its trees, and an index of each tree, written by the indexer.
-"""
+"""Answers clients' requests about code trees. A project's directory contains a file listing its trees, maintained here,
+and an index of each tree, written by the indexer."""
 
 import asyncio
 import hashlib
@@ -70,7 +69,6 @@ class CodeHandlers(Handlers):
         super().__init__(parts)
         self._indexer = indexer
         self._listing = anyio.Lock()
-        """Held while a tree is added to or removed from a project's list."""
         self._trees: dict[str, dict[str, TreeDescription]] = {}
         """The trees by project id and tree id, for the projects requested so far."""
         self._open: dict[str, CodeIndex] = {}
@@ -320,8 +318,7 @@ def _described(tree: TreeDescription, is_asked: bool, index: CodeIndex) -> TreeD
 
 
 def _without_other_working_trees(trees: list[TreeDescription], request: SearchCode) -> list[TreeDescription]:
-    """If the session's own working tree is among the trees, drop the repository's other working trees, which have the
-    same files on other branches. Blocks."""
+    """If the session's own working tree is here, drop the repository's others, which have the same files."""
     if request.directory not in {tree.root for tree in trees}:
         return trees
 

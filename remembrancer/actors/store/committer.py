@@ -24,8 +24,7 @@ INDEX: Final = ".files"
 MAX_WAITING: Final = 10_000
 """The maximum number of operations waiting for one thread; any more are refused."""
 MAX_GROUP: Final = 256
-"""The operations in one transaction: enough to spread the cost of waiting for the disk, few enough for a fast first
-answer."""
+"""Enough operations to spread the cost of waiting for the disk, few enough for a fast first answer."""
 STOPPING: Final = "the store is stopping"
 
 T = TypeVar("T")
@@ -53,8 +52,7 @@ class Committer:
         self._closing = False
 
     def submit(self, target: Target, operation: Operation) -> asyncio.Future[Outcome]:
-        """Commit an operation, after any submitted earlier. The future receives its outcome. Raises `QueueFull` if
-        `MAX_WAITING` operations are already waiting for that thread."""
+        """Commit an operation, after any submitted earlier. Raises `QueueFull` if too many are already waiting."""
         writer = self._writer_of(target.name)
         if len(writer.operations) >= MAX_WAITING:
             raise QueueFull(f"{MAX_WAITING} operations are already waiting to be committed: try again in a moment")
@@ -67,8 +65,7 @@ class Committer:
         return future
 
     def run(self, name: str, work: Callable[[], T]) -> asyncio.Future[T]:
-        """Run `work` on the thread with that name, even if the caller is cancelled. The future fails if the committer
-        is closed."""
+        """Run `work` on the thread with that name, even if the caller is cancelled. The future fails after `close`."""
         try:
             running = self._loop.run_in_executor(self._writer_of(name).thread, work)
             running.add_done_callback(asyncio.Future.exception)  # otherwise asyncio complains if the caller is gone
@@ -85,8 +82,7 @@ class Committer:
             writer.thread.shutdown()
 
     def _writer_of(self, name: str) -> _Writer:
-        """Return the writer of a space, a lane, a project's notes or an index. Each shared lane (which may wait for a
-        journal) and each project's notes have their own writer; all indexes share one, as do all other records."""
+        """Each shared lane, which may wait for a journal, and each project's notes have their own writer."""
         if self._closing:
             raise MemoryUnavailable(STOPPING)
         if name.endswith(INDEX):
@@ -99,8 +95,7 @@ class Committer:
 
 
 class _Writer:
-    """A thread, and the operations waiting for it. Each submission schedules a commit, which does nothing if an earlier
-    commit included it."""
+    """Each submission schedules a commit, which does nothing if an earlier commit included it."""
 
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
         self._name = name
@@ -109,7 +104,6 @@ class _Writer:
         self.thread = ThreadPoolExecutor(1, f"writer {name}")
 
     def commit(self) -> None:
-        """Commit the next waiting operations that have the same target, at most `MAX_GROUP`."""
         group: list[Submission] = []
         while self.operations and len(group) < MAX_GROUP and (not group or self.operations[0][0] == group[0][0]):
             group.append(self.operations.popleft())

@@ -66,8 +66,7 @@ class DailyCopies:
 
     def copy_if_due(self) -> Path | None:
         """Copy the database if its last copy is a day old and it has changed since. Returns the copy, or None. If the
-        database is damaged, keeps earlier copies and raises `RecordsUnusable`; raises other errors if the copy cannot
-        be written."""
+        database is damaged, keeps earlier copies and raises `RecordsUnusable`."""
         path, now = self._path, time.time()
         if not is_due(path, now):
             return None

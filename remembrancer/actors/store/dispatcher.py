@@ -58,8 +58,7 @@ Listener = Callable[[Peer, Any], None]
 
 
 class Dispatcher:
-    """The store's table of handlers, which run within `async with`, and of `listeners`. Every message is first passed
-    to `hear`."""
+    """The store's handlers, which run within `async with`, and `listeners`. `hear` first receives every message."""
 
     def __init__(self, hear: Listener, listeners: Mapping[type, Listener]) -> None:
         self._tasks = asyncio.TaskGroup()  # three times as fast as anyio's, for the most frequent tasks

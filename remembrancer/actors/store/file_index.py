@@ -71,8 +71,7 @@ class OpenIndex:
         return dict(self.file.read("SELECT name, value FROM about WHERE root = ?", (root,)))
 
     def listed(self, root: str, after: str, limit: int, *, is_inside: bool = False) -> list[ListedFile]:
-        """Return up to `limit` of a root's files with paths after `after`, in path order. For `is_inside`, see
-        `FileFilter`."""
+        """Return up to `limit` of a root's files with paths after `after`, in path order."""
         outside = f"AND {INSIDE}" if is_inside else ""
         rows = self.file.read(
             f"""SELECT path, kind, chunks, size, mtime_ns, skipped FROM files

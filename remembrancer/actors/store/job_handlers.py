@@ -97,7 +97,7 @@ class Attempts:
 
     def __init__(self) -> None:
         self._made: dict[object, tuple[int, float]] = {}
-        """For each job's key, the number of attempts, and the time of the next attempt."""
+        """The number of attempts, and the time of the next one, by the job's key."""
 
     def keep(self, due: Sequence[Job]) -> None:
         self._made = {job.key: self._made[job.key] for job in due if job.key in self._made}
@@ -267,8 +267,7 @@ class JobHandlers(Handlers):
             await anyio.sleep(pause_s)
 
     async def look(self) -> None:
-        """Read changed spaces, check for due jobs, and end abandoned sessions. Raises `RemembrancerError` if the
-        database cannot be read or written now."""
+        """Raises `RemembrancerError` if the database cannot be read or written now."""
         spaces = self._spaces = {records: self._spaces.get(records, _Space()) for records in self._files}
         changed = [records for records, space in spaces.items() if space.writes != records.writes]
         if changed:

@@ -124,8 +124,7 @@ class LaneFollower:
 
     async def compact(self) -> None:
         """Write a snapshot that quotes no erased memory, unless one exists, and delete all earlier entries and
-        snapshots. A snapshot from release 0.2.0 is replaced. Does nothing if no memory has been erased since it last
-        succeeded. If the call fails, it can be repeated."""
+        snapshots. A snapshot from release 0.2.0 is replaced. If the call fails, it can be repeated."""
         async with self._one_at_a_time:
             lane, journal, erased_at = self.lane, self.lane.journal, self.lane.erased_at
             if erased_at <= self._purged:
@@ -142,7 +141,6 @@ class LaneFollower:
             self._purged = erased_at
 
     async def _write(self) -> None:
-        """Write a snapshot. If it cannot be read back, drop it and raise `EntryDamaged`."""
         lane, journal = self.lane, self.lane.journal
         mark, content = await asyncio.to_thread(lane.snapshot)
         snapshot = await journal.put_snapshot(lane.name, mark, content)
@@ -155,8 +153,7 @@ class LaneFollower:
         logger.info("a snapshot was written", extra={"lane": lane.name, "position": mark.position})
 
     async def _take_newest(self) -> bool:
-        """Load the newest valid snapshot into the lane; False if none is ahead of the lane. Raises `SchemaTooNew` if a
-        newer release wrote it."""
+        """False if no valid snapshot is ahead of the lane. Raises `SchemaTooNew` if a newer release wrote it."""
         lane = self.lane
         for snapshot in await lane.journal.snapshots(lane.name):
             if snapshot.mark.position <= lane.mark.position:

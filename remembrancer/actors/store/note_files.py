@@ -37,7 +37,6 @@ from remembrancer.toolsets.files.workspace_files import RealNote, open_directory
 
 BOM: Final = b"\xef\xbb\xbf"
 ATTEMPTS: Final = 20
-"""The number of times a note is read again because another program saved it."""
 WRITE_S: Final = 5.0
 """The time limit for a write: the disk may hang, or be unreachable over the network."""
 REPEATED_S: Final = 30.0
@@ -125,8 +124,7 @@ def _read(directory: int, name: str) -> _Version:
 
 
 def _replace(note: RealNote, edit: Callable[[str, float], Edited]) -> Edited:
-    """Atomically replace a file with the result of `edit(text, saved_at)`, which is called again if the file has
-    changed in the meantime. Its directory is created if needed. Returns the result."""
+    """Atomically replace a file with `edit(text, saved_at)`, which is called again if the file changes meanwhile."""
     directory, name = open_directory(note, make=True), note.name
     temporary = f".note-{name}.tmp"  # hidden and not Markdown, so that it is not taken for a note
     try:

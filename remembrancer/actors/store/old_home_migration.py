@@ -110,8 +110,7 @@ def _finish(paths: RuntimePaths, connection: sqlite3.Connection) -> None:
 
 
 def former_shares(paths: RuntimePaths) -> dict[str, str]:
-    """Return the shared lanes of a 0.2.0 home, as in `Catalog`. Raises `FileUnusable` if the list is damaged: without
-    it, shared projects would become unshared."""
+    """Raises `FileUnusable` if the list is damaged: without it, shared projects would become unshared."""
     if not os.path.lexists(paths.shares):
         return {}
     try:

@@ -105,8 +105,7 @@ class ReadHandlers(Handlers):
         return await self._readers.read(lambda: work(request, view))
 
     def take_touched(self) -> dict[tuple[int, str], tuple[Counter[int], set[str]]]:
-        """Return and reset the accesses by space and session: how often answers have shown each memory, and the ids of
-        used memories."""
+        """Return and reset the accesses by space and session: each memory's count, and the ids of used memories."""
         touched = dict(self._touched)
         self._touched.clear()
         return touched
@@ -249,8 +248,8 @@ class ReadHandlers(Handlers):
         model: str | None = None,
         notes: Source | None = None,
     ) -> View:
-        """Return a view of the project's space (if it exists) and the user's (if the requester may see it), limited to
-        the spaces of these scopes, with notes and a model's vectors. Creates no space."""
+        """Return a view of the project's space, if it exists, and the user's, if the requester may see it, as far as
+        they have these scopes."""
         files = self._files
         await files.wait_for_opening()
         found = files.users if "user" in scopes and project.sees_user else []
@@ -290,7 +289,6 @@ def list_memories(request: ListMemories, view: View) -> Memories[ListedMemory]:
 
 
 def find_ids(request: FindIds, view: View) -> IdsFound:
-    """Find the memories whose ids contain the given parts, and the short forms of whole ids."""
     known = view.reader.ids_with(keys_of(request.parts)) if request.parts else []
     filters = Filters(request.session_id, include_forgotten=True)
     candidates: dict[str, list[tuple[str, str]]] = {}

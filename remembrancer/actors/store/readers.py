@@ -12,8 +12,8 @@ T = TypeVar("T")
 
 
 class Readers:
-    """Runs reads on threads. Work that no client is waiting for has a separate thread, so that it does not delay
-    recalls. Belongs to one event loop. Closing a file waits for running queries; later queries are refused."""
+    """Runs reads on threads. Work without a waiting client has its own thread, so that it does not delay recalls.
+    Closing a file waits for running queries; later queries are refused."""
 
     def __init__(self) -> None:
         self.threads: Executor = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="reader")

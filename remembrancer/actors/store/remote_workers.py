@@ -218,7 +218,7 @@ class RemoteWorkers:
             await anyio.sleep(PING_S)
 
     def _is_admitted(self, peer: Peer) -> bool:
-        """True if a worker may get work. A lost worker gets no work until it reports its state again."""
+        """A lost worker gets no work until it reports its state again."""
         return peer in self._scheduler.workers
 
     def _forget(self, connection: _Connection) -> None:
@@ -226,7 +226,6 @@ class RemoteWorkers:
         self._scheduler.lose(connection.peer)
 
     def _refuse(self, worker: Peer, reason: str) -> None:
-        """Stop giving work to a worker until it is restarted."""
         self._scheduler.lose(worker)
         if (connection := self._connections.get(worker.routing_id)) is not None:
             connection.error, connection.is_refused = reason, True

@@ -69,8 +69,8 @@ class ReplacedMemories:
     def judge(
         self, records: Records, pairs: Sequence[NearDuplicate], nearest: NearestTo = lambda memories: {}
     ) -> list[NearDuplicate]:
-        """Return links from memories to those that they may replace, out of pairs of similar memories. `nearest` gives
-        the others near a memory, so that it makes no difference which of them were embedded together."""
+        """Return links from memories to those that they may replace. `nearest` gives the others near a memory, so that
+        it makes no difference which of them were embedded together."""
         near = {(each.later, each.earlier): each for each in sorted(pairs, key=lambda each: each.cosine)}
         loaded = _comparable(records.load(list({number for both in near for number in both}), None).values())
         derived, edited = records.derived_among(list(loaded)), records.edited_among(list(loaded))

@@ -110,16 +110,14 @@ class Submitted(msgspec.Struct, frozen=True, omit_defaults=True, tag="operation"
 
 
 class Accesses(msgspec.Struct, frozen=True, tag="accesses", tag_field="entry"):
-    """Memories that were shown in answers: archived ones become active. The counts date from release 0.2.0, which
-    counted each access on every host."""
+    """Memories that were shown in answers: archived ones become active. Only release 0.2.0 used the counts."""
 
     shown: dict[str, int]
     format: int = FORMAT
 
 
 class Nothing(msgspec.Struct, frozen=True, tag="token", tag_field="entry"):
-    """An entry without effect, appended so that readers receive its key. Release 0.2.0 used it to announce the tokens
-    that opened the lane at each host."""
+    """An entry without effect, whose key reaches readers. Release 0.2.0 announced the tokens of a host with it."""
 
     format: int = FORMAT
 
@@ -149,8 +147,7 @@ _decode_header: Final = msgspec.msgpack.Decoder(_Header).decode
 
 
 class Ask(Protocol):
-    """Runs a request to the journal on its event loop and waits for the answer. Raises `JournalAway` if it takes too
-    long."""
+    """Runs a request to the journal on its event loop. Raises `JournalAway` if it takes too long."""
 
     def __call__(self, question: Coroutine[Any, Any, T], /) -> T: ...
 
@@ -236,8 +233,7 @@ class SharedLane(Records):
         return [outcomes[operation.operation_id] for operation in operations]
 
     def _bodies_of(self, operations: Sequence[Operation], outcomes: dict[str, Outcome]) -> dict[str, bytes]:
-        """Return the entries of operations. Operations that were applied before, or are refused here, are added to
-        `outcomes`."""
+        """Return the entries of operations. Operations that were applied before, or are refused, go to `outcomes`."""
         bodies: dict[str, bytes] = {}
         full = self._limit_error()
         for operation in operations:
@@ -274,8 +270,7 @@ class SharedLane(Records):
         return body
 
     def _brought_in_by(self, operation: Operation) -> PortableMemory | None:
-        """Return the memory of a local space that a promotion moves into the lane; None if it is already in the lane.
-        Raises the same errors as `memory_to_move`."""
+        """Return the memory that a promotion moves into the lane. Raises the same errors as `memory_to_move`."""
         change = operation.change
         if not isinstance(change, PromoteMemory):
             return None
@@ -292,7 +287,7 @@ class SharedLane(Records):
         self._announce("project", ProjectRenamed(old, new))
 
     def announce_key(self) -> None:
-        """Append an entry without effect, so that readers receive its key. Raises the same errors as `catch_up`."""
+        """Append an entry without effect, so that readers receive its key."""
         self._announce("key", Nothing())
 
     def _announce(self, about: str, entry: LaneEntry) -> None:
@@ -300,8 +295,8 @@ class SharedLane(Records):
         self._exchange({about: _new_entry(about, _encode(entry))})
 
     def _revive(self, archived: Sequence[str], at: float) -> None:
-        """Make the memories active on every host, with an entry. If the journal does not accept it, raises the same
-        errors as `catch_up`: the next access tries again."""
+        """Append an entry that makes the memories active. Raises the same errors as `catch_up`; the next access tries
+        again."""
         if self.silent is None:
             self._announce("accesses", Accesses(dict.fromkeys(archived, 1)))
 
@@ -338,14 +333,14 @@ class SharedLane(Records):
 
     @property
     def erased_at(self) -> int:
-        """The position of the newest entry that erased a memory, or quotes an erased memory; 0 if no entry does. A
-        snapshot at or after that position quotes no erased memory."""
+        """The position of the newest entry that erased a memory or quotes an erased one (0: none). Snapshots from there
+        on quote no erased memory."""
         ((position,),) = self._file.read("SELECT coalesce(max(position), 0) FROM lane_erasures WHERE space = @SPACE")
         return int(position)
 
     def snapshot(self) -> tuple[LaneMark, bytes]:
-        """Return the lane's current mark and state, as a database. May be called from any thread. Raises
-        `EntryTooLarge` if the state is too large for a snapshot."""
+        """Return the lane's mark and state, as a database, on any thread. Raises `EntryTooLarge` if the state is too
+        large."""
         with closing(sqlite3.connect(":memory:", isolation_level=None)) as copy:
             with self._file.reading() as query:
                 write_space(query, copy, self.name)
@@ -356,9 +351,8 @@ class SharedLane(Records):
         return LaneMark(*mark), content
 
     def take_in(self, content: bytes, mark: LaneMark) -> None:
-        """Replace everything here with a snapshot taken at that mark; vectors are recomputed. Atomic, even if the
-        process is killed. Raises `EntryDamaged` if it is damaged or has a different mark, `SchemaTooNew` if a newer
-        release wrote it."""
+        """Replace everything here with a snapshot taken at that mark, atomically. Raises `EntryDamaged` if it is
+        damaged or has a different mark, `SchemaTooNew` if a newer release wrote it."""
         known = set(self._file.read(_ERASED))
         with closing(sqlite3.connect(":memory:")) as source:
             _load(source, content, mark)
@@ -371,9 +365,8 @@ class SharedLane(Records):
         self.erased.update(memory_id for (memory_id,) in set(self._file.read(_ERASED)) - known)
 
     def leave(self, own: Records) -> None:
-        """Move everything shared, with the outcomes of operations, into a space of this host, which no longer shares
-        anything, and delete the lane here. A memory that is already there is left unchanged. Atomic, even if the
-        process is killed."""
+        """Move everything shared, with the outcomes of operations, into a space of this host, and delete the lane here,
+        atomically. A memory that is already there is left unchanged."""
         with self._edits() as edits:
             edits.execute("DELETE FROM shares WHERE lane = ?", (self.name,))
             merge(edits, own.space, LOGS)  # the sessions are those of all machines
@@ -381,8 +374,8 @@ class SharedLane(Records):
         self.problem = JournalAway(NO_LONGER_SHARED)
 
     def _exchange(self, own: Mapping[str, NewEntry]) -> dict[str, Outcome]:
-        """Append this host's entries, by the ids of their operations, and apply all entries of the journal, at least up
-        to them. Returns the outcomes of all applied operations. Raises the same errors as `catch_up`."""
+        """Append this host's entries, by the ids of their operations, and apply all entries up to them. Returns the
+        outcomes of all applied operations. Raises the same errors as `catch_up`."""
         if self.problem is not None:
             raise self.problem
         self._is_current = False
@@ -484,8 +477,7 @@ class SharedLane(Records):
         return {entry.operation.operation_id: outcome for entry, outcome in reversed(applied)}
 
     def _apply_entry(self, edits: SqliteEdits, entry: LaneEntry, stored: Entry) -> Outcome:
-        """Apply one entry. Only an operation has a real outcome. An entry that names an erased memory may quote it: its
-        author did not know about the erasure."""
+        """An entry that names an erased memory may quote it: its author did not know about the erasure."""
         edits.execute(_NAMED, (stored.position, stored.body))
         if isinstance(entry, Submitted):
             return self._apply_operation(edits, entry, stored.position)
@@ -568,6 +560,6 @@ def _first_append(bodies: dict[str, bytes]) -> dict[str, NewEntry]:
 
 
 def _new_entry(about: str, body: bytes) -> NewEntry:
-    """Return an entry with a new id for each attempt, since a refused operation may be requested again. It does not
-    reveal the operation's id."""
+    """Each attempt gets a new id, since a refused operation may be requested again. It does not reveal the operation's
+    id."""
     return NewEntry(f"{hashlib.sha256(about.encode()).hexdigest()[:16]}.{secrets.token_hex(8)}", body)

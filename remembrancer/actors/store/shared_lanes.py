@@ -1,8 +1,5 @@
-"""The shared lanes of a home: the projects that share them, the user's own lane, the connections to their journals, and
-the entries appended by other hosts.
-
-A home that shares nothing does not import the code for sharing.
-"""
+"""The shared lanes of a home: their connections to journals, and the entries of other hosts. The code for sharing is
+not imported until something is shared."""
 
 from __future__ import annotations
 
@@ -36,8 +33,7 @@ if TYPE_CHECKING:
     from remembrancer.journal.contract import Journal
 
 ANSWER_S: Final = 3.0
-"""The maximum time a write waits for the journal. After a timeout, the journal is searched for the entries before a
-retry."""
+"""The maximum time a write waits for the journal. A retry first searches the journal for its entries."""
 SILENT_S: Final = 10.0
 """A journal must be unreachable for this long before answers mention it: a restarted server needs no notice."""
 MOVE_BATCH: Final = 50
@@ -64,8 +60,8 @@ class NoJournal:
 
 
 class FollowUp(NamedTuple):
-    """The store's callbacks for a lane: `scrub` removes erased memories from every space, `tell` receives other hosts'
-    operations, and `wake` is called if there is new content."""
+    """`scrub` removes erased memories from every space, `tell` receives other hosts' operations, and `wake` is called
+    if there is new content."""
 
     scrub: Callable[[Sequence[str]], Coroutine[Any, Any, None]]
     tell: Callable[[Sequence[Operation]], None]
@@ -98,8 +94,7 @@ class SharedLanes:
         return by_request(self._share, self._leave, self._rejoin, self._describe)
 
     def open(self, name: str, database: SqliteFile, key: str, limits: Limits) -> SharedLane:
-        """Open the lane of a project, or of `user`, and follow its journal. If the journal cannot be reached, the lane
-        serves the entries applied so far, with a notice."""
+        """If the journal cannot be reached, the lane serves the entries applied so far, with a notice."""
         return self._follow(self._made(name, database, key, limits))
 
     async def purge(self) -> None:
@@ -122,7 +117,6 @@ class SharedLanes:
         return (Notice("partial_results", text),)
 
     def cut_off(self) -> tuple[LaneState, ...]:
-        """Return the open lanes that have stopped, or whose journal has been unreachable for `SILENT_S`."""
         return self._states({key: lane for key, lane in self._files.shared.items() if self._is_cut_off(lane)})
 
     def _is_cut_off(self, lane: SharedLane) -> bool:
@@ -242,7 +236,7 @@ class SharedLanes:
         return MemoriesMoved(moved, left=len(reasons), reason=reasons[0] if reasons else None)
 
     def _move_some(self, lane: SharedLane, own: Records, project: ProjectRef, ids: Sequence[str]) -> list[Outcome]:
-        """Move memories into a lane and return the outcome of each. Runs on the lane's thread."""
+        """Runs on the lane's thread."""
         memories = [memory for each in ids if (memory := own.portable(each, None)) is not None]
         given = [_apart(lane, memory) for memory in memories]
         outcomes = lane.apply([self._import(lane, project, memory) for memory in given])
@@ -319,8 +313,8 @@ def _connection(paths: RuntimePaths, lane: str) -> Connection:
 
 
 def _apart(lane: SharedLane, memory: PortableMemory) -> PortableMemory:
-    """Return a memory as it is added to a lane: under a new, deterministic id if the lane already has a memory with its
-    id, but lacks some of its changes. This happens if a host changed it after leaving the lane."""
+    """Return a memory with a new, deterministic id if the lane has a memory with its id, but lacks some of its changes:
+    a host changed it after leaving the lane."""
     there = lane.portable(memory.id, None)
     known = set() if there is None else {entry.operation_id for entry in there.history}
     ours = [entry for entry in memory.history if entry.record.scope != "session" and entry.change != "imported"]

@@ -1,8 +1,5 @@
-"""Opens the spaces of a home: one for the user, and one for each project from its first use. Also finds the lane for a
-write.
-
-Isolation between projects begins here.
-"""
+"""Opens the spaces of a home, one for the user, and one for each project from its first use, and finds the lane for a
+write. Isolation between projects begins here."""
 
 from __future__ import annotations
 
@@ -107,13 +104,11 @@ class HomeSpaces:
 
     @property
     def user(self) -> Records:
-        """The records that store the user's memories: the user's shared lane, or else the user's own space. Raises the
-        same errors as `database`."""
+        """The records that store the user's memories: the user's shared lane, or else the user's own space."""
         return self.shared.get(USER) or self.user_file
 
     @property
     def user_file(self) -> Records:
-        """The user's own space."""
         if self._user is None:
             raise from_failure(self._refusal)
         return self._user
@@ -124,8 +119,7 @@ class HomeSpaces:
         return self._reopening is not None and self._unusable is None
 
     async def wait_for_opening(self) -> SqliteFile:
-        """Wait a moment if the database is being opened: a 0.2.0 home is migrated first. Raises the same errors as
-        `database`."""
+        """Wait a moment if the database is being opened or migrated. Raises the same errors as `database`."""
         if self._database is None:
             self._open_soon()
             if self._reopening is not None:
@@ -246,8 +240,8 @@ class HomeSpaces:
         return records
 
     async def move(self, old: str, new: ProjectRef, directory: str) -> None:
-        """Rename a project's space, after merging any space with the new name into it, and rename the project in the
-        user's own space. If this fails, nothing is changed."""
+        """Rename a project's space, after merging any space with the new name into it. If this fails, nothing is
+        changed."""
         await self._committer.run(new.id, partial(self._move, self.database, old, new, directory))
         self._open.pop(old, None)
         self._on_open(self._open[new.id])
@@ -265,8 +259,7 @@ class HomeSpaces:
     # Shared lanes.
 
     def shared_lane(self, name: str) -> SharedLane | None:
-        """Return the shared lane with that name, if any. The consolidator passes a lane's name in place of a project
-        id."""
+        """The consolidator passes a lane's name in place of a project id."""
         return next((lane for lane in list(self.shared.values()) if lane.name == name), None)
 
     def sharer_of(self, lane: str) -> str | None:
@@ -284,7 +277,7 @@ class HomeSpaces:
         return list(dict.fromkeys((self.user_file, self.user)))
 
     def lanes_of(self, project_id: str) -> Lanes:
-        """Return the lanes that a project's sessions write to; only the user's if the project is not open."""
+        """The lanes that a project's sessions write to: only the user's if the project is not open."""
         own, user_file, users_lane = self._open.get(project_id), self.user_file, self.shared.get(USER)
         users: Lanes = {"user": user_file} if users_lane is None else {"unshared": user_file, "user": users_lane}
         return users if own is None else {"session": own, "project": self.shared.get(project_id, own), **users}

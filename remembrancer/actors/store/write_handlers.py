@@ -81,8 +81,7 @@ class WriteHandlers(Handlers):
         self._replaced = replaced
         self._purge_journals = purge_journals
         self._starts: dict[str, dict[str, Operation]] = {}
-        """The starts of sessions in projects without a space, by project and session. They are lost when the store
-        restarts."""
+        """The starts of sessions in projects without a space, by project and session, until the store restarts."""
 
     def handlers(self) -> dict[type, Handler]:
         return {Submit: self.submit, SubmitBatch: lambda request, _: self._submit_batch(request.operations)}
@@ -101,8 +100,8 @@ class WriteHandlers(Handlers):
         return await self._told(operation, reply)
 
     async def _told(self, operation: Operation, reply: Applied) -> Applied:
-        """Return the reply to a store, adding the memories with the same text in all scopes, short forms of the ids,
-        and memories probably replaced by the session's memories; nothing is added if they cannot be read."""
+        """Add to the reply to a store: copies, short forms of ids, and memories probably replaced by the session's
+        memories."""
         change, result = operation.change, reply.result
         if not (isinstance(change, StoreMemory) and isinstance(result, StoredResult)):
             return reply
@@ -193,8 +192,7 @@ class WriteHandlers(Handlers):
         return reply
 
     async def _open_for(self, operation: Operation) -> Records | None:
-        """Return the open space of an operation's project, created if the operation needs it; None if the project has
-        no space."""
+        """Return an operation's project, created if the operation needs it; None if the project has no space."""
         await self._files.wait_for_opening()
         match operation.change:
             case StoreMemory(scope=scope) | ImportMemory(memory=PortableMemory(scope=scope)):
@@ -212,9 +210,8 @@ class WriteHandlers(Handlers):
 
 
 def _independent(operations: Sequence[Operation]) -> list[Operation]:
-    """Return the first operations, up to the second operation on any memory, since one may move it to another space.
-    The same id in two projects may belong to two memories. A session's end is not combined with earlier operations,
-    which may create its project's space."""
+    """Return the first operations, up to the second operation on any memory, since one may move it to another space. A
+    session's end waits for earlier operations, which may create its project's space."""
     run: list[Operation] = []
     touched: set[tuple[str, str]] = set()
     for operation in operations:
@@ -278,8 +275,7 @@ class MemoryWriter:
     def _place(
         self, connection: sqlite3.Connection, query: Query, lanes: Lanes, seen: Lanes, operation: Operation
     ) -> tuple[Records, Records]:
-        """Return the lane that an operation changes, and the lane to which it moves the memory (the same lane if it is
-        not moved)."""
+        """Return the lane that an operation changes, and the lane to which it moves the memory (or the same lane)."""
         change, own = operation.change, lanes.get("session")
         match change:
             case StoreMemory(scope=scope):
@@ -343,7 +339,6 @@ def _move_back(connection: sqlite3.Connection, seen: Lanes, operation: Operation
 def _from_known(
     connection: sqlite3.Connection, lanes: Lanes, seen: Lanes, operation: Operation, found: Records
 ) -> tuple[Records, Records]:
-    """Return the lane that has a memory, and the lane to which its operation moves it."""
     change = operation.change
     destination = lanes.get(change.target_scope) if isinstance(change, PromoteMemory) else None
     if destination is None or destination is found or (found.is_users and destination.is_users):

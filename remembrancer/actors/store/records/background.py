@@ -30,13 +30,10 @@ MAX_INCOMING_LINKS: Final = 50
 
 
 class SqliteBackground:
-    """The part of `Records` for background work and for explaining its results."""
-
     _file: Spaces
 
     def materials(self, request: ReadMemories, model: str | None = None) -> Memories[Material]:
-        """Return a page of unforgotten memories for the consolidator, with vectors of `model`. `request.project` is
-        ignored."""
+        """Return a page of unforgotten memories, with vectors of `model`. `request.project` is ignored."""
         limit = max(1, min(request.limit, MAX_PAGE))
         wanted, arguments = _page_condition(request)
         with self._file.reading() as query:
@@ -55,8 +52,7 @@ class SqliteBackground:
 
     def entity_edges(self) -> tuple[tuple[str, str, int], ...]:
         """Return pairs of entities with the number of memories that name both, best supported first. Session memories
-        and forgotten memories do not count. Names with the same key are one entity, spelled as first found. A memory's
-        subject counts as named."""
+        and forgotten memories do not count. Names with the same key are one entity, spelled as first found."""
         rows = self._file.read(
             """WITH named AS MATERIALIZED (
                    SELECT DISTINCT me.memory, e.key, me.ordinal < ? AS early, me.ordinal = 0 AS first
@@ -81,8 +77,7 @@ class SqliteBackground:
             return _read_proposals(query)
 
     def waiting_work(self, score: float, limit: int) -> WaitingWork:
-        """Return the pending background work. Includes the newest `limit` memories of running sessions with at least
-        this promotion score."""
+        """`promotable` has the newest `limit` memories of running sessions with at least this promotion score."""
         with self._file.reading() as query:
             promotable = query(
                 """SELECT m.id, m.version
@@ -145,8 +140,7 @@ class SqliteBackground:
         return dict(rows)
 
     def surroundings(self, memory_id: str, content: str, session_id: str | None) -> Surroundings:
-        """Return the part of a memory's surroundings that the session (None: anybody) may see; for a memory in another
-        space, only its copies here."""
+        """The session may be None (anybody). For a memory in another space, returns only its copies here."""
         with self._file.reading() as query:
             incoming = query(
                 f"""SELECT o.id, l.relation, l.strength, l.created_at FROM memory_links AS l
@@ -188,7 +182,6 @@ MAX_PROPOSALS: Final = 50
 
 
 def _read_proposals(query: Query, memory_id: str | None = None) -> tuple[Proposal, ...]:
-    """Return a space's open proposals, preferences first, then most certain first; or any proposal of one memory."""
     which = (
         "p.refused_at IS NULL AND m.forgotten_at IS NULL AND m.valid_until IS NULL AND m.status = 'active'"
         if memory_id is None

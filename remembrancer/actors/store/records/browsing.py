@@ -126,8 +126,7 @@ def _activity(records: Reader, request: ReadActivity) -> ActivityRead:
 
 
 def _happened(records: Reader, request: ReadActivity, before: float) -> tuple[MemoryChanged, ...]:
-    """The last events of the requested days in order, one more than the limit if there are more, without session
-    records, derived memories or memories merged into another."""
+    """The last events of the requested days in order, one more than the limit if there are more."""
     of_request = request.session_id, before, request.after, request.limit, request.characters
     rows = request.days and records.spaces.read(
         f"""SELECT m.id, 'happened', m.occurred_at, m.session_id, 0,
@@ -251,8 +250,8 @@ def pairs_in_review(
 def _pairs_at(
     file: SqliteFile, numbers: Sequence[int], session_id: str, alike: bool, with_hidden: bool, _writes: int
 ) -> Sequence[Pair]:
-    """The pairs, cached until the next write, since every recall needs them. A pair that lapses because a memory
-    expires stays until then."""
+    """Cached until the next write, since every recall needs the pairs: those with an expired memory may stay until
+    then."""
     waiting = _waiting(Reader(Spaces(file, numbers), frozenset()), session_id, alike=alike)
     return waiting if with_hidden else _without_rivals(_without_series(waiting))
 

@@ -1,5 +1,4 @@
-"""The catalogue of a home, in tables of its database: its projects, their shared lanes, and the decisions about
-models."""
+"""The catalogue of a home, in its database: its projects, their shared lanes, and the decisions about models."""
 
 import math
 import os

@@ -30,8 +30,7 @@ FOUND_ORDINAL: Final = -1
 
 
 def find_names(database: SqliteFile, now: float) -> bool:
-    """Find names in some new or changed memories of any space, and make them entities marked as found. Returns whether
-    more may be left. Runs on a thread that writes."""
+    """Find names in some new or changed memories of any space. Returns whether more may be left."""
     if not database.read("SELECT 1 FROM names_to_find LIMIT 1"):
         return False
     with database.transaction(durable=False) as connection:  # derived, so clients do not wait for its commit

@@ -84,8 +84,7 @@ def decoded(columns: dict[str, Any]) -> dict[str, Any]:
 
 
 def columns_of(memory: RecordedFields, fields: tuple[str, ...]) -> dict[str, object]:
-    """Return the column values of some fields of a memory. `related_entities` and the forgotten state have no
-    columns."""
+    """`related_entities` and the forgotten state have no columns."""
     columns: dict[str, object] = {}
     for field in fields:
         if field in STORED_FIELDS:
@@ -108,7 +107,6 @@ def columns_of(memory: RecordedFields, fields: tuple[str, ...]) -> dict[str, obj
 
 
 def read_entities(query: Query, number: int) -> tuple[EntityRef, ...]:
-    """Return the entities that a client gave for a memory, in order."""
     rows = query(
         """SELECT e.name, e.type, me.relationship, iif(me.edge = ?, '', coalesce(s.name, ''))
            FROM memory_entities AS me JOIN entities AS e ON e.number = me.entity
@@ -130,8 +128,7 @@ OF_RUN: Final = f"FROM history INDEXED BY history_by_run WHERE space = @SPACE AN
 
 
 def of_import(run_id: str) -> str:
-    """Return SQL that selects the versions created by an import, by scanning the history. `run_id` is a placeholder or
-    a column."""
+    """Return SQL that selects the versions created by an import. `run_id` is a placeholder or a column."""
     return f"""FROM history WHERE space = @SPACE AND instr(details, '"imported":"' || {run_id} || '"')"""
 
 
@@ -163,8 +160,7 @@ def read_copies(
 
 
 def read_related(query: Query, numbers: Sequence[int], session_id: str) -> list[tuple[float, int, int, str]]:
-    """Return the relations of these memories to others: the time, the number of the other memory, the memory's own
-    number, and the other's id. Oldest links come first."""
+    """Return the time, other memory, own number and other's id for each relation of these memories, oldest first."""
     rows = query(
         f"""SELECT l.created_at, l.other, l.memory, o.id FROM (
                SELECT source AS memory, target AS other, created_at FROM memory_links
@@ -204,8 +200,7 @@ def read_portable(
 
 
 def _redacted(query: Query, entry: HistoryEntry, session_id: str | None) -> HistoryEntry:
-    """Return a history entry as the session may see it: without links, which only an undo needs, and without the id of
-    another memory that the session may not see."""
+    """Leave out links, which only an undo needs, and the id of another memory that the session may not see."""
     if session_id is None:
         return entry
     named = entry.details.get("by", entry.details.get("other"))

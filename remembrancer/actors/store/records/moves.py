@@ -33,8 +33,7 @@ def snapshot_of(memory: PortableMemory) -> MemoryVersion:
 def log_step(
     writer: Writer, memory_id: str, before: MemoryVersion, project: str | None = None, merged_into: str | None = None
 ) -> ChainLink:
-    """Log the promotion of a memory, which may be merged into another one, and return the step added to the promotion
-    chain. `project` is the project that the memory leaves."""
+    """Log a promotion, and return its step in the promotion chain. `project` is the project that the memory leaves."""
     change = _promotion(writer)
     writer.log_promotion(
         LogPromotion(
@@ -73,8 +72,7 @@ def join_promoted(
 
 
 def propose(writer: Writer, edit: ProposeMemory) -> bool:
-    """Propose a memory for promotion to the user. False if it was already proposed or refused, or does not belong to
-    the project."""
+    """Propose a memory for promotion to the user. False if it was proposed before, or is not the project's."""
     memory = writer.space.memory(edit.memory_id)
     if memory is None or memory.id != edit.memory_id or memory.now.scope != "project" or memory.now.forgotten:
         return False
@@ -117,8 +115,7 @@ def proposal_of(space: SqliteEdits, memory_id: str) -> tuple[object, ...] | None
 
 
 def _propose_as_before(writer: Writer, memory: PortableMemory, change: PromoteMemory) -> None:
-    """Renew the proposal of a memory that returns from the user, and mark it refused, unless a session's move is
-    undone."""
+    """Renew the proposal of a memory that returns from the user; refuse it, unless a session's move is undone."""
     moves = [each for each in standing(memory.history) if each.change == "promoted" and each.record.scope == "user"]
     proposal = moves[-1].details.get("proposal") if moves else None
     is_refused = change.reason != MOVE_UNDONE or not (moves and moves[-1].session_id)
@@ -163,7 +160,7 @@ def memory_to_move(writer: Writer) -> PortableMemory:
 
 def return_move(writer: Writer) -> PromotedResult:
     """In the user's shared lane: delete a memory that its project has taken back, with its history, which has moved
-    with it. If the project then erases it, other machines keep nothing of it. Raises `NotFound` if it is gone."""
+    with it. Raises `NotFound` if it is gone."""
     change = _promotion(writer)
     memory = writer.memory(change.memory_id)
     writer.space.delete(memory.id)
@@ -172,10 +169,9 @@ def return_move(writer: Writer) -> PromotedResult:
 
 
 def receive_move(writer: Writer, memory: PortableMemory, proposal: Sequence[object] | None = None) -> PromotedResult:
-    """In the target lane: store the memory as a new version, which keeps its `proposal`. The user's lane records that
-    it was observed in its project. A project's lane records that a memory taken back from the user is not to be
-    promoted again, unless this undoes the session's own move. Raises `InvalidInput` if a memory with its id already
-    exists."""
+    """In the target lane: store the memory as a new version, which keeps its `proposal`. A memory taken back from the
+    user is not to be promoted again, unless this undoes the session's own move. Raises `InvalidInput` if a memory with
+    its id already exists."""
     change, present = _promotion(writer), writer.space.memory(memory.id)
     if present is not None and present.id == memory.id:
         raise InvalidInput(f"a memory with the id {memory.id} already exists", field="memory_id")
@@ -224,8 +220,7 @@ def receive_move(writer: Writer, memory: PortableMemory, proposal: Sequence[obje
 
 
 def end_move(writer: Writer, result: PromotedResult) -> PromotedResult:
-    """In the source lane: delete the memory, but keep its history. If the memory is taken back, no promotion remains in
-    the log."""
+    """In the source lane: delete the memory, but keep its history. A memory taken back leaves no promotion behind."""
     writer.space.delete(result.memory_id)
     if result.previous_scope == "user":
         writer.space.forget_promotion(result.memory_id)
@@ -242,7 +237,6 @@ def delete_handed_over(writer: Writer, memory: PortableMemory) -> ImportedResult
 
 
 def is_unchanged(writer: Writer, memory: PortableMemory) -> bool:
-    """True if a memory is still here, and unchanged since it was handed to another lane."""
     here = writer.space.memory(memory.id)
     given = (memory.id, memory.version, memory.updated_at)
     return here is not None and (here.id, here.version, here.updated_at) == given

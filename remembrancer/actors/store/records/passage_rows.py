@@ -39,8 +39,7 @@ class EmbeddedTexts:
         return f"EXISTS (SELECT 1 FROM {self._table} WHERE number = memory AND {self._own})"  # noqa: S608 - our names
 
     def missing(self, model: str | None) -> int:
-        """Return the number of memories that have no vectors of `model` and are not its dead letters (None: the number
-        of all memories)."""
+        """Return the number of memories without vectors of `model` (None: of all memories), except dead letters."""
         ((missing,),) = self._file.read(
             f"""SELECT ({self._count})
                        - coalesce((SELECT sum(memories) FROM embedded WHERE {self._own} AND model = ?1), 0)
@@ -74,8 +73,7 @@ class EmbeddedTexts:
         return found
 
     def note_attempts(self, model: str, failed: Sequence[FailedText]) -> list[FailedText]:
-        """Record failed attempts to embed texts. Returns the texts that are now dead letters, until `try_again` is
-        called at `until` or later."""
+        """Record failed attempts. Returns the new dead letters, which `try_again` retries at `until` or later."""
         with self._file.transaction(durable=False) as connection:
             for text in failed:
                 connection.execute(
@@ -101,7 +99,6 @@ class EmbeddedTexts:
             )
 
     def dead_letters(self, model: str) -> dict[int, str]:
-        """Return the reasons why memories have no vectors of `model`, by number."""
         rows = self._file.read(
             f"""SELECT memory, reason FROM embedding_attempts
                 WHERE model = ? AND attempts >= ? AND {self._of_own}""",  # noqa: S608 - our clause
@@ -170,7 +167,7 @@ class EmbeddedTexts:
                     )
 
     def compared(self, model: str) -> int:
-        """Return the passage number up to which near-duplicates of `model` have been looked for and linked."""
+        """Return the number of the passage up to which near-duplicates have been looked for and linked."""
         rows = self._file.read(f"SELECT compared FROM embedded WHERE {self._own} AND model = ?", (model,))  # noqa: S608
         return rows[0][0] if rows else 0
 
@@ -185,9 +182,8 @@ class EmbeddedTexts:
         return int(self._file.file.commits)
 
     def extent(self, model: str) -> tuple[int, int]:
-        """Return how many memories have vectors of a model, and the number of the model's last passage (0: none). Both
-        change whenever passages are added or deleted, since every memory has a first passage and numbers are never
-        reused."""
+        """Return the number of memories with vectors of a model, and of the model's last passage (0: none). Both change
+        if passages are added or deleted: every memory has a first passage, and numbers are never reused."""
         ((memories, last),) = self._file.read(
             f"""SELECT (SELECT memories FROM embedded WHERE {self._own} AND model = ?1),
                        (SELECT max(number) FROM passages WHERE {self._own} AND model = ?1)""",  # noqa: S608 - our clause
@@ -231,7 +227,7 @@ class EmbeddedTexts:
 
 
 class HomeTexts(EmbeddedTexts):
-    """The memories of all spaces of a database together, for handing out texts and storing vectors."""
+    """The memories of all spaces of a database together."""
 
     name = RECORDS
     _own = "TRUE"
@@ -248,8 +244,8 @@ class HomeTexts(EmbeddedTexts):
 
 
 def mean_vectors(passages: PassageVectors) -> tuple[list[int], Vectors]:
-    """Return the memories of the passages, ascending, and the normalised mean of each memory's vectors. (len(memories),
-    dimensions), float32. Pure."""
+    """Return the memories of the passages, ascending, and the normalised mean of each memory's vectors: (len(memories),
+    dimensions), float32."""
     if not passages.numbers:
         return [], np.zeros((0, 0), dtype=np.float32)
     owners = np.asarray(passages.memories)

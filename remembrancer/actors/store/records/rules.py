@@ -186,7 +186,6 @@ def check_session_limit(writer: Writer, change: StoreMemory, limit: int) -> None
 
 
 def _store_again(writer: Writer, change: StoreMemory, known: Memory) -> StoredResult:
-    """Merge a restated text into the memory with that text, and make the new id an alias of that memory."""
     revised = writer.revise(known, joined(known.now, change), "stored again")
     writer.space.add_alias(change.memory_id, known.id)
     writer.space.count_accesses([known.number], writer.at)
@@ -332,8 +331,8 @@ def _replacing(writer: Writer, memory: Memory) -> list[tuple[Link, Memory]]:
 
 
 def _doubts_about(writer: Writer, memory: Memory) -> list[tuple[float, Memory]]:
-    """The later, valid memories that may replace this memory, each with its probability. Always empty in a shared lane,
-    where each host has its own links of this kind."""
+    """The later, valid memories that may replace this memory, each with its probability. Empty in a shared lane, where
+    each host has its own links of this kind."""
     return [
         (link.strength, other)
         for link, other in _replacing(writer, memory)
@@ -386,8 +385,7 @@ def next_undos(
 
 
 def _named_in(entry: HistoryEntry) -> tuple[str, ...]:
-    """The other memories affected by a change: those that replace the changed memory, replaced it until then, are kept
-    beside it, or were linked with it."""
+    """The memories that replace the changed memory, replaced it before, are kept beside it, or were linked with it."""
     details = entry.details
     linked = (end for link in details.get("links", ()) for end in link[:2])
     return (details.get("by"), details.get("other"), *linked)
@@ -407,7 +405,7 @@ def _undo_of(memory: Memory, history: Sequence[HistoryEntry]) -> Undo:
 
 def _undo_change(writer: Writer, change: UndoChange) -> RestoredResult:
     """Undo the last change that affects a memory, its own or another in `next_undos`. The new version names the version
-    it returns to, even if they do not differ. A move between lanes is undone by another move, not here."""
+    it returns to, even if they do not differ."""
     asked = writer.memory(change.memory_id)
     if change.version not in (None, asked.version):
         raise InvalidInput(f"{asked.id} {CHANGED_SINCE}", field="version")
@@ -453,7 +451,6 @@ def _take_back(writer: Writer, undo: Undo) -> RestoredResult:
 
 
 def _valid_until_before(writer: Writer, memory_id: str) -> float | None:
-    """The end of a memory's validity before it was invalidated, or its own end if no memory replaces it any more."""
     history = writer.space.history(memory_id)
     if not _is_replaced(writer, memory_id):
         return _own_end(standing(history))
@@ -502,8 +499,7 @@ def _invalidate(writer: Writer, change: InvalidateMemory) -> InvalidatedResult:
 
 
 def _valid_again(writer: Writer, memory: Memory, after: MemoryVersion) -> list[LinkBefore] | None:
-    """If a change makes a memory valid again, remove the links that supersede it and return them like `_take_links`;
-    otherwise return None."""
+    """If a change makes a memory valid again, remove the links that supersede it. Returns them like `_take_links`."""
     if not has_ended(memory.now.valid_until, writer.at) or has_ended(after.valid_until, writer.at):
         return None
     newer = [link.source for link in writer.space.links(memory.id) if link.relation == SUPERSEDES]
@@ -546,8 +542,7 @@ def _targets(
     writer: Writer, source_id: str, links: Iterable[LinkRef], field: str, scope: Scope | None = None
 ) -> Targets:
     """The targets of links. `field` is the argument that contained them; `scope` is the scope of their source, if they
-    are to be added. Raises `InvalidInput` if a target is the memory itself, is not a memory in the same space that the
-    session can see, or may not be superseded by the source."""
+    are to be added. Raises `InvalidInput` if a target is not another memory that may be linked."""
     targets: Targets = []
     for link in dict.fromkeys(links):
         try:

@@ -51,8 +51,8 @@ _RUN: Final = "SELECT undone_at, began_at FROM runs WHERE space = @SPACE AND run
 
 
 def apply_run(writer: Writer, change: ApplyRun) -> RunResult:
-    """Apply the edits of a run in order. The result lists the skipped edits. If the run has since been undone, only the
-    edit that closes its session is applied, since its job is done."""
+    """Apply the edits of a run in order; the result lists those skipped. If the run has been undone since, only the
+    edit that closes its session is applied."""
     begin_run(writer, change.run_id, change.kind, change.session_id)
     ((undone_at, _),) = writer.space.query(_RUN, (change.run_id,))
     skipped: list[Skipped] = []
@@ -124,8 +124,7 @@ def _carry_out(writer: Writer, run_id: str, edit: RunEdit) -> str | None:
 
 
 def _outlived(writer: Writer, run_id: str, made_of: Sequence[tuple[str, int]]) -> str | None:
-    """The reason why a memory can no longer be derived from these versions, or None. A source may have been changed
-    by the run itself."""
+    """The reason why a memory can no longer be derived from these versions. The run itself may change a source."""
     for memory_id, version in made_of:
         memory = writer.space.memory(memory_id)
         if memory is None or memory.now.forgotten:
@@ -201,7 +200,6 @@ def _close_session(writer: Writer, edit: CloseSession) -> str | None:
 
 
 def _subject_of(edit: RunEdit) -> str:
-    """The id of the memory or session of an edit; empty if it has neither."""
     if isinstance(edit, AddMemory):
         return edit.memory.id
     names = ("memory_id", "source", "session_id")
@@ -306,8 +304,7 @@ def _forget_imported(writer: Writer, run_id: str, memory: Memory, began_at: floa
 
 
 def _undo(writer: Writer, run_id: str, memory: Memory, began_at: float) -> str | None:
-    """Undo a run's versions of a memory, and its links. Returns the reason if they are skipped, empty if the memory is
-    already forgotten."""
+    """Undo a run's versions of a memory, and its links. Returns the reason if not, empty if it is already forgotten."""
     history = writer.space.history(memory.id)
     made = {entry.version for entry in history if entry.details.get("run") == run_id}
     if memory.now.forgotten and 1 in made:

@@ -47,8 +47,6 @@ _decode_numbers: Final = msgspec.json.Decoder(list[int]).decode
 
 
 class SqliteWords:
-    """Searches the words of texts, in the full-text table `_words`."""
-
     _words = "words_@SPACE"
     _file: Any
     """The space, or the index of notes, that contains the full-text tables."""
@@ -109,8 +107,7 @@ class SqliteSearch(SqliteWords):
         return hits_of_rare(self, hits, phrases, limit, counted)
 
     def survey(self, groups: Sequence[Sequence[Phrase]], session_id: str, limit: int) -> Survey:
-        """Return the sizes of the spaces, the memories in each with a group of phrases, and up to `limit` of the
-        session's own memories."""
+        """Return the spaces' sizes, the memories with a group of phrases, and up to `limit` of the session's own."""
         if not self._file.numbers:
             return Survey({}, {}, {})
         sizes = dict.fromkeys(self._file.numbers, 0)
@@ -192,9 +189,8 @@ class SqliteSearch(SqliteWords):
         return {row[0]: RankingFacts(*row[1:]) for row in rows}
 
     def neighbours(self, numbers: Sequence[int], filters: Filters, *, and_theirs: bool = False) -> Neighbours:
-        """Return the memories that pass the filters and come just before or after these, in the same session and scope;
-        with `and_theirs`, also their neighbours. Only episodic memories are considered, and they must pass the filters
-        themselves."""
+        """Return the memories that pass the filters and come just before or after these in the same session and scope;
+        with `and_theirs`, also their neighbours. Only episodic memories are considered."""
         (condition, arguments), times = condition_of(filters), 2 if and_theirs else 1
         rows = self._file.read(
             f"""SELECT DISTINCT m.session_id, m.number, {RANKING}
@@ -285,7 +281,6 @@ class SqliteSearch(SqliteWords):
         return dict(rows)
 
     def number_of(self, memory_id: str) -> int | None:
-        """Return the memory with this id or previous id; if several spaces have it, the one in the broadest space."""
         found = self.numbers_of([memory_id])
         return max(found, key=lambda number: self._file.numbers.index(found[number][0])) if found else None
 
@@ -316,7 +311,6 @@ class SqliteSearch(SqliteWords):
         return [memory_id for (memory_id,) in rows]
 
     def uses(self, session_id: str, limit: int) -> list[tuple[str, int]]:
-        """Return the `limit` most used tags and entity names, each with its number of unforgotten memories."""
         tags = self._file.read(
             f"""SELECT t.tag, count(*) FROM {_EVERY} CROSS JOIN memory_tags AS t ON t.memory = m.number
                 WHERE m.space = @SPACE AND m.forgotten_at IS NULL AND {shown_to()}
@@ -449,8 +443,8 @@ def hits_of_rare(
     limit: int,
     counted: Mapping[Phrase, int],
 ) -> Hits:
-    """Return the hits among texts with the rarer phrases, if there are enough, or else among all texts. `hits` searches
-    for an expression; `counted` has the number of texts with some of the phrases."""
+    """Return the hits among texts with the rarer phrases, or, if they are too few, among all texts. `hits` searches for
+    an expression; `counted` has the number of texts with some of the phrases."""
     times = Counter(phrases)
     others = [phrase for phrase in times if phrase not in counted]
     counts = words.frequencies([[phrase] for phrase in others])
@@ -487,7 +481,6 @@ def _scanned(filters: Filters, order: Order | None = None) -> str:
 TOGETHER_S: Final = 600.0
 """Events within ten minutes of each other in one session belong to one conversation."""
 REACH: Final = 2
-"""The number of neighbours that count on each side."""
 INTERLEAVED: Final = 4
 """The number of rows checked on each side, since other sessions may have stored memories in between."""
 

@@ -57,8 +57,7 @@ _OF_EACH_TYPE: Final = ", ".join(f"total(type = '{kind}')" for kind in MEMORY_TY
 
 
 def describe_session(query: Query, spaces: Spaces, session_id: str) -> SessionDescription:
-    """Describe a session's work from its memories in all of these spaces, including forgotten memories (except in its
-    topics)."""
+    """Describe a session's work from its memories in all of these spaces, even forgotten ones (not for its topics)."""
     entries = query(
         spaces.for_each(f"SELECT {_COLUMNS} FROM sessions WHERE space = @SPACE AND session_id = ?1"),  # noqa: S608
         (session_id,),

@@ -19,7 +19,6 @@ Arguments = Sequence[object] | Mapping[str, object]
 
 
 def _of_spaces(*numbers: int) -> tuple[str, str]:
-    """Return the text that selects a statement's space, and its replacement for these spaces."""
     if len(numbers) == 1:
         return "@SPACE", str(numbers[0])
     return "= @SPACE", f"IN ({', '.join(map(str, numbers))})"
@@ -43,9 +42,8 @@ class SpaceConnection:
 
 
 def visible(alias: str = "m", session: str = "?") -> str:
-    """Return the condition under which a viewer may see a memory: it is in one of the spaces read and does not belong
-    to another session. Only this condition isolates memories, so every read must include it. `session` is the
-    placeholder of the session's id."""
+    """The condition under which a viewer may see a memory. Only this condition isolates memories, so every read must
+    include it. `session` is the placeholder of the session's id."""
     return f"+{alias}.space = @SPACE AND {shown_to(alias, session)}"
 
 
@@ -71,12 +69,10 @@ DOUBTS: Final = """(WITH RECURSIVE doubts(other, strength) AS (
 APART: Final = "memories AS a INDEXED BY memories_apart"
 """The memories that are forgotten, no longer valid, or a session's own, read through a small index."""
 NO_SPACE: Final = 0
-"""A number that no space has."""
 
 
 class Spaces:
-    """Several spaces of a database, or none, that are read together; or a single space, which can also be written.
-    `commits` counts the writes made through this object."""
+    """Spaces that are read together, perhaps none; or a single space, which can also be written."""
 
     def __init__(self, file: SqliteFile, numbers: Sequence[int]) -> None:
         self.file = file
@@ -85,8 +81,8 @@ class Spaces:
         self._spaces = _of_spaces(*numbers)
 
     def for_each(self, statement: str) -> str:
-        """Repeat a statement for each space, in order: for full-text tables, and for rows needed in the order of a
-        space's index. Its arguments must be numbered."""
+        """Repeat a statement, whose arguments must be numbered, for each space: for full-text tables, and for rows
+        needed in the order of a space's index."""
         return " UNION ALL ".join(statement.replace("@SPACE", str(number)) for number in self.numbers or (NO_SPACE,))
 
     def read(self, query: str, arguments: Arguments = ()) -> list[Any]:
@@ -105,7 +101,7 @@ class Spaces:
 
 
 def number_of_space(file: SqliteFile, name: str) -> int:
-    """Return the number of a space, creating the space if it is missing."""
+    """Creates the space if it is missing."""
     known = file.read("SELECT number FROM spaces WHERE name = ?", (name,))
     if known:
         return int(known[0][0])

@@ -1,5 +1,4 @@
-"""Copies spaces between the database and databases with a single space: record files of release 0.2.0, and snapshots of
-shared lanes."""
+"""Copies spaces to and from databases with a single space: record files of release 0.2.0, and snapshots of lanes."""
 
 import sqlite3
 from typing import Final
@@ -47,8 +46,8 @@ ROW_BATCH: Final = 2000
 
 
 def take_in(connection: sqlite3.Connection, old: sqlite3.Connection, name: str) -> int:
-    """Copy all rows of a database with one space into a space, created if missing, and return its number. Columns
-    missing from the source get their defaults. Inside a transaction. Raises SQLite's errors."""
+    """Copy a database with one space into a space, created if missing, and return its number. Columns missing from the
+    source get their defaults. Inside a transaction. Raises SQLite's errors."""
     space = make_space(connection, name)
     offsets = {table: _last(connection, table) for table in _NAMED}
     for table in _TAKEN:

@@ -75,8 +75,7 @@ class SqliteEdits(SpaceConnection):
         self.now = now
 
     def record_result(self, operation: Operation, result: Result) -> None:
-        """Record the result of an operation, to answer repeated requests. It is kept for the full time from now,
-        however long the operation waited in the write queue."""
+        """Keep the result for repeated requests, for the full time from now, even if the operation was queued."""
         self.execute(
             "INSERT OR REPLACE INTO applied_operations VALUES (@SPACE, ?, ?, ?)",
             (operation.operation_id, _encode_result(result), max(self.now, operation.requested_at)),
@@ -92,7 +91,6 @@ class SqliteEdits(SpaceConnection):
         )
 
     def archived(self, numbers: Sequence[int]) -> list[str]:
-        """Return the ids of the archived memories among these that are not forgotten."""
         archived = self.query(
             """SELECT id FROM memories WHERE forgotten_at IS NULL AND status = 'archived'
                AND number IN (SELECT value FROM json_each(?))""",
@@ -152,7 +150,6 @@ class SqliteEdits(SpaceConnection):
         return read_portable(self.query, memory_id, None)
 
     def links(self, memory_id: str) -> list[Link]:
-        """The links from and to a memory."""
         rows = self.query(
             """SELECT s.id, t.id, l.relation, l.strength, l.created_at FROM (
                    SELECT * FROM memory_links
@@ -181,7 +178,7 @@ class SqliteEdits(SpaceConnection):
         return rows[0][0] if rows else None
 
     def unlink(self, source: str, target: str, relation: str) -> float | None:
-        """Delete a link and return its strength; None if it does not exist."""
+        """Return the strength of the deleted link; None if it did not exist."""
         rows = self.query(f"DELETE {_OF_LINK} RETURNING strength", (source, target, relation))
         return rows[0][0] if rows else None
 
@@ -203,8 +200,7 @@ class SqliteEdits(SpaceConnection):
             self.execute(statement, (memory_id,))
 
     def note_use(self, memory_ids: Sequence[str], session_id: str) -> None:
-        """Record that a session has used memories, except its private ones, which no other session can use. Only the
-        first few sessions of each memory are kept. People using a shell or browser are not sessions."""
+        """Record the first few sessions that use memories, except private ones. A shell or browser is not a session."""
         if memory_ids and session_id not in ("", SHELL_SESSION, BROWSER_SESSION):
             self.execute(
                 """INSERT OR IGNORE INTO memory_sessions
@@ -215,9 +211,8 @@ class SqliteEdits(SpaceConnection):
             )
 
     def insert(self, memory: PortableMemory, at: float, *, comes_whole: bool = False) -> None:
-        """Insert a memory with its history. `at` is the time of the operation, which is the same on every machine. A
-        memory that `comes_whole` from elsewhere has links from and to other memories: these wait until both ends exist.
-        """
+        """Insert a memory with its history. `at` is the same on every machine. A memory that `comes_whole` from
+        elsewhere has links from and to other memories, which wait until both ends exist."""
         columns = columns_of(memory, STORED_FIELDS) | {name: getattr(memory, name) for name in KEPT}
         columns |= {"archived_at": at if memory.status == "archived" else None}
         columns |= {"promotion_chain": as_json(memory.promotion_chain)}
@@ -266,9 +261,8 @@ class SqliteEdits(SpaceConnection):
     def revise(
         self, before: Memory, entry: HistoryEntry, fields: tuple[str, ...], chain: Sequence[ChainLink] | None = None
     ) -> None:
-        """Add a version (`entry`) to a memory. `fields` are the changed fields. `chain` is the new promotion chain, if
-        it has changed. If the content changes, all data derived from the old content (passages, near-duplicates, found
-        names) is deleted."""
+        """Add a version to a memory. `fields` are the changed fields; `chain` is the promotion chain, if it has
+        changed. If the content changes, all data derived from the old content is deleted."""
         after, at = entry.record, entry.changed_at
         columns = columns_of(after, fields) | {"version": entry.version}
         if fields and (fields != ("status",) or after.forgotten == before.now.forgotten):  # hiding is not an update
@@ -319,7 +313,6 @@ class SqliteEdits(SpaceConnection):
         self.executemany("INSERT OR IGNORE INTO memory_tags VALUES (?, ?)", [(tag, number) for tag in tags])
 
     def _drop_derived(self, number: int) -> None:
-        """Delete data derived from changed content: passages and near-duplicates. Found names are deleted later."""
         for table in ("passages", "embedding_attempts"):
             self.execute(f"DELETE FROM {table} WHERE memory = ?", (number,))  # noqa: S608 - our names
         self.execute(
@@ -350,8 +343,7 @@ class SqliteEdits(SpaceConnection):
             self.remove_unlinked(entity for (entity,) in entities)
 
     def erase_traces(self, memory_id: str) -> int:
-        """Delete all traces of a memory that is not in the space: in history, logs, answers and promotion chains.
-        Returns the number of rows that were deleted or changed."""
+        """Delete all traces of a memory that is not in the space. Returns the number of deleted or changed rows."""
         found = sum(self.execute(statement, (memory_id,)).rowcount for statement in _TRACES)
         chains = self.query(
             "SELECT number, promotion_chain FROM memories WHERE space = @SPACE AND instr(promotion_chain, ?)",
@@ -394,7 +386,6 @@ class SqliteEdits(SpaceConnection):
     # Entities.
 
     def remove_unlinked(self, entities: Iterable[int]) -> None:
-        """Delete the entities among these that no memory is linked to."""
         gone = self.query(
             """DELETE FROM entities WHERE space = @SPACE AND number IN (SELECT value FROM json_each(?))
                AND NOT EXISTS (SELECT 1 FROM memory_entities WHERE entity = number) RETURNING number""",
@@ -403,8 +394,8 @@ class SqliteEdits(SpaceConnection):
         self.executemany("DELETE FROM names_@SPACE WHERE rowid = ?", gone)
 
     def _link_entities(self, memory: int, entities: Sequence[EntityRef], at: float) -> None:
-        """Add the edges of a memory to its entities, and new entities, as of a given time. An entity with a subject
-        gets an edge from the subject; the others get a `MENTIONED_WITH` edge from the first one."""
+        """An entity with a subject gets an edge from the subject; the others get a `MENTIONED_WITH` edge from the first
+        one."""
         numbers = [self.number_of_entity(entity, at) for entity in entities]
         named: dict[str, int] = {}
         for entity, number in zip(entities, numbers, strict=True):
@@ -425,7 +416,6 @@ class SqliteEdits(SpaceConnection):
         )
 
     def number_of_entity(self, entity: EntityRef, at: float) -> int:
-        """The number of an entity; a new entity is added as of the given time."""
         known = "SELECT number FROM entities WHERE space = @SPACE AND name = ? AND type = ?"
         found = self.query(known, (entity.name, entity.type))
         if found:
@@ -440,8 +430,7 @@ class SqliteEdits(SpaceConnection):
 
 
 class ArrivingEdits(SqliteEdits):
-    """The space to which a memory is moved from another space (`source`): insertion moves the memory itself, with
-    everything that depends on it."""
+    """The space to which a memory moves from `source`: an insertion moves the memory itself, with all its data."""
 
     def __init__(self, source: SqliteEdits, number: int) -> None:
         super().__init__(source.connection, number, source.now)

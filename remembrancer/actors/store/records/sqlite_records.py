@@ -131,9 +131,9 @@ class Records(Reader, EmbeddedTexts):
     # Writing: on the thread that writes.
 
     def apply_in(self, connection: sqlite3.Connection, operation: Operation, destination: Records) -> Outcome:
-        """Apply a new operation, inside a transaction of the database. If the destination is another space, its memory
-        moves there. A refusal counts as an outcome; nothing is written. SQLite's errors leave the transaction to be
-        rolled back."""
+        """Apply a new operation, inside a transaction of the database, and move its memory if the destination is
+        another space. A refusal is an outcome that writes nothing. SQLite's errors leave the transaction to be rolled
+        back."""
         full = destination._limit_error() if needs_room(operation.change) else None
         if full is not None:
             return full
@@ -148,8 +148,7 @@ class Records(Reader, EmbeddedTexts):
             yield SqliteEdits(connection.connection, self.space, self._clock())
 
     def shareable(self) -> list[str]:
-        """Return the ids of the memories to share with other hosts, forgotten or not: all but session memories and
-        session records."""
+        """Return the ids of the memories to share, forgotten or not: all but session memories and session records."""
         rows = self._file.read(
             "SELECT id FROM memories WHERE space = @SPACE AND scope = ? AND kind != ? ORDER BY number",
             ("user" if self.is_users else "project", SESSION_RECORD),
@@ -157,8 +156,8 @@ class Records(Reader, EmbeddedTexts):
         return [memory_id for (memory_id,) in rows]
 
     def complete(self, operation: Operation, step: Callable[[Writer], Result]) -> Outcome:
-        """Carry out the last step of an operation here, and record its outcome, in one durable transaction. If it was
-        completed before, the earlier outcome is returned."""
+        """Carry out the last step of an operation in one durable transaction, unless it was completed before, and
+        return its outcome."""
         with self._edits() as edits:
             earlier = read_applied(edits.query, operation.operation_id)
             return earlier or Writer(operation, edits).carry_out(step)
@@ -168,9 +167,8 @@ class Records(Reader, EmbeddedTexts):
         self._file.commits += 1
 
     def touch(self, numbers: Sequence[int], at: float, session_id: str = "", used: Sequence[str] = ()) -> None:
-        """Count an access to each memory (twice in the list counts twice), and record the session of each used memory.
-        `used` are ids; memories that are not here, or that the session may not see, are skipped. An access makes an
-        archived memory active, in a new version that belongs to no operation."""
+        """Count an access to each memory (twice in the list counts twice), and the session's use of memories by their
+        ids, if they are here. An access makes an archived memory active."""
         with self._edits(is_access=True) as edits:
             edits.note_use(used, session_id)
             edits.count_accesses(numbers, at)
@@ -202,7 +200,6 @@ class Records(Reader, EmbeddedTexts):
 
 
 def _promoted(operation: Operation, source: SqliteEdits, destination: SqliteEdits) -> Outcome:
-    """Carry out a promotion, or take one back: the steps of a move between lanes, in one transaction."""
     try:
         memory = memory_to_move(Writer(operation, source))
     except (InvalidInput, NotFound) as refusal:
@@ -230,8 +227,7 @@ def apply_each(
 
 
 def apply_alone(connection: sqlite3.Connection, name: str, apply: Callable[[], Outcome]) -> Outcome:
-    """Apply one operation at a savepoint, inside a transaction. If it cannot be written, nothing changes; `name`
-    identifies it in the log."""
+    """Apply one operation at a savepoint: if it cannot be written, nothing changes. `name` identifies it in the log."""
     connection.execute("SAVEPOINT operation")
     try:
         outcome = apply()

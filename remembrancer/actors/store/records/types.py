@@ -86,8 +86,7 @@ class MemoryRecord(ListedMemory, frozen=True, kw_only=True):
 
 
 class Phrase(NamedTuple):
-    """Words to be found in sequence, in lower case and separated by spaces. With `begins`, the last one may be just the
-    beginning of a word."""
+    """Words in sequence, in lower case, separated by spaces. With `begins`, the last may be the start of a word."""
 
     words: str
     begins: bool = False
@@ -140,7 +139,6 @@ class NearDuplicate(NamedTuple):
 
 
 NearestTo = Callable[[Sequence[int]], Mapping[int, Mapping[int, float]]]
-"""Finds the cosines of the memories nearest to each of some memories."""
 Outcome = Applied | RemembrancerError
 
 
@@ -162,16 +160,14 @@ class RankingFacts(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """The memories stored around some others: the neighbours of each, with their distance in steps (from 1), and their
-    ranking facts."""
+    """The memories around some others: the neighbours of each, with their distance in steps (from 1), and facts."""
 
     steps: dict[int, dict[int, int]]
     facts: dict[int, RankingFacts]
 
 
 class TextToEmbed(msgspec.Struct, frozen=True, gc=False):
-    """A text to embed, and its SHA-256. With `is_alone`, it is embedded alone, since workers have died while processing
-    it."""
+    """A text to embed, and its SHA-256. With `is_alone`, it is embedded alone, since workers have died with it."""
 
     number: int
     content: str

@@ -80,8 +80,8 @@ class Writer:
         """The links that the operation has changed, apart from those whose change made a version."""
 
     def carry_out(self, step: Callable[[Writer], Result]) -> Outcome:
-        """Carry out the operation, or a step of it, record its result, and return the outcome. A refusal counts as an
-        outcome; nothing is written. Errors from SQLite leave the transaction to be rolled back."""
+        """Carry out the operation, or a step of it, and record its result. A refusal is an outcome that writes nothing.
+        SQLite's errors leave the transaction to be rolled back."""
         try:
             result = step(self)
         except (InvalidInput, NotFound) as refusal:
@@ -113,7 +113,7 @@ class Writer:
         return is_visible(memory.now, self.operation.session_id)
 
     def entry(self, version: int, change: str, after: MemoryVersion, at: float, /, **details: object) -> HistoryEntry:
-        """The history entry for a version that the operation makes. Details that are None are left out."""
+        """Details that are None are left out."""
         return HistoryEntry(
             version,
             change,
@@ -145,9 +145,9 @@ class Writer:
     ) -> Revision:
         """Make `after` the next version of a memory. Does nothing if they do not differ.
 
-        `chain` is a new promotion chain, which alone makes a version. If the text changes, the summaries and
-        session records that repeat the old text are forgotten, unless somebody has reworded them, and the memories that
-        this one stood for become active again. A version is never older than the previous one.
+        A new promotion `chain` alone makes a version. If the text changes, the summaries and session records that
+        repeat the old text are forgotten, unless somebody has reworded them, and the memories that this one stood for
+        become active again. A version is never older than the previous one.
         """
         fields = differences(memory.now, after)
         if not fields and chain is None:
@@ -231,8 +231,7 @@ class Writer:
         )
 
     def write_record(self, session_id: str) -> None:
-        """Write the record of an ended session, replacing any earlier record: the files that the session worked on. A
-        session without files has no record."""
+        """Write the record of an ended session, unless it worked on no files. Replaces an earlier record."""
         query, its = self.space.query, "WHERE space = @SPACE AND session_id = ?"
         files = files_worked_on(query, session_id, self.operation.project.path)
         ended = query(f"SELECT ended_at FROM sessions {its} AND ended_at IS NOT NULL", (session_id,))  # noqa: S608
@@ -262,8 +261,7 @@ class Writer:
 
 
 def make_active(space: SqliteEdits, memory: Memory, change: str, reason: str, at: float) -> None:
-    """Reactivate an archived or consolidated memory. The version is no older than the previous one, and belongs to no
-    operation."""
+    """Reactivate a memory, in a version that is no older than the previous one and belongs to no operation."""
     after = msgspec.structs.replace(memory.now, status="active")
     details = {"reason": reason, "fields": ("status",)}
     entry = HistoryEntry(memory.version + 1, change, max(at, memory.updated_at), "", "", after, details)

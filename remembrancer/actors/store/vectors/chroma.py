@@ -42,7 +42,6 @@ DELETE_BATCH: Final = 1000
 PROBES: Final = 16
 ITSELF: Final = 0.01
 FEW: Final = 5000
-"""The maximum number of allowed memories compared one by one."""
 MAX_DEPTH: Final = 3200
 """The limit on the depth of a search when many of the nearest passages are not allowed."""
 
@@ -128,7 +127,6 @@ class ChromaVectors(ExactVectors):
         self._followed = (0, 0)
         """The extent of the records when the collection was last up to date."""
         self.has_failed = False
-        """True once a search in the collection has failed."""
         name = f"{records.name}.{model.key}"
         self._open(chroma, name, model.dimensions)
         if not self._agrees():
@@ -142,8 +140,7 @@ class ChromaVectors(ExactVectors):
         """The numbers of the passages in the collection."""
 
     def _agrees(self) -> bool:
-        """True if the records have all passages of the collection, and its index (stored separately) finds half of a
-        sample."""
+        """True if the records have all passages of the collection, and its index finds half of a sample."""
         if len(np.setdiff1d(self._numbers, self.records.passage_numbers(self.model))):
             return False
         if not len(self._numbers):
@@ -251,8 +248,7 @@ def _sessions(client: Any) -> list[Any]:
 
 
 def _mark_of(folder: Path) -> str:
-    """Return the prefix of a home's collection names, which no other home has. Removes files that an earlier Chroma
-    left there."""
+    """Return the unique prefix of a home's collection names. Removes files that an earlier Chroma left there."""
     path = folder / MARK
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

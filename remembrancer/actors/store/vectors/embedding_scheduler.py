@@ -262,9 +262,8 @@ class EmbeddingScheduler:
         self._woken.set()
 
     async def _carry_out(self) -> None:
-        """Store the decisions, let the chosen model take over once it may, and delete other models' vectors. Their
-        vectors are kept until the decision is stored, since a store killed before then continues with the previous
-        decision, and until the recalls that search them have been answered."""
+        """Other models' vectors are kept until the decision is stored, since a store killed before then continues with
+        the previous decision, and until the recalls that search them have been answered."""
         keys, self._to_try_again = self._to_try_again, set()
         for key in keys:
             await self._write_each(partial(EmbeddedTexts.try_again, model=key, now=time.time()))
@@ -340,7 +339,6 @@ class EmbeddingScheduler:
         self._failures.pop(gone.incarnation, None)
 
     def _bury(self, worker: Peer, undelivered: EmbeddingJob | None = None) -> None:
-        """Count the death of a worker against the texts that it held."""
         until = time.time() + DEADLY_S
         suspects = [job for job in self._leases.worker_gone(worker) if job != undelivered]
         for job in suspects[:SUSPECTS]:
@@ -370,12 +368,8 @@ class EmbeddingScheduler:
     # --- Queries.
 
     async def embed_query(self, text: str, timeout_s: float, model: str | None) -> Vectors:
-        """Return the unit vector of a query, (dimensions,), from that model (None: no model is identified yet).
-
-        Raises:
-            EmbeddingUnavailable: no worker has the model, none answered within `timeout_s`, or the answer is not a
-            vector.
-        """
+        """Return the unit vector of a query, (dimensions,). Raises `EmbeddingUnavailable` if no worker has the model,
+        none answers within `timeout_s`, or the answer is not a vector."""
         self.note_demand()
         identity = next((each.identity for each in self._models if each.key == model), None)
         workers = self._leases.workers_of(model)
@@ -402,8 +396,7 @@ class EmbeddingScheduler:
     # --- Texts.
 
     async def wait_for(self, records: EmbeddedTexts, number: int, timeout_s: float) -> tuple[bool, str | None]:
-        """Wait until a memory has its vectors. Returns whether it has them, and the error if it cannot have any. If no
-        worker can make them, the error is returned at once."""
+        """Wait until a memory has its vectors. Returns whether it has them, and the error if it cannot have any."""
         with anyio.move_on_after(timeout_s):
             while True:
                 saved, key = self._saved, self.answering.key
@@ -524,8 +517,8 @@ class EmbeddingScheduler:
 
 
 def unit_vectors(data: bytes, count: int, dimensions: int) -> Vectors | None:
-    """Decode vectors as a worker sends them, one per row. Returns None unless there are `count` vectors (at least one),
-    of finite float32 values and length 1: a longer vector would seem close to everything."""
+    """Decode vectors, one per row. Returns None unless there are `count` (at least one), of finite float32 values and
+    length 1: a longer vector would seem close to everything."""
     if not count or len(data) != 4 * count * dimensions:
         return None
     vectors = np.frombuffer(data, dtype="<f4").reshape(count, dimensions)

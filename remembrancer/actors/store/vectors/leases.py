@@ -20,7 +20,7 @@ Worker = TypeVar("Worker", bound=Hashable)
 
 
 class EmbeddingJob(NamedTuple):
-    """A text that needs vectors of a model, identified by its key: the name of its file, and its number there."""
+    """A text that needs vectors of a model: the name of its file, and its number there."""
 
     model: str
     name: str
@@ -61,8 +61,7 @@ class Leases(Generic[Worker]):
         return [job.number for job in leased if (job.model, job.name) == (model, name)]
 
     def worker_ready(self, worker: Worker, model: str, credit: int) -> None:
-        """Register a worker that has loaded a model and takes up to `credit` texts. Its previous texts may go to
-        others."""
+        """Register a worker that has loaded a model and takes up to `credit` texts. Others get its previous texts."""
         self.worker_gone(worker)
         self._workers[worker] = _WorkerState(model, credit)
 
@@ -78,7 +77,6 @@ class Leases(Generic[Worker]):
         return sum(max(0, state.room) for state in self._workers.values() if state.model == model)
 
     def hand_out(self, model: str, name: str, texts: Iterable[TextToEmbed]) -> list[tuple[Worker, TextToEmbed]]:
-        """Lease unleased texts of a file to workers of a model, in order, each to the worker with the most room."""
         handed: list[tuple[Worker, TextToEmbed]] = []
         for text in texts:
             job = EmbeddingJob(model, name, text.number)
@@ -93,7 +91,7 @@ class Leases(Generic[Worker]):
         return handed
 
     def finish(self, worker: Worker, job: EmbeddingJob, result: EmbeddedMemory | FailedText) -> bool:
-        """Take a worker's result. Returns False if the worker no longer holds the text (it went to another)."""
+        """Returns False if the worker no longer holds the text (it went to another)."""
         if worker not in self._workers or self._workers[worker].held.pop(job, None) is None:
             return False
         self.finished[job] = result

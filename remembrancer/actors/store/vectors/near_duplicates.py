@@ -30,9 +30,8 @@ def nearest_to(vectors: ExactVectors, memories: Sequence[int]) -> dict[int, dict
 
 
 def compared(vectors: ExactVectors, passages: PassageVectors) -> tuple[list[NearDuplicate], list[NearDuplicate]]:
-    """Return the near-duplicates of the memories whose first passages are given, and all memories near them, with the
-    cosines of their nearest passages, on the default model's scale. Memories are compared by their first passages, so
-    two that begin alike but differ later are also near-duplicates."""
+    """Return the near-duplicates of the memories whose first passages are given, and all memories near them, with
+    cosines on the default model's scale. Only first passages are compared."""
     own = [place for place, ordinal in enumerate(passages.ordinals) if ordinal == 0]
     if not own:
         return [], []

@@ -35,8 +35,7 @@ CHECK_INTERVAL_S: Final = 2.0
 IDLE_S: Final = 600.0
 """Vectors are freed this long after their last search."""
 COMPARE_BATCH: Final = 16
-"""The number of passages compared in one batch, which delays recalls. Progress is stored after each batch; after a
-crash the rest is compared again."""
+"""The number of passages compared in one batch, which delays recalls. After a crash, a batch is compared again."""
 CHROMA_RETRY_S: Final = 4.0
 NOT_INSTALLED: Final = "chroma_url is set, but Chroma is not installed: install the extra chroma"
 
@@ -110,8 +109,8 @@ class VectorSpaces:
             self.note_kept(texts.name)
 
     async def check_now(self, name: str, memory: int, threads: Executor) -> None:
-        """Find and store the near-duplicates of one memory at once. Uses `threads`, since the upkeep's own thread may
-        be busy for minutes."""
+        """Find and store the near-duplicates of one memory at once, on `threads`: the upkeep's own may be busy for
+        minutes."""
         vectors = self.searchable(name)
         if vectors is not None and vectors.records.links_duplicates:
             await self._link(vectors, partial(vectors.records.passages, vectors.model, [memory]), threads)
@@ -167,7 +166,7 @@ class VectorSpaces:
                 self._uncompared.add(name)
 
     async def _link(self, vectors: ExactVectors, read: Callable[[], PassageVectors], threads: Executor) -> list[int]:
-        """Store the near-duplicates of the passages being read. Returns the passages' numbers."""
+        """Returns the numbers of the passages."""
 
         def look() -> tuple[PassageVectors, list[NearDuplicate]]:
             passages = read()
@@ -211,7 +210,6 @@ class VectorSpaces:
     # On the only thread that may use Chroma, apart from searches. Any of these may raise `ChromaUnavailable`.
 
     def _tended(self, vectors: ExactVectors, model: ModelIdentity) -> ExactVectors:
-        """Return the vectors, brought up to date if they are in Chroma, and moved there if there are too many."""
         if not isinstance(vectors, ChromaVectors) or vectors.has_failed:
             if vectors.records.extent(model.key)[0] <= self._exact_up_to:
                 return vectors
@@ -226,8 +224,7 @@ class VectorSpaces:
         return self._chroma
 
     def _drop_left(self, used: Set[str], prefixes: tuple[str, ...]) -> None:
-        """Delete the unused collections with these prefixes (of unneeded models, and of files now searched in memory),
-        since erased content must not remain there."""
+        """Delete the unused collections with these prefixes, since erased content must not remain there."""
         if not used and self._chroma is None and not self._folder.exists():
             return
         chroma = self._opened()
