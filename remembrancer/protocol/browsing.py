@@ -10,15 +10,11 @@ from remembrancer.protocol.session_life import ToolCall, Turn
 
 
 class MemoryChanged(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A change to a memory by a session (empty id: by background work). `begins` is the start of the memory's text
-    after the change; `changed_later`: the current text differs. `fields` are the changed fields, and `done` is the
-    resulting state of an open end. `is_forgotten`: the memory is forgotten now. `member`: the machine that changed a
-    shared memory. `undid`: the name of the change that this change undid. `command`: the shell command that made it.
-    `by`: the memory that replaced this one.
-
-    Only on request: `is_undone`, and `undo_at`, the memory's version at which an undo reverts this change (0: an undo
-    reverts another change, or nothing).
-    """
+    """A change to a memory; background work has no `session_id`. `begins` is the start of the text after the change,
+    and `changed_later` is true if the text has changed again. `done` is the state of an open end after the change.
+    `member` is the machine that changed a shared memory, `undid` the name of the undone change, `command` the shell
+    command that made the change, `by` the memory that replaced this one. Only on request: `is_undone`, and `undo_at`,
+    the version whose undo reverts this change (0: there is none)."""
 
     memory_id: str
     change: str
@@ -40,9 +36,8 @@ class MemoryChanged(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RunDone(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A run of the consolidator, or an import, and the number of memories that it changed. `undone_at`: the time at
-    which it was undone. `of_user`: it changed the user's memories; `of_another`: it changed another project's memories
-    or another session's private ones, and can only be undone there."""
+    """A run of the consolidator, or an import, with the number of changed memories. `of_user`: it changed the user's
+    memories. `of_another`: it changed memories of another project or session, and can only be undone there."""
 
     run_id: str
     kind: str
@@ -55,8 +50,8 @@ class RunDone(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ActivityRead(msgspec.Struct, frozen=True, tag=True):
-    """Changes, and runs unless all memories they changed have been erased, latest first. `happened`: the events of the
-    requested days, in order. `more`: there are older changes or events."""
+    """Changes and runs, latest first; runs whose memories have all been erased are left out. `happened` are the events
+    of the requested days, in order. `more`: there are older changes or events."""
 
     changes: tuple[MemoryChanged, ...] = ()
     runs: tuple[RunDone, ...] = ()
@@ -65,8 +60,6 @@ class ActivityRead(msgspec.Struct, frozen=True, tag=True):
 
 
 class ReadActivity(SessionRequest[ActivityRead], frozen=True):
-    """Read the latest changes to memories that the session can see, and the latest runs."""
-
     before: float | None = None
     limit: int = 100
     after: float = 0.0
@@ -76,8 +69,8 @@ class ReadActivity(SessionRequest[ActivityRead], frozen=True):
     """Show a memory's summary, if it has one, instead of its text."""
     with_undo: bool = False
     days: tuple[float, ...] = ()
-    """Also read events: events with only a day, from the first of these days (in UTC) up to but not including the
-    second; other events from `after` up to but not including `before`."""
+    """The first day (in UTC) whose events are also read, and the day after the last. Events with a time of day are read
+    from `after` up to but not including `before`."""
 
 
 class ListSessions(SessionRequest[tuple[ListedSession, ...]], frozen=True):
@@ -96,31 +89,26 @@ class TurnsRead(msgspec.Struct, frozen=True, tag=True):
 
 
 class ReadTurns(SessionRequest[TurnsRead], frozen=True):
-    """Read the latest turns and tool calls of the session that are still kept, up to `limit` in total, skipping the
-    latest `past`."""
+    """Read the latest `limit` turns and tool calls of the session, skipping the latest `past`."""
 
     past: int = 0
     limit: int = 200
 
 
 MOST_PAIRS: Final = 500
-"""The maximum number of pairs in an answer."""
 
 
 class Pair(msgspec.Struct, frozen=True):
-    """Two memories in the same space, the older one first."""
-
     older: ListedMemory
     newer: ListedMemory
     relation: str
     strength: float
     may_be_done: bool = False
-    """True if the newer memory, not itself an open end, probably reports the older one, an open end, as done."""
+    """True if the older memory is an open end, and the newer one probably says that it is done."""
 
 
 class Undecided(msgspec.Struct, frozen=True, tag=True):
-    """The project's memories that are proposed for promotion to the user, and pairs awaiting a decision. `more` is the
-    number of pairs beyond the limit."""
+    """Proposals to promote memories to the user, and pairs to decide about. `more` counts pairs beyond the limit."""
 
     proposals: tuple[Proposal, ...] = ()
     pairs: tuple[Pair, ...] = ()
@@ -128,8 +116,8 @@ class Undecided(msgspec.Struct, frozen=True, tag=True):
 
 
 class FindUndecided(SessionRequest[Undecided], frozen=True):
-    """Find what awaits a person's decision: proposals, most certain first; pairs of memories in which one may replace
-    the other, most probable first, followed (with `alike`) by pairs that say nearly the same thing, most similar first.
+    """Find what awaits a person's decision. Proposals are sorted by certainty, and pairs in which one memory may
+    replace the other by probability. With `alike`, pairs that say nearly the same thing follow, most similar first.
     `with_hidden` adds pairs that Review leaves out: pairs in a series, and pairs outranked by a more probable one."""
 
     limit: int = 20
@@ -138,7 +126,6 @@ class FindUndecided(SessionRequest[Undecided], frozen=True):
 
 
 class ReadGraph(SessionRequest[GraphFound], frozen=True):
-    """Read the entities with the most memories, and their relations, sorted by number of memories. Entities that are
-    only mentioned together have the relation `MENTIONED_WITH`."""
+    """Read the entities with the most memories, most first. Those only mentioned together are `MENTIONED_WITH`."""
 
     limit: int = 2000

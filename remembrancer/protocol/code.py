@@ -48,8 +48,6 @@ class StaleMemory(msgspec.Struct, frozen=True):
 
 
 class ListStale(Request[tuple[StaleMemory, ...]], frozen=True):
-    """List a project's memories that name a file that is gone from its indexed code."""
-
     project: ProjectRef
 
 
@@ -71,7 +69,7 @@ class TreeDescription(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class DeleteCode(Request[tuple[TreeDescription, ...]], frozen=True):
-    """Forget a tree and its index. The answer describes what was deleted."""
+    """Forget a tree and its index. The answer describes the deleted tree."""
 
     project: ProjectRef
     tree_id: str

@@ -35,8 +35,7 @@ class ConsolidatedMemory(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Pattern(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A recurring theme: the number of sessions it occurs in, and the scope it belongs to. `memory_id`: the memory made
-    from it."""
+    """A recurring theme. `frequency` is the number of sessions it occurs in, `memory_id` the memory made from it."""
 
     pattern: str
     frequency: int
@@ -46,8 +45,7 @@ class Pattern(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Reflected(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """The outcome of a reflection, or of a dry run. `run_id` is the id by which it can be undone (None: nothing was
-    written)."""
+    """The outcome of a reflection, or of a dry run. `run_id`, for an undo, is None if nothing was written."""
 
     memories: tuple[ConsolidatedMemory, ...] = ()
     patterns: tuple[Pattern, ...] = ()
@@ -59,8 +57,7 @@ class Reflected(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class Reflect(Request[Reflected], frozen=True):
-    """Consolidate the session's memories. Refused if there is no consolidator. The run's id is derived from
-    `operation_id`."""
+    """Consolidate the session's memories. The run's id is derived from `operation_id`."""
 
     project: ProjectRef
     session_id: str
@@ -103,7 +100,7 @@ class Maintain(Request[Maintained], frozen=True):
 
 
 class NotePresence(msgspec.Struct, frozen=True, tag=True):
-    """Gateway to store, every few seconds: these sessions are connected. Nothing is written, and there is no answer."""
+    """Gateway to store, every few seconds: these sessions are connected. There is no answer."""
 
     sessions: tuple[tuple[ProjectRef, str], ...]
     directories: tuple[tuple[ProjectRef, str], ...] = ()
@@ -124,8 +121,6 @@ class Promotable(NamedTuple):
 
 
 class PromoteAtOnce(msgspec.Struct, frozen=True, tag=True):
-    """These memories of running sessions may deserve promotion at once."""
-
     memories: tuple[Promotable, ...]
 
 
@@ -133,11 +128,9 @@ Work = SessionEnded | PromoteAtOnce | Maintain | Reflect
 
 
 class Job(msgspec.Struct, frozen=True, tag=True):
-    """Work for the consolidator, in a project or (None) with the user's memories.
-
-    `lane_time` is the time of a shared lane, whose name takes the place of the project's id; None otherwise. It is the
-    time of the newest entry, so that no host's clock decides about memories that everybody shares.
-    """
+    """Work for the consolidator, in a project or (None) with the user's memories. In a shared lane, the lane's name
+    takes the place of the project's id, and `lane_time` is the time of the newest entry, so that no host's clock
+    decides about shared memories."""
 
     project: ProjectRef | None
     work: Work
@@ -145,12 +138,10 @@ class Job(msgspec.Struct, frozen=True, tag=True):
 
     @property
     def key(self) -> tuple[ProjectRef | None, Work]:
-        """The identity of the job, without `lane_time`."""
         return self.project, self.work
 
     @property
     def sort(self) -> JobSort:
-        """Two jobs of the same kind never run at the same time."""
         match self.work:
             case Reflect():
                 return "asked"
@@ -161,8 +152,8 @@ class Job(msgspec.Struct, frozen=True, tag=True):
 
 
 class AwaitJob(Request[tuple[Job, ...]], frozen=True):
-    """Consolidator to store: the job `done` (if any) has been carried out or has failed; send the next one of this
-    kind. Answered with no job at the deadline. `outcome` is the answer, if a caller waits for one, or the failure."""
+    """Consolidator to store: the job `done` (if any) is finished; send the next one of this kind. At the deadline, the
+    answer has no job. `outcome` is the finished job's failure, or its answer if a caller waits for one."""
 
     sort: JobSort
     done: Job | None = None
@@ -178,11 +169,9 @@ class Material(ListedMemory, frozen=True, kw_only=True, omit_defaults=True):
     kind: Kind
     session_id: str
     sessions_used: int = 0
-    """The number of sessions that have used it: requested it by id, changed it, linked it, or received it as a likely
-    answer."""
+    """The number of sessions that requested it by id, changed it, linked it, or received it as a likely answer."""
     entities: tuple[EntityRef, ...] = ()
     archived_at: float | None = None
-    """The time at which it was archived, or None."""
     pinned: bool = False
     """Also true for an open end that is not done."""
     is_replaced: bool = False
@@ -209,11 +198,9 @@ class ReadProjects(Request[tuple[ProjectRef, ...]], frozen=True):
 
 
 class ReadMemories(Request[Memories[Material]], frozen=True):
-    """Read the memories of a space that are not forgotten, in order of their numbers.
-
-    `project` None: the user's. Empty tuples allow all. `session_id` limits the answer to the memories that this session
-    stored, whatever their scope. `after` is the number of the last memory of the previous page (0: no previous page).
-    """
+    """Read the memories of a project (None: of the user) that are not forgotten, in order of their numbers. Empty
+    tuples allow all. `session_id`: only memories that this session stored, whatever their scope. `after` is the number
+    of the last memory of the previous page."""
 
     project: ProjectRef | None
     scopes: tuple[Scope, ...] = ()
@@ -230,12 +217,10 @@ class ReadMemories(Request[Memories[Material]], frozen=True):
     kinds: tuple[Kind, ...] = ()
     min_importance: float = 0.0
     newest_first: bool = False
-    """True: read them in reverse order."""
     closed_before: float | None = None
     """Only memories of sessions that were closed before this time."""
     proposed: bool | None = None
-    """True: only memories that are proposed for promotion to the user and have not been refused. False: only memories
-    never proposed."""
+    """True: only memories whose proposal for promotion is open. False: only memories that were never proposed."""
 
 
 class FindNear(Request[tuple[tuple[tuple[Material, float], ...], ...]], frozen=True):

@@ -41,8 +41,7 @@ class RemoteEmbedder(msgspec.Struct, frozen=True):
 
 
 class RemoteEmbedders(msgspec.Struct, frozen=True):
-    """The embedders on other hosts, and the address at which the store listens for them, or the `error` that prevents
-    this."""
+    """The embedders on other hosts, and the address at which the store listens. `error` says why it cannot listen."""
 
     address: str
     workers: tuple[RemoteEmbedder, ...] = ()
@@ -50,7 +49,7 @@ class RemoteEmbedders(msgspec.Struct, frozen=True):
 
 
 class StoreHealth(msgspec.Struct, frozen=True, tag=True):
-    """The store's health. `counts` is None until the memories have been counted."""
+    """`counts` is None until the memories have been counted."""
 
     counts: Counts | None
     embedding: EmbeddingSummary
@@ -61,11 +60,10 @@ class StoreHealth(msgspec.Struct, frozen=True, tag=True):
     has_files: bool = False
     """True if a project in use has files to be indexed."""
     has_jobs: bool = False
-    """True if there is work for the consolidator."""
     remote: RemoteEmbedders | None = None
     """None: no embedder on another host is allowed."""
     asked: int = 0
-    """The number of requests and writes by clients and commands so far. A growing number wakes resting processes."""
+    """The number of requests by clients and commands so far. Resting processes are woken when it grows."""
     opening: bool = False
     """True while the memories of an older release are being upgraded."""
     cut_off: tuple[LaneState, ...] = ()
@@ -75,8 +73,7 @@ class StoreHealth(msgspec.Struct, frozen=True, tag=True):
 
 
 class GatewayHealth(msgspec.Struct, frozen=True, tag=True):
-    """The gateway's health. `store` is the gateway's view of the store: `degraded` means that it is gone for good, as
-    far as the gateway can tell."""
+    """`store` is the gateway's view of the store, as defined in `StoreAvailability`."""
 
     sessions: int
     queue_depth: int
@@ -87,26 +84,23 @@ class GatewayHealth(msgspec.Struct, frozen=True, tag=True):
     queue_stuck_at: dict[str, str] = {}
     """The paths of these projects."""
     queue_damage: str | None = None
-    """The damage found in the queue's file."""
     queue_problem: str | None = None
-    """The reason why the queue's file cannot be used; until it can be, nothing is queued."""
+    """The reason why the queue's file cannot be used: nothing is queued."""
     http: str | None = None
     """The address of MCP over HTTP."""
     http_error: str | None = None
-    """The reason why MCP over HTTP is not served although it is configured."""
     pages: int = 0
     """The number of open pages of the memory browser: they keep the runtime up, but do not wake resting processes."""
 
 
 class EmbedderHealth(msgspec.Struct, frozen=True, tag=True):
-    """A worker's health: `error` is the reason why it has no model, or None."""
+    """`error` is the reason why the worker has no model."""
 
     error: str | None = None
 
 
 class ConsolidatorHealth(msgspec.Struct, frozen=True, tag=True):
-    """The consolidator's health: its current job (None: it is idle), the number of finished jobs, and the last
-    error."""
+    """`job` is the current job; None while the consolidator is idle."""
 
     job: str | None = None
     finished: int = 0
@@ -115,8 +109,6 @@ class ConsolidatorHealth(msgspec.Struct, frozen=True, tag=True):
 
 
 class IndexerHealth(msgspec.Struct, frozen=True, tag=True):
-    """The indexer's health: its workspaces and trees of code, the number of files read, and its last error."""
-
     workspaces: int = 0
     files: int = 0
     """The number of note files."""
@@ -138,10 +130,8 @@ class Ping(Request[ProcessHealth | None], frozen=True):
 
 
 class ProcessStatus(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One process of the runtime. `rss_bytes` is resident memory; `name` distinguishes the workers of one role.
-
-    A process that is not running has pid 0; `error` says why it is not running or does not work properly.
-    """
+    """`rss_bytes` is resident memory; `name` distinguishes the workers of one role. A process that is not running has
+    pid 0; `error` says why it is not running or does not work properly."""
 
     role: str
     pid: int
@@ -165,7 +155,7 @@ class RuntimeStatus(msgspec.Struct, frozen=True, tag=True):
     is_resting: bool = False
     """True if embedders and other processes are stopped until the next request."""
     late: tuple[str, ...] = ()
-    """The names of ready processes that did not answer in time, and may be dead: their reports are older."""
+    """The names of ready processes that did not answer in time, and may be dead."""
 
 
 class AskStatus(Request[RuntimeStatus], frozen=True):

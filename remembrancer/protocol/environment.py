@@ -30,7 +30,6 @@ TOOLSETS = ("admin", "code", "directory", "files", "graph", "memory", "nodes")
 
 
 def toolsets_in(wanted: str) -> list[str]:
-    """The names in a comma-separated list of toolsets, known or not."""
     return [name.strip() for name in wanted.split(",") if name.strip()]
 
 
@@ -50,10 +49,8 @@ def is_secret_variable(name: str) -> bool:
 
 
 def runtime_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a runtime: the known variables of the session that starts it, without secrets.
-
-    The runtime outlives that session and serves others, so it must not hold an assistant's keys.
-    """
+    """The known variables of the session that starts a runtime, without secrets: the runtime outlives that session and
+    serves others, so it must not hold an assistant's keys."""
     return {
         name: value
         for name, value in environ.items()

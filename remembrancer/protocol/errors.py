@@ -1,10 +1,8 @@
 """One class hierarchy for every error that crosses a boundary; each class says when it is raised.
 
-An error has fields, not a formatted string: `code` names its category for programs (by default derived from the class's
-name, as in `queue_full`), `message` tells a person (or a model) what to do, `retry_possible` says whether the same call
-can succeed later, `field` names the argument at fault, `remedy` the tool or argument that helps, `details` has further
-facts by name, for programs. A surface with different names for arguments and tools translates `field` and `remedy`.
-`Failure` is an error's form on the wire.
+`code` is the category of the error, for programs; by default, it is derived from the class's name, as in `queue_full`.
+`message` tells a person (or a model) what to do. `retry_possible`: the same call can succeed later. `field` is the
+argument at fault, `remedy` the tool or argument that helps; a surface with other names for them translates both.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ import msgspec
 
 
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True, tag="Refused"):
-    """An error on the wire: the answer to a request that was understood but could not be carried out."""
+    """An error on the wire: the answer to a request that could not be carried out."""
 
     code: str
     message: str
@@ -30,8 +28,6 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True, tag="Refused"):
 
 
 class RemembrancerError(Exception):
-    """The base class. Only its subclasses are raised."""
-
     code: ClassVar[str] = "internal_error"
     retry_possible: ClassVar[bool] = False
 
@@ -76,20 +72,20 @@ class QueueFull(RemembrancerError, retry_possible=True):
 
 
 class StorageFull(RemembrancerError, retry_possible=True):
-    """The disk or the configured limit leaves no room for the write. Nothing was written.
-
-    Where they are known, `details` has `current_size` and `limit`, in words and in bytes.
-    """
+    """The disk or the configured limit leaves no room for the write. Nothing was written. `details` has `current_size`
+    and `limit`, in words and in bytes, if they are known."""
 
     @classmethod
     def at_limit(cls, message: str, *, current_bytes: int, limit_bytes: int) -> StorageFull:
-        sizes: dict[str, str | int] = {
-            "current_size": size_in_words(current_bytes),
-            "limit": size_in_words(limit_bytes),
-            "current_size_bytes": current_bytes,
-            "limit_bytes": limit_bytes,
-        }
-        return cls(message, details=sizes)
+        return cls(
+            message,
+            details={
+                "current_size": size_in_words(current_bytes),
+                "limit": size_in_words(limit_bytes),
+                "current_size_bytes": current_bytes,
+                "limit_bytes": limit_bytes,
+            },
+        )
 
 
 class DiskUnavailable(RemembrancerError, retry_possible=True):
@@ -105,7 +101,6 @@ class EmbeddingUnavailable(RemembrancerError, code="embedding_failed", retry_pos
 
     @property
     def effect(self) -> str:
-        """The effect on a search, described to the caller in a sentence."""
         return f"Only words were searched, not meaning: {self.message}. (keyword_only)"
 
 
@@ -199,7 +194,6 @@ class JournalChanged(RemembrancerError):
 
     @classmethod
     def shorter(cls, position: int, head: int) -> JournalChanged:
-        """The error for a journal that ends before the position that this host has read."""
         return cls(
             f"the journal ends at {head}, but this host has read up to {position}: an older backup was restored. Leave "
             "the lane on this host and join it again, or have a newer backup restored"
@@ -207,7 +201,6 @@ class JournalChanged(RemembrancerError):
 
     @classmethod
     def other(cls) -> JournalChanged:
-        """The error for a different journal of the same name, or one that diverged after a restore."""
         return cls(
             "the journal differs from the one that this host has read: it was recreated, or an older backup was "
             "restored. Leave the lane on this host and join it again"
@@ -236,7 +229,6 @@ class InternalError(RemembrancerError, retry_possible=True):
 
 
 def size_in_words(size_bytes: int) -> str:
-    """A size in words, such as `1.5 MiB`."""
     for unit, name in ((2**30, "GiB"), (2**20, "MiB")):
         if size_bytes >= unit:
             return f"{size_bytes / unit:.1f} {name}"
@@ -249,7 +241,7 @@ _BY_CODE: Final = {
 
 
 def from_failure(failure: Failure) -> RemembrancerError:
-    """The exception that a `Failure` was made from (`InternalError` for an unknown code)."""
+    """Returns an `InternalError` for an unknown code."""
     kind = _BY_CODE.get(failure.code, InternalError)
     return kind(failure.message, field=failure.field, remedy=failure.remedy, details=failure.details)
 

@@ -13,10 +13,8 @@ if TYPE_CHECKING:
 
 
 class FileLock:
-    """An exclusive lock on a file, which is created with mode 0600 and never deleted.
-
-    `flock` (2) belongs to the open file: the kernel releases the lock when the process dies, for whatever reason.
-    """
+    """An exclusive lock on a file, which is created with mode 0600 and never deleted. The kernel releases the lock when
+    the process dies (flock(2))."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = path
@@ -36,7 +34,6 @@ class FileLock:
         return True
 
     def acquire(self, wait_s: float) -> bool:
-        """Take the lock, waiting up to `wait_s` for it. Returns True if this object holds it."""
         give_up_at = time.monotonic() + wait_s
         while not self.try_acquire():
             if time.monotonic() >= give_up_at:
@@ -50,7 +47,7 @@ class FileLock:
         return self._descriptor
 
     def release(self) -> None:
-        """Release the lock. May be called twice."""
+        """May be called twice."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)

@@ -24,7 +24,7 @@ class IndexedTree(msgspec.Struct, frozen=True):
 
 
 class ToRead(msgspec.Struct, frozen=True):
-    """A request to read a tree now (`force`: unchanged files as well), or only its files from one source."""
+    """A request to read a tree now, or only its files from one source. `force`: unchanged files are read as well."""
 
     tree: IndexedTree
     force: bool = False
@@ -46,9 +46,8 @@ class AwaitIndexerWork(Request[IndexerWork], frozen=True):
 
 
 class SyncDone(msgspec.Struct, frozen=True, tag=True):
-    """Indexer to store: a tree has been compared with its index, on request (`sync_id`) or not. Also sent earlier, with
-    only `left`, while changed files have yet to be read. No answer. Updated chunks of notes need new vectors, like
-    added ones."""
+    """Indexer to store: a tree has been compared with its index, perhaps on request (`sync_id`). Also sent before, with
+    only `left`, the number of changed files that have yet to be read. There is no answer."""
 
     tree: IndexedTree
     left: int = 0
@@ -64,16 +63,13 @@ class SyncDone(msgspec.Struct, frozen=True, tag=True):
 
 
 class SourceCounts(msgspec.Struct, frozen=True):
-    """The number of files and chunks of a source."""
-
     files: int = 0
     chunks: int = 0
 
 
 class FilesDescription(msgspec.Struct, frozen=True, tag=True):
-    """The index of a workspace. `synced_at` (seconds since the epoch) is the time of the last comparison of the files,
-    or of the last one that changed the index; `stale` files have changed but have not been read again; `pending` chunks
-    have no vectors yet."""
+    """The index of a workspace. `synced_at` (seconds since the epoch) is the time of the last comparison of the files.
+    `stale` files have changed but have not been read again; `pending` chunks have no vectors yet."""
 
     sources: dict[FileSource, SourceCounts]
     embedding: EmbeddingSummary
@@ -95,10 +91,8 @@ IndexState = Literal["current", "syncing", "stale"]
 
 
 class ListedFile(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A file of an index. `kind` is its source or its language; `why` is the reason if it was skipped.
-
-    `stale`: it has changed, or is gone. `syncing`: stale files are being read at the moment.
-    """
+    """A file of an index. `kind` is its source or its language; `why` is the reason if it was skipped. A `stale` file
+    has changed, or is gone; `syncing`: stale files are being read at the moment."""
 
     path: str
     kind: str

@@ -19,32 +19,25 @@ _canonical = msgspec.json.Encoder(order="deterministic")
 
 
 def new_ulid() -> str:
-    """A new ULID: 26 characters that sort by time."""
     return as_ulid(new_identity(time.time()))
 
 
 def check_project_id(project_id: str) -> str:
-    """Return a project's id unchanged. Raises `InvalidInput` for anything else, since ids become parts of paths."""
+    """Raises `InvalidInput` for anything but a project's id, since ids become parts of paths."""
     if not PROJECT_ID.fullmatch(project_id):
         raise InvalidInput(f"a project's id must be p_ and 12 hexadecimal digits, not {project_id[:60]!r}")
     return project_id
 
 
 def derive_id(*parts: object) -> str:
-    """32 hexadecimal digits that depend only on these parts.
-
-    The operation id of a request is made from the bridge, the request's id, the tool and its arguments, so it stays the
-    same however often the request is replayed. 1 and "1" are different requests, and a client that reuses an id for
-    another write loses neither.
-    """
+    """32 hexadecimal digits that depend only on these parts. The operation id of a request is made from the bridge, the
+    request's id, the tool and its arguments, so a replay has the same operation id."""
     return hashlib.sha256(_canonical.encode(parts)).hexdigest()[:32]
 
 
 def derive_memory_id(operation_id: str, at: float | None = None) -> str:
-    """The `memory:<ULID>` of an operation. The ULID's time is `at` (seconds), which must be the same on each retry.
-
-    Without `at`, the id depends only on the operation. A time outside a ULID's range becomes the nearest valid time.
-    """
+    """The `memory:<ULID>` of an operation. The ULID's time is `at` (seconds since the epoch), which must be the same on
+    each retry. Without `at`, the id depends only on the operation."""
     digest = hashlib.sha256(operation_id.encode()).digest()
     milliseconds = digest[10:16] if at is None else min(max(0, round(at * 1000)), MAX_ULID_MS).to_bytes(6, "big")
     return MEMORY_PREFIX + as_ulid(milliseconds + digest[:10])
@@ -56,7 +49,7 @@ def entity_id(name: str, kind: str) -> str:
 
 
 def parse_entity_id(text: str, *, field: str) -> tuple[str, str]:
-    """The name and type in an entity's id. Raises `InvalidInput` if the text is not an entity's id."""
+    """The name and type in an entity's id. Raises `InvalidInput`."""
     kind, _, name = text.removeprefix(ENTITY_PREFIX).partition(":")
     if not text.startswith(ENTITY_PREFIX) or not kind or not name:
         raise InvalidInput(f"{field} must be an id from create_entity, not {text[:60]!r}", field=field)
@@ -64,8 +57,7 @@ def parse_entity_id(text: str, *, field: str) -> tuple[str, str]:
 
 
 def parse_memory_id(text: str, *, field: str = "memory_id") -> str:
-    """The memory id in `text`, with its prefix and in upper case. Raises `InvalidInput` if it is not `memory:` and a
-    ULID."""
+    """The memory id in `text`, with its prefix and in upper case. Raises `InvalidInput`."""
     ulid = text.removeprefix(MEMORY_PREFIX).upper()
     if not _ULID.fullmatch(ulid):
         message = f"{field} must be a memory's id, or at least 4 characters from its start or end, not {text[:60]!r}"

@@ -61,5 +61,5 @@ def type_of_kind(kind: Kind) -> MemoryType:
 
 
 def kind_of_type(memory_type: MemoryType) -> Kind:
-    """The kind of a memory that was given a type but no kind: the least specific of that type."""
+    """The least specific kind of a type, for memories with a type but no kind."""
     return _OF_TYPES[memory_type][0]

@@ -46,18 +46,16 @@ class RuntimePaths:
 
     @property
     def control_endpoint(self) -> str:
-        """The address where the launcher listens for its actors and for commands."""
         return f"ipc://{self.run / 'control.sock'}"
 
     @property
     def store_endpoint(self) -> str:
-        """The address where the store listens for the gateway and the workers."""
         return f"ipc://{self.run / 'store.sock'}"
 
 
 def problem_of(path: Path, access: int = os.R_OK | os.W_OK) -> str | None:
-    """The reason why the type or mode of a SQLite file, or of a file beside it, makes it unusable; None if it can be
-    used or is missing. Call this before opening it: opening a pipe may block forever."""
+    """The reason why a SQLite file, or a file beside it, cannot be used because of its type or mode; None if it can be
+    used or is missing. Call this before opening the file: opening a pipe may block forever."""
     for each in database_files(path):
         if os.path.lexists(each) and not os.path.isfile(each):  # noqa: PTH113 - never raises
             return f"{each} is not a file: move it away"
@@ -82,7 +80,6 @@ def database_files(path: Path) -> tuple[Path, ...]:
 
 
 def delete_database(path: Path) -> None:
-    """Delete a SQLite file and the existing files beside it."""
     for each in database_files(path):
         each.unlink(missing_ok=True)
 

@@ -41,16 +41,13 @@ ADVICE: Final[Mapping[ProcessState, str]] = {
     "stopped": "start the runtime again",
     "failed": "fix the reported cause, then run 'remembrancer down'; the next session starts everything again",
 }
-"""The advice for each state of a process."""
 SEVERE: Final = frozenset({"failed", "degraded", "unresponsive"})
-"""States of a process that do not resolve themselves."""
 REFUSES: Final = "fix that; until then, writes that the store cannot take at once are refused"
 OPENING: Final = "the memories of an older release are being upgraded, which may take a minute"
 
 
 def find_problems(status: RuntimeStatus, seen_by: ProjectRef | None = None) -> tuple[Problem, ...]:
-    """All reasons why the runtime is degraded, the most important first; empty when all is well. With `seen_by`, the
-    problems of all other projects are left out."""
+    """All problems, the most important first. With `seen_by`, the problems of all other projects are left out."""
     away = {process.role for process in status.processes if process.state != "ready"}
     reports = {"gateway": status.gateway, "store": status.store}
     silent = [role for role, report in reports.items() if report is None and role not in away]
@@ -67,7 +64,6 @@ def _warning(code: str, what: str, advice: str) -> Problem:
 
 
 def launcher_silent(log: Path, pid: int | None = None) -> Problem:
-    """The problem to report if the launcher does not answer and no other problems can be known."""
     who = "the launcher" if pid is None else f"the launcher (process {pid})"
     advice = "wait if it is just starting; otherwise kill -9 that process: the next session restarts it"
     return Problem("peer_unavailable", "problem", f"{who} does not answer: look at {log}", advice)
@@ -83,7 +79,6 @@ def is_older(started_at: float) -> bool:
 
 
 def _of_host(status: RuntimeStatus) -> Iterator[Problem]:
-    """The problems of the release, the disk and the processes."""
     home = Path(status.home)
     free_bytes = shutil.disk_usage(home).free if home.exists() else 0
     if any(each.role == "launcher" and is_older(time.time() - each.uptime_s) for each in status.processes):
@@ -157,7 +152,6 @@ def _of_store(status: RuntimeStatus, store: StoreHealth, seen_by: ProjectRef | N
 
 
 def _of_embedding(embedding: EmbeddingSummary) -> Iterator[Problem]:
-    """The problems of the vectors, as reported by the store."""
     if embedding.error:
         advice = "fix that; until then, only words are searched"
         yield Problem("embedding_failed", "problem", f"no vectors are made: {embedding.error}", advice)

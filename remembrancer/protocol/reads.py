@@ -26,21 +26,17 @@ Strategy = Literal["vector", "keyword", "hybrid", "graph"]
 Ranking = Literal["fitted", "composite", "pagerank"]
 """The rankings of results: by probability, or by one of the two formulas in `memory/ranking.py`."""
 Order = Literal["important", "latest", "valid", "due", "forgotten"]
-"""`valid`: by the start of validity, latest first. `due`: open ends that are not done, by due date, undated ones last.
+"""`valid`: by the start of validity, latest first. `due`: only open ends that are not done, undated ones last.
 `forgotten`: only forgotten memories (with `include_forgotten`), by the time of forgetting, latest first."""
 Direction = Literal["outgoing", "incoming", "both"]
 ProfileName = Literal["default", "codebase", "preferences", "debugging", "new_project", "architecture"]
-"""The six named profiles of scope weights in a recall."""
 M = TypeVar("M")
 Section = Literal["preferences", "project_context", "session_history", "relevant_procedures", "open_ends"]
 
 
 class Filters(msgspec.Struct, frozen=True):
-    """The conditions that a memory must meet. Empty tuples allow all; times are seconds since the epoch, inclusive.
-
-    A memory of scope `session` matches only with its own `session_id`, whatever `scopes` says. Tags match regardless of
-    case.
-    """
+    """The conditions that a memory must meet. Empty tuples allow all; times are seconds since the epoch, inclusive. A
+    memory of scope `session` matches only with its own `session_id`. Tags match regardless of case."""
 
     session_id: str
     scopes: tuple[Scope, ...] = ()
@@ -53,25 +49,21 @@ class Filters(msgspec.Struct, frozen=True):
     kinds: tuple[Kind, ...] = ()
     domains: tuple[str, ...] = ()
     valid_at: float | None = None
-    """Only memories valid at this time: from `valid_from` (default: the time of the event or of storing) to
-    `valid_until`."""
+    """Only memories valid at this time."""
 
     @property
     def filters(self) -> Filters:
-        """The filters of a request, without its other fields."""
         return Filters(*(getattr(self, name) for name in Filters.__struct_fields__))
 
 
 class Scores(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The scores behind a memory's rank."""
-
     final: float
-    """The score by which an answer's memories are sorted: the sum of `shares`, if they are known."""
+    """The score by which an answer is sorted: the sum of `shares`, if they are known."""
     relevance: float
-    """The probability in [0, 1] that the memory answers the query. With a ranking by formula, or without vectors in an
-    outage, the degree to which it matches."""
+    """The probability in [0, 1] that the memory answers the query. With a ranking by formula, or during an outage, the
+    degree to which it matches."""
     shares: dict[str, float] = {}
-    """The contribution of each feature of `memory/features.py` to the score, if there is one."""
+    """The contribution to the score by each feature of `memory/features.py`."""
     cosine: float | None = None
     """The cosine of the best passage with the task; None if no vectors were searched."""
 
@@ -82,7 +74,6 @@ class ListedMemory(ShownFields, frozen=True, kw_only=True):
     id: str
     created_at: float
     updated_at: float = 0.0
-    """The time of its last change or, failing that, of its creation."""
     version: int = 1
     access_count: int = 0
     last_accessed_at: float | None = None
@@ -97,7 +88,7 @@ class ListedMemory(ShownFields, frozen=True, kw_only=True):
     """Ids of the memories that replace it, according to a link."""
     possibly_superseded_by: tuple[str, ...] = ()
     """Ids of newer memories that probably (in a recall: possibly) replace it, according to links made with the vectors;
-    see `REPLACED` in `memory/replacement.py`. A context that includes them omits the memory (`replaced_among`)."""
+    see `REPLACED` in `memory/replacement.py`."""
     origin: FileSource | None = None
     """The kind of file that this is a part of (`lines` of `source`); None for a memory."""
     lines: tuple[int, int] | None = None
@@ -109,26 +100,22 @@ class ListedMemory(ShownFields, frozen=True, kw_only=True):
 
     @property
     def urgency(self) -> tuple[float, float]:
-        """The sort key of an open end: the more urgent the open end, the greater the key."""
+        """A sort key: the more urgent the open end, the greater the key."""
         return -math.inf if self.due is None else -self.due, self.happened_at
 
     def listed(self) -> dict[str, Any]:
-        """The fields of every memory in a list, by name."""
         return {name: getattr(self, name) for name in ListedMemory.__struct_fields__}
 
 
 class RecalledMemory(ListedMemory, frozen=True, kw_only=True, omit_defaults=True):
-    """A memory in an answer."""
-
     scores: Scores
     strength: float | None = None
     """The memory's `strength_of` at the time of the answer, in [0, 1]."""
     found_in: tuple[Scope, ...] = ()
     """The scopes in which it was found, if more than one."""
     expired: bool = False
-    """True if it is no longer valid."""
     stands_for: tuple[str, ...] = ()
-    """Ids of memories with the same statement that were left out in its favour."""
+    """Ids of memories that say the same and were left out."""
     code: str = ""
     """The file that it names and that is gone from the indexed code, if any."""
 
@@ -143,16 +130,14 @@ class Recalled(msgspec.Struct, frozen=True, tag=True):
     left_out: tuple[RecalledMemory, ...] = ()
     """The best of the matching memories that are not in the answer, if requested."""
     short_ids: dict[str, str] = {}
-    """The short forms of the memories' ids; empty if only a part of the project's memories was read."""
+    """The short forms of ids; empty if only some of the project's scopes were searched."""
     near_waits: bool = False
     """True if a pair can be requested with `TakeNear`."""
 
 
 class Recall(Filters, Request[Recalled], frozen=True, kw_only=True):
-    """Find memories of `project`, of the user, and of the session. Times are seconds since the epoch.
-
-    `reference_time` is the time that "yesterday" in the query refers to, in UTC (None: now, in this machine's zone).
-    """
+    """Find memories of `project`, of the user, and of the session. `reference_time` is the present for "yesterday" in
+    the query, in UTC (None: now, in this machine's zone)."""
 
     project: ProjectRef
     query: str
@@ -162,7 +147,7 @@ class Recall(Filters, Request[Recalled], frozen=True, kw_only=True):
     profile: ProfileName | None = None
     reference_time: float | None = None
     is_task: bool = False
-    """True if the query is a task: memories related to the task are wanted, not only answers."""
+    """True to find memories related to a task, not only answers to a question."""
     replaced_from: float = 0.0
     """The minimum probability at which a memory in Review is marked as possibly replaced."""
     sources: tuple[Origin, ...] = ()
@@ -170,13 +155,13 @@ class Recall(Filters, Request[Recalled], frozen=True, kw_only=True):
     root: str = ""
     """The workspace whose notes are searched."""
     path: str = ""
-    """The file or directory that notes are searched in, relative to the workspace; empty: all."""
+    """The only file or directory of notes to search, relative to the workspace; empty: all."""
     valid_only: bool = False
-    """True to leave out memories that are not valid (at the `reference_time`)."""
+    """True to leave out memories that are not valid at the `reference_time`."""
     left_out: int = 0
     """The number of matching memories to report beyond the answer, for a person who asks why they are missing."""
     about: str = ""
-    """The id of a memory to score as well, whether it matches or not; it is reported with the memories left out."""
+    """The id of a memory to report with those left out, whether it matches or not."""
 
     @property
     def searches_memories(self) -> bool:
@@ -184,8 +169,7 @@ class Recall(Filters, Request[Recalled], frozen=True, kw_only=True):
 
     @property
     def searches_notes(self) -> bool:
-        """True if notes are searched: they belong to the project, and have no kind, type, domain, tags or
-        importance."""
+        """Notes belong to the project, and have no kind, type, domain, tags or importance to filter by."""
         if not self.root or self.strategy == "graph":
             return False
         if self.sources:
@@ -195,15 +179,13 @@ class Recall(Filters, Request[Recalled], frozen=True, kw_only=True):
 
 
 class Memories(msgspec.Struct, Generic[M], frozen=True, tag=True):
-    """Memories in the requested order. `more`: there are more memories, beyond the limit in number or bytes."""
+    """Memories in the requested order. `more`: the limit in number or bytes left out others."""
 
     memories: tuple[M, ...]
     more: bool = False
 
 
 class ListMemories(Filters, Request[Memories[ListedMemory]], frozen=True, kw_only=True):
-    """List the memories of `project`, of the user and of the session that pass the filters."""
-
     project: ProjectRef
     order: Order = "latest"
     limit: int = 50
@@ -211,25 +193,21 @@ class ListMemories(Filters, Request[Memories[ListedMemory]], frozen=True, kw_onl
 
 
 class SessionRequest(Request[T_co], Generic[T_co], frozen=True):
-    """A request by a session of a project."""
-
     project: ProjectRef
     session_id: str
 
 
 class LinkedMemory(ListedMemory, frozen=True, kw_only=True, omit_defaults=True):
-    """A memory with the ids of its related memories, and its distance from the starting memory in links."""
+    """A memory with the ids of its related memories. `distance` is the number of links from the requested memory."""
 
     related: tuple[str, ...] = ()
     distance: int = 0
 
 
 class FollowLinks(SessionRequest[Memories[LinkedMemory]], frozen=True):
-    """Read these memories, in this order, and then related ones, up to `depth` links away, the nearest first.
-
-    The answer has at most `limit` memories, and after the first, at most about `characters` characters. Raises
-    `NotFound` if none of the ids exists.
-    """
+    """Read these memories, in this order, and then related ones, up to `depth` links away, the nearest first. The
+    answer has at most `limit` memories and about `characters` characters, but at least one memory. Raises `NotFound`
+    if none of the ids exists."""
 
     memory_ids: tuple[str, ...]
     depth: int = 0
@@ -238,8 +216,7 @@ class FollowLinks(SessionRequest[Memories[LinkedMemory]], frozen=True):
 
 
 class EmbeddingState(msgspec.Struct, frozen=True, tag=True):
-    """The state of a memory's embedding: whether it has its vectors now, its near duplicates (cosine >= 0.95), and its
-    neighbours."""
+    """`embedded`: the memory has its vectors now. `near_duplicates` have a cosine >= 0.95."""
 
     embedded: bool
     near_duplicates: tuple[str, ...] = ()
@@ -262,7 +239,7 @@ class TakeNear(SessionRequest[NearFound], frozen=True):
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """The numbers of memories and other records. `total` counts memories that are not forgotten."""
+    """`total` counts memories that are not forgotten."""
 
     total: int = 0
     by_scope: dict[str, int] = {}
@@ -273,11 +250,8 @@ class Counts(msgspec.Struct, frozen=True):
 
 
 class EmbeddingSummary(msgspec.Struct, frozen=True):
-    """The engine that makes the vectors, and its progress. `error` says why there is no engine.
-
-    `dead_letters` counts the memories that could not be embedded, and `dead_letter_error` is the reason for the last
-    one.
-    """
+    """The engine that makes the vectors, and its progress. `error` says why there is no engine. `dead_letters` counts
+    the memories that could not be embedded; `dead_letter_error` is the reason for the last one."""
 
     engine: str
     model: str
@@ -292,8 +266,7 @@ class EmbeddingSummary(msgspec.Struct, frozen=True):
 
 
 class Proposal(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A project's memory that is proposed for promotion to the user, with the reason. `refused_at`: the time at which a
-    person refused the proposal."""
+    """A project's memory that is proposed for promotion to the user; a person refused this at `refused_at`."""
 
     memory_id: str
     content: str
@@ -320,8 +293,6 @@ class DescribeStore(SessionRequest[StoreDescription], frozen=True):
 
 
 class Surroundings(msgspec.Struct, frozen=True):
-    """The facts about a memory that are stored elsewhere."""
-
     incoming: tuple[MemoryLink, ...] = ()
     """Links from memories that are not forgotten, each with the other memory as its `target`, strongest first."""
     promotions: tuple[LoggedPromotion, ...] = ()
@@ -333,15 +304,13 @@ class Surroundings(msgspec.Struct, frozen=True):
     copies: dict[str, Scope] = {}
     """The ids and scopes of other memories with identical content that are not forgotten."""
     proposal: Proposal | None = None
-    """The proposal to promote it to the user, answered or not."""
+    """The proposal to promote it to the user, even if it was refused."""
 
 
 class MemoryShown(Surroundings, frozen=True, tag=True, kw_only=True):
-    """A complete memory, with the state of its vectors, and its near duplicates (cosine >= 0.95).
-
-    `strength` and `is_stale` follow the formulas of `memory/decay.py`. `reasons` say, in sentences, why the memory is
-    in its scope. `undo_forgets` (only on request): an undo would forget it.
-    """
+    """A complete memory. `near_duplicates` have a cosine >= 0.95; `strength` and `is_stale` follow the formulas of
+    `memory/decay.py`; `reasons` say in sentences why the memory is in its scope. `undo_forgets` (only on request): an
+    undo would forget the memory."""
 
     memory: PortableMemory
     embedded: bool
@@ -353,8 +322,6 @@ class MemoryShown(Surroundings, frozen=True, tag=True, kw_only=True):
 
 
 class GetMemory(SessionRequest[MemoryShown], frozen=True):
-    """Read one complete memory. Refused with `not_found` if it does not exist."""
-
     memory_id: str
     with_undo: bool = False
 
@@ -371,9 +338,7 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class GraphRelationship(msgspec.Struct, frozen=True, omit_defaults=True):
     """An edge as seen from one of its ends. `stale`: every memory that states it is forgotten, or no longer valid.
-
-    `facts` are memories that state it, valid ones first; a mere mention has no facts.
-    """
+    `facts` are memories that state it, valid ones first; a mere mention has no facts."""
 
     type: str
     target: str
@@ -385,11 +350,8 @@ class GraphRelationship(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class GraphEntity(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An entity in an answer. `distance` is in hops from the start; `memory_count` leaves out forgotten memories.
-
-    `stale`: all memories that name it are forgotten. `described_in` is the memory that describes it, if there is one,
-    and `description` its content.
-    """
+    """`distance` is the number of hops from the start; `memory_count` leaves out forgotten memories; `stale`: all
+    memories that name the entity are forgotten. `described_in` is the memory with the `description`, if any."""
 
     name: str
     type: str
@@ -402,13 +364,9 @@ class GraphEntity(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class GraphFound(msgspec.Struct, frozen=True, tag=True):
-    """The result of a walk, nearest first. `suggestions` are known names that share words with a requested name that
-    does not exist.
-
-    `relationship_types` counts the edges of each type: all edges in the overview, otherwise the edges found. An
-    overview has the best connected entities and the totals, and no memories. Only an overview has `entity_types`, the
-    number of entities of each type that the session may see.
-    """
+    """The result of a walk, nearest first; or an overview: the best connected entities, and the totals, which count
+    edges and entities by type. A walk's `relationship_types` count only the edges found. `suggestions` are known names
+    that share words with an unknown one."""
 
     entities: tuple[GraphEntity, ...]
     memories: tuple[RecalledMemory, ...] = ()
@@ -421,15 +379,12 @@ class GraphFound(msgspec.Struct, frozen=True, tag=True):
     suggestions: tuple[str, ...] = ()
     entity_types: dict[str, int] = {}
     topics: tuple[Topic, ...] = ()
-    """In the overview: communities of entities, as last detected."""
+    """In the overview: communities of entities."""
 
 
 class SearchGraph(SessionRequest[GraphFound], frozen=True):
-    """Walk the graph from an entity, or get an overview without one.
-
-    `depth` is 0 to 3 hops, `limit` the maximum number of entities, and of memories, in the answer. An empty
-    `relationship_type` means all.
-    """
+    """Walk the graph from an entity for `depth` hops (0 to 3), or get an overview without one. `limit` is the maximum
+    number of entities, and of memories, in the answer."""
 
     entity: str | None = None
     relationship_type: str | None = None
@@ -438,17 +393,17 @@ class SearchGraph(SessionRequest[GraphFound], frozen=True):
     include_memories: bool = True
     limit: int = 20
     entity_type: str | None = None
-    """Restricts the name to the one entity of this type, in any spelling."""
+    """Restricts the name to the entity of this type."""
 
 
 class ContextGathered(msgspec.Struct, frozen=True, tag=True):
-    """The memories of the requested sections, section by section, the most useful first in each."""
+    """The memories of the requested sections, the most useful first in each section."""
 
     memories: tuple[RecalledMemory, ...]
     is_all: bool = False
     """True if these are all the valid memories."""
     subjects: tuple[tuple[str, int], ...] = ()
-    """The subjects with the most memories, each with its count; empty if the answer has all memories."""
+    """The subjects with the most memories, with their counts; empty if the answer has all memories."""
     replaced: tuple[RecalledMemory, ...] = ()
     """The memories left out because a newer one in the answer probably replaces them."""
     closed: tuple[RecalledMemory, ...] = ()
@@ -456,9 +411,8 @@ class ContextGathered(msgspec.Struct, frozen=True, tag=True):
     notes: int = 0
     """The number of the project's note files, which the answer does not contain."""
     former_place: str = ""
-    """The directory from which a project that is new or has no memories was probably moved."""
+    """The directory from which a project without memories was probably moved."""
     short_ids: dict[str, str] = {}
-    """The short forms of the memories' ids."""
     near_waits: bool = False
     """As in `Recalled`."""
 
@@ -469,9 +423,8 @@ selection."""
 
 
 class GatherContext(SessionRequest[ContextGathered], frozen=True):
-    """Gather the memories that a session needs for its task: everything that is valid, if it fits in about `tokens`,
-    otherwise a selection of `part_tokens`; `with_subjects` adds the subjects of the rest. Nothing is counted as
-    accessed."""
+    """Gather the memories that a session needs for its task: everything that is valid, if it fits into `tokens`, or a
+    selection of `part_tokens` and, with `with_subjects`, the subjects of the rest. No access is counted."""
 
     task: str = ""
     files: tuple[str, ...] = ()
@@ -491,23 +444,21 @@ class NoteAccess(SessionRequest[bool], frozen=True):
 
 
 class IdsFound(msgspec.Struct, frozen=True, tag=True):
-    """For each part, the ids that match it, with each memory's first words; and short forms by full id. Unknown ids
-    have no short form."""
+    """For each part, the matching ids with their memories' first words; and the short forms of known ids."""
 
     candidates: dict[str, list[tuple[str, str]]]
     short: dict[str, str]
 
 
 class FindIds(SessionRequest[IdsFound], frozen=True):
-    """Find the memories whose ids begin or end with each of these `parts`, forgotten ones included, and the short forms
-    of `ids`."""
+    """Find memories, even forgotten ones, whose ids begin or end with each part, and the short forms of `ids`."""
 
     parts: tuple[str, ...] = ()
     ids: tuple[str, ...] = ()
 
 
 class ListedSession(SessionEntry, frozen=True, omit_defaults=True):
-    """A session, and how many of its records are still kept."""
+    """A session, and the numbers of its remaining records."""
 
     memories: int = 0
     turns: int = 0
@@ -515,8 +466,7 @@ class ListedSession(SessionEntry, frozen=True, omit_defaults=True):
 
 
 class SessionDescription(msgspec.Struct, frozen=True, tag=True):
-    """The memories that a session stored. `topics` are the entities and tags of its memories, the most
-    common first."""
+    """`topics` are the entities and tags of the memories that the session stored, the most common first."""
 
     started_at: float | None
     stored_by_type: dict[str, int]

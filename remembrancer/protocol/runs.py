@@ -1,8 +1,7 @@
 """Runs: changes by the consolidator that are applied all together or not at all, and undone together.
 
-A run consists of edits in one space. The store applies them in one transaction, and the versions they make name the run
-in the history, so that it can be undone. An edit is skipped, and reported as skipped, if its memory has changed since
-the consolidator read it.
+A run consists of edits in one space. An edit is skipped, and reported as skipped, if its memory has changed since the
+consolidator read it.
 """
 
 from __future__ import annotations
@@ -14,23 +13,19 @@ import msgspec
 from remembrancer.protocol.kinds import Kind, Relation, Scope, Status
 
 Place = Literal["project", "user"]
-"""The space that a run changes: the project's (with its sessions' memories) or the user's."""
 RunKind = Literal["session_end", "promotion", "consolidation", "maintenance"]
 IMPORTS: Final = "run:import-"
 """The prefix of the ids of imports, which are undone like runs."""
 IMPORT: Final = "import"
 """The kind of run for an import."""
 IMPORT_UNDONE: Final = "its import was undone"
-"""The reason for forgetting that allows a memory to be imported again."""
+"""Memories that were forgotten for this reason can be imported again."""
 PromotionReason = Literal["importance", "explicit", "pattern_match"]
 
 
 class ChainLink(msgspec.Struct, frozen=True, omit_defaults=True):
     """A step in a memory's promotion to its scope: it was promoted from `scope`, or another memory was merged into it.
-
-    `memory_id` is the memory that was promoted or merged, `content` the merged memory's text, if different, and
-    `run_id` the run that did this.
-    """
+    `memory_id` is the promoted or merged memory; `content` is the merged memory's text, if different."""
 
     scope: Scope
     memory_id: str
@@ -45,8 +40,6 @@ class ChainLink(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class NewMemory(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A memory that a run derives from others."""
-
     id: str
     content: str
     kind: Kind
@@ -64,23 +57,19 @@ class NewMemory(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AddMemory(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit_defaults=True):
-    """Store a new memory. If its id already exists, this edit and later ones that depend on it are skipped."""
+    """Store a new memory. If its id exists, this edit and later ones that depend on it are skipped."""
 
     memory: NewMemory
     made_of: tuple[tuple[str, int], ...] = ()
-    """Ids and versions of the memories that it was made from. The edit is skipped if one of these is forgotten or gone,
-    or was changed by anything other than this run."""
+    """Ids and versions of its sources. The edit is skipped if one of these is forgotten or gone, or was changed by
+    anything other than this run."""
 
 
 class ReviseMemory(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit_defaults=True):
-    """Make a new version of a memory. Fields that are None keep their values. `change` is the name of the change in the
-    history.
-
-    `expected_version`: skip the edit if the memory has a different version (None: any version). `accessed` counts one
-    access; `chain` is added to the promotion chain; `forget` hides it, with this reason; `tags` are added to the
-    existing ones. If a memory is skipped, later edits of the run that concern it (its promotion, its links, its
-    observation as a pattern) are also skipped.
-    """
+    """Make a new version of a memory. Fields that are None keep their values. The edit is skipped if the memory does
+    not have the `expected_version` (None: any version); the run's later edits that concern the memory are then skipped
+    as well. `accessed` counts an access; `chain` is added to the promotion chain; `tags` are added; `forget` hides the
+    memory, with this reason."""
 
     memory_id: str
     change: Literal[
@@ -100,7 +89,7 @@ class ReviseMemory(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit
     forget: str | None = None
     reason: str | None = None
     only_with: str | None = None
-    """The id of another memory: if an earlier edit skipped that memory, this edit is skipped as well."""
+    """The id of another memory: if an earlier edit of that memory was skipped, this edit is skipped as well."""
 
 
 class AddLink(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit_defaults=True):
@@ -113,7 +102,7 @@ class AddLink(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit_defa
 
 
 class LogPromotion(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit_defaults=True):
-    """Record in the promotion log that a memory was promoted, or (`merged_into`) merged. `score` is in [0, 1]."""
+    """Record a promotion or a merge (`merged_into`) in the promotion log. `score` is in [0, 1]."""
 
     memory_id: str
     kind: Kind
@@ -126,14 +115,12 @@ class LogPromotion(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit
 
 
 class LoggedPromotion(LogPromotion, frozen=True, kw_only=True):
-    """An entry in the promotion log. `run_id` is the run that promoted or merged the memory."""
-
     run_id: str | None = None
     promoted_at: float
 
 
 class NotePattern(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
-    """In the user's space: record that a memory's pattern was observed in a project (again)."""
+    """Record that the pattern in a memory of the user was observed in a project."""
 
     memory_id: str
     project_id: str
@@ -148,7 +135,7 @@ class ProposeMemory(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omi
 
 
 class DropOrphans(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
-    """Has no effect. Members with release 0.2.0 write this edit and the next two to shared lanes."""
+    """Has no effect. Release 0.2.0 writes this edit and the next two to shared lanes."""
 
 
 class CloseRequest(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
@@ -160,14 +147,10 @@ class RequestConsolidation(msgspec.Struct, frozen=True, tag=True, tag_field="edi
 
 
 class Prune(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
-    """Delete up to `limit` rows that are no longer needed. Times are seconds since the epoch.
-
-    It deletes turns and tool calls of sessions that were closed before `sessions_before`; runs that began before
-    `runs_before`, which can then no longer be undone, and, also from before then, log entries of consolidations,
-    versions of memories that are gone or have many newer versions, promotions of memories that are gone, and sessions
-    without any other records; and results of operations that were applied before `operations_before`, too long ago for
-    a retry.
-    """
+    """Delete up to `limit` rows: turns and tool calls of sessions closed before `sessions_before`; results of
+    operations applied before `operations_before`, too long ago for a retry; and from before `runs_before`, runs, log
+    entries of consolidations, versions of memories that are gone or have many newer versions, promotions of memories
+    that are gone, and sessions without other records. Times are seconds since the epoch."""
 
     sessions_before: float
     runs_before: float
@@ -176,7 +159,7 @@ class Prune(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
 
 
 class SaveTopics(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
-    """Replace the stored communities of the entity graph. They are derived data, which an undo does not touch."""
+    """Replace the stored communities of the entity graph. An undo does not restore them."""
 
     topics: tuple[Topic, ...]
 
@@ -189,12 +172,12 @@ class Topic(msgspec.Struct, frozen=True):
 
 
 class CloseSession(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit_defaults=True):
-    """Close a session whose end has been processed: its registry entry is final (until the session begins again)."""
+    """Close a session whose end has been processed."""
 
     session_id: str
     status: Literal["completed", "abandoned"]
     ended_at: float
-    """The end that was processed: a session that has continued since then stays open."""
+    """The time of the end that was processed: a session that has continued since then stays open."""
 
 
 class NoteMaintenance(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
@@ -219,7 +202,7 @@ Edit = (
 
 
 class ApplyRun(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
-    """Apply a run, or one part of it: all parts of `run_id` are undone together."""
+    """Apply a run, or a part of it: all parts with one `run_id` are undone together."""
 
     run_id: str
     place: Place
@@ -229,10 +212,10 @@ class ApplyRun(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_d
 
 
 class UndoRun(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
-    """Undo all parts of a run in a space: memories that it made are forgotten, and changed ones restored. Only a person
-    in a shell can undo an import, since its memories belong to all sessions; in a shared project, session memories are
-    in a separate space (`session`). Memories that others have changed since then are left unchanged and listed. An
-    unknown run is refused, or with `if_there` reported as not found: few runs have parts in both spaces."""
+    """Undo all parts of a run in a space: memories that it made are forgotten, and changed ones restored. Memories that
+    others have changed since then are left unchanged and listed. Only a person in a shell can undo an import, since its
+    memories belong to all sessions. In a shared project, session memories have their own space (`session`). An unknown
+    run is refused or, with `if_there`, reported as not found."""
 
     run_id: str
     place: Scope
@@ -240,15 +223,13 @@ class UndoRun(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_de
 
 
 class Skipped(msgspec.Struct, frozen=True):
-    """A memory that an edit or an undo skipped, and the reason. `edit` is the name of the edit."""
-
     memory_id: str
     reason: str
     edit: str = ""
 
 
 class RunResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
-    """The outcome of an `ApplyRun`: the number of applied edits, and the skipped edits."""
+    """The outcome of an `ApplyRun`. `edits` counts the applied edits."""
 
     edits: int
     skipped: tuple[Skipped, ...] = ()
@@ -257,10 +238,10 @@ class RunResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_f
 
 
 class UndoneResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
-    """The outcome of an `UndoRun`: the memories that were restored or forgotten, and those left unchanged."""
+    """The outcome of an `UndoRun`. `memories` were restored or forgotten."""
 
     memories: tuple[str, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     already: bool = False
     found: bool = True
-    """True if the run exists; False only with `if_there`."""
+    """False only with `if_there`."""

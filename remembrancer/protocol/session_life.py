@@ -8,25 +8,20 @@ SessionStatus = Literal["active", "completed", "abandoned"]
 TurnRole = Literal["user", "assistant", "system", "tool"]
 
 SHELL_SESSION: Final = "session:shell"
-"""The session id of a person in a shell, in the history of a memory. It is not a session with a start and an end."""
 BROWSER_SESSION: Final = "session:browser"
-"""The session id of a person in the memory browser."""
+"""The session ids of people, in the histories of memories. These sessions have no start and no end."""
 _WHERE: Final = {SHELL_SESSION: "in the shell", BROWSER_SESSION: "in the browser"}
 
 
 def author_of(session_id: str, client: str, member: str = "") -> str:
-    """The display name of a change's author: a person, or a session by its client's name, and the member of a shared
-    project on whose machine the change was made."""
+    """The display name of a change's author. `member` is the machine on which a shared memory was changed."""
     if place := _WHERE.get(session_id):
         return f"{member or 'you'}, {place}"
     return f"{client} on {member}" if member else client
 
 
 class StartSession(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
-    """Start a session, or continue it after its end. No space is created for a project without one.
-
-    `directory` is the root of the session's working tree (or its directory).
-    """
+    """Start a session, or continue it after its end. `directory` is the root of its working tree, or its directory."""
 
     session_id: str
     client: str | None = None
@@ -34,17 +29,14 @@ class StartSession(msgspec.Struct, frozen=True, tag=True, tag_field="change", om
 
 
 class EndSession(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
-    """End a session, or (`abandoned`) one that has been silent for too long. Its end is processed in the background.
-
-    An unknown session, or one that has already ended, is left unchanged.
-    """
+    """End a session. No effect for an unknown session, or one that has already ended."""
 
     session_id: str
     how: Literal["completed", "abandoned"] = "completed"
 
 
 class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A message of the conversation. Times are seconds since the epoch; a `token_count` of 0 means not counted."""
+    """A message of the conversation. A `token_count` of 0 means not counted."""
 
     role: TurnRole
     content: str
@@ -54,7 +46,7 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A tool call by the assistant in a session. `arguments` and `result_summary` are cut to a useful length."""
+    """`arguments` and `result_summary` are shortened."""
 
     tool_name: str
     at: float
@@ -65,8 +57,6 @@ class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RecordEvents(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
-    """Record turns and tool calls of a session, in the order in which they happened."""
-
     session_id: str
     turns: tuple[Turn, ...] = ()
     tool_calls: tuple[ToolCall, ...] = ()
@@ -77,8 +67,8 @@ class SessionResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, t
 
 
 class SessionEntry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A session in the registry of its project. `ended_at` with the status `active`: its end has yet to be processed.
-    `ending` without `ended_at`: it continued after an end of this kind."""
+    """A session in the registry of its project. If it has `ended_at` and is still `active`, its end has yet to be
+    processed. If it has `ending` without `ended_at`, it continued after an end of this kind."""
 
     session_id: str
     started_at: float

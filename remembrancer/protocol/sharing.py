@@ -8,8 +8,8 @@ from remembrancer.protocol.writes import Operation, ProjectRef
 
 
 class MemoriesMoved(msgspec.Struct, frozen=True, tag=True):
-    """How many memories were (or would be) moved, were merged with existing memories, or stay where they are, with the
-    reason why the first of these stays."""
+    """The numbers of memories that were (or would be) moved, merged with existing memories (`joined`), or not moved
+    (`left`), with the `reason` for the first of these."""
 
     memories: int
     joined: int = 0
@@ -18,11 +18,8 @@ class MemoriesMoved(msgspec.Struct, frozen=True, tag=True):
 
 
 class MoveProject(Request[MemoriesMoved], frozen=True):
-    """Move the memories of the project `old` to `new`, the same project in a different place.
-
-    Memories that `new` already has are kept and merged with them. `directory` is its working tree. `dry_run`: change
-    nothing.
-    """
+    """Move the memories of the project `old` to `new`, the same project in a different place, and merge them with the
+    memories of `new`. `directory` is the working tree of `new`."""
 
     old: ProjectRef
     new: ProjectRef
@@ -31,11 +28,7 @@ class MoveProject(Request[MemoriesMoved], frozen=True):
 
 
 class ShareProject(Request[MemoriesMoved], frozen=True):
-    """Share a project's memories in a lane that this home is a member of, moving its existing memories there. None:
-    share the user's memories of scope `user`.
-
-    `dry_run`: only report how many memories would be moved.
-    """
+    """Move a project's memories (None: the user's) to a lane that this home is a member of."""
 
     project: ProjectRef | None
     lane: str
@@ -43,19 +36,16 @@ class ShareProject(Request[MemoriesMoved], frozen=True):
 
 
 class LeaveLane(Request[tuple[str, int]], frozen=True):
-    """Stop sharing for a project (None: the user), which keeps the lane's current memories as its own. The answer is
-    the lane, and the number of these memories."""
+    """Stop sharing a project's memories (None: the user's). The project keeps the lane's current memories. The answer
+    is the lane, and the number of these memories."""
 
     project: ProjectRef | None
     dry_run: bool = False
 
 
 class LaneState(msgspec.Struct, frozen=True):
-    """A lane on this host, and the position up to which it is applied.
-
-    `problem` says why nothing is exchanged, at the moment or for good (`code` is the error's code). `project` is the
-    path of the project that shares it; "" if it is the user's.
-    """
+    """A lane on this host. `position` is the last applied one; `project` is the path of the project that shares the
+    lane ("": the user shares it). `problem` says why nothing is exchanged; `code` is the error's code."""
 
     lane: str
     project: str
@@ -69,15 +59,13 @@ class DescribeLanes(Request[tuple[LaneState, ...]], frozen=True):
 
 
 class RejoinLane(Request[tuple[LaneState, ...]], frozen=True):
-    """Reload the membership of a lane: this home has joined it (again), or has a new key for it that the other members
-    should use too."""
+    """Reload the membership of a lane that this home has joined, or for which it has a new key for all members."""
 
     lane: str
     has_new_key: bool = False
 
 
 class OthersWrote(msgspec.Struct, frozen=True, tag=True):
-    """Store to gateway: other machines made these changes, in this order, to the memories that a project of this home
-    shares."""
+    """Store to gateway: other machines made these changes, in this order, to shared memories of a project."""
 
     operations: tuple[Operation, ...]

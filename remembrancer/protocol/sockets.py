@@ -45,24 +45,21 @@ from remembrancer.protocol.wire import (
 )
 
 LINGER_MS: Final = 200
-"""The time in milliseconds that a closing socket still has for sending: enough for a last answer on the same host,
-short enough for a stop."""
+"""The time that a closing socket has for sending its last messages."""
 HIGH_WATER_MARK: Final = 20_000
 """The maximum number of messages that a socket queues per direction."""
 RECONNECT_MS: Final = 10
 RECONNECT_MAX_MS: Final = 40
 NETWORK_RECONNECT_MS: Final = 250
 NETWORK_RECONNECT_MAX_MS: Final = 4000
-"""Longer intervals, for a peer on another host."""
 NETWORK_HEARTBEAT_MS: Final = 2000
 NETWORK_SILENCE_MS: Final = 8000
 """A connection to another host is considered broken after this time without a message, whatever TCP reports."""
 NETWORK_HIGH_WATER_MARK: Final = 256
-"""The queue for a peer on another host is short, so that messages do not pile up if the peer does not read them."""
+"""Short, so that messages do not pile up if a peer on another host does not read them."""
 MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
 YIELD_AFTER: Final = 64
 """The number of messages after which a reader yields to the event loop, which one sender could otherwise block."""
-
 FIRST_ID_BITS: Final = 48
 """Message ids begin at a random number, so that an answer to an earlier process of the same name matches no request."""
 
@@ -72,7 +69,7 @@ logger = logging.getLogger(__name__)
 
 
 class Speaker:
-    """The sender on a socket: the process's role name and the ULID of its current start. Makes its envelopes."""
+    """A sender: its role name, and the ULID of its current start. Makes its envelopes."""
 
     def __init__(self, name: str, incarnation: str) -> None:
         self.name = name
@@ -82,7 +79,6 @@ class Speaker:
     def envelope(
         self, *, timeout_s: float | None = None, in_reply_to: int | None = None, notices: tuple[Notice, ...] = ()
     ) -> Envelope:
-        """A new envelope, whose message expires in `timeout_s` (None: never)."""
         return Envelope(
             version=PROTOCOL_VERSION,
             message_id=next(self._ids),
@@ -95,8 +91,7 @@ class Speaker:
 
 
 class CurveKeys(NamedTuple):
-    """The keys of one end of a network connection, in Z85. `server` is the public key of the listening end; None: this
-    is the listening end."""
+    """The keys of one end of a connection, in Z85. `server` is the listening end's public key; None at that end."""
 
     public: str
     secret: str
@@ -104,23 +99,19 @@ class CurveKeys(NamedTuple):
 
 
 class Reply(NamedTuple, Generic[T]):
-    """A peer's answer, and its caveats."""
-
     body: T
     notices: tuple[Notice, ...] = ()
 
 
 class _OpenRequest(NamedTuple):
-    """A request that has not been answered yet. `to` is the routing id of the peer at a router."""
-
     question: type[Request[Any]]
     future: asyncio.Future[Any]
     to: bytes
 
 
 class _Endpoint(abc.ABC, Generic[In]):
-    """The common part of both kinds of sockets. `to` and `sender` are the routing id of a router's peer, which is the
-    first frame of a router's messages, and empty for the peer of a dealer."""
+    """The common part of both kinds of sockets. `to` and `sender` are the routing id of a router's peer, the first
+    frame of a router's messages; they are empty at a dealer."""
 
     _frames: ClassVar[int]
     """The number of frames in a message."""
@@ -136,7 +127,7 @@ class _Endpoint(abc.ABC, Generic[In]):
         self._read: list[tuple[zmq.asyncio.Socket, asyncio.Task[None]]] = []
         """The sockets that are being read, with the tasks that read them."""
         self._context: zmq.asyncio.Context | None = None
-        """Its own ZeroMQ context; None: the process's context."""
+        """None: the process's context."""
         self._pending: dict[int, _OpenRequest] = {}
 
     def _make(self, kind: int) -> zmq.asyncio.Socket:
@@ -149,16 +140,23 @@ class _Endpoint(abc.ABC, Generic[In]):
         socket.setsockopt(zmq.RCVHWM, high_water_mark)
         socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
         if self._keys is not None:
-            _secure(socket, self._keys)
             socket.setsockopt(zmq.IPV6, int(self._keys.server is not None or "[" in self._endpoint))
+            socket.setsockopt(zmq.CURVE_PUBLICKEY, self._keys.public.encode())
+            socket.setsockopt(zmq.CURVE_SECRETKEY, self._keys.secret.encode())
+            if self._keys.server is None:
+                socket.setsockopt(zmq.CURVE_SERVER, 1)
+            else:
+                socket.setsockopt(zmq.CURVE_SERVERKEY, self._keys.server.encode())
+            socket.setsockopt(zmq.HEARTBEAT_IVL, NETWORK_HEARTBEAT_MS)
+            socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, NETWORK_SILENCE_MS)
+            socket.setsockopt(zmq.HEARTBEAT_TTL, NETWORK_SILENCE_MS)
         return socket
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close. Queued messages have `LINGER_MS` to be sent while the process lives; pending requests end with
-        `PeerLost`. May be called twice."""
+        """Pending requests end with `PeerLost`. Queued messages have `LINGER_MS` to be sent. May be called twice."""
         self._fail_pending(PeerLost, "this side closed the connection")
         for socket, reader in self._read:
             reader.cancel()
@@ -171,11 +169,10 @@ class _Endpoint(abc.ABC, Generic[In]):
         """The answer to a request, or the refusal.
 
         Raises:
-            PeerUnavailable: there is no connection: nothing was sent.
+            PeerUnavailable: nothing was sent.
             PeerLost: the connection broke before the answer came; the peer may have done the work.
-            DeadlineExceeded: no answer within `timeout_s` seconds; the peer may have done the work.
-            VersionMismatch: the peer speaks a different version of the protocol.
-            InternalError: the answer has the wrong type.
+            DeadlineExceeded: no answer within `timeout_s`; the peer may have done the work.
+            VersionMismatch, InternalError: the peer speaks a different version, or its answer has the wrong type.
         """
         envelope = self._speaker.envelope(timeout_s=timeout_s)
         future: asyncio.Future[Reply[T | Failure]] = asyncio.get_running_loop().create_future()
@@ -190,7 +187,7 @@ class _Endpoint(abc.ABC, Generic[In]):
             self._pending.pop(envelope.message_id, None)
 
     def _send(self, envelope: Envelope, body: Any, to: bytes = b"") -> None:
-        """Send a message without waiting. Raises `PeerUnavailable`."""
+        """Raises `PeerUnavailable`."""
         if self._socket is None:
             raise PeerUnavailable("this side has closed the connection")
         frames = [encoder.encode(envelope), encoder.encode(body)]
@@ -203,8 +200,7 @@ class _Endpoint(abc.ABC, Generic[In]):
             raise PeerUnavailable("the peer is not connected, or is too busy") from error
 
     def _start_reading(self, socket: zmq.asyncio.Socket, take: Callable[[Any], None], *, copy: bool = True) -> None:
-        """Pass each message of a socket to `take`, in order. Without `copy`, `take` gets ZeroMQ's own frames, which
-        identify their sender."""
+        """Pass each message of a socket to `take`. Without `copy`, these are ZeroMQ's frames, which name the sender."""
 
         async def read() -> None:
             for number in itertools.count(1):
@@ -256,7 +252,6 @@ class _Endpoint(abc.ABC, Generic[In]):
             raise
 
     def _fail_pending(self, kind: type[RemembrancerError], reason: str, peer: bytes | None = None) -> None:
-        """End all pending requests, or all pending requests to one peer."""
         for request in self._pending.values():
             if peer in (None, request.to) and not request.future.done():
                 request.future.set_exception(kind(reason))
@@ -269,27 +264,11 @@ def _decode(decoder: msgspec.msgpack.Decoder[T], body: bytes) -> T:
         raise FrameRejected(f"the body does not decode: {error}") from error
 
 
-def _secure(socket: zmq.asyncio.Socket, keys: CurveKeys) -> None:
-    """Make a socket encrypt, authenticate, and detect a silent peer."""
-    socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.public.encode())
-    socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret.encode())
-    if keys.server is None:
-        socket.setsockopt(zmq.CURVE_SERVER, 1)
-    else:
-        socket.setsockopt(zmq.CURVE_SERVERKEY, keys.server.encode())
-    socket.setsockopt(zmq.HEARTBEAT_IVL, NETWORK_HEARTBEAT_MS)
-    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, NETWORK_SILENCE_MS)
-    socket.setsockopt(zmq.HEARTBEAT_TTL, NETWORK_SILENCE_MS)
-
-
 class Dealer(_Endpoint[In]):
-    """A connection to one peer, for requests with an answer and for one-way messages.
-
-    `on_message` gets messages that do not answer a request; it must not block. It reconnects automatically. While it is
-    down, `request` raises `PeerUnavailable` at once, and requests in flight end with `PeerLost`. `on_refused` is called
-    when the peer speaks a different version (with the message), and with keys when the peer does not admit this key
-    (True) or the handshake fails otherwise (False).
-    """
+    """A connection to one peer, which reconnects automatically. While it is down, `request` raises `PeerUnavailable` at
+    once. `on_message` gets messages that do not answer a request; it must not block. `on_refused` is called when the
+    peer speaks a different version (with a message), does not admit this key (True), or breaks off the handshake
+    otherwise (False)."""
 
     _frames = 2
 
@@ -314,11 +293,10 @@ class Dealer(_Endpoint[In]):
 
     @property
     def connected(self) -> bool:
-        """True if the peer has completed the handshake and is still connected."""
         return self._up.is_set()
 
     async def wait_connected(self, timeout_s: float) -> bool:
-        """Wait for the connection. Returns False after the timeout."""
+        """Returns False after the timeout."""
         with anyio.move_on_after(timeout_s):
             await self._up.wait()
         return self._up.is_set()
@@ -356,7 +334,7 @@ class Dealer(_Endpoint[In]):
         return True
 
     async def request(self, question: Request[T], *, timeout_s: float) -> T:
-        """The answer to a request. Raises the same errors as `exchange`, and the peer's refusal as an error."""
+        """Raises the same errors as `exchange`, and the peer's refusal as an error."""
         return unless_refused((await self.exchange(question, timeout_s=timeout_s)).body)
 
     def _hear(self, sender: bytes, key: str, envelope: Envelope, body: In) -> None:
@@ -385,7 +363,6 @@ class Dealer(_Endpoint[In]):
 
 
 def unless_refused(answer: T | Failure) -> T:
-    """Return the answer, or raise a refusal as an error."""
     if isinstance(answer, Failure):
         raise from_failure(answer)
     return answer
@@ -404,8 +381,7 @@ def let_messages_leave() -> None:
 
 
 class Peer(msgspec.Struct, frozen=True):
-    """A peer that a `Router` can answer: its routing id, role name and incarnation, and on another host its
-    authenticated public key."""
+    """A peer that a `Router` can answer. `key` is the authenticated public key of a peer on another host."""
 
     routing_id: bytes
     name: str
@@ -454,7 +430,7 @@ class Router(_Endpoint[In]):
         return True
 
     async def ask(self, peer: Peer, question: Request[T], *, timeout_s: float | None) -> T:
-        """A peer's answer to a request. Raises the same errors as `exchange`, and the peer's refusal as an error."""
+        """Raises the same errors as `exchange`, and the peer's refusal as an error."""
         return unless_refused((await self.exchange(question, timeout_s=timeout_s, to=peer.routing_id)).body)
 
     def lose(self, peer: Peer) -> None:

@@ -1,5 +1,4 @@
-"""The store client that all processes use: requests with a deadline, errors with all their fields, and the state of the
-connection to the store."""
+"""The store client of all processes: requests with a deadline, and the state of the connection to the store."""
 
 import logging
 import math
@@ -19,21 +18,19 @@ from remembrancer.protocol.errors import (
     PeerUnavailable,
     QueueFull,
     RemembrancerError,
-    from_failure,
 )
 from remembrancer.protocol.sharing import OthersWrote
-from remembrancer.protocol.sockets import Dealer, Reply, Speaker
+from remembrancer.protocol.sockets import Dealer, Reply, Speaker, unless_refused
 from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import SubmitBatch
 
 AWAY: Final = (PeerUnavailable, PeerLost, DeadlineExceeded, MemoryUnavailable)
-"""The errors that a request raises while the store is unavailable. All of these requests can be retried."""
+"""The errors that a request raises while the store is unavailable. The request can be retried."""
 RETRY_S: Final = 0.05
 ANSWER_S: Final = 30.0
-"""The time limit for one attempt by `ask`: enough for a page of vectors, or for hundreds of edits or chunks that wait
-behind other writes."""
+"""The time limit for one attempt by `ask`: enough for a page of vectors, or for hundreds of edits."""
 AWAY_S: Final = 120.0
-"""The time that the store may be unavailable during a job of the consolidator before the job fails."""
+"""The time for which the store may be unavailable before a job of the consolidator fails."""
 PROBE_S: Final = 1.0
 """The interval between attempts to reach a store that was lost."""
 PROBE_TIMEOUT_S: Final = 0.5
@@ -46,16 +43,13 @@ logger = logging.getLogger(__name__)
 
 
 class StoreAway(MemoryUnavailable, code=MemoryUnavailable.code):
-    """The store was unavailable for as long as an `ask` may wait."""
+    """The store was unavailable for as long as `ask` may wait."""
 
 
 class StoreAvailability:
-    """The state of the store as its client sees it. If one request is not answered in time, the store counts as
-    unusable until it answers another.
-
-    `connected`: the store answers. `reconnecting`: there is no connection, or a new one has not been tried yet. `away`:
-    it did not answer in time, or cannot be started. `degraded`: unusable for `DEGRADED_S`.
-    """
+    """The state of the store as its client sees it. `connected`: the store answers. `reconnecting`: there is no
+    connection, or a new one has not been tried yet. `away`: the store did not answer the last request in time, or
+    cannot be started. `degraded`: unusable for `DEGRADED_S`."""
 
     def __init__(self) -> None:
         self.usable = False
@@ -68,7 +62,6 @@ class StoreAvailability:
         self.lost_at = time.monotonic()
         """The time at which it became unusable or, if later, at which the connection last changed."""
         self.answered_at = -math.inf
-        """The time of the last answer. Both times are monotonic."""
 
     @property
     def state(self) -> StoreState:
@@ -85,7 +78,6 @@ class StoreAvailability:
 
     @property
     def is_starting(self) -> bool:
-        """True if the store has neither answered nor failed yet."""
         return not self.has_answered and self.is_reconnecting
 
     def explain_absence(self) -> str:
@@ -115,7 +107,7 @@ class StoreAvailability:
         return was_usable
 
     def note_connection(self) -> None:
-        """Record that the connection was made or lost, so that the known state is out of date."""
+        """Record that the connection was made or lost."""
         if self.usable:
             logger.info("the connection to the store broke")
         self.usable = self._is_silent = False
@@ -137,7 +129,6 @@ class StoreClient(Dealer[OthersWrote]):
         self._changed = anyio.Event()
 
     async def request(self, question: Request[T], timeout_s: float) -> T:
-        """Ask once. Raises the same errors as `fetch`."""
         return (await self.fetch(question, timeout_s)).body
 
     async def fetch(self, question: Request[T], timeout_s: float) -> Reply[T]:
@@ -159,9 +150,7 @@ class StoreClient(Dealer[OthersWrote]):
             self._note_silence()
         elif self.health.note_answer():
             self._announce()
-        if isinstance(body, Failure):
-            raise from_failure(body)
-        return Reply(body, reply.notices)
+        return Reply(unless_refused(body), reply.notices)
 
     def _note_silence(self) -> None:
         if self.health.note_silence():
@@ -186,7 +175,7 @@ class StoreClient(Dealer[OthersWrote]):
         return self.health.usable
 
     def store_failed(self, why: str) -> None:
-        """Record that the store cannot be started, and why. From then on, nothing waits for it."""
+        """Record that the store cannot be started. From then on, nothing waits for it."""
         self.health.failure = why
         self._announce()
 
@@ -198,10 +187,8 @@ class StoreClient(Dealer[OthersWrote]):
         away_s: float = AWAY_S,
         on_wait: Callable[[], None] | None = None,
     ) -> T:
-        """The answer to a request. It is repeated while the store is unavailable, for at most `away_s`, so it must be
-        safe to repeat. One attempt may take `answer_s`.
-
-        `on_wait` is called repeatedly while there is no connection.
+        """The answer to a request, which must be safe to repeat: it is repeated while the store is unavailable, for at
+        most `away_s`. One attempt may take `answer_s`. `on_wait` is called repeatedly while there is no connection.
 
         Raises:
             StoreAway: the store was unavailable for all that time.

@@ -22,8 +22,8 @@ _PR_SET_PDEATHSIG = 1
 
 
 def real_path(path: str | os.PathLike[str]) -> str:
-    """The absolute path without links, as the file system stores it: macOS also finds a file by a name in a different
-    case or Unicode composition. Unlike `Path.resolve`, it accepts a loop of links."""
+    """The absolute path without links, as the file system stores it: macOS ignores case and Unicode composition when it
+    finds a file. Unlike `Path.resolve`, it accepts a loop of links."""
     return _as_stored(os.path.realpath(path))
 
 
@@ -59,8 +59,7 @@ def run_directory(home: str) -> str:
 
 
 def is_private(directory: str | os.PathLike[str]) -> bool:
-    """True if this is a directory (not a link) that only this user can access. Raises `OSError` if it does not
-    exist."""
+    """True for a directory (not a link) that only this user can access. Raises `OSError` if it does not exist."""
     about = os.lstat(directory)
     return stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid() and not about.st_mode & 0o077
 
@@ -73,8 +72,8 @@ def memory_storage() -> str:
 
 
 def end_with_parent() -> None:
-    """Have the kernel end this process when its parent ends, even if it is stopped or hangs. No effect elsewhere:
-    callers notice the end of their input as well."""
+    """Have the kernel kill this process when its parent ends. Only on Linux: elsewhere, callers notice the end of their
+    input."""
     if sys.platform == "linux" and not IS_PORTABLE:
         import ctypes
         import signal
@@ -83,7 +82,7 @@ def end_with_parent() -> None:
 
 
 def limit_memory(limit_bytes: int) -> None:
-    """Limit the address space of this process. No effect on macOS, which refuses this limit."""
+    """Limit the address space of this process. macOS refuses such a limit."""
     if sys.platform != "darwin" and not IS_PORTABLE:
         import resource
 
@@ -101,7 +100,6 @@ def give_back_memory() -> None:
 
 
 def lower_priority() -> None:
-    """Lower the priority of this process: for the processor, and for the disk where the system supports that."""
     _set_niceness(0)
     if sys.platform == "linux" and not IS_PORTABLE:
         import psutil  # urgent processes do not need this module
@@ -111,8 +109,7 @@ def lower_priority() -> None:
 
 
 def lower_thread_priority() -> None:
-    """Lower the priority of the calling thread, and of the threads that it starts. No effect elsewhere: only Linux has
-    per-thread niceness (sched(7))."""
+    """Also lowers the priority of threads that this thread starts. Only Linux has per-thread niceness (sched(7))."""
     if sys.platform == "linux" and not IS_PORTABLE:
         import threading
 

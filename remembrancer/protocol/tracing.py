@@ -5,7 +5,6 @@ from collections import deque
 from typing import Final
 
 SLOW_S: Final = 0.25
-"""A call that takes longer than this is logged."""
 SLOW_CALL: Final = "slow call"
 """The event name in the log, with `tool` and `total_ms`."""
 KEPT: Final = 512
@@ -16,7 +15,6 @@ _durations: deque[float] = deque(maxlen=KEPT)
 
 
 def note_call(tool: str, total_s: float) -> None:
-    """Record the duration of a call, and log a slow call."""
     _durations.append(total_s)
     if total_s > SLOW_S:
         logger.info(SLOW_CALL, extra={"tool": tool, "total_ms": round(total_s * 1000, 2)})

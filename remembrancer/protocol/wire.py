@@ -13,9 +13,7 @@ from remembrancer.protocol.errors import Failure, FrameRejected, VersionMismatch
 PROTOCOL_VERSION: Final = 3
 """Release 0.2.0 has version 1. Increase it once in each release that changes a message or the envelope."""
 UNDECODABLE: Final = (ValueError, RecursionError)
-"""The errors that msgspec raises for bytes that are not a message: its own errors and `UnicodeDecodeError` are
-ValueErrors, and arrays nested thousands deep cause a RecursionError."""
-
+"""The errors that msgspec raises for bytes that are not a message; the second, for arrays nested thousands deep."""
 
 encoder: Final = msgspec.msgpack.Encoder()
 T_co = TypeVar("T_co", covariant=True)
@@ -35,19 +33,15 @@ def answer_decoder(question: type[Request[T]]) -> msgspec.msgpack.Decoder[T | Fa
 
 
 class Notice(msgspec.Struct, frozen=True, array_like=True):
-    """A caveat about an answer: the missing part, and the reason."""
+    """A caveat about an answer."""
 
     code: str
     message: str
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True):
-    """The sender of a message, its deadline, and the request that it answers.
-
-    `version` comes first, so that any later version can still be refused by name. `deadline` is wall-clock seconds
-    since the epoch (processes of one runtime share a clock); None means that the message never expires. `incarnation`
-    is the ULID of one start of the sender's process. `notices` are the caveats of an answer.
-    """
+    """`version` comes first, so that any other version can be recognised and refused. `deadline` is in seconds since
+    the epoch (None: the message never expires). `incarnation` is the ULID of one start of the sender's process."""
 
     version: int
     message_id: int
@@ -69,29 +63,14 @@ _int_decoder = msgspec.msgpack.Decoder(int)
 
 
 def decode_envelope(frame: bytes) -> Envelope:
-    """Decode an envelope. Raises `VersionMismatch` if its first element is not our version, `FrameRejected` if it is
-    not an envelope."""
+    """Raises `VersionMismatch` for an envelope of another version, `FrameRejected` for anything else."""
     try:
-        envelope = _decoder.decode(frame)
-    except UNDECODABLE as error:
-        version = _version_of(frame)
-        if version is not None and version != PROTOCOL_VERSION:
-            raise VersionMismatch(_mismatch(version)) from error
+        version = _int_decoder.decode(_version_decoder.decode(frame)[0])
+        if version == PROTOCOL_VERSION:
+            return _decoder.decode(frame)
+    except (*UNDECODABLE, IndexError) as error:
         raise FrameRejected(f"not an envelope: {error}") from error
-    if envelope.version != PROTOCOL_VERSION:
-        raise VersionMismatch(_mismatch(envelope.version))
-    return envelope
-
-
-def _version_of(frame: bytes) -> int | None:
-    try:
-        return _int_decoder.decode(_version_decoder.decode(frame)[0])
-    except (*UNDECODABLE, IndexError):
-        return None
-
-
-def _mismatch(version: int) -> str:
-    return (
+    raise VersionMismatch(
         f"the peer uses version {version} of the protocol, this process uses version {PROTOCOL_VERSION}: "
         "stop the runtime (remembrancer down) so that all its processes start from one release, and install that "
         "release for embedders on other hosts"

@@ -14,10 +14,8 @@ from remembrancer.protocol.wire import Request
 
 
 class ModelIdentity(msgspec.Struct, frozen=True):
-    """The model that made a vector. Vectors of different identities are never compared.
-
-    `revision` is the start of the weights' SHA-256, `window_tokens` the number of subword tokens in the model's window.
-    """
+    """The model that made a vector. Vectors of different identities are never compared. `revision` is the start of the
+    weights' SHA-256, `window_tokens` the number of subword tokens in the model's window."""
 
     engine: str
     model: str
@@ -42,8 +40,7 @@ DEFAULT_MODEL: Final = "all-minilm-l6-v2."
 
 
 class CosineScale(msgspec.Struct, frozen=True):
-    """The scale of a model's cosines: their means between questions and texts that answer them, and between questions
-    and other texts."""
+    """A model's mean cosines between questions and texts that answer them, and between questions and other texts."""
 
     answering: float
     unrelated: float
@@ -54,18 +51,16 @@ CALIBRATED: Final = CosineScale(0.483, 0.043)
 
 
 class ModelChoice(msgspec.Struct, frozen=True):
-    """A requested model: its engine, and its name in that engine (or the path of a directory)."""
+    """A model: its engine, and its name in that engine (or the path of a directory)."""
 
     engine: str
     model: str
 
 
 class WorkerState(msgspec.Struct, frozen=True, tag=True):
-    """Worker to store, at each change: its model, and the number of texts that it takes at a time.
-
-    `identity` None: the model is not loaded (yet), or (`error`) cannot be used now, with the reason; the worker retries
-    by itself. `is_leaving`: send no more texts; unanswered texts may go to another worker.
-    """
+    """Worker to store, at each change. `identity` is None until the model is loaded; `error` says why it cannot be
+    used, and the worker retries. `credit` is the number of texts that the worker takes at a time. `is_leaving`: send no
+    more texts; unanswered texts may go to another worker."""
 
     choice: ModelChoice
     identity: ModelIdentity | None = None
@@ -76,7 +71,7 @@ class WorkerState(msgspec.Struct, frozen=True, tag=True):
 
 
 class AskWorker(Request[WorkerState], frozen=True):
-    """Store to a worker on another host, which no launcher on this host watches: a health check."""
+    """Store to a worker on another host: a health check."""
 
 
 class Passage(msgspec.Struct, frozen=True):
@@ -94,10 +89,8 @@ class EmbeddedText(msgspec.Struct, frozen=True, tag=True):
 
 
 class EmbedText(Request[EmbeddedText], frozen=True):
-    """Store to worker: split this text into passages that fit the window, and embed each of them. Uses one credit.
-
-    A worker that has no model, or is leaving, does not answer.
-    """
+    """Store to worker: split this text into passages that fit the window, and embed each of them. Uses one credit. A
+    worker that has no model, or is leaving, does not answer."""
 
     text: str
 
@@ -109,11 +102,9 @@ class EmbedQuery(Request[bytes], frozen=True):
 
 
 class ModelProgress(msgspec.Struct, frozen=True):
-    """A model and its use: it answers queries (`active`), will do so when everything has been embedded with it
-    (`next`), or does so while no other model can (`fallback`).
-
-    `pending` of `total` texts wait for vectors; total is 0 if they were not counted. `answers`: it answers queries now.
-    """
+    """A model that answers queries (`active`), will do so when everything has been embedded with it (`next`), or does
+    so while no other model can (`fallback`). `pending` of `total` texts wait for vectors; `total` is 0 if they were not
+    counted. `answers`: it answers queries now."""
 
     choice: ModelChoice
     role: Literal["active", "next", "fallback"]
@@ -126,9 +117,8 @@ class ModelProgress(msgspec.Struct, frozen=True):
 
 
 class ChooseModel(Request[tuple[ModelProgress, ...]], frozen=True):
-    """Command to store: embed everything with this model, and use it for queries from then on (None: stay with the
-    current one; UNSET: no change). The answer lists the models and their progress, the active model (or the next one)
-    first."""
+    """Command to store: embed everything with this model, and then use it for queries (None: stay with the current one;
+    UNSET: no change). The answer lists the models, the active one (or the next one) first."""
 
     choice: ModelChoice | msgspec.UnsetType | None = msgspec.UNSET
 
@@ -136,4 +126,3 @@ class ChooseModel(Request[tuple[ModelProgress, ...]], frozen=True):
 ToWorker = EmbedText | EmbedQuery | AskWorker | Failure
 to_worker: Final = msgspec.msgpack.Decoder(ToWorker)
 from_worker: Final = msgspec.msgpack.Decoder(WorkerState)
-"""Messages between the store and its workers."""

@@ -1,5 +1,4 @@
-"""Operations: changes to the records, in the form in which they are sent, queued and applied. An operation is applied
-exactly once."""
+"""Operations: changes to the records, as they are sent, queued and applied. An operation is applied exactly once."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ class ProjectRef(msgspec.Struct, frozen=True):
 
 
 class SourceRef(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The source of a memory. `label` is the client's name for the conversation."""
+    """`label` is the client's name for the conversation."""
 
     tool: str | None = None
     file: str | None = None
@@ -39,11 +38,8 @@ class SourceRef(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class EntityRef(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An entity that a memory is about, and its relationship.
-
-    With a `subject` (the name of another entity of the memory), the relationship is between these two entities:
-    `subject` --`relationship`--> `name`. Without a subject, it is between the memory and the entity.
-    """
+    """An entity that a memory is about. The relationship is between memory and entity or, with a `subject` (the name of
+    another entity of the memory), between two entities: `subject` --`relationship`--> `name`."""
 
     name: str
     type: str
@@ -53,18 +49,13 @@ class EntityRef(msgspec.Struct, frozen=True, omit_defaults=True):
 
 MENTIONED_WITH: Final = "mentioned_with"
 """The edge between two entities that a memory names without saying how they are related."""
-
-
 DESCRIBED_AS: Final = "described_as"
 """The relation of a memory to the entity that it describes."""
 
 
 class ShownFields(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of a memory that lists show. This class and `MemoryFields` are the only definition of a memory's
-    fields.
-
-    Times are seconds since the epoch. A `kind` of None follows from the type.
-    """
+    fields. Times are seconds since the epoch. A `kind` of None follows from the type."""
 
     content: str
     type: MemoryType
@@ -87,16 +78,12 @@ class ShownFields(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_open(self) -> bool:
-        """True for an open end that is not done."""
         return self.kind == OPEN_END and not self.done
 
 
 class MemoryFields(ShownFields, frozen=True, kw_only=True):
-    """The fields of a memory: messages, snapshots, exports and the records' columns are derived from them.
-
-    `session_id` is the session that it belongs to. A `pinned` memory is not summarised, archived or promoted
-    automatically.
-    """
+    """The fields of a memory: messages, snapshots, exports and the records' columns are derived from them. A `pinned`
+    memory is not summarised, archived or promoted automatically."""
 
     session_id: str
     related_entities: tuple[EntityRef, ...] = ()
@@ -104,28 +91,22 @@ class MemoryFields(ShownFields, frozen=True, kw_only=True):
     pinned: bool = False
 
     def fields(self) -> dict[str, Any]:
-        """The fields that all forms of a memory have, by name."""
         return {name: getattr(self, name) for name in MemoryFields.__struct_fields__}
 
 
 class RecordedFields(MemoryFields, frozen=True, kw_only=True):
-    """The fields of a recorded memory, which can also be changed and forgotten."""
-
     status: Status = "active"
     forgotten_reason: str | None = None
     invalid_reason: str | None = None
-    """The reason why it is no longer true, if one was given; `valid_until` says since when."""
+    """The reason why it is no longer true since `valid_until`, if one was given."""
 
     def recorded(self) -> dict[str, Any]:
-        """The fields that all forms of a recorded memory have, by name."""
         return {name: getattr(self, name) for name in RecordedFields.__struct_fields__}
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """A memory as it was after a change. `change` names the change: stored, updated, tagged, forgotten and so on.
-
-    `details` has further facts about the change: its reason, the changed fields, the scopes of a promotion.
-    """
+    `details` has further facts about the change: its reason, the changed fields, the scopes of a promotion."""
 
     version: int
     change: str
@@ -137,13 +118,11 @@ class HistoryEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class MemoryVersion(RecordedFields, frozen=True, kw_only=True, omit_defaults=True):
-    """The part of a memory that differs between versions."""
-
     forgotten: bool = False
 
 
 class MemoryLink(msgspec.Struct, frozen=True):
-    """A link from one memory to another: `similar_to` with the cosine as its strength, or a link of another type."""
+    """A link from one memory to another. The strength of `similar_to` is the cosine."""
 
     target: str
     relation: str
@@ -152,7 +131,7 @@ class MemoryLink(msgspec.Struct, frozen=True):
 
 
 class PortableMemory(RecordedFields, frozen=True, kw_only=True, omit_defaults=True):
-    """A complete memory, in the form in which it is shown, exported, and moved between spaces."""
+    """A complete memory, as it is shown, exported, and moved between spaces."""
 
     id: str
     created_at: float
@@ -170,16 +149,12 @@ class PortableMemory(RecordedFields, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class OfMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
-    """A change to an existing memory."""
-
     memory_id: str
 
 
 class StoreMemory(MemoryFields, frozen=True, kw_only=True, tag=True, tag_field="change"):
-    """Create a memory. `supersedes` lists the ids of the memories in the same space that it replaces.
-
-    `related` are ids of related memories: missing memories are skipped.
-    """
+    """Create a memory. `supersedes` are ids of memories in the same space that it replaces; `related` are ids of
+    related memories, of which missing ones are skipped."""
 
     memory_id: str
     supersedes: str | tuple[str, ...] | None = None
@@ -205,13 +180,10 @@ Clearable = Literal["valid_from", "valid_until", "due", "occurred_at"]
 
 
 class UpdateMemory(OfMemory, frozen=True):
-    """Change a memory. Fields that are None or empty stay as they are.
-
-    `metadata` and `structured` are merged key by key into the current values; a value of None removes its key.
-    `remove_entities` are names. `cleared` fields are reset: no beginning, end, due date or day. A `supersedes` link
-    also ends the validity of its target. `tags` and `related` replace the current values; `related` has ids of
-    memories, and missing memories are skipped.
-    """
+    """Change a memory. Fields that are None or empty stay as they are; `cleared` names times to remove. `metadata` and
+    `structured` are merged into the current values; a value of None removes its key. `remove_entities` are names. A
+    `supersedes` link also ends the validity of its target. `tags` and `related` replace the current values; missing
+    related memories are skipped."""
 
     content: str | TextEdit | None = None
     importance: float | None = None
@@ -239,8 +211,6 @@ class UpdateMemory(OfMemory, frozen=True):
 
 
 class TagMemory(OfMemory, frozen=True):
-    """Add tags to a memory, and remove tags."""
-
     add: tuple[str, ...] = ()
     remove: tuple[str, ...] = ()
 
@@ -252,11 +222,8 @@ class ForgetMemory(OfMemory, frozen=True):
 
 
 class PromoteMemory(OfMemory, frozen=True):
-    """Move a memory to a broader scope. It keeps its id.
-
-    `why` and the `score` go into the promotion log: `explicit` means on request. A move from a project to the user is
-    not part of a run, even when the end of a session caused it.
-    """
+    """Move a memory to a broader scope. It keeps its id. `why` and `score` go into the promotion log. A move from a
+    project to the user is not part of a run, even when the end of a session caused it."""
 
     target_scope: Literal["project", "user"]
     reason: str | None = None
@@ -265,23 +232,22 @@ class PromoteMemory(OfMemory, frozen=True):
 
 
 class RestoreMemory(OfMemory, frozen=True):
-    """Undo a forgetting, an invalidation or a refused promotion to the user; or return to an earlier version (as a new
-    version)."""
+    """Undo a forgetting, an invalidation or a refused promotion to the user; or make an earlier version the newest."""
 
     version: int | None = None
     reason: str | None = None
 
 
 class UndoChange(OfMemory, frozen=True):
-    """Undo a memory's last change that has not been undone yet or, if the memory has since replaced another one, the
-    replacement. Refused if the memory no longer has this version (None: any version)."""
+    """Undo a memory's last change that has not been undone yet or, if the memory has replaced another one since then,
+    the replacement. Refused if the memory has a different version (None: any version)."""
 
     version: int | None = None
 
 
 class InvalidateMemory(OfMemory, frozen=True):
-    """Mark a memory as no longer true since `at` (seconds since the epoch; None: now). `replaced_by` is the id of the
-    memory in the same space that is true now."""
+    """Mark a memory as no longer true since `at` (seconds since the epoch; None: now). `replaced_by` is the id of a
+    memory in the same space."""
 
     reason: str | None = None
     replaced_by: str | None = None
@@ -293,11 +259,9 @@ class EraseMemory(OfMemory, frozen=True):
 
 
 class ImportMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
-    """Import a complete memory with its id and history: from an export, or from another space.
-
-    `joins_same`: an existing memory with the same text and meaning absorbs the imported one and can also be found by
-    the imported id. `run_id`: the import, for `UndoRun`; memories forgotten by undoing an import are restored.
-    """
+    """Import a complete memory with its id and history, from an export or another space. `joins_same`: an existing
+    memory with the same text and meaning absorbs the imported one and takes over its id as an alias. `run_id` is the
+    import, for `UndoRun`; memories forgotten by undoing an import are restored."""
 
     memory: PortableMemory
     joins_same: bool = False
@@ -316,16 +280,12 @@ MemoryChange = (
     | EraseMemory
     | ImportMemory
 )
-"""The changes to one memory."""
 SessionChange = StartSession | EndSession | RecordEvents
 
 
 class WriteNote(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
-    """Write into a note: a file below `root`, the session's working tree. See `memory/notes.py`.
-
-    `places` are the files and directories of the workspace's notes: the note's real path must be in one of them, and
-    git ignores the directories from the first note onwards.
-    """
+    """Write into a note: a file below `root`, the session's working tree. The note's real path must be in one of the
+    `places`, the files and directories of the workspace's notes; git ignores these directories."""
 
     root: str
     path: str
@@ -334,21 +294,18 @@ class WriteNote(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_
     heading: str | None = None
     places: tuple[str, ...] = ()
     expected: str = ""
-    """The SHA-256 (hexadecimal) of the text to be changed; a note with any other text is refused."""
+    """The SHA-256 (hexadecimal) of the note's text; if the text is another one, the change is refused."""
 
 
 Change = MemoryChange | SessionChange | ApplyRun | UndoRun | WriteNote
-"""The changes to the records that a client can request."""
 
 
 def needs_room(change: Change) -> bool:
-    """True if the change is refused when the file is full: forgetting and erasing are never refused, since they add
-    only a small row."""
+    """False for changes that are accepted when the file is full, since they add only a small row."""
     return not isinstance(change, ForgetMemory | EraseMemory)
 
 
 def memory_id_of(change: Change) -> str | None:
-    """The id of the memory that a change creates or changes; None for a change that is not about one memory."""
     match change:
         case ImportMemory(memory=memory):
             return memory.id
@@ -359,7 +316,7 @@ def memory_id_of(change: Change) -> str | None:
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """One change with its identity. `requested_at` is the time of the client's request (seconds since the epoch)."""
+    """`requested_at` is the time of the client's request (seconds since the epoch)."""
 
     operation_id: str
     project: ProjectRef
@@ -369,17 +326,13 @@ class Operation(msgspec.Struct, frozen=True):
 
 
 class ResultOfMemory(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
-    """The outcome of changing a memory."""
-
     memory_id: str
 
 
 class StoredResult(ResultOfMemory, frozen=True):
-    """The outcome of a `StoreMemory`: the memory's id, which is an existing one if the text was already known.
-
-    `duplicates` are ids of other memories with identical content, oldest first; `missing` the requested related ids
-    that do not exist.
-    """
+    """The outcome of a `StoreMemory`. The id is that of an existing memory if the text was `already_known`.
+    `duplicates` are ids of other memories with identical content, oldest first; `missing` are related ids that do not
+    exist."""
 
     scope: Scope
     graph_edges_created: int = 0
@@ -393,20 +346,18 @@ class StoredResult(ResultOfMemory, frozen=True):
 
 
 class UpdatedResult(ResultOfMemory, frozen=True):
-    """The outcome of an `UpdateMemory`: the changed fields (none: no new version was made).
-
-    `missing` are the requested related ids that do not exist.
-    """
+    """The outcome of an `UpdateMemory`. Without any `updated_fields`, no new version was made. `missing` are related
+    ids that do not exist."""
 
     updated_fields: tuple[str, ...]
     version: int
     missing: tuple[str, ...] = ()
     line: str = ""
-    """The line in which a passage was replaced, or the beginning of a text that was replaced as a whole."""
+    """The line in which a passage was replaced, or the beginning of a new text."""
 
 
 class TaggedResult(ResultOfMemory, frozen=True):
-    """The outcome of a `TagMemory`: all tags that the memory has now, and whether they have changed."""
+    """The outcome of a `TagMemory`. `tags` are all tags that the memory has now."""
 
     tags: tuple[str, ...]
     is_changed: bool = True
@@ -420,17 +371,15 @@ class ForgottenResult(ResultOfMemory, frozen=True):
 
 
 class PromotedResult(ResultOfMemory, frozen=True):
-    """The outcome of a `PromoteMemory`. `merged_into` is a memory in the new scope that says the same thing and
-    replaces it."""
+    """The outcome of a `PromoteMemory`. `merged_into` is an equal memory in the new scope that replaces this one."""
 
     previous_scope: Scope
     merged_into: str | None = None
 
 
 class RestoredResult(ResultOfMemory, frozen=True):
-    """The outcome of a `RestoreMemory` or an `UndoChange`: the version, and the changed fields. `proposed_again`: only
-    a refused promotion was proposed again. `undone`: the name of the change that was undone. `valid_again`: the other
-    memories that it had replaced."""
+    """The outcome of a `RestoreMemory` or an `UndoChange`. `proposed_again`: only a refused promotion was proposed
+    again. `undone` is the name of the undone change; `valid_again` are the other memories that it had replaced."""
 
     version: int
     restored_fields: tuple[str, ...]
@@ -440,8 +389,7 @@ class RestoredResult(ResultOfMemory, frozen=True):
 
 
 class InvalidatedResult(ResultOfMemory, frozen=True):
-    """The outcome of an `InvalidateMemory`: the end of its validity, and the reason. `already`: it was already
-    invalid."""
+    """The outcome of an `InvalidateMemory`. `already`: the memory was already invalid."""
 
     valid_until: float
     reason: str
@@ -450,7 +398,7 @@ class InvalidatedResult(ResultOfMemory, frozen=True):
 
 
 class ErasedResult(ResultOfMemory, frozen=True):
-    """The outcome of an `EraseMemory`. `said_by` are memories that were derived from it and may repeat its content;
+    """The outcome of an `EraseMemory`. `said_by` are memories derived from it that may repeat its content;
     `also_erased` are those that were derived automatically and repeated it."""
 
     already: bool = False
@@ -467,8 +415,7 @@ class ImportedResult(ResultOfMemory, frozen=True):
 
 
 class NoteWritten(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
-    """The outcome of a `WriteNote`: the added lines, the removed text, and the directories that git ignores from now
-    on."""
+    """The outcome of a `WriteNote`: the number of added lines, the removed text, and newly ignored directories."""
 
     lines: int
     replaced: str = ""
@@ -493,27 +440,25 @@ Result = (
 
 
 class NearMemory(msgspec.Struct, frozen=True):
-    """A memory that a later one probably replaces, and the later one's id and text."""
+    """A memory, and a later one that probably replaces it. `newer` is the later one's text."""
 
     memory_id: str
     content: str
     replaced_by: str
     newer: str = ""
     is_private: bool = False
-    """True if the later memory belongs to its session alone, so that it cannot replace a memory that others can see."""
+    """True if only its session can see the later memory, so that it cannot replace a memory that others can see."""
     is_probable: bool = True
     """False if the replacement is only possible."""
     may_be_done: bool = False
-    """True if the later memory, not itself an open end, probably reports the earlier one, an open end, as done."""
+    """True if the earlier memory is an open end, and the later one probably says that it is done."""
 
 
 class Applied(msgspec.Struct, frozen=True, tag=True):
-    """Store to gateway: committed durably. `replayed`: an earlier request had already done it.
-
-    `embedding_error` says why no text can be embedded at the moment. `near` are memories that earlier memories of this
-    session probably replace, and that have not been reported to the session yet; `near_waits`: more can be requested
-    with `TakeNear`. `short_ids` are short forms of the ids, if a `Submit` has stored a memory.
-    """
+    """Store to gateway: committed durably. `replayed`: an earlier request had already done it. `embedding_error` says
+    why no text can be embedded at the moment. `near` are memories that this session's memories probably replace, and
+    that have not been reported to the session yet; `near_waits`: more can be requested with `TakeNear`. `short_ids` are
+    short forms of the ids, if a memory was stored."""
 
     operation_id: str
     result: Result
@@ -525,10 +470,8 @@ class Applied(msgspec.Struct, frozen=True, tag=True):
 
 
 class Submit(Request[Applied], frozen=True):
-    """Gateway to store: apply this operation.
-
-    With an `EraseMemory`, turns and tool calls of the project's sessions that have one of the `quotes` are deleted.
-    """
+    """Gateway to store: apply this operation. An `EraseMemory` also deletes turns and tool calls of the project's
+    sessions that contain one of the `quotes`."""
 
     operation: Operation
     quotes: tuple[str, ...] = ()
@@ -536,9 +479,7 @@ class Submit(Request[Applied], frozen=True):
 
 class BatchApplied(msgspec.Struct, frozen=True, tag=True):
     """Store to gateway: these operations were committed (now or before); rejected operations, by id, never will be.
-    Operations of the batch in neither list were not attempted: send them again. If the first operation is refused for
-    now, so is the batch.
-    """
+    Others were not attempted: send them again. If the first operation is refused for now, so is the batch."""
 
     applied: tuple[str, ...]
     rejected: dict[str, Failure] = {}
