@@ -41,11 +41,9 @@ EXIT_ORPHANED: Final = 71
 """The launcher died. A new runtime waits for this process's locks, so unfinished work is abandoned: acknowledged work
 is durable, and clients repeat the rest."""
 TERM_GRACE_S: Final = 1.0
-"""The time allowed after SIGTERM for a process to finish its current work."""
 MANY_FILES: Final = 10_240
 """The limit on open files, if the system allows it (the maximum on macOS): each index needs several."""
 LOCK_WAIT_S: Final = 10.0
-"""The maximum time a new actor waits for the lock of a dying predecessor."""
 MAX_LOG_BYTES: Final = 4 * 1024 * 1024
 KEPT_LOGS: Final = 3
 
@@ -53,8 +51,7 @@ logger = logging.getLogger(__name__)
 
 
 class LaunchSpec(msgspec.Struct, frozen=True):
-    """The first line of input, as JSON: the identity of the process (`name` is unique, such as `embedder-2`), its home,
-    and its settings."""
+    """The first line of input, as JSON. `name` is unique, such as `embedder-2`."""
 
     role: Role
     name: str
@@ -71,15 +68,13 @@ class LaunchSpec(msgspec.Struct, frozen=True):
 
 
 def configure_logs(directory: Path, actor: str, level: str) -> None:
-    """Write the log of this process to `<directory>/<actor>.log`, one JSON object per line, rotated. A memory's content
-    is logged only at debug level. If the log cannot be written (a full disk), the actor continues without it."""
+    """Write the log of this process to `<directory>/<actor>.log`, one JSON object per line. A memory's content is
+    logged only at debug level. Without a writable file (such as on a full disk), nothing is logged."""
     path = directory / f"{actor}.log"
-    handler: logging.Handler
-    try:
+    handler: logging.Handler = logging.NullHandler()
+    with contextlib.suppress(OSError):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         handler = RotatingFileHandler(path, maxBytes=MAX_LOG_BYTES, backupCount=KEPT_LOGS, encoding="utf-8")
-    except OSError:
-        handler = logging.NullHandler()
     handler.setFormatter(
         JsonFormatter(
             "{asctime}{levelname}{name}{message}",
@@ -101,7 +96,6 @@ class Actor(abc.ABC):
     """The work of one process. The shell calls these methods on the actor's event loop, which they must not block."""
 
     control: Dealer[FromLauncher]
-    """The connection to the launcher, made by the shell."""
 
     def __init__(self, spec: LaunchSpec) -> None:
         self.spec = spec
@@ -109,32 +103,26 @@ class Actor(abc.ABC):
 
     @abc.abstractmethod
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
-        """Start, call `task_status.started()` once ready for work, and run until cancelled.
-
-        A `RemembrancerError` raised before `started` is reported as a failure to start.
-        """
+        """Start, call `task_status.started()` once ready for work, and run until cancelled. A `RemembrancerError`
+        raised before that is reported as a failure to start."""
 
     @abc.abstractmethod
     def health(self) -> ProcessHealth:
-        """The actor's current health. Called for each heartbeat, so it must be cheap."""
+        """Called for each heartbeat, so it must be cheap."""
 
     async def drain(self, reason: str) -> None:
-        """Called once, during the grace period before the process ends: finish the current work, refuse the rest."""
+        """Called once before the process ends: finish the current work, refuse the rest."""
 
     def on_peer_gone(self, peer: PeerGone) -> None:
         """Called when another process of the runtime has died or cannot be started."""
 
 
-_decode_spec: Final = msgspec.json.Decoder(LaunchSpec).decode
-
-
 def run_actor(factory: Callable[[LaunchSpec], Actor]) -> None:
-    """Run `factory(spec)` until told to stop, then exit."""
     os.umask(0o077)
     allow_many_files()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher handles interrupts at the terminal
     launch_input = sys.stdin.buffer
-    spec = _decode_spec(launch_input.readline())
+    spec = msgspec.json.decode(launch_input.readline(), type=LaunchSpec)
     _start_parent_watchdog(launch_input)
     configure_logs(spec.paths.logs, spec.name, spec.settings.log_level)
     try:
@@ -148,7 +136,6 @@ def run_actor(factory: Callable[[LaunchSpec], Actor]) -> None:
 
 
 def allow_many_files() -> None:
-    """Raise this process's limit on open files to `MANY_FILES`, if the system allows it."""
     present, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MANY_FILES if most == resource.RLIM_INFINITY else min(most, MANY_FILES)
     if resource.RLIM_INFINITY != present < wanted:

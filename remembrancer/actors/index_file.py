@@ -1,7 +1,6 @@
 """Indexes of files: one of each project's notes and transcripts, one of each tree of code. They are derived, and safe
 to delete. The indexer writes them; the store reads them and adds the vectors of notes. A text from notes is stored and
-embedded once, however many chunks contain it, and deleted with the last of them. A chunk of code is stored with its
-terms, and ranked by `code.index`."""
+embedded once, however many chunks contain it."""
 
 from __future__ import annotations
 
@@ -75,7 +74,6 @@ PASSAGES: Final = """
         UPDATE embedded SET memories = memories - 1 WHERE space = old.space AND model = old.model;
     END;
 """
-"""The tables of passages with their vectors, and of failures to embed, as in the records."""
 PASSAGES_OF_TEXTS: Final = PASSAGES.replace("memories ON", "texts ON").replace(" REFERENCES spaces", " DEFAULT 0")
 FIRST_CHUNK: Final = 2**40
 """The lowest number of a text from notes; memories have lower numbers."""
@@ -164,7 +162,7 @@ logger = logging.getLogger(__name__)
 
 
 class FileState(NamedTuple):
-    """A file in the index. `digest` is the SHA-256 of a note's bytes; `skipped` says why the file has no chunks."""
+    """`digest` is the SHA-256 of a note's bytes; `skipped` says why the file has no chunks."""
 
     kind: str
     mtime_ns: int
@@ -174,8 +172,8 @@ class FileState(NamedTuple):
 
 
 class ReadNote(NamedTuple):
-    """A note or a transcript as it was read. `path` is relative to its workspace, or absolute if it is outside. If
-    `chunks` is missing, only the file's time has changed, not its content."""
+    """`path` is relative to the workspace, or absolute outside it. If `chunks` is missing, only the file's time has
+    changed."""
 
     path: str
     mtime_ns: int
@@ -187,19 +185,17 @@ class ReadNote(NamedTuple):
 
 
 class IndexWriter(ABC):
-    """An index, open for writing; the first write creates its file. Files that were not cut into chunks according to
-    `cut` are marked as changed, but keep their chunks until read again. Raises the same errors as `SqliteFile`."""
+    """An index, open for writing; the first write creates its file. If files were cut into chunks by other rules than
+    `cut`, they count as changed. Raises the same errors as `SqliteFile`."""
 
     def __init__(self, path: Path, cut: str = "") -> None:
         self._path = path
         self._cut = cut
         self._file: SqliteFile | None = None
-        """None if there is no file yet."""
         if os.path.lexists(path):
             self._file = self._opened()
 
     def _opened(self) -> SqliteFile:
-        """Open the file. If it cannot be read, or was written by a different release, it is deleted first."""
         open_file = partial(SqliteFile, self._path, SCHEMA, synchronous="NORMAL", wait_s=BUSY_S)  # it is derived
         try:
             file = open_file()
@@ -223,7 +219,6 @@ class IndexWriter(ABC):
             self._file.close()
 
     def known(self, root: str) -> dict[str, FileState]:
-        """All files of a root that were read, including skipped ones, by path."""
         rows = self._read("SELECT path, kind, mtime_ns, size, digest, skipped FROM files WHERE root = ?", root)
         return {path: FileState(*state) for path, *state in rows}
 

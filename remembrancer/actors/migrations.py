@@ -24,10 +24,8 @@ WAIT_S: Final = 2.0
 STEPS: Final = 100
 """An upper bound for steps in a release, patches of a minor release, and minor releases of a major one."""
 SPARE_BYTES: Final = 4 * 1024 * 1024
-"""The free space that must remain on a disk after copying a file."""
 NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 NO_ROOM: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
-"""SQLite's errors on a full disk."""
 DAMAGE: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 """SQLite's errors that prove damage, by their primary code."""
 PRIMARY_CODE: Final = 0xFF
@@ -36,9 +34,8 @@ OLD_FILES: Final = ("user/memory.db", "projects/p_*/memory.db", "lanes/l_*.db")
 OLD_CATALOGUE: Final = ("catalog.db", "lanes/projects.json")
 """The 0.2.0 files: records and catalogue. They stay in a home until a person deletes them."""
 BACKUPS: Final = "backups"
-"""The directory for a database's daily copies, beside it."""
 STAMP: Final = "%Y%m%dT%H%M%SZ"
-"""The format of the time at the end of a daily copy's name, in UTC."""
+"""The time at the end of a daily copy's name, in UTC."""
 COPY: Final = "release"
 """The suffix of a copy, followed by its schema's release: `memory.db.release-0.2.0`."""
 
@@ -66,17 +63,11 @@ class Schema:
 
     @property
     def latest(self) -> int:
-        """The version that this release writes."""
         return self.versions[-1]
 
     def refuse(self, path: Path, version: int) -> None:
-        """Refuse a file with a version that this release does not read. A file without a version (0) is initialised
-        when it is opened.
-
-        Raises:
-            SchemaTooNew: a newer release wrote it.
-            SchemaTooOld: it is older than the oldest supported release.
-        """
+        """Refuse a file of a version that this release does not read. Raises `SchemaTooNew` or `SchemaTooOld`. A file
+        without a version (0) is initialised when it is opened."""
         if version > self.latest:
             raise SchemaTooNew(
                 f"{path} was written by a newer release ({release_of(version)} or later; this is {__version__}): "
@@ -91,29 +82,25 @@ class Schema:
             )
 
     def check(self, path: Path, wait_s: float = WAIT_S) -> int:
-        """Check a file before it is opened for writing, since opening may change it. Returns its version. Raises the
-        same errors as `refuse`, and `sqlite3.DatabaseError` if it cannot be read."""
+        """Refuse a file before it is opened for writing, since opening may change it. Returns its version. Raises the
+        same errors as `refuse`, and `sqlite3.DatabaseError` if the file cannot be read."""
         version = version_of(path, wait_s)
         self.refuse(path, version)
         return version
 
     def is_older(self, path: Path) -> bool:
-        """True if a file needs migration; also False if it cannot be checked now."""
+        """False also if the file cannot be checked now."""
         with contextlib.suppress(sqlite3.Error, OSError):
             return self.versions[0] <= version_of(path, 0.0) < self.latest
         return False
 
     def migrate(self, connection: sqlite3.Connection, path: Path | None) -> None:
-        """Migrate the file behind a connection to the latest version, in one transaction for all steps.
+        """Migrate the file behind a connection to the latest version, in one transaction. If several processes try
+        this, one migrates and the rest wait.
 
         A file with content is first copied next to itself (`path`; None: it is already a copy). A kill, a full disk or
-        a failing step leaves the file unchanged. If several processes try this, one migrates and the rest wait.
-
-        Raises:
-            SchemaTooNew, SchemaTooOld: see `refuse`.
-            StorageFull: the disk has no room for the copy.
-            RecordsUnusable: it is damaged, or a step fails.
-            sqlite3.DatabaseError: any other error of SQLite.
+        a failing step leaves the file unchanged. Raises the same errors as `refuse` and `write_checked_copy`, and
+        `RecordsUnusable` if a step fails.
         """
         if _version(connection) == self.latest:
             return
@@ -150,7 +137,6 @@ class Schema:
 
 
 def version_in(release: str) -> int:
-    """The version of the first step of a release."""
     major, minor, patch = map(int, release.split("."))
     return ((major * STEPS + minor) * STEPS + patch) * STEPS
 
@@ -168,9 +154,8 @@ FIRST_KEPT: Final = version_in(FIRST_RELEASE)
 
 
 def version_of(path: Path, wait_s: float = WAIT_S) -> int:
-    """The `user_version` of a database, 0 if there is no file. Nothing in or beside the file changes, except if the
-    file's creation was interrupted before it had a write-ahead log: SQLite rolls that back first.
-    """
+    """The `user_version` of a database, 0 if there is no file. Nothing in or beside the file changes, except that
+    SQLite rolls back an interrupted creation of the file."""
     if not path.is_file():  # a pipe would block
         return 0
     address = path.absolute().as_uri()
@@ -187,19 +172,13 @@ def version_of(path: Path, wait_s: float = WAIT_S) -> int:
 
 
 def copy_of(path: Path, release: str) -> Path:
-    """The path of a file's copy with the schema of that release."""
     return path.with_name(f"{path.name}.{COPY}-{release}")
 
 
 def write_checked_copy(path: Path, target: Path, no_room: str) -> None:
-    """Copy a consistent state of a database, completely and durably, and check the copy.
-
-    Raises:
-        StorageFull: the disk has no room for it (`no_room`).
-        RecordsUnusable: the file is damaged.
-        FileUnusable: the copy cannot be written for another reason.
-        sqlite3.DatabaseError: any other error of SQLite.
-    """
+    """Copy a consistent state of a database, completely and durably, and check the copy. Raises `StorageFull` if the
+    disk has no room (`no_room`), `RecordsUnusable` if the file is damaged, `FileUnusable` if the copy cannot be
+    written, or another error of SQLite."""
     fresh = target.with_name(f"{target.name}.new")
     try:
         address = f"{path.absolute().as_uri()}?mode=ro"
@@ -232,12 +211,11 @@ def was_made(path: Path) -> bool:
 
 
 def note_made(path: Path) -> None:
-    """Record that there is a database. Raises `OSError`."""
     (path.parent / BACKUPS).mkdir(mode=0o700, exist_ok=True)
 
 
 def drop_copies(path: Path) -> None:
-    """Delete all copies of a file. Raises `FileUnusable` if one cannot be deleted."""
+    """Raises `FileUnusable` if a copy cannot be deleted."""
     daily = (path.parent / BACKUPS).glob(f"{path.name}.*")  # includes unfinished copies
     _delete((*path.parent.glob(f"{path.name}.{COPY}-*"), *daily))
 
@@ -261,8 +239,8 @@ def _delete(paths: Iterable[Path]) -> None:
 
 
 def write_copy(source: sqlite3.Connection, target: Path) -> None:
-    """Copy a database (https://sqlite.org/backup.html) into a new file, and check the copy. Raises `RecordsUnusable` if
-    it is damaged, `OSError` or `sqlite3.Error` if the copy cannot be written."""
+    """Copy a database into a new file, and check the copy. Raises `RecordsUnusable` if it is damaged, `OSError` or
+    `sqlite3.Error` if the copy cannot be written."""
     target.unlink(missing_ok=True)  # left by an interrupted attempt
     os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     try:

@@ -18,14 +18,14 @@ NAMES: Final = ("id", "memory_id")
 """The columns that identify a row to a person; rows without these columns are identified by their keys."""
 SEQUENCES: Final = "sqlite_sequence"
 PAGE_BYTES: Final = 4096
-"""SQLite's default, which all of our databases use."""
+"""SQLite's default."""
 
 Key = tuple[Any, ...]
 Work = Callable[[sqlite3.Connection], None]
 
 
 class RowName(NamedTuple):
-    """Identifies a row to a person: its table, and its id or key."""
+    """The table of a row, and the id or key that identifies it to a person."""
 
     table: str
     name: str
@@ -58,15 +58,9 @@ class _Table(NamedTuple):
 
 
 def rebuild(damaged: Path, copy: Path | None, target: Path, lay_out: Work, recount: Work) -> Repaired:
-    """Write a sound database to `target`, durably. The damaged one and the copy are only read.
-
-    `lay_out` brings a copy or an empty database up to the current schema. `recount` rebuilds data derived from rows:
-    counts and full texts.
-
-    Raises:
-        RecordsUnusable: the result would not be sound.
-        OSError: it cannot be written.
-    """
+    """Write a sound database to `target`, durably. `lay_out` brings a copy or an empty database up to the current
+    schema; `recount` rebuilds data derived from rows. Raises `RecordsUnusable` if the result would not be sound, or
+    `OSError`."""
     fresh, scratch = (target.with_name(f"{target.name}.{word}") for word in ("new", "reading"))
     try:
         delete_database(fresh)
@@ -108,8 +102,8 @@ def rebuild(damaged: Path, copy: Path | None, target: Path, lay_out: Work, recou
 
 
 def _make_readable(damaged: Path, fresh: Path, scratch: Path) -> dict[str, int]:
-    """Copy a damaged file, move its log into the copy, and return the root pages of its tables and indexes that can
-    still be read. If its first page is unreadable, it is replaced with the new database's first page."""
+    """Copy a damaged file with its log, and return the root pages of the tables and indexes that can still be read. If
+    the first page is unreadable, the new database's first page replaces it."""
     delete_database(scratch)
     os.close(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     log = f"{damaged.name}-wal"
@@ -127,7 +121,7 @@ def _make_readable(damaged: Path, fresh: Path, scratch: Path) -> dict[str, int]:
 
 
 def _put_first_page(path: Path, page: bytes) -> None:
-    """Replace the first page of a database, which then has the size of its file and no unused pages."""
+    """Replace the first page of a database. The new page gives the size of the file and no unused pages."""
     pages = path.stat().st_size // PAGE_BYTES
     header = bytearray(page)
     header[28:40] = pages.to_bytes(4) + bytes(8)
@@ -165,7 +159,7 @@ def _roots(connection: sqlite3.Connection) -> dict[str, int]:
 
 
 def _order(key: Key) -> list[tuple[str, Any]]:
-    """Return a sort key for keys whose values may have the wrong types."""
+    """A sort key: values of damaged keys may have the wrong types."""
     return [(type(value).__name__, value) for value in key]
 
 
@@ -201,7 +195,7 @@ def _rows(
 
 
 def _is_there(source: sqlite3.Connection, table: _Table, key: Key) -> bool:
-    """True if there is a row with this key, or one may be hidden by damage; False if it was deleted."""
+    """True if there is a row with this key, or one may be hidden by damage."""
     where = " AND ".join(f"{column} = ?" for column in table.key)
     try:
         return bool(source.execute(f"SELECT * FROM t NOT INDEXED WHERE {where}", key).fetchall())  # noqa: S608
@@ -231,9 +225,8 @@ def _indexed(source: sqlite3.Connection, table: _Table) -> tuple[dict[Key, Any],
 
 
 def _rows_of_leaves(scratch: Path, table: _Table, names: Mapping[Key, Any]) -> Iterator[tuple[Key, Key]]:
-    """Yield the rows with these keys and names from all leaf pages of a file, including leaf pages whose inner page or
-    root is damaged: a leaf page is itself a valid root, so each is read as if it were the whole table. Rows of other
-    tables do not match any key with its name."""
+    """Yield the rows with these keys and names from all leaf pages, even below a damaged inner page or root: a leaf
+    page is itself a valid root, so each is read as if it were the whole table. Rows of other tables do not match."""
     if table.name_column is None:
         return
     leaf_kind = 13 if table.has_rowid else 10  # https://sqlite.org/fileformat.html#b_tree_pages
@@ -289,7 +282,6 @@ def _merge_table(
 
 
 def _insert(connection: sqlite3.Connection, table: _Table, rows: Iterator[tuple[Key, Key]]) -> set[Key]:
-    """Insert or replace rows. Returns their keys, except those that violate a constraint."""
     inserted = set[Key]()
     for row_key, values in rows:
         named = dict(zip(table.key, row_key, strict=True)) | dict(zip(table.columns, values, strict=True))
@@ -306,8 +298,7 @@ def _name(key: Key, name: object) -> str:
 
 
 def _tables(connection: sqlite3.Connection) -> list[_Table]:
-    """Return the tables of a database, except full-text tables, which are derived. The sequences come last, since
-    inserting rows changes them."""
+    """Full-text tables are derived, and left out. The sequences come last, since inserting rows changes them."""
     listed = connection.execute(
         """SELECT name, NOT wr FROM pragma_table_list
            WHERE schema = 'main' AND type = 'table' AND (name NOT LIKE 'sqlite_%' OR name = ?) ORDER BY name = ?""",

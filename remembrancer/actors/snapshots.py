@@ -15,7 +15,6 @@ from remembrancer.protocol.paths import problem_of
 
 BUSY_S: Final = 2.0
 BUSY_MOMENT_S: Final = 10.0
-"""The maximum wait for a busy database when it is only checked, or when a snapshot is taken."""
 SQLITE_RELEASE: Final = sqlite3.sqlite_version
 
 
@@ -26,7 +25,7 @@ class Snapshot(NamedTuple):
     connection: sqlite3.Connection
 
     def rows(self, query: str, values: tuple[object, ...] = ()) -> list[Any]:
-        """All rows of a query. Raises the error that `unreadable` returns."""
+        """Raises the error that `unreadable` returns."""
         try:
             return self.connection.execute(query, values).fetchall()
         except sqlite3.Error as error:
@@ -34,16 +33,13 @@ class Snapshot(NamedTuple):
 
 
 def unreadable(path: Path, error: Exception) -> RemembrancerError:
-    """The error for a database that is damaged, locked, or cannot be opened."""
     return as_error(path, error, advice="restore a backup of it, or move it away")
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[sqlite3.Connection]:
-    """A read-only connection. Opening and using it may raise `sqlite3.Error`.
-
-    A file in WAL mode that no process has open is opened as immutable: otherwise SQLite would leave an empty log there.
-    """
+    """A read-only connection. Opening and using it may raise `sqlite3.Error`. A file in WAL mode that no process has
+    open is opened as immutable: otherwise SQLite would leave an empty log there."""
     problem = problem_of(path, os.R_OK)
     if problem is not None:
         raise sqlite3.OperationalError(problem)
@@ -54,15 +50,11 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def snapshot_of(path: Path, schema: Schema, *, leaves_no_log: bool = False) -> Iterator[Snapshot | None]:
-    """A snapshot of a database's current state; None if there is no database yet, or it is empty.
+    """A snapshot of a database's current state; None if there is no database yet, or it is empty. Raises
+    `SchemaTooNew`, `SchemaTooOld`, `FileLocked`, or `RecordsUnusable` if the file cannot be read.
 
     A database that no process has open gets an empty log beside it, or (`leaves_no_log`) is read on the assumption that
     no process will open it. On a read-only disk SQLite cannot create the log, and the file is complete.
-
-    Raises:
-        SchemaTooNew, SchemaTooOld: a different release wrote it.
-        RecordsUnusable: it cannot be read.
-        FileLocked: another program has locked it.
     """
     if not os.path.lexists(path):
         yield None
@@ -85,7 +77,6 @@ def snapshot_of(path: Path, schema: Schema, *, leaves_no_log: bool = False) -> I
 
 
 def _begin(path: Path, *, immutable: bool) -> sqlite3.Connection:
-    """Open a database and begin a transaction that sees the state at its first read."""
     address = _address(path, immutable=immutable)
     connection = sqlite3.connect(
         address, uri=True, timeout=BUSY_MOMENT_S, isolation_level=None, check_same_thread=False
@@ -137,8 +128,8 @@ def damage_of(path: Path) -> str | None:
 
 
 def fold_log(path: Path, schema: Schema) -> None:
-    """Move a database's write-ahead log into it, so that the file alone is complete. A damaged database is left
-    unchanged. Only for a database that no process has open."""
+    """Move the write-ahead log of a database that no process has open into the file. A damaged database stays
+    unchanged."""
     with suppress(sqlite3.Error), closing(sqlite3.connect(path, isolation_level=None)) as connection:
         if connection.execute("PRAGMA user_version").fetchone()[0] <= schema.latest:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

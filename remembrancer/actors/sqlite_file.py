@@ -30,14 +30,12 @@ from remembrancer.protocol.paths import problem_of
 
 READ_BYTES: Final = 1024 * 1024
 LOG_LIMIT_BYTES: Final = 4 * 1024 * 1024
-"""The size to which the write-ahead log is truncated after a checkpoint."""
 BUSY_TIMEOUT_S: Final = 0.2
-"""The maximum wait for another program's lock (we have one writer): short enough for a client's write and for the event
-loop."""
+"""Short enough for a client's write and for the event loop."""
 CACHE_KIB: Final = 32_768
 """The page cache of a connection, which holds ten thousand memories with their graph."""
 HEAP_LIMIT_BYTES: Final = 192 * 1024 * 1024
-"""The limit on the caches of all connections in the process; above it, SQLite releases pages."""
+"""For all connections in the process; above it, SQLite releases pages."""
 STATEMENTS: Final = 256
 """The number of prepared statements that a connection keeps; each length of a list needs a separate one."""
 
@@ -49,20 +47,19 @@ _name_key: Final = lru_cache(4096)(name_key)
 
 
 Query = Callable[[str, Sequence[object]], list[Any]]
-"""Returns all rows of a query with its arguments."""
 _encode_json: Final = msgspec.json.Encoder().encode
 decode_names: Final = msgspec.json.Decoder(tuple[str, ...]).decode
-"""Decodes a column that is a list of names or ids."""
+"""Decodes a column of names or ids."""
 
 
 def places_for(values: Sequence[object]) -> str:
-    """Return `(?,?,…)`, one placeholder for each value."""
+    """`(?,?,…)`, one placeholder for each value."""
     return f"({','.join('?' * len(values))})"
 
 
 def where(*rows: Sequence[Any]) -> tuple[str, list[Any]]:
-    """Return the conjunction of conditions, and its arguments. Each row is a condition and its arguments; rows with an
-    empty condition, or None as an argument, are left out."""
+    """The conjunction of conditions, and its arguments. Each row is a condition and its arguments; rows with an empty
+    condition, or None as an argument, are left out."""
     given = [row for row in rows if row[0] and None not in row]
     return " AND ".join(row[0] for row in given), [value for _, *values in given for value in values]
 
@@ -72,12 +69,11 @@ AMONG: Final = "(SELECT value FROM json_each(?))"
 
 
 def as_json(value: object) -> str:
-    """Encode a value for a JSON column or argument."""
     return _encode_json(value).decode()
 
 
 def json_list(values: Iterable[object]) -> str:
-    """Return the values as an argument for `json_each`, so that one prepared statement serves any number of them."""
+    """The values as an argument for `json_each`: one prepared statement serves any number of them."""
     return as_json(list(values))
 
 
@@ -85,11 +81,8 @@ class SqliteFile:
     """Opens the file, and migrates it to the current version of its schema. `wait_s` is the maximum wait for another
     program's lock (None: `BUSY_TIMEOUT_S`).
 
-    Raises:
-        SchemaTooNew, SchemaTooOld: a different release wrote it; it is unchanged.
-        StorageFull: the disk has no room for the migration; it is unchanged.
-        FileLocked: another program has locked it.
-        RecordsUnusable: it is damaged or not a file, or its directory cannot be created.
+    Raises the same errors as `Schema.migrate`, `FileLocked` if another program has locked the file, and
+    `RecordsUnusable` if it is damaged or not a file, or its directory cannot be created.
     """
 
     def __init__(self, path: Path, schema: Schema, *, synchronous: str = "FULL", wait_s: float | None = None) -> None:
@@ -104,22 +97,19 @@ class SqliteFile:
         self._wait_s = BUSY_TIMEOUT_S if wait_s is None else wait_s
         self._pool = threading.Condition()
         self._idle: list[sqlite3.Connection] = []
-        """The idle reading connections."""
         self._in_use = 0
-        """The number of reading connections in use."""
         self._closed = False
         self._bytes: int | None = None
-        """A descriptor of the file, once its bytes have been read. It stays open as long as the connections: closing it
-        would drop all locks that the process has on the file, and then another program would remove the log."""
+        """A descriptor of the file, once its bytes have been read. Closing it earlier than the connections would drop
+        all locks that the process has on the file, and then another program would remove the log."""
         self.writing = threading.RLock()
         """Held during a transaction: each shared lane is written by its own thread."""
         self._synchronous = synchronous
         self.commits = 0
-        """The number of transactions since the file was opened."""
         self.accesses = 0
-        """The number of these transactions that only counted accesses."""
+        """The transactions that only counted accesses."""
         self.damage: str | None = None
-        """The last damage found since the file was opened."""
+        """The last damage found."""
         try:
             schema.check(path, self._wait_s)
             self.writer = self._connect()
@@ -140,19 +130,17 @@ class SqliteFile:
 
     def empty_log(self) -> bool:
         """Move all of the write-ahead log into the database and truncate it. Returns False if an older reader is still
-        in the way after `BUSY_TIMEOUT_S`; the log is then unchanged, or partly moved."""
+        in the way after `BUSY_TIMEOUT_S`."""
         with self.writing:
             ((is_busy, _, _),) = self.writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         return not is_busy
 
     def leave_nothing(self, texts: Sequence[str] = ()) -> None:
-        """Remove deleted content from the log and delete all copies of the database and the 0.2.0 files.
-        The database is rewritten if it still contains one of the texts, or if these are unknown: when SQLite moves rows
-        between pages, it leaves their bytes in unused space, which `secure_delete` does not reach.
+        """Remove deleted content from the log, and delete all copies of the database and the 0.2.0 files.
 
-        Raises:
-            FileLocked: the log cannot be emptied now. The call can be repeated.
-            FileUnusable: a copy cannot be deleted.
+        The database is rewritten if it still contains one of the texts, or if these are unknown: when SQLite moves rows
+        between pages, it leaves their bytes in unused space, which `secure_delete` does not reach. Raises `FileLocked`
+        if the log cannot be emptied now (try again), or `FileUnusable` if a copy cannot be deleted.
         """
         self._empty_whole_log()
         if not texts or self._has_any(texts):
@@ -170,7 +158,7 @@ class SqliteFile:
             )
 
     def _has_any(self, texts: Sequence[str]) -> bool:
-        """True if the bytes of the database, including unused space, contain one of these texts."""
+        """Searches unused space as well."""
         words = [text.encode() for text in texts]
         overlap = max(map(len, words))
         step = max(READ_BYTES, 2 * overlap)
@@ -196,7 +184,7 @@ class SqliteFile:
             self._bytes = None
 
     def read(self, query: str, arguments: Sequence[object] | Mapping[str, object] = ()) -> list[Any]:
-        """Return all rows of a query, as of the last commit. May be called from any thread."""
+        """All rows of a query, as of the last commit. May be called from any thread."""
         with self.reading() as connection:
             return connection.execute(query, arguments).fetchall()
 
@@ -234,13 +222,9 @@ class SqliteFile:
 
     @contextlib.contextmanager
     def transaction(self, *, durable: bool = True, is_access: bool = False) -> Iterator[sqlite3.Connection]:
-        """Open a transaction on the writing connection. Unless it is `durable`, the commit survives if the process is
-        killed, but perhaps not a power failure: this is for accesses and for data that can be rebuilt, so that clients'
-        writes do not wait for the disk twice.
-
-        SQLite's errors are converted to ours; `FileLocked` is also raised if another program has removed the file,
-        which is then reopened.
-        """
+        """Open a transaction on the writing connection. Unless it is `durable`, a power failure may undo the commit:
+        this is for accesses and for data that can be rebuilt, so that clients' writes do not wait for the disk twice.
+        Raises `FileLocked` if another program has removed the file, and the errors of `as_error`."""
         with self.writing:
             self._refuse_if_closed()
             if self.is_replaced:
@@ -287,8 +271,7 @@ class SqliteFile:
 
 
 def _identity_of(path: Path) -> tuple[int, int] | None:
-    """Return a file's identity, which distinguishes it from another file of the same name; None if it is missing or
-    empty."""
+    """None if the file is missing or empty."""
     try:
         about = os.stat(path)  # noqa: PTH116 - before each write: a Path takes three times as long
     except OSError:
@@ -300,7 +283,6 @@ REPAIR: Final = "repair it with 'remembrancer doctor --repair', or restore a bac
 
 
 def unusable(path: Path, error: Exception, advice: str = REPAIR) -> RecordsUnusable:
-    """Return the error for a file that is damaged or cannot be opened."""
     return RecordsUnusable(f"{path} cannot be read ({error}): {advice}")
 
 

@@ -32,17 +32,16 @@ if TYPE_CHECKING:
     from remembrancer.actors.bridge.remote import RemoteGateway
 
 DEFAULT_BUDGET_S = 4.5
-"""The time allowed for a gateway's answer, counted from the client's request."""
+"""The time for a gateway's answer, counted from the client's request."""
 START_S = 30.0
-"""The time allowed while there is no gateway: a whole runtime may have to be started, possibly on a slow machine."""
+"""A whole runtime may have to be started, possibly on a slow machine."""
 PREPARED_FILE = os.path.join(os.path.dirname(__file__), "prepared_answers.json")
-"""This release's answers that are the same for every session; a test rewrites the file when they change."""
+"""A test rewrites this file when the answers change."""
 LEAVE_S = 1.5
-"""The time allowed for the gateway to answer pending requests after the client's input ends. The bridge exits within 2
-s."""
+"""For pending requests, after the client's input ends. The bridge exits within 2 s."""
 CHUNK_BYTES = 64 * 1024
 HIGH_WATER_BYTES = 1024 * 1024
-"""The number of bytes waiting in one direction at which the bridge stops reading from the sender."""
+"""With as many bytes waiting in one direction, the bridge stops reading from the sender."""
 _HANGUP = select.POLLHUP | select.POLLERR | select.POLLNVAL
 _GONE = getattr(select, "POLLRDHUP", 0)
 USAGE = """usage: remembrancer mcp [--project PATH] [--data-dir DIR]
@@ -127,7 +126,6 @@ class Bridge:
         )
 
     def _wait(self) -> None:
-        """Wait until data can be read or written, or something is due, then read."""
         wanted = self._wanted()
         until = min(self._conversation.next_expiry(), self._leave_at)
         if self._gateway is None:
@@ -196,7 +194,6 @@ class Bridge:
     # --- the gateway ---
 
     def _seek_gateway(self, now: float) -> None:
-        """Connect, or have a runtime started."""
         self._gateway = self._starter.dial()
         if self._gateway is not None:
             self._from_gateway = LineBuffer()
@@ -249,7 +246,7 @@ def _claim_output() -> int:
 
 
 def _options(argv: list[str]) -> dict[str, str]:
-    """The command-line options by name. Raises `ValueError` with the reason if one is invalid."""
+    """Raises `ValueError` if an option is invalid."""
     try:
         given, others = getopt.getopt(argv, "", [f"{name}=" for name in OPTIONS])
     except getopt.GetoptError as error:
@@ -265,12 +262,10 @@ def _options(argv: list[str]) -> dict[str, str]:
 
 
 def with_settings(options: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment, plus the equivalent variable for each option that is a setting."""
     return {**environ, **{variable: options[name] for name, variable in SETTINGS.items() if name in options}}
 
 
 def _bridge(options: Mapping[str, str], environ: Mapping[str, str]) -> Bridge:
-    """A bridge to this user's gateway, which is started if it is not running."""
     environ = with_settings(options, environ)
     if "data-dir" in options:
         environ = {**environ, "REMEMBRANCER_HOME": os.path.abspath(options["data-dir"])}
@@ -282,7 +277,7 @@ def _bridge(options: Mapping[str, str], environ: Mapping[str, str]) -> Bridge:
 
 
 def _remote_bridge(options: Mapping[str, str], environ: Mapping[str, str]) -> Bridge:
-    """A bridge to the gateway at an address. That gateway's answers may differ, so no prepared answers are used."""
+    """The gateway at an address may give other answers, so no prepared answers are used."""
     from remembrancer.actors.bridge.remote import RemoteGateway
 
     remote = RemoteGateway(

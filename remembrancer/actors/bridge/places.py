@@ -1,7 +1,5 @@
-"""Finds the runtime's paths for the bridge, and builds the bridge's hello to the gateway: its identity, session and
-project. Every session starts a bridge and waits for it, and pathlib and hashlib would double the wait. They are
-imported only if the home cannot be found without them.
-"""
+"""Finds the runtime's paths for the bridge, and builds the bridge's hello to the gateway. Every session waits for its
+bridge, and pathlib and hashlib would double the wait: they are imported only if the home cannot be found otherwise."""
 
 from __future__ import annotations
 
@@ -34,7 +32,6 @@ class Places:
         self.on_disk = on_disk
         """The directory that identifies the home: the home itself, unless it is in memory."""
         self.config = config
-        """The configuration file, if there is one."""
         self.start_lock = os.path.join(home, "start.lock")
         self.runtime_lock = os.path.join(home, "runtime.lock")
         self.logs = os.path.join(home, "logs")
@@ -45,7 +42,7 @@ class Places:
             self._among_others.append(run)
 
     def are_private(self) -> bool:
-        """True unless the socket is missing or belongs to another user, which is possible in a shared directory."""
+        """False if the socket is missing or belongs to another user, which is possible in a shared directory."""
         try:
             return all(map(is_private, self._among_others))
         except OSError:
@@ -78,7 +75,7 @@ def _may_move_home(config: str) -> bool:
 
 
 SESSION_VARIABLES = ("REMEMBRANCER_SESSION_ID", "MEMORY_SESSION_ID", "CLAUDE_CODE_SESSION_ID")
-"""The variables that name the session; the first one that is set is used."""
+"""The first one that is set names the session."""
 SETTINGS = {
     name: f"MEMORY_MCP_{name.replace('-', '_').upper()}"
     for name in ("model", "cache-size", "batch-size", "timeout", "log-level")
@@ -90,7 +87,6 @@ _CLIENT_VARIABLES = ("CI", "CLAUDE_CODE_ENTRYPOINT")
 
 
 def session_id(environ: Mapping[str, str], now: float) -> str:
-    """The session named in the environment, or a new one. Claude Code names its session, for its hooks as well."""
     named = next((environ[name] for name in SESSION_VARIABLES if environ.get(name)), None)
     return named or f"session:{as_ulid(new_identity(now))}"
 
@@ -104,7 +100,7 @@ def hello_line(
     **others: object,
 ) -> bytes:
     """The first line of a connection, with its newline. Paths that are not UTF-8 are encoded as Python prints them.
-    `config` is this session's configuration file, and `others` are additional members."""
+    `others` are additional members."""
     environment = {
         name: value
         for name, value in environ.items()
@@ -140,7 +136,6 @@ def named_project(option: str | None, environ: Mapping[str, str]) -> str | None:
 
 
 def working_directory(environ: Mapping[str, str]) -> str:
-    """The working directory of this process, even if it no longer exists."""
     try:
         return os.getcwd()
     except OSError:

@@ -1,7 +1,6 @@
 """A gateway on another host, presented to the bridge as one end of a socket pair; a thread at the other end turns lines
-into HTTP requests. Standard library only. The socket pair breaks whenever the connection to the host does. The bridge
-then repeats pending requests, as it does with a local gateway; every request carries the bridge's own id, so that the
-server recognises repetitions."""
+into HTTP requests. The socket pair breaks whenever the connection to the host does. The bridge then repeats pending
+requests; each carries the bridge's own id, so that the server recognises repetitions."""
 
 # ruff: noqa: PTH123
 from __future__ import annotations
@@ -58,7 +57,7 @@ class RemoteGateway:
     def __init__(
         self, url: str, identity: str, *, token_file: str | None, ca_file: str | None, project: str, toolsets: str
     ) -> None:
-        """Raises `ValueError` with the reason if an argument cannot be used."""
+        """Raises `ValueError` if an argument cannot be used."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
             raise ValueError(f"--url must be http(s)://HOST[:PORT]/mcp, not {url[:200]!a}")
@@ -83,7 +82,6 @@ class RemoteGateway:
         }
         self.read_token()
         self.session: dict[str, str] = {}
-        """The headers that name the session on the host; empty without a session."""
         self.was_reached = False
         self.sought_since = time.monotonic()
 
@@ -101,7 +99,6 @@ class RemoteGateway:
         return {**self._fixed, "Authorization": f"Bearer {token}"}
 
     def dial(self) -> socket.socket:
-        """A new connection to the host, carrying the same lines as a local gateway's socket."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         threading.Thread(target=_Way(self, theirs).run, daemon=True).start()
@@ -120,7 +117,6 @@ class RemoteGateway:
                 line.getresponse().read()
 
     def connect(self, timeout_s: float) -> http.client.HTTPConnection:
-        """A new connection. Raises `OSError`."""
         line: http.client.HTTPConnection
         if self.tls is not None:
             line = http.client.HTTPSConnection(self.host, self.port, timeout=timeout_s, context=self.tls)
@@ -141,7 +137,6 @@ class _Way:
         self._is_open = True
 
     def run(self) -> None:
-        """Read the bridge's lines until the bridge or the connection ends."""
         with self._end.makefile("rb") as lines:
             self._attempt(self._read, lines)
 
@@ -155,8 +150,8 @@ class _Way:
         raise ConnectionError("the bridge has ended")
 
     def _attempt(self, work: Callable[..., None], *arguments: Any) -> None:
-        """Do part of the work. Report any error to the bridge, and close the socket. The cause of a `ValueError` must
-        be corrected by a person; after any other error the bridge starts a new connection."""
+        """Report any error to the bridge, and close the socket. A person must correct the cause of a `ValueError`;
+        after any other error the bridge connects again."""
         remote, is_done = self._remote, False
         try:
             work(*arguments)
@@ -248,7 +243,7 @@ class _Way:
             }
 
     def _explain(self, response: http.client.HTTPResponse, message: dict[str, Any]) -> None:
-        """Translate the host's refusal of this request, or of all requests."""
+        """Report the host's refusal of this request, or of all requests."""
         url, status = self._remote.url, response.status
         try:
             error = json.loads(response.read())["error"]
@@ -284,10 +279,8 @@ class _Way:
 
 
 def _events(response: http.client.HTTPResponse) -> Iterator[bytes]:
-    """The data of each event (https://html.spec.whatwg.org/multipage/server-sent-events.html).
-
-    Event ids are not needed: when a stream breaks, all subscriptions are renewed, and each one is announced.
-    """
+    """The data of each event (https://html.spec.whatwg.org/multipage/server-sent-events.html). Event ids are not
+    needed: when a stream breaks, all subscriptions are renewed, and each one is announced."""
     data = []
     for line in response:
         text = line.rstrip(b"\r\n")
@@ -300,7 +293,7 @@ def _events(response: http.client.HTTPResponse) -> Iterator[bytes]:
 
 
 def _header(value: str) -> str:
-    """The value as the protocol encodes it in a header, where line breaks and non-ASCII characters are not allowed."""
+    """The value as the protocol encodes it in a header, which allows no line breaks or non-ASCII characters."""
     if value.isascii() and value.isprintable() and value.strip() == value and not value.startswith("=?"):
         return value
     return f"=?base64?{b64encode(value.encode('utf-8', 'replace')).decode()}?="

@@ -1,8 +1,6 @@
-"""The state of a bridge's conversation, and the bridge's decisions: what to replay, what to drop, when to connect and
-when to give up. This module has no sockets and no clock. The client must not notice that a gateway died: the new
-gateway gets the handshake, the subscriptions and the pending requests, in that order, and answers that the client
-already has are dropped. Ids of different types differ: 1 and "1" are two requests.
-"""
+"""The bridge's decisions: what to replay, what to drop, when to connect and when to give up. This module has no sockets
+and no clock. The client must not notice that a gateway died: the new gateway gets the handshake, the subscriptions and
+the pending requests, in that order, and answers that the client already has are dropped."""
 
 # ruff: noqa: PTH123
 from __future__ import annotations
@@ -39,9 +37,9 @@ LONG_TOOLS = ("reflect_and_consolidate", "memory_sync")
 """Slow tools, which report a timeout themselves."""
 MAX_OPEN_REQUESTS = 512
 RETRY_S = 0.05
-"""The time between two attempts to connect: short, because a client waits while a runtime starts."""
+"""Short, because a client waits while a runtime starts."""
 LONG_BUDGET_S = 130.0
-"""The time limit of `LONG_TOOLS` while there is a gateway: longer than the limit in the gateway's settings."""
+"""Longer than the limit in the gateway's settings."""
 PREPARED_AFTER_S = 0.4
 """If a request's answer is the same for every session, the bridge waits this long for the gateway before giving its
 prepared answer: a runtime may need many seconds to start, and clients list the tools only once."""
@@ -53,10 +51,8 @@ otherwise at `patient`."""
 
 
 class PreparedAnswers:
-    """This release's answers to the requests that every session makes, read when first needed.
-
-    `methods` omits the answers that differ in this session's environment.
-    """
+    """This release's answers to the requests that every session makes. `methods` omits the answers that differ in this
+    session's environment."""
 
     METHODS = frozenset({HANDSHAKE, "tools/list", "prompts/list", "resources/list", "resources/templates/list"})
 
@@ -94,11 +90,9 @@ class Conversation:
         """The time of the next attempt to connect while there is no connection. It is infinite after an orderly stop of
         the runtime or if the runtime refuses this bridge, until the client sends a request."""
         self.has_ended = False
-        """True if the client has gone for good."""
         self.is_served = False
-        """True if a gateway has welcomed this conversation: until then, the gateway may still be starting."""
+        """True if a gateway has welcomed this conversation: before that, it may still be starting."""
         self._since = -math.inf
-        """The time at which `is_served` last changed."""
         self._budget_s = budget_s
         self._start_s = max(start_s, budget_s)
         self._prepared = prepared
@@ -110,7 +104,7 @@ class Conversation:
         self._replays = 0
         self._is_connected = False
         self._unwelcome = 0
-        """The number of connections since the last welcome: the pauses between them grow."""
+        """The number of connections since the last welcome. The pauses between them grow."""
         self._unserved = False
         """True if the bridge answered the handshake itself and no gateway has served the client since."""
 
@@ -122,8 +116,7 @@ class Conversation:
     # --- from the client ---
 
     def from_client(self, text: bytes, now: float, stamp_ms: int) -> None:
-        """Pass on a client's line, or refuse it. Without a gateway, the line is only recorded: `connect` sends the next
-        gateway the lines that it needs."""
+        """Without a gateway, the line is only recorded: `connect` sends the next gateway the lines that it needs."""
         line = stamped(text, stamp_ms)
         refusal = self._take(text, line, now)
         if refusal is not None:
@@ -190,7 +183,6 @@ class Conversation:
         return self._initialize is not None and is_whole
 
     def end(self) -> None:
-        """Record that the client has gone for good, and tell the gateway."""
         if self._is_connected and not self.has_ended:
             self.to_gateway += END + b"\n"
         self.has_ended = True
@@ -218,7 +210,6 @@ class Conversation:
         return stamped(json.dumps(copy, separators=(",", ":")).encode(), stamp_ms)
 
     def from_gateway(self, line: bytes, now: float) -> None:
-        """Obey a control line; pass any other line on to the client, unless the client must not see it."""
         if line.startswith(CONTROL):
             self._obey(line, now)
             return
@@ -238,7 +229,7 @@ class Conversation:
         self._tell_client(line)
 
     def _remember(self, message: dict[str, Any]) -> None:
-        """Remember the parts of a successful request that a new gateway needs."""
+        """Remember a successful request that a new gateway needs."""
         match message["method"]:
             case "initialize":
                 self._initialize = message
@@ -277,8 +268,7 @@ class Conversation:
         return min(map(self._expiry, self._open.values()), default=math.inf)
 
     def expire(self, now: float) -> None:
-        """Answer requests that have exceeded their budget, with prepared answers or errors. Late answers to them are
-        dropped."""
+        """Answer requests that have exceeded their budget, with prepared answers or errors."""
         for key, request in [item for item in self._open.items() if self._expiry(item[1]) <= now]:
             del self._open[key]
             if self._prepared is not None and self._is_prepared(request.message):
@@ -290,7 +280,7 @@ class Conversation:
                 self._tell_client(error_line(key, UNAVAILABLE, _TOO_LATE.format(missed), retry=True))
 
     def fail_all(self, reason: str, *, retry: bool = True, code: int = UNAVAILABLE) -> None:
-        """Answer all pending requests with an error; `retry` says whether the same request may succeed later."""
+        """`retry` says whether the same requests may succeed later."""
         for key in self._open:
             self._tell_client(error_line(key, code, reason, retry=retry))
         self._open.clear()
@@ -329,15 +319,12 @@ def _id_of(message: Any) -> RequestId | None:
 
 
 class LineBuffer:
-    """Collects bytes and returns complete lines."""
-
     def __init__(self, limit: float = math.inf) -> None:
         self._limit = limit
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The lines that `data` completes, without their newlines. Raises `OverflowError` if one would exceed the
-        limit."""
+        """The lines that `data` completes, without their newlines. Raises `OverflowError` if one exceeds the limit."""
         if b"\n" in data:
             *lines, rest = (bytes(self._rest) + data).split(b"\n")
             self._rest = bytearray(rest)

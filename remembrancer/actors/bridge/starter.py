@@ -51,14 +51,12 @@ class Starter:
         self.failure: str | None = None
         """The error that the last attempt reported, until the next attempt. Killed attempts are simply repeated."""
         self.status = 0
-        """The exit status of the runtime that reported that error; 0 without an error."""
+        """The exit status of that runtime; 0 without an error."""
         self.is_lasting = False
-        """True if the error persists until a person corrects it."""
         self._output: IO[bytes] | None = None
-        """The file with our runtime's standard error output."""
 
     def dial(self) -> socket.socket | None:
-        """A connection to the gateway, or None if that fails. A Unix socket connects at once or not at all."""
+        """None if there is no connection. A Unix socket connects at once or not at all."""
         if not self._places.are_private():
             return None
         link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -78,7 +76,7 @@ class Starter:
         self.finish()
 
     def _pause(self, now: float) -> None:
-        """After a failed attempt, wait before the next one; the wait doubles with each failure in a row."""
+        """Wait before the next attempt; the wait doubles with each failure in a row."""
         self._not_before = now + self._pause_s
         self._pause_s = min(LONGEST_PAUSE_S, self._pause_s * 2)
 
@@ -119,7 +117,7 @@ class Starter:
         self._spawn(lock)
 
     def _spawn(self, lock: FileLock) -> None:
-        """Start a runtime. It inherits the start lock, so that no other runtime is started after this process ends."""
+        """The runtime inherits the start lock, so that no other runtime is started after this process ends."""
         import subprocess
         import tempfile
 

@@ -36,7 +36,6 @@ from remembrancer.protocol.system import lower_priority
 from remembrancer.protocol.writes import ProjectRef
 
 POLL_S: Final = 10.0
-"""The maximum time a request for a job stays open."""
 SORTS: Final[tuple[JobSort, ...]] = get_args(JobSort)
 
 Outcome = Reflected | Maintained | None
@@ -45,11 +44,9 @@ logger = logging.getLogger(__name__)
 
 
 async def carry_out(job: Job, store: StoreClient, settings: Settings, clock: Clock) -> Outcome:
-    """Do a job and return the answer for any caller waiting for it. Any exception means that the job failed.
-
-    A job may be cancelled at any await and is then repeated. It must not block the event loop for more than half a
-    second, since this process answers heartbeats: longer computations run in a thread.
-    """
+    """Do a job and return the answer for any caller waiting for it. Any exception means that the job failed. A job may
+    be cancelled at any await and is then repeated. Longer computations run in a thread, since this process answers
+    heartbeats."""
     if (lane_time := job.lane_time) is not None:
         clock = lambda: lane_time  # noqa: E731
     match job.work, job.project:
@@ -83,12 +80,9 @@ class ConsolidatorActor(Actor):
 
 
 class JobLoop:
-    """Asks for a job, carries it out, and reports the outcome with the next request. The store decides when a failed
-    job is repeated.
-
-    Different kinds of job run concurrently, so that reflections and session ends do not wait for the maintenance of a
-    space. If two jobs change the same memory, the versions that their edits expect decide which job succeeds.
-    """
+    """Carries out jobs, and reports each outcome with the next request. Different kinds of job run concurrently, so
+    that reflections and session ends do not wait for maintenance. If two jobs change the same memory, the versions that
+    their edits expect decide which job succeeds."""
 
     def __init__(self, store: StoreClient, settings: Settings, clock: Clock, carry_out: CarryOut = carry_out) -> None:
         self._store = store

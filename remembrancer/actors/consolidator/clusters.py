@@ -24,10 +24,9 @@ TOPIC_COSINE: Final = 0.31
 WORDS_BONUS: Final = 0.4
 """The most that shared words add to a cosine: by vectors alone, all notes about slow software would be one topic."""
 ENTITY_BONUS: Final = 0.1
-"""The most that shared entities can add to a cosine."""
 MOST_MEMBERS: Final = 12
 BACKGROUND: Final = 0.15
-"""The cosine assumed for two unrelated memories before any memories have been compared."""
+"""Assumed for two unrelated memories before any memories have been compared."""
 BACKGROUND_COUNT: Final = 50
 """The number of memories at which their mean cosine has the same weight as the assumed one."""
 MOST_BACKGROUND: Final = 0.8
@@ -35,12 +34,11 @@ LANGUAGE_CHARACTERS: Final = 300
 """The number of characters used to detect a memory's language. With the default model, any two texts in a
 language other than English are similar, so they also need a word in common."""
 BLOCK: Final = 1_500
-"""The number of memories compared with one another at once: the tables take 100 MB."""
+"""Compared with one another at once: the tables take 100 MB."""
 _NEVER: Final = -np.inf
 STOP_WORDS: Final = frozenset(("use", "uses", "used", "need", "needs", "get", "make")).union(
     *word_lists("wording").values()
 )
-"""Words that say nothing about a text's subject."""
 _WORD: Final = re.compile(r"[^\W_]+(?:[.'’_/-][^\W_]+)*")
 _LOOKED_AT: Final = 1_000
 
@@ -75,7 +73,7 @@ def cluster_memories(
 
 
 def vectors_of(memories: Sequence[Material]) -> Vectors:
-    """The vectors of memories, one row each. All existing vectors must come from one model."""
+    """Zeros for a memory without a vector. All existing vectors must come from one model."""
     width = max((len(memory.vector) for memory in memories), default=0) // 4
     rows = np.zeros((len(memories), width), dtype=np.float32)
     for row, memory in zip(rows, memories, strict=True):
@@ -93,9 +91,8 @@ def central_memory(memories: Sequence[Material]) -> Material:
 
 def average_link(similarities: Similarities, threshold: float, max_size: int) -> list[list[int]]:
     """Clusters of at least two items, each in ascending order, sorted by their first items. The two clusters with the
-    highest mean similarity (in a tie, the first two) are merged until no pair reaches the threshold. `similarities` is
-    symmetric; its diagonal is not read. The means after a merge are computed from the means before it (Lance and
-    Williams, 1967)."""
+    highest mean similarity (in a tie, the first two) are merged until no pair reaches the threshold. The means after a
+    merge are computed from the means before it (Lance and Williams, 1967). The diagonal is not read."""
     count = len(similarities)
     table = np.array(similarities, dtype=np.float64)
     np.fill_diagonal(table, _NEVER)
@@ -146,7 +143,7 @@ def _shared_entities(memories: Sequence[Material]) -> Similarities:
 
 
 def content_words(text: str) -> list[str]:
-    """The words of a text in order and in lower case, except words that say nothing about its subject."""
+    """In order and in lower case, without words that say nothing about the text's subject."""
     folded = unicodedata.normalize("NFKC", text).casefold()
     ignored = stop_words_of(text[:_LOOKED_AT])
     return [word for word in _WORD.findall(folded) if word not in STOP_WORDS and word not in ignored]

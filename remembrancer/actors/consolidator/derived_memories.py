@@ -25,26 +25,24 @@ from remembrancer.protocol.writes import ProjectRef
 NOT_SUMMARISED: Final[frozenset[Kind]] = frozenset({"scratchpad", OPEN_END, SESSION_RECORD})
 THEME_COSINE: Final = 0.45
 THEME_SESSIONS: Final = 3
-"""The minimum number of sessions in which a theme must occur."""
+"""The minimum number of sessions."""
 MOST_OF_A_THEME: Final = 60
 PROCEDURE_KINDS: Final = frozenset({"procedure", "error_fix"})
 MOST_PATTERNS: Final = 20
 MOST_TAGS: Final = 10
 MOST_ENTITIES: Final = 20
 CONFIDENCE_GAIN: Final = 0.05
-"""The additional confidence of a summary: several memories together are a little more certain than one."""
+"""Several memories together are a little more certain than one."""
 DIGITS: Final = 9
 SUMMARY_CHARACTERS: Final = 600
-"""The approximate length of a summary."""
 LONGEST_SOURCE: Final = SUMMARY_CHARACTERS // SMALLEST_CLUSTER
 """The longest memory that is summarised: a summary that repeats a longer memory saves nothing."""
 
 Derived = tuple[AddMemory, *tuple[Edit, ...]]
-"""The edits that store a derived memory; the first edit adds the memory, with its sources."""
+"""The edit that adds a derived memory, and the edits that go with it."""
 
 
 PatternPlan = tuple[Pattern, Derived | None]
-"""A theme, and the memory to be derived from it, if any."""
 
 
 def plan_summaries(memories: Iterable[Material], now: float, *, again: bool = False) -> list[Derived]:
@@ -63,8 +61,8 @@ def plan_summaries(memories: Iterable[Material], now: float, *, again: bool = Fa
 
 def plan_patterns(memories: Sequence[Material], now: float, project_name: str) -> list[PatternPlan]:
     """The themes that occur in several sessions, the most frequent first. A theme that already has a procedure carries
-    the procedure's id. No memory is in two themes; scopes and types do not matter. Derived memories repeat their
-    sources, so only derived procedures are read, to avoid making a procedure twice."""
+    the procedure's id. No memory is in two themes. Derived memories repeat their sources, so only derived procedures
+    are read, to avoid making a procedure twice."""
     usable = [
         memory
         for memory in memories
@@ -154,7 +152,6 @@ def _plan(members: Sequence[Material], frequency: int, project_name: str) -> Pat
 
 
 def _is_personal(memory: Material, project_name: str) -> bool:
-    """True for a preference, and for a memory that is neither about an event nor specific to the project."""
     entities = [(entity.name, entity.type) for entity in memory.entities]
     is_specific = is_event(memory) or is_project_specific(memory.content, entities, project_name) is not None
     return memory.kind == "preference" or not is_specific

@@ -3,7 +3,7 @@ deleted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -22,9 +22,7 @@ from remembrancer.protocol.runs import NoteMaintenance, Prune, ReviseMemory
 from remembrancer.protocol.store_client import StoreClient
 
 SLICE: Final = 500
-"""The number of memories summarised together."""
 MAX_IDS: Final = 100
-"""The maximum number of ids of each kind in an answer."""
 SESSION_DETAILS_KEPT_S: Final = 30 * DAY_S
 """The turns, tool calls, scratchpads and tool outcomes of a session are deleted this long after it was closed."""
 RUNS_KEPT_S: Final = 90 * DAY_S
@@ -53,8 +51,12 @@ async def maintain(job: Job, store: StoreClient, clock: Clock, *, dry_run: bool 
             project, scopes=("session",), kinds=tuple(sorted(SESSION_KINDS)), closed_before=now - SESSION_DETAILS_KEPT_S
         )
         _, done["notes"] = await _change_all(notes, closed, plan_notes)
+
+    def plan_remaining(memories: Sequence[Material], now: float) -> Changes:
+        return by_id(plan_summaries([memory for memory in memories if memory.id not in leaving], now))
+
     events = of_place(statuses=("active",), types=("episodic",), limit=SLICE, with_vectors=True)
-    _, done["derived"] = await _change_all(summing_up, events, partial(_plan_summaries, left_out=leaving))
+    _, done["derived"] = await _change_all(summing_up, events, plan_remaining)
     if project is not None:
         patterns = await find_patterns(store, project, (), now)
         done["derived"] += await _change(summing_up, by_id(derived for _, derived in patterns if derived is not None))
@@ -82,8 +84,8 @@ async def maintain(job: Job, store: StoreClient, clock: Clock, *, dry_run: bool 
 async def _change_all(
     run: Run, request: ReadMemories, plan: Callable[[Sequence[Material], float], Changes]
 ) -> tuple[int, list[str]]:
-    """Change the requested memories as planned, page by page. Returns the number of memories read, and the ids of the
-    ones that were (or would be) changed."""
+    """Change the requested memories page by page. Returns the number of memories read, and the ids of those that were
+    (or would be) changed."""
     read = 0
     changed: list[str] = []
     async for page in pages(run.store, request):
@@ -110,7 +112,7 @@ async def _prune(run: Run, rows: Prune) -> Done:
 # --- The changes. Pure.
 
 Changes = Mapping[str, Group]
-"""The edits for each changed memory, by its id."""
+"""By the memory's id."""
 
 
 def plan_archiving(memories: Iterable[Material], now: float) -> Changes:
@@ -130,7 +132,6 @@ def plan_archiving(memories: Iterable[Material], now: float) -> Changes:
 
 
 def plan_forgetting(memories: Iterable[Material], now: float) -> Changes:
-    """The edits that forget memories that were archived long ago."""
     reason = f"maintenance: archived for {DELETE_AFTER_S / DAY_S:g} days"
     return {
         memory.id: _forgetting(memory, reason)
@@ -142,10 +143,6 @@ def plan_forgetting(memories: Iterable[Material], now: float) -> Changes:
 def _is_wanted(memory: Material) -> bool:
     """True if a person pinned or restored the memory."""
     return memory.pinned or memory.undone in ("archived", "forgotten")
-
-
-def _plan_summaries(memories: Iterable[Material], now: float, left_out: Collection[str]) -> Changes:
-    return by_id(plan_summaries([memory for memory in memories if memory.id not in left_out], now))
 
 
 def plan_notes(memories: Iterable[Material], now: float) -> Changes:

@@ -61,10 +61,8 @@ from remembrancer.protocol.store_client import StoreClient
 from remembrancer.protocol.writes import Operation, ProjectRef, PromoteMemory, Submit
 
 NEAR_TO_USER: Final = 3
-"""The number of the user's memories compared with a project's memory."""
 
 Promoted = tuple[Material, Verdict]
-"""A memory to promote, and the reason."""
 
 logger = logging.getLogger(__name__)
 
@@ -114,7 +112,6 @@ async def promote_now(
 async def plan_for_project(
     store: StoreClient, project: ProjectRef, promoted: Sequence[Promoted], now: float
 ) -> list[Group]:
-    """The edits that promote memories to a project, given the memories that it already has."""
     near = await find_near(store, project, [memory for memory, _ in promoted])
     return await run_sync(plan_promotions, promoted, near, now)
 
@@ -163,12 +160,10 @@ def plan_promotions(promoted: Sequence[Promoted], near: Mapping[str, Found], now
 
 
 def changed_by(groups: Iterable[Group]) -> set[str]:
-    """The ids of the memories changed by edits."""
     return {edit.memory_id for group in groups for edit in group if isinstance(edit, ReviseMemory)}
 
 
 def _step(memory: Material, verdict: Verdict, now: float) -> ChainLink:
-    """The entry for a promotion in a memory's promotion chain."""
     return ChainLink(
         memory.scope,
         memory.id,
@@ -278,7 +273,7 @@ async def _promote_held_in_both(store: StoreClient, project: ProjectRef, clock: 
 def held_in_both(
     memories: Sequence[Material], others: Sequence[Material], now: float
 ) -> list[tuple[Material, Material, float]]:
-    """The memories found in both projects, with the same text or as near-duplicates with the same words: each with its
+    """The memories that both projects have, with the same text or as near-duplicates with the same words: each with its
     counterpart and their cosine."""
     by_text = {normalised(other.content): other for other in reversed(others) if not has_ended(other.valid_until, now)}
     rows = vectors_of([*memories, *others])
@@ -298,11 +293,9 @@ def held_in_both(
 async def _merge_into_user(
     store: StoreClient, project: ProjectRef, clock: Clock, promoted: Promoted, into_id: str, cosine: float
 ) -> bool:
-    """Merge a project's memory into one of the user's. Returns False if it was not merged.
-
-    The user's memory is changed first, then the project's. If the process dies in between, the repeated job skips the
-    first change, which has the same operation id, and makes the second.
-    """
+    """Merge a project's memory into one of the user's. Returns False if it was not merged. The user's memory is changed
+    first: if the process dies in between, the repeated job skips the first change, which has the same operation id, and
+    makes the second."""
     memory, verdict = promoted
     targets = await all_memories(store, ReadMemories(None, memory_ids=(into_id,)))
     if not targets:

@@ -1,9 +1,6 @@
-"""The end of a session: valuable memories are promoted, related ones are summarised, and the session is closed.
-
-These are separate transactions, in this order. If the process dies in between, the repeated job continues with the
-rest: promoted and summarised memories are not considered again, and the session is closed once. The store has already
-written the session's record, and rewrites it when the session is closed.
-"""
+"""The end of a session: valuable memories are promoted, related ones are summarised, and the session is closed. These
+are separate transactions, in this order. If the process dies in between, the repeated job continues with the rest. The
+store has already written the session's record, and rewrites it when the session is closed."""
 
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -34,13 +31,12 @@ Edge = tuple[str, str, int]
 
 MOST_COMMUNITIES: Final = 50
 MOST_MEMBERS: Final = 50
-"""The maximum number of members named for a community, best connected first."""
 LABEL_NAMES: Final = 3
 SEED: Final = 20_240_229
 ITERATIONS: Final = 4
-"""The number of times the algorithm restarts from its own result; further restarts hardly change the result."""
+"""The number of restarts from the algorithm's own result; further restarts hardly change it."""
 RANDOMNESS: Final = 0.001
-"""The library's default for the randomness of a refinement."""
+"""The library's default."""
 
 
 async def end_session(
@@ -69,8 +65,8 @@ async def end_session(
 
 
 def promoted_of(own: Sequence[Material], now: float) -> list[Promoted]:
-    """The memories of a session to promote: strongest first, then the derived memories. Derived memories have a
-    separate limit, so that a session that has been summarised does not promote fewer sources."""
+    """The memories of a session to promote, strongest first. Derived memories have a separate limit, so that a session
+    that has been summarised does not promote fewer sources."""
     decide = partial(to_project, least=SESSION_END_SCORE)
     promoted: list[Promoted] = []
     for is_derived in (False, True):

@@ -1,6 +1,6 @@
-"""The consolidator's requests to the store: reading memories, and applying runs. Requests are repeated if the store was
-unavailable. The id of an operation is derived from its edits, which name the versions that they expect. So repeating a
-plan repeats the same operation, and the store skips edits based on older versions."""
+"""The consolidator's requests to the store: reading memories, and applying runs. The id of an operation is derived from
+its edits, which name the versions that they expect. So repeating a plan repeats the same operation, and the store skips
+edits based on older versions."""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -23,18 +23,16 @@ VECTORS_WAIT_S: Final = 10.0
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 0.5
 ROWS: Final = 16
-"""The number of memories in one request for similar memories."""
 PART_EDITS: Final = 200
-"""The number of edits in a transaction, which later operations have to wait for."""
+"""Later operations wait for this transaction."""
 NO_PROJECT: Final = ProjectRef("", "")
-"""The project of an operation that concerns only the user's memories."""
 
 Clock = Callable[[], float]
 """Seconds since the epoch."""
 Group = tuple[Edit, ...]
-"""Edits that are applied in the same transaction."""
+"""Edits of one transaction."""
 Found = Sequence[tuple[Material, float]]
-"""Memories with their cosines, nearest first."""
+"""Nearest first, with their cosines."""
 
 
 # --- Reading.
@@ -67,7 +65,6 @@ async def pages(store: StoreClient, request: ReadMemories) -> AsyncIterator[Sequ
 
 
 async def all_memories(store: StoreClient, request: ReadMemories) -> list[Material]:
-    """All requested memories, which must be few."""
     return [memory async for page in pages(store, request) for memory in page]
 
 
@@ -108,15 +105,13 @@ class Run:
     of_user: bool = False
     """True if a run of the project changes the user's memories."""
     parts: int = 0
-    """The number of parts written so far."""
 
     @property
     def place(self) -> Place:
         return "user" if self.of_user or self.project is None else "project"
 
     async def write(self, groups: Iterable[Group]) -> set[str]:
-        """Apply groups of edits. Returns the ids of memories that were not stored or changed, because the store skipped
-        the edit."""
+        """Returns the ids of memories whose edits the store skipped."""
         passed_over: set[str] = set()
         for edits in [] if self.dry_run else packed(groups):
             outcome = await self.write_part(edits)
@@ -136,7 +131,7 @@ class Run:
 
 
 def packed(groups: Iterable[Group]) -> list[Group]:
-    """The edits of each part of a run, in order. No group is divided; a group that is too large forms its own part."""
+    """The edits of each part of a run, in order. No group is divided, however large it is."""
     parts: list[Group] = []
     for group in filter(None, groups):
         if parts and len(parts[-1]) + len(group) <= PART_EDITS:

@@ -49,11 +49,8 @@ logger = logging.getLogger(__name__)
 
 
 class EmbedderActor(Actor):
-    """One worker. When it announces that its model is loaded, it holds no texts: earlier texts have been dropped.
-
-    One thread loads the model and embeds passages, another embeds questions. `endpoint` and `keys` are for a store on
-    another host.
-    """
+    """One thread loads the model and embeds passages, another embeds questions. When a worker announces that its model
+    is loaded, it holds no texts. `endpoint` and `keys` are for a store on another host."""
 
     def __init__(self, spec: LaunchSpec, *, endpoint: str = "", keys: CurveKeys | None = None) -> None:
         super().__init__(spec)
@@ -78,7 +75,7 @@ class EmbedderActor(Actor):
         self._news = asyncio.Event()
         """Set when a text arrives, when the model is gone, or when the wait is over."""
         self._texts: dict[int, str] = {}
-        """Texts that are not being embedded yet, by request id."""
+        """Texts that wait to be embedded, by request id."""
         self._open: dict[int, str] = {}
         """Texts being embedded. Dropping them replaces the dictionary."""
 
@@ -95,7 +92,6 @@ class EmbedderActor(Actor):
                 self._questions.shutdown(wait=False)
 
     async def _work(self) -> None:
-        """Load the model and embed texts with it, until this worker leaves. An unusable model is loaded again."""
         delay_s = FIRST_RETRY_S
         while not self._leaving:
             try:
@@ -123,7 +119,6 @@ class EmbedderActor(Actor):
             await self._news.wait()
 
     async def _embed_texts(self, engine: Engine) -> None:
-        """Embed the oldest texts together, and answer each as soon as it is finished."""
         texts = self._open = dict(islice(self._texts.items(), OPEN_TEXTS))
         self._texts = dict(islice(self._texts.items(), OPEN_TEXTS, None))
         batches = embed_texts(engine, texts, self.spec.settings.embedding_batch_texts)
@@ -135,8 +130,8 @@ class EmbedderActor(Actor):
                 self._store.send(reply, in_reply_to=message_id)
 
     def _use(self, engine: Engine | None, error: str | None = None) -> None:
-        """Use this model from now on, or no model because of an error. Texts already received are dropped: the store
-        will send them again."""
+        """Use this model from now on, or no model because of an error. The store will send the texts that are dropped
+        again."""
         if engine is None:
             logger.error("no model", extra={"reason": error})
         else:
@@ -150,7 +145,6 @@ class EmbedderActor(Actor):
         self._texts, self._open = {}, {}
 
     def _say_slow(self) -> None:
-        """If the model takes longer to load than allowed, report that as the reason for missing vectors."""
         if self._engine is None and self._error is None:
             limit = f"{self._load_timeout_s:g} s (model_load_timeout_s)"
             self._use(None, error=f"the model is still loading after {limit}; meanwhile, only words are searched")
@@ -212,7 +206,6 @@ class EmbedderActor(Actor):
         return question_vector(engine, question)
 
     def _answer(self, message_id: int, engine: Engine, asked: asyncio.Future[bytes]) -> None:
-        """Send the vector of a question, or the reason why it has none."""
         try:
             self._store.send(asked.result(), in_reply_to=message_id)
         except EmbeddingUnavailable as error:
@@ -255,9 +248,8 @@ class RemoteEmbedderActor(EmbedderActor):
         super()._on_connection(up)
 
     def _on_refused(self, reason: bool | str) -> None:
-        """Handle a refusal. `reason`: True if the store does not accept this worker, a text if the store gave a reason,
-        False if the handshake was not completed; in that case, the next attempt may succeed, unless the key file
-        belongs to another store."""
+        """`reason`: True if the store does not accept this worker, a text if the store gave a reason, False if the
+        handshake was not completed. The last may pass, unless the key file belongs to another store."""
         if reason is False:
             if not self._is_doubted:
                 self._tell(f"{self._endpoint} does not accept this key file: does it belong to another memory?")

@@ -73,13 +73,10 @@ def narrowed(matrix: Floats) -> tuple[NDArray[np.int8], Floats]:
 
 
 class MiniLM:
-    """The `EncoderWeights` of all-MiniLM-L6-v2 from the packaged file: int8, with a scale for each row of the
-    embeddings and each column of a product. A sentence's vector has a cosine of 0.98 to 0.99 with the vector from the
-    unchanged file. Each weight can be read only once. The word embeddings are read from the file on demand.
-
-    Raises:
-        google.protobuf.message.DecodeError: the content is not an ONNX file.
-    """
+    """The weights of all-MiniLM-L6-v2 from the packaged file: int8, with a scale for each row of the embeddings and
+    each column of a product. A sentence's vector has a cosine of 0.98 to 0.99 with the vector from the unchanged file.
+    Each weight can be read only once; the word embeddings are read on demand. Raises protobuf's `DecodeError` if the
+    content is not an ONNX file."""
 
     layers = 6
     _NAMES: Final[Mapping[str, str]] = {

@@ -18,7 +18,7 @@ from remembrancer.protocol.work import CALIBRATED, CosineScale, ModelIdentity
 VOCABULARY: Final = Path(__file__).parent / "data" / "vocab.txt"
 REVISION_DIGITS: Final = 16
 BATCH_TOKENS: Final = 2048
-"""The size of a batch: large enough to be worth its fixed cost, small enough that other texts hardly wait for it."""
+"""Large enough to be worth a batch's fixed cost, small enough that other texts hardly wait for it."""
 _SPECIAL: Final = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 Vector = NDArray[np.float32]
@@ -31,7 +31,6 @@ class ModelTokenizer(TokenCounter, Protocol):
     """A model's tokenizer. Several threads may use it at once."""
 
     marks: int
-    """The number of special tokens added around a text."""
     pad_id: int
 
     def token_ids(self, texts: Sequence[str], window: int) -> list[list[int]]:
@@ -48,7 +47,6 @@ class Engine(abc.ABC):
     passage_budget: int
     """The maximum number of tokens in a passage, without the special tokens (and the prompt) around it."""
     passage_tokens = PASSAGE_TOKENS
-    """The length in tokens at which texts are split, if the budget allows it."""
     batch_tokens = BATCH_TOKENS
     """The desired number of padded tokens (rows times longest row) in a batch."""
 
@@ -113,7 +111,7 @@ def sha256_of(paths: Iterable[Path]) -> str:
 
 
 def packaged_weights(package: str, file: str, expected: str, remedy: str) -> Path:
-    """The path of a file in an installed package. Raises `ModelUnusable` unless it has the pinned checksum. `remedy`
+    """The path of a file in an installed package. Raises `ModelUnusable` unless it has the pinned checksum; `remedy`
     says what to do."""
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
@@ -128,8 +126,8 @@ def packaged_weights(package: str, file: str, expected: str, remedy: str) -> Pat
 
 
 class TextTokenizer:
-    """The library's tokenizer as a `ModelTokenizer`, without padding or truncation, for several threads at once. Only
-    the batch calls are used: they release the interpreter's lock while they work."""
+    """The library's tokenizer for several threads at once. Only the batch calls are used: they release the
+    interpreter's lock while they work."""
 
     def __init__(self, tokenizer: Any) -> None:
         padding = tokenizer.padding
@@ -148,13 +146,11 @@ class TextTokenizer:
 
 
 def default_tokenizer() -> TextTokenizer:
-    """The tokenizer of all-MiniLM-L6-v2, which is bert-base-uncased's."""
     return TextTokenizer(bert_tokenizer(VOCABULARY))
 
 
 def local_tokenizer(directory: Path) -> TextTokenizer:
-    """The tokenizer of a model in a directory: its `tokenizer.json`, or its `vocab.txt`, read as lower-cased BERT's.
-    Raises `ModelUnusable` if neither exists."""
+    """A directory's `tokenizer.json`, or its `vocab.txt`, read as lower-cased BERT's. Raises `ModelUnusable`."""
     own, vocabulary = directory / "tokenizer.json", directory / "vocab.txt"
     try:
         if own.is_file():

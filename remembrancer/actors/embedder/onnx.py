@@ -43,8 +43,8 @@ a fifth of the total time for a text."""
 
 
 class OnnxEngine(Engine):
-    """The `Engine` of a BERT-like encoder with mean pooling, for several threads. The dimensions in the given identity
-    are ignored: they are taken from the first vector."""
+    """The `Engine` of a BERT-like encoder with mean pooling, for several threads. The identity's dimensions are taken
+    from the first vector."""
 
     passage_prompt = question_prompt = ""
     """The text that the model expects before a passage or a question."""
@@ -81,11 +81,8 @@ class OnnxEngine(Engine):
 
 
 class Int8Engine(OnnxEngine):
-    """The engine for a graph with integer products: one text at a time, and passages in several threads.
-
-    The session has a single thread of its own. Splitting the products of one text between two threads doubles the
-    processor time and is hardly faster.
-    """
+    """The engine for a graph with integer products: one text at a time, and passages in several threads. The session
+    has a single thread: splitting the products of one text doubles the processor time and is hardly faster."""
 
     def __init__(
         self, identity: ModelIdentity, tokenizer: ModelTokenizer, weights: EncoderWeights, graph: Path, threads: int
@@ -128,7 +125,7 @@ def load(choice: ModelChoice, _: Settings, threads: int) -> OnnxEngine:
 
 
 def open_session(graph: Path, threads: int, weights: Mapping[str, NDArray[Any]] = MappingProxyType({})) -> Any:
-    """A session for a graph's file and the given weights: fast, but small and quiet when idle. Tuned on two cores."""
+    """A session that is fast, but small and quiet when idle. Tuned on two cores."""
     # Otherwise onnxruntime creates an id of this machine in ~/.cache on import, and sends events to its vendor.
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     try:

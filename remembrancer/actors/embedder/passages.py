@@ -41,11 +41,8 @@ class MeasuredPassage(NamedTuple):
 
 
 def split_passages(text: str, tokenizer: TokenCounter, budget: int) -> list[MeasuredPassage]:
-    """Split `text` into one or more passages, in order, of at most `budget` tokens each.
-
-    Every character except whitespace is in some passage. Only a single character with more tokens than the budget
-    exceeds it.
-    """
+    """One or more passages, in order, of at most `budget` tokens each. Every character except whitespace is in some
+    passage. Only a single character with more tokens than the budget exceeds it."""
     whole, begin = text.strip(), len(text) - len(text.lstrip())
     if whole and len(whole) <= budget * CHARACTERS_A_TOKEN:  # most memories are one passage
         (tokens,) = tokenizer.count_tokens([whole])

@@ -31,7 +31,7 @@ QUESTION_TIMEOUT_S: Final = 3.0
 PASSAGES_TIMEOUT_S: Final = 30.0
 CONNECT_TIMEOUT_S: Final = 5.0
 MOST_TEXTS: Final = 128
-"""The maximum number of texts in a request: every provider accepts this many."""
+"""Every provider accepts this many."""
 WINDOW_TOKENS: Final = 512
 """For questions, and for passages of providers' own models. These models can read thousands of tokens but are made for
 paragraphs of this length: shorter passages mean more vectors, each three times as wide as a small model's."""
@@ -48,9 +48,6 @@ class _Item(msgspec.Struct):
 
 class _Answer(msgspec.Struct):
     data: list[_Item]
-
-
-_decode_answer: Final = msgspec.json.Decoder(_Answer).decode
 
 
 class Provider(NamedTuple):
@@ -83,8 +80,7 @@ class _BadAnswer(Exception):
 
 
 class ProviderEngine(Engine):
-    """The `Engine` of a provider. Its threads do not run a model: they wait for answers, as many at once as the
-    settings allow."""
+    """Its threads do not run a model: they wait for answers, as many at once as the settings allow."""
 
     def __init__(self, provider: Provider, model: str, url: str, key: str | None, settings: Settings) -> None:
         self._provider = provider
@@ -108,7 +104,7 @@ class ProviderEngine(Engine):
         self.identity = ModelIdentity(name, model, name, "provider", dimensions, WINDOW_TOKENS)
 
     def check(self) -> None:
-        """Request a vector. Raises `ModelUnusable` if the provider does not return one."""
+        """Raises `ModelUnusable` if the provider does not return a vector."""
         try:
             dimensions = self._ask([PROBE], QUESTION_TIMEOUT_S, is_question=True).shape[1]
         except _BadAnswer as error:
@@ -116,7 +112,6 @@ class ProviderEngine(Engine):
         self.identity = msgspec.structs.replace(self.identity, dimensions=dimensions)
 
     def close(self) -> None:
-        """Close the connections. May be called twice."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._client.close()
 
@@ -154,8 +149,7 @@ class ProviderEngine(Engine):
         raise AssertionError("the last attempt returns or raises")
 
     def _ask_or_blame(self, texts: Sequence[str], timeout_s: float, *, is_question: bool = False) -> Vectors:
-        """The answer to one request. A bad answer is blamed on a text (`InternalError`) only if the provider otherwise
-        works."""
+        """A bad answer is blamed on a text (`InternalError`) only if the provider otherwise works."""
         try:
             return self._ask(texts, timeout_s, is_question=is_question)
         except _BadAnswer as error:
@@ -163,7 +157,7 @@ class ProviderEngine(Engine):
             raise InternalError(str(error)) from None
 
     def _ask(self, texts: Sequence[str], timeout_s: float, *, is_question: bool = False) -> Vectors:
-        """Send one request. Raises `_BadAnswer` or `ModelUnusable`."""
+        """Raises `_BadAnswer` or `ModelUnusable`."""
         body = self._provider.body(self._model, texts, is_question=is_question)
         try:
             response = self._client.post(
@@ -176,7 +170,7 @@ class ProviderEngine(Engine):
         if response.status_code != 200:
             raise self._refusal(response)
         try:
-            items = sorted(_decode_answer(response.content).data, key=lambda item: item.index)
+            items = sorted(msgspec.json.decode(response.content, type=_Answer).data, key=lambda item: item.index)
             vectors = np.array([item.embedding for item in items], dtype=np.float32)
         except (ValueError, RecursionError):
             raise _BadAnswer(f"{self._where} returned no vectors") from None
@@ -221,7 +215,7 @@ class _Passing(ModelUnusable, code=ModelUnusable.code):
 
 
 def _retry_after(response: httpx.Response) -> float | None:
-    """The pause in seconds that the provider asks for (RFC 9110, 10.2.3); None if it gives no number."""
+    """The pause in seconds that the provider asks for (RFC 9110, 10.2.3)."""
     with suppress(ValueError):
         seconds = float(response.headers.get("retry-after", ""))
         return max(0.0, seconds) if math.isfinite(seconds) else None
@@ -229,7 +223,7 @@ def _retry_after(response: httpx.Response) -> float | None:
 
 
 def load(choice: ModelChoice, settings: Settings, _: int) -> ProviderEngine:
-    """The engine of a provider, after a successful test. Raises `ModelUnusable`."""
+    """Raises `ModelUnusable` if a test request fails."""
     url = settings.voyage_url if choice.engine == "voyage" else settings.openai_url
     variable = key_variable(settings, choice.engine)
     key = os.environ.get(variable.strip("${}"))

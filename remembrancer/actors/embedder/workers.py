@@ -1,7 +1,5 @@
-"""The work of an embedder's threads: loading a model, splitting texts into passages, and embedding them and questions.
-
-An error with one text is returned as its answer; an error that makes the model unusable is raised.
-"""
+"""The work of an embedder's threads. An error with one text is returned as its answer; an error that makes the model
+unusable is raised."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,8 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 def load_engine(settings: Settings, threads: int) -> Engine:
-    """The engine selected by the settings, computing with `threads` threads. Takes up to several seconds. Raises
-    `ModelUnusable`, which says what to do."""
+    """Takes up to several seconds. Raises `ModelUnusable`."""
     choice, _ = model_choices(settings)
     try:
         module = import_module(f"remembrancer.actors.embedder.{MODULES.get(choice.engine, choice.engine)}")
@@ -51,9 +48,9 @@ class _Row(NamedTuple):
 
 
 def embed_texts(engine: Engine, texts: Mapping[int, str], most: int) -> Iterator[list[tuple[int, EmbeddedText | str]]]:
-    """Embed texts together, in batches of at most `most` passages (0: any number) of similar length, the shortest
-    first. Yields the finished texts, once before the first batch and then after each: their keys, and the passages
-    with their vectors, or the error."""
+    """Embed texts in batches of at most `most` passages (0: any number) of similar length, the shortest first. Yields
+    the finished texts, once before the first batch and then after each: their keys, and the passages with their
+    vectors, or the error."""
     unfinished: dict[int, tuple[tuple[Passage, ...], dict[int, Vector]]] = {}
     rows: list[_Row] = []
     finished: list[tuple[int, EmbeddedText | str]] = []
@@ -93,7 +90,7 @@ def passages_of(engine: Engine, text: str) -> list[MeasuredPassage]:
 
 
 def batch_size(engine: Engine, rows: Sequence[_Row], most: int) -> int:
-    """The number of rows in the next batch, taking the shortest first: at least one, at most `most` (0: any number)."""
+    """Taking the shortest rows first: at least one, at most `most` (0: any number)."""
     marks = engine.identity.window_tokens - engine.passage_budget
     fitting = (
         number
@@ -117,7 +114,7 @@ def embed_each(embed: Callable[[Sequence[str]], Vectors], texts: Sequence[str]) 
 
 
 def finite(vectors: Vectors) -> Vectors:
-    """The vectors. Raises `InternalError` if any of them is not finite."""
+    """Raises `InternalError` if a vector is not finite."""
     if not np.isfinite(vectors).all():
         raise InternalError("the model returned a vector that is not finite")
     return vectors
@@ -128,8 +125,8 @@ def in_words(error: Exception) -> str:
 
 
 def question_vector(engine: Engine, question: str) -> bytes:
-    """The vector of a question as float32. If the question is longer than the window, this is the mean of the first two
-    and the last two parts, which usually contain the actual question."""
+    """The vector of a question as float32. For a question longer than the window, it is the mean of the first two and
+    the last two parts, which usually contain the actual question."""
     passages = split_passages(question, engine.tokenizer, engine.passage_budget)
     if len(passages) > 4:
         passages = passages[:2] + passages[-2:]

@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 
 BROWSER_TOOLSETS: Final = "memory,admin,files,code"
 BROWSER_PORTS: Final = (18_080, 0)
-"""The ports to try for the memory browser: one that is rarely in use, so that a bookmark stays valid, then any (0)."""
+"""The ports to try for the memory browser: a rarely used one, so that a bookmark stays valid, then any (0)."""
 
 STATUS_S: Final = 2.0
-"""The time limit for the launcher's report, which takes 0.5 s when a process hangs."""
+"""The launcher's report takes 0.5 s when a process hangs."""
 
 
 class GatewayActor(Actor):
-    """The gateway's actor. It is ready when its socket listens and its queue is open; it never waits for the store."""
+    """Ready when its socket listens and its queue is open; it never waits for the store."""
 
     def __init__(self, spec: LaunchSpec) -> None:
         super().__init__(spec)
@@ -145,8 +145,7 @@ class GatewayActor(Actor):
         )
 
     async def _browser_url(self) -> str:
-        """The address of the memory browser. Starts HTTP, for this machine only, if it is off. Raises
-        `MemoryUnavailable`."""
+        """Starts HTTP, for this machine only, if it is off. Raises `MemoryUnavailable`."""
         async with self._opening:
             for port in BROWSER_PORTS:
                 if self._http is None or self._http.url is None:
@@ -184,8 +183,8 @@ class GatewayActor(Actor):
             self._store.store_failed(peer.failure)
 
     async def drain(self, reason: str) -> None:
-        """Finish the requests in progress, and announce the orderly stop to the bridges, so that they do not start
-        a new runtime."""
+        """Finish the requests in progress, and announce the orderly stop to the bridges, so that they do not start a
+        new runtime."""
         if self._http is not None:
             self._http.stop()
         await self._listener.drain(reason)

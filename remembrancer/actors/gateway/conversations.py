@@ -61,7 +61,6 @@ HIGH_WATER_BYTES: Final = 1024 * 1024
 """While more bytes than this are unsent, no lines are read, and the SDK's server waits."""
 MAX_UNREAD_BYTES: Final = MAX_LINE_BYTES + MAX_STAMP_BYTES
 PAUSE_S: Final = 0.01
-"""The pause before a full session checks for its next line."""
 HELLO_WAIT_S: Final = 5.0
 BACKLOG: Final = 256
 MAX_SESSIONS: Final = 512
@@ -91,8 +90,7 @@ class Hello(msgspec.Struct, frozen=True):
 
 
 def read_hello(line: bytes) -> Hello:
-    """Read the hello in a connection's first line. Raises `VersionMismatch` if the bridge is from a different release,
-    or `InvalidInput`."""
+    """Raises `VersionMismatch` if the bridge is from a different release, or `InvalidInput`."""
     if len(line) > MAX_HELLO_BYTES:
         raise InvalidInput(f"a hello may have at most {MAX_HELLO_BYTES} bytes")
     try:
@@ -138,8 +136,7 @@ def path_of_uri(uri: str) -> Path | None:
 
 
 def setting_warnings(environment: dict[str, str], settings: Settings) -> list[Notice]:
-    """A warning for each setting of the session's environment or configuration file that differs from the runtime's.
-    The bridge names the file, if there is one."""
+    """A warning for each setting in which the session's environment or configuration file differs from the runtime."""
     file = environment.get(CONFIG_VARIABLE)
     asked = read_configuration(environment, Path(file) if file else None)
     found = [Notice("setting_ignored", problem) for problem in (*asked.problems, *asked.unknown)]
@@ -164,7 +161,6 @@ class CallContext:
 
 
 CallTool = Callable[[CallContext, "int | str", str, dict[str, Any]], Awaitable[CallResult]]
-"""Answers a tool call, given its context, its id, the tool's name and the arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,15 +178,13 @@ class McpService:
 
 
 class ToolCalls:
-    """Answers the tool calls of all sessions."""
-
     def __init__(self, service: MemoryService) -> None:
         self._service = service
 
     async def call(
         self, context: CallContext, request_id: int | str, name: str, arguments: dict[str, Any]
     ) -> CallResult:
-        """Call a tool. Errors are returned as results. Notices for the session are added to the answer's warnings."""
+        """Errors are returned as results. Notices for the session are added to the answer's warnings."""
         session = context.session
         tool = session.tools.get(name)
         try:
@@ -234,8 +228,6 @@ class _CallParams(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class PlainCall(msgspec.Struct):
-    """A tool call in the usual form."""
-
     jsonrpc: Literal["2.0"]
     id: int | str
     method: Literal["tools/call"]
@@ -246,7 +238,7 @@ _decode_plain_call: Final = msgspec.json.Decoder(PlainCall).decode
 
 
 def plain_call_in(text: bytes) -> PlainCall | None:
-    """The tool call in a message; None for any other message: the SDK handles those and reports their errors."""
+    """The tool call in a message; None for any other message, which the SDK handles."""
     with suppress(ValueError, RecursionError):
         return _decode_plain_call(text)
     return None
@@ -277,7 +269,6 @@ class Session(ClientConversation):
         """The session's own thread, so that a hanging directory does not block the shared pool's threads."""
         self._caller: Caller | None = None
         self._open: dict[int | str, CallContext] = {}
-        """The unanswered requests."""
         self._has_plain_calls = True
         """True if the client's calls carry no client information."""
 
@@ -301,7 +292,6 @@ class Session(ClientConversation):
         return self._caller
 
     async def _settle(self) -> None:
-        """Determine the session's project from its directory, as far as the directory is known."""
         roots = self._roots
         directory = directory_of(self.hello, roots)
         project = await anyio.to_thread.run_sync(project_of, directory, limiter=self._directory_thread)
@@ -325,7 +315,7 @@ class Session(ClientConversation):
             self._service.registry.known(self, caller)
 
     async def _take_lines(self) -> None:
-        """Read the bridge's lines until the connection ends. After that, requests get no answers."""
+        """Requests that are open when the connection ends get no answers."""
         try:
             while (line := await self._reader.readline()).endswith(b"\n"):
                 self.take_line(line)
@@ -339,11 +329,9 @@ class Session(ClientConversation):
 
     @property
     def _is_full(self) -> bool:
-        """True if no further lines should be read for now."""
         return False
 
     def take_line(self, line: bytes) -> None:
-        """Start handling a line: a message with a timestamp, or a control line."""
         if line.startswith(CONTROL):
             self.has_announced_end = self.has_announced_end or line.rstrip() == END
             return
@@ -399,7 +387,7 @@ def _id_in(text: bytes) -> int | str | None:
 
 
 def as_text(text: str) -> str:
-    """The text in a form that can be sent: lone surrogates, which a path may contain, become question marks."""
+    """Lone surrogates, which a path may contain, become question marks."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -430,7 +418,7 @@ class Listener:
         return len(self._sessions)
 
     async def open(self) -> None:
-        """Listen. Replaces a dead gateway's socket: whoever holds the gateway's lock owns the path."""
+        """Replaces a dead gateway's socket: whoever holds the gateway's lock owns the path."""
         self._path.unlink(missing_ok=True)
         self._socket = await asyncio.start_unix_server(
             lambda *streams: self._tasks.start_soon(self._accept, *streams),
@@ -441,8 +429,8 @@ class Listener:
         self._path.chmod(0o600)
 
     async def drain(self, reason: str) -> None:
-        """Accept no more connections, wait until every request has been answered, and tell the bridges the reason for
-        the stop."""
+        """Accept no more connections, wait until every request has been answered, and tell the bridges why the gateway
+        stops."""
         await self.aclose()
         while any(not session.is_idle for session in self._sessions):  # noqa: ASYNC110 - limited by the caller
             await anyio.sleep(0.01)
@@ -450,14 +438,13 @@ class Listener:
             session.say_goodbye(reason)
 
     async def aclose(self) -> None:
-        """Stop listening. May be called twice; sessions end with the task group that they run in."""
+        """May be called twice; sessions end with the task group that they run in."""
         socket, self._socket = self._socket, None
         if socket is not None:
             socket.close()
             self._path.unlink(missing_ok=True)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer a client's hello, and serve the client unless it has to be refused."""
         writer.transport.set_write_buffer_limits(HIGH_WATER_BYTES)
         try:
             async with asyncio.timeout(HELLO_WAIT_S):
@@ -484,7 +471,7 @@ class Listener:
     async def _converse(
         self, make: type[Session], hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Serve one session. An error ends only this session."""
+        """An error ends only this session."""
         tools, notices = choose_tools(self._service.tools, hello.environment.get(TOOLSETS_VARIABLE))
         notices += [*setting_warnings(hello.environment, self._settings), *self._service.notices()]
         for notice in notices:

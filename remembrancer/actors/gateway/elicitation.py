@@ -13,7 +13,6 @@ from remembrancer.memory.text import neutralised
 STORES: Final = ("store_memory", "memory_store")
 STORES_A_QUESTION: Final = 10
 QUOTED: Final = 300
-"""The number of characters of a memory quoted in a question."""
 YES = "yes"
 NO = "no"
 BOTH = "both hold"
@@ -34,7 +33,6 @@ class Questions:
 
     @property
     def is_due(self) -> bool:
-        """True if another question is within the limit of one per `STORES_A_QUESTION` stored memories."""
         return (self.asked + 1) * STORES_A_QUESTION <= self.stores
 
 
@@ -60,7 +58,7 @@ class Asking:
         self._can_ask = offered and self._is_attended
 
     def heard(self, tool: str, arguments: Mapping[str, Any], answer: Mapping[str, Any] | None) -> None:
-        """Record an answered tool call, and ask a question if it stored a memory that probably replaces another one."""
+        """Count an answered tool call, and ask a question if it stored a memory that probably replaces another one."""
         if tool not in STORES or answer is None or "error" in answer:
             return
         self._questions.stores += 1
@@ -84,8 +82,8 @@ class Asking:
         return self._pending is not None and self._pending[0] == request_id
 
     def decided(self, result: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The arguments of `update_memory` for the person's decision; None: nothing to do. Without a decision, this
-        session is not asked again."""
+        """The arguments of `update_memory` for the person's decision; None if there is nothing to do. Without a
+        decision, this session is not asked again."""
         assert self._pending is not None
         (_, old, new), self._pending = self._pending, None
         content = result.get("content")

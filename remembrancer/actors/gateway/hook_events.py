@@ -48,7 +48,6 @@ TURNS: Final[dict[str, tuple[TurnRole, tuple[str, ...]]]] = {
 """The events that are turns, with the role, and the members that may contain the text, of which the first present one
 is used. A subagent counts as a tool of its session."""
 METADATA: Final[tuple[str, ...]] = ("trigger", "agent_type", "agent_id")
-"""The members kept as metadata of a turn."""
 
 
 class HookEvent(msgspec.Struct, frozen=True):
@@ -79,7 +78,7 @@ def to_operation(name: str, event: HookEvent) -> Operation:
 
 
 def read_event(content: bytes) -> HookEvent:
-    """Decode an event. Raises `InvalidInput` if it is malformed or has a newer format."""
+    """Raises `InvalidInput` if the event is malformed or has a newer format."""
     try:
         # The standard library's decoder, because paths that are not UTF-8 contain lone surrogates.
         raw = json.loads(content)
@@ -96,7 +95,7 @@ def read_event(content: bytes) -> HookEvent:
 
 
 def change_of(event: HookEvent, session: str) -> SessionChange:
-    """The change that records an event. Raises `InvalidInput` if the event is unknown or incomplete."""
+    """Raises `InvalidInput` if the event is unknown or incomplete."""
     match event.event:
         case "SessionStart":
             tree = str(working_tree_of(Path(event.directory))).encode("utf-8", "replace").decode()
@@ -139,7 +138,7 @@ def _tool_call(event: HookEvent) -> ToolCall:
 
 
 def succeeded(response: object) -> bool:
-    """True if a tool's answer reports success, or reports neither success nor failure."""
+    """True if a tool's answer reports success, or neither success nor failure."""
     if isinstance(response, str):
         return not response.lstrip().startswith(("Error:", "<tool_use_error>"))
     if not isinstance(response, dict):
@@ -153,7 +152,6 @@ def succeeded(response: object) -> bool:
 
 
 def summarized(response: object) -> str:
-    """The text of a tool's answer; empty if it has none."""
     if response is None:
         return ""
     text = texts_in(response)
@@ -174,11 +172,9 @@ logger = logging.getLogger(__name__)
 
 
 class HookIntake:
-    """Records hook events. Run `run` as a task. `directory` is created by the first hook, and need not exist.
-
-    `apply` makes an operation durable, or raises an error. `shown` is called with the operation, the memories that a
-    hook has given to its session, the prompt or action, and True if there are no other memories.
-    """
+    """Records hook events. Run `run` as a task. `apply` makes an operation durable, or raises an error. `shown` is
+    called with the operation, the memories that a hook has given to its session, the prompt or action, and True if
+    there are no other memories."""
 
     def __init__(
         self,
@@ -194,8 +190,8 @@ class HookIntake:
         self._last_events: dict[tuple[str, str], tuple[float, ProjectRef]] = {}
 
     def present(self) -> list[tuple[ProjectRef, str]]:
-        """The sessions with recent events that have not ended: a session without a bridge must not count as
-        abandoned between prompts."""
+        """The sessions with recent events that have not ended: between prompts, a session without a bridge must not
+        count as abandoned."""
         now = self._clock()
         self._last_events = {key: last for key, last in self._last_events.items() if now - last[0] < PRESENT_S}
         return [(project, session) for (_, session), (_, project) in self._last_events.items()]
@@ -210,14 +206,15 @@ class HookIntake:
             await anyio.sleep(LOOK_S)
 
     async def take_all(self) -> None:
-        """Record all waiting events in order. If one cannot be written for now, raises an error and keeps the rest."""
+        """Record all waiting events in order. Raises an error, and keeps the rest, if one cannot be written for now."""
         try:
-            with os.scandir(self._directory) as entries:
-                names = sorted(each.name for each in entries if _is_event(each))
+            with os.scandir(self._directory) as entries:  # in any format: unreadable files are removed
+                files = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
         except FileNotFoundError:
             return
-        for name in names:
-            await self._take(name)
+        for name in sorted(files):
+            if not name.startswith("."):  # otherwise it is unfinished
+                await self._take(name)
 
     async def _take(self, name: str) -> None:
         path = self._directory / name
@@ -226,7 +223,9 @@ class HookIntake:
             with anyio.CancelScope(shield=True):  # a write must not be cancelled half-way; it has its own time limit
                 await self._apply(operation, self._clock())
             if event.event == CONTEXT_GIVEN:
-                self._shown(operation, *_given_in(event.given))
+                given = event.given["metadata"]
+                question, is_all = event.given.get("question", ""), given.get("is_all", False)
+                self._shown(operation, given["memories"], question, is_all)
         except FileNotFoundError:
             return
         except OSError:
@@ -246,19 +245,8 @@ class HookIntake:
         path.unlink(missing_ok=True)
 
 
-def _is_event(entry: os.DirEntry[str]) -> bool:
-    is_whole = not entry.name.startswith(".")  # in any format: unreadable files are removed
-    return is_whole and entry.is_file(follow_symlinks=False)
-
-
 def _read(path: Path) -> tuple[HookEvent, Operation]:
     if path.lstat().st_size > MAX_EVENT_BYTES:
         raise InvalidInput(f"it has more than {MAX_EVENT_BYTES} bytes")
     event = read_event(path.read_bytes())
     return event, to_operation(path.name, event)
-
-
-def _given_in(given: dict[str, Any]) -> tuple[list[str], str, bool]:
-    """The memories that our hook has given, the prompt or action, and True if there are no other memories."""
-    about = given["metadata"]
-    return about["memories"], given.get("question", ""), about.get("is_all", False)

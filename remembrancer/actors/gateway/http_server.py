@@ -55,23 +55,20 @@ IDLE_S: Final = 15
 """Seconds until an idle connection is closed. Clients close them sooner (usually after 4 or 5 s): otherwise a request
 could be sent on a closing connection and be lost."""
 RETRY_NOTICE_S: Final = 0.3
-"""The period during a stop in which waiting clients are told to retry."""
+"""Waiting clients are told to retry during this part of a stop."""
 STOPPED: Final = (
     "the memory service is stopping or restarting; try again in a moment, with the same id (a write may still have "
     "been stored)"
 )
 CHECK_S: Final = 0.5
-"""The time between two checks of an open stream's token."""
 SESSION: Final = "mcp-session-id"
 VERSION: Final = "mcp-protocol-version"
 PROJECT: Final = "x-remembrancer-project"
 TOOLSETS: Final = "x-remembrancer-toolsets"
 RETRY: Final = "idempotency-key"
 HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:/@\s]+)(?::\d*)?")
-"""A `Host` header: a name or an address, and optionally a port."""
 BRIDGE: Final = "x-remembrancer-bridge"
-"""The header with a bridge's id. It identifies the bridge's requests across sessions, so that retries are
-recognised."""
+"""Identifies a bridge's requests across sessions, so that retries are recognised."""
 TAKEN_HEADERS: Final = ("Content-Type", "Authorization", "Accept", SESSION, VERSION, PROJECT, TOOLSETS, RETRY)
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 MAX_HEADER_BYTES: Final = 32 * 1024
@@ -83,17 +80,16 @@ logger = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class HttpRefusal(Exception):
-    """A refused request, with its status and a message."""
-
     status: int
     reason: str
     headers: dict[str, str] | None = None
     code: int = INVALID_REQUEST
     retry: bool = False
 
-    def body(self, request_id: Any) -> dict[str, Any]:
+    def response(self, request_id: Any) -> JSONResponse:
         data = {"data": {"retry_possible": True}} if self.retry else {}
-        return {"jsonrpc": "2.0", "id": request_id, "error": {"code": self.code, "message": self.reason, **data}}
+        error = {"code": self.code, "message": self.reason, **data}
+        return JSONResponse({"jsonrpc": "2.0", "id": request_id, "error": error}, self.status, self.headers)
 
 
 class Exchange:
@@ -123,8 +119,6 @@ class QuietServer(uvicorn.Server):
 
 
 class MessageHead(msgspec.Struct, frozen=True):
-    """The parts of a message needed before the SDK reads it."""
-
     id: Any = msgspec.UNSET
     method: str | None = None
     params: Any = None
@@ -134,8 +128,8 @@ _decode_head: Final = msgspec.json.Decoder(MessageHead).decode
 
 
 def head_of(body: bytes) -> MessageHead:
-    """The head of a message; an empty head for anything else, which is left to the SDK, including its errors. Raises
-    `HttpRefusal` if the id has any other type, since the SDK would treat the request as a notification."""
+    """The head of a message; an empty head for anything else, which is left to the SDK. Raises `HttpRefusal` if the id
+    has any other type, since the SDK would treat the request as a notification."""
     with contextlib.suppress(ValueError, RecursionError):
         head = _decode_head(body)
         is_id = isinstance(head.id, int | str | msgspec.UnsetType) and not isinstance(head.id, bool)
@@ -146,7 +140,7 @@ def head_of(body: bytes) -> MessageHead:
 
 
 async def read_body(receive: Receive) -> bytes:
-    """Read a request's whole body. Raises `HttpRefusal` if it is too large or cut off."""
+    """Raises `HttpRefusal` if the body is too large or cut off."""
     body, is_whole = bytearray(), False
     while not is_whole:
         message = await receive()
@@ -160,7 +154,6 @@ async def read_body(receive: Receive) -> bytes:
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:
-    """A receive function that first returns the body again."""
     left: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:
@@ -170,8 +163,6 @@ def replayed(body: bytes, receive: Receive) -> Receive:
 
 
 class Visitor(ClientConversation):
-    """A client over HTTP, as handlers and the session registry see it."""
-
     def __init__(
         self, key: str, caller: Caller, tools: dict[str, Tool[Any]], notices: list[Notice], client: str, owner: str
     ) -> None:
@@ -186,11 +177,9 @@ class Visitor(ClientConversation):
 
 
 class HttpServer:
-    """The HTTP server. Run `serve` as a task. `url` is its address, `error` the reason if it does not listen.
-
-    Each request needs a token. With `no_token`, requests without a token are answered as well, but only on this
-    machine. `open_browser` creates the memory browser on first use.
-    """
+    """Run `serve` as a task. `url` is the server's address, `error` the reason if it does not listen. With `no_token`,
+    requests without a token are answered, but only on this machine. `open_browser` creates the memory browser on first
+    use."""
 
     def __init__(
         self,
@@ -211,12 +200,10 @@ class HttpServer:
         self._open_browser = open_browser
         self._browser: ASGIApp | None = None
         self.pages = 0
-        """The number of open memory browser pages."""
         self._names: frozenset[str] | None = None
         """The host names that clients may use for this server; None: any."""
         self._sessions = Sessions(service)
         self._alone = StreamableHTTPSessionManager(service.server(), stateless=True)
-        """Answers requests that need no session."""
         self._server: uvicorn.Server | None = None
 
     @property
@@ -225,12 +212,11 @@ class HttpServer:
 
     @property
     def browser_url(self) -> str:
-        """The address of the memory browser; empty while the server does not listen."""
+        """Empty while the server does not listen."""
         return "" if self.url is None else self.url.removesuffix(PATH) + BROWSER
 
     async def serve(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Listen until cancelled, and report the start once listening. If that fails, the reason is logged and kept in
-        `error`; the gateway continues."""
+        """Listen until cancelled. If that fails, the reason is logged and kept in `error`; the gateway continues."""
         host, port = self._settings.http_host, self._settings.http_port
         is_v6 = ":" in host
         config = uvicorn.Config(
@@ -325,11 +311,11 @@ class HttpServer:
             await (self._cors if scope["path"] == PATH else self._answer_always)(scope, receive, send)
         else:
             refused = HttpRefusal(400, f"this server is not known as {shown(host)}: see the setting http_hosts")
-            await JSONResponse(refused.body(None), refused.status)(scope, receive, send)
+            await refused.response(None)(scope, receive, send)
 
     async def _answer_always(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer in JSON even if a request raises: uvicorn would answer in plain text."""
-        exchange, refused = Exchange(scope, receive, send), None
+        exchange, refused = Exchange(scope, receive, send), HttpRefusal(500, FAILED, code=INTERNAL_ERROR)
         try:
             await self._serve_request(exchange)
         except HttpRefusal as error:
@@ -342,11 +328,8 @@ class HttpServer:
             if exchange.has_begun:
                 raise
             logger.exception("a request over HTTP failed", extra={"path": scope["path"]})
-        if exchange.has_begun:
-            return
-        if refused is None:
-            refused = HttpRefusal(500, FAILED, code=INTERNAL_ERROR)
-        await JSONResponse(refused.body(exchange.id), refused.status, headers=refused.headers)(scope, receive, send)
+        if not exchange.has_begun:
+            await refused.response(exchange.id)(scope, receive, send)
 
     async def _serve_request(self, exchange: Exchange) -> None:
         path, origin = exchange.scope["path"], exchange.headers.get("origin")
@@ -364,7 +347,6 @@ class HttpServer:
             await self._answer(exchange, self._grant(exchange.headers))
 
     async def _browse(self, exchange: Exchange) -> None:
-        """Serve a page of the memory browser, which is imported at the first request."""
         if self._browser is None:
             browser = await anyio.to_thread.run_sync(self._open_browser)
             self._browser = Router([Mount(BROWSER, browser)])
@@ -375,7 +357,7 @@ class HttpServer:
             self.pages -= 1
 
     def _grant(self, headers: Headers) -> Grant | None:
-        """The rights of the request's token; None for a request without a token, if it needs no token."""
+        """None for a request without a token, if it needs no token."""
         if self._no_token and "authorization" not in headers:
             return None
         scheme, _, token = headers.get("authorization", "").partition(" ")
@@ -450,7 +432,7 @@ class HttpServer:
     async def _visitor(
         self, key: str, session: str, exchange: Exchange, grant: Grant | None, client: str | None
     ) -> Visitor:
-        """A client in the project that its request names, or else in the first project of its token. Raises
+        """A client in the project that its request names, or else in its token's first project. Raises
         `HttpRefusal`."""
         headers, query = exchange.headers, parse_qs(exchange.scope["query_string"].decode("latin-1"))
         named = headers.get(PROJECT) or query.get("project", [""])[0]
@@ -476,15 +458,13 @@ class HttpServer:
 
 
 class Sessions(StreamableHTTPSessionManager):
-    """The SDK's sessions, with their visitors."""
-
     def __init__(self, service: McpService) -> None:
         super().__init__(service.server(), max_request_body_size=MAX_BODY_BYTES, max_sessions=MAX_SESSIONS)
         self.visitors: dict[str, Visitor] = {}
         self._registry = service.registry
 
     def note_use(self, session_id: str) -> None:
-        """Record that a call was answered without the SDK, so that its session does not count as idle."""
+        """Otherwise a session whose calls are answered without the SDK would count as idle."""
         transport = self._server_instances.get(session_id)
         if transport is not None and transport.idle_scope is not None:
             until = anyio.current_time() + DEFAULT_SESSION_IDLE_TIMEOUT
@@ -498,8 +478,7 @@ class Sessions(StreamableHTTPSessionManager):
 
 
 def _place(directory: Path, grant: Grant | None) -> tuple[ProjectRef, str]:
-    """The project and the working tree of a directory, as visible to the holder of the token. Reads the disk. Raises
-    `HttpRefusal`."""
+    """The project and the working tree of a directory, as visible to the holder of the token. Raises `HttpRefusal`."""
     project, tree = project_of(directory), working_tree_of(directory)
     has_all = grant is None or grant.every_project
     if grant is not None and not has_all and project.id not in {project_of(Path(each)).id for each in grant.projects}:

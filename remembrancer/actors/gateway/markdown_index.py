@@ -23,12 +23,10 @@ from remembrancer.toolsets.service import Caller
 logger = logging.getLogger(__name__)
 COALESCE_S: Final = 1.0
 TOKENS: Final = 8000
-MOST_TREES: Final = 50
 MAX_FILE_BYTES: Final = 1024 * 1024
-"""Larger files are not updated."""
 USED_S: Final = 7 * DAY_S
 MOST_USED: Final = 8
-"""The maximum number of uses counted; each use makes a memory count as newer by `USED_S`."""
+"""The maximum number of uses counted. Each use makes a memory count as newer by `USED_S`."""
 
 
 class MarkdownIndex:
@@ -41,42 +39,33 @@ class MarkdownIndex:
     async def attend(self, caller: Caller) -> None:
         if self._access.settings.markdown_index is None or not caller.directory:
             return
-        self._callers.pop(caller.directory, None)
         self._callers[caller.directory] = caller
-        while len(self._callers) > MOST_TREES:
-            del self._callers[next(iter(self._callers))]
-        await self._keep(caller)
+        await self._update(caller)
 
     async def run(self) -> None:
-        """Rewrite changed blocks, some time after each write."""
         happened = self._access.writes.happened
         while self._access.settings.markdown_index is not None:
             await happened.wait()
             await anyio.sleep(COALESCE_S)
             happened = self._access.writes.happened
             for caller in list(self._callers.values()):
-                await self._keep(caller)
+                await self._update(caller)
 
-    async def _keep(self, caller: Caller) -> None:
+    async def _update(self, caller: Caller) -> None:
+        path, tree = place_of(caller, str(self._access.settings.markdown_index))
+        question = GatherContext(caller.project, caller.session_id, tokens=TOKENS, part_tokens=TOKENS)
         try:
-            await self._write(caller)
+            content = await anyio.to_thread.run_sync(read_file, path, tree)
+            asked = await self._access.ask(question, time.time())
+            gathered = _of_project(asked.reply)
+            if content is None or asked.is_old or not (gathered.memories or kept_in(content)):
+                return
+            block = build_block(gathered, MOST_BYTES, partial(size_of, around=outside(content)))
+            fresh = with_block(content, block.text, time.time())
+            if fresh != content:
+                await anyio.to_thread.run_sync(_replace, path, content, fresh)
         except (RemembrancerError, OSError) as error:
             logger.warning("the Markdown file was not written", extra={"tree": caller.directory, "why": str(error)})
-
-    async def _write(self, caller: Caller) -> None:
-        path, tree = place_of(caller, str(self._access.settings.markdown_index))
-        content = await anyio.to_thread.run_sync(read_file, path, tree)
-        question = GatherContext(caller.project, caller.session_id, tokens=TOKENS, part_tokens=TOKENS)
-        asked = await self._access.ask(question, time.time())
-        if content is None or asked.is_old:
-            return
-        gathered = _of_project(asked.reply)
-        if not gathered.memories and kept_in(content) is None:
-            return
-        block = build_block(gathered, MOST_BYTES, partial(size_of, around=outside(content)))
-        fresh = with_block(content, block.text, time.time())
-        if fresh != content:
-            await anyio.to_thread.run_sync(_replace, path, content, fresh)
 
 
 def place_of(caller: Caller, named: str) -> tuple[Path, Path | None]:
@@ -89,7 +78,7 @@ def place_of(caller: Caller, named: str) -> tuple[Path, Path | None]:
 
 
 def _of_project(gathered: ContextGathered) -> ContextGathered:
-    """Only the project's memories, the most used and newest first."""
+    """The project's memories alone, the most used and newest first."""
     parts = gathered.memories, gathered.replaced, gathered.closed
     memories, replaced, closed = (tuple(each for each in part if each.scope == "project") for part in parts)
     return ContextGathered(
@@ -106,9 +95,9 @@ def _weight(memory: RecalledMemory) -> float:
 
 
 def read_file(path: Path, tree: Path | None) -> str | None:
-    """The file's text, empty if it does not exist; None if it must not be written: it is outside the tree (perhaps
-    through a link); there is no tree and the file has no block; it is not plain text, or too large; or it has merge
-    conflicts, in which the other branch's lines would look like edits."""
+    """The file's text, empty if it does not exist. None if it must not be written: it is outside the tree (perhaps
+    through a link), has no block and belongs to no tree, is not plain text, is too large, or has merge conflicts, in
+    which the other branch's lines would look like edits."""
     if not path.parent.is_dir() or (tree is not None and not path.resolve().is_relative_to(tree.resolve())):
         return None
     try:
@@ -123,7 +112,6 @@ def read_file(path: Path, tree: Path | None) -> str | None:
 
 
 def _replace(path: Path, before: str, content: str) -> None:
-    """Replace the file atomically, unless somebody has changed it in the meantime."""
     if (path.read_text("utf-8") if path.exists() else "") != before:
         return
     target = path.resolve()

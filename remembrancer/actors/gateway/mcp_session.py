@@ -22,15 +22,11 @@ from remembrancer.toolsets.service import Caller
 STREAM: Final = "subscriptions/listen"
 """A request that stays open until the client ends it; a stop does not wait for it."""
 ROOTS_WAIT_S: Final = 1.0
-"""The maximum time a tool call waits for the client's list of roots."""
 MAX_WAITING: Final = 64
-"""The maximum number of messages waiting to go to the SDK's server, or to come from it."""
 MAX_CLIENT_NAME: Final = 100
 
 
 class McpSession(Session):
-    """One client's session. Call `serve` once."""
-
     def __init__(self, *described: Any) -> None:
         super().__init__(*described)
         self._inbox_send, self._inbox = anyio.create_memory_object_stream[SessionMessage | Exception](MAX_WAITING)
@@ -50,7 +46,7 @@ class McpSession(Session):
             self._writer.close()  # the client is gone
 
     async def caller(self) -> Caller:
-        """The caller of the requests. Waits a moment for the client's roots, if it has announced any."""
+        """Waits a moment for the client's roots, if it has announced any."""
         if self._caller is None and self._expects_roots:
             with anyio.move_on_after(ROOTS_WAIT_S):
                 await self._roots_known.wait()
@@ -64,7 +60,6 @@ class McpSession(Session):
         return self._inbox_send.statistics().current_buffer_used >= MAX_WAITING
 
     def _take_message(self, text: bytes, sent_ms: int) -> None:
-        """Pass a message to the SDK's server, unless it is for the session itself."""
         try:
             message = _decode(text)
         except (ValueError, RecursionError) as error:
@@ -123,7 +118,7 @@ class McpSession(Session):
         self._tasks.create_task(self._settle())
 
     async def _forget(self, request_id: int | str) -> None:
-        """Drop a request that the client has cancelled; it gets no answer."""
+        """A cancelled request gets no answer."""
         self._open.pop(request_id, None)
 
     # --- messages out ---
@@ -134,19 +129,18 @@ class McpSession(Session):
                 message = each.message
                 if isinstance(message, mcp.JSONRPCResponse | mcp.JSONRPCError) and message.id is not None:
                     self._open.pop(message.id, None)
-                self._write(self._dump(message) + b"\n")
+                if isinstance(message, mcp.JSONRPCResponse):
+                    line = msgspec.json.encode({"jsonrpc": "2.0", "id": message.id, "result": message.result})
+                else:
+                    line = message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+                self._write(line + b"\n")
                 with suppress(OSError):  # `_take_lines` notes the loss
                     await self._writer.drain()
 
-    def _dump(self, message: mcp.JSONRPCMessage) -> bytes:
-        if isinstance(message, mcp.JSONRPCResponse):
-            return msgspec.json.encode({"jsonrpc": "2.0", "id": message.id, "result": message.result})
-        return message.model_dump_json(by_alias=True, exclude_unset=True).encode()
-
 
 def _decode(text: bytes) -> mcp.JSONRPCMessage:
-    """Decode a JSON-RPC message. Raises `ValueError`. Lone surrogates are accepted here: a later check can name the
-    field that contains them."""
+    """Decode a JSON-RPC message. Raises `ValueError`. Lone surrogates are accepted: a later check can name the field
+    that contains them."""
     try:
         return mcp.jsonrpc_message_adapter.validate_json(text, by_name=False)
     except ValidationError:

@@ -76,19 +76,17 @@ class Handlers:
         return {"contents": [{"uri": uri, **await self._read(context, uri)}], **UNCACHED}
 
     async def subscribe(self, ctx: Context, params: mcp.SubscribeRequestParams) -> Any:
-        """`resources/subscribe`, of the handshake protocols."""
         uri, context = str(params.uri), request_context(ctx)
         await self._check_there(context, uri)
         (await self._watcher(context)).subscribe(uri, ctx.session.send_resource_updated)
         return {}
 
     async def unsubscribe(self, ctx: Context, params: mcp.UnsubscribeRequestParams) -> Any:
-        """`resources/unsubscribe`, of the handshake protocols."""
         (await self._watcher(request_context(ctx))).unsubscribe(str(params.uri))
         return {}
 
     async def listen(self, ctx: Context, params: mcp.SubscriptionsListenRequestParams) -> Any:
-        """`subscriptions/listen`, of the 2026-07-28 protocol: lasts as long as the stream. Only existing resources are
+        """`subscriptions/listen`, of the 2026-07-28 protocol, until the stream ends. Only existing resources are
         acknowledged."""
         context = request_context(ctx)
         watcher = await self._watcher(context)

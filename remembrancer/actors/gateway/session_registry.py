@@ -26,10 +26,9 @@ from remembrancer.toolsets.service import Caller
 from remembrancer.toolsets.tools import Tool
 
 PRESENCE_S: Final = 5.0
-"""The interval between reports of the connected sessions to the store; a session's grace period is several times as
-long."""
+"""A session's grace period is several times as long."""
 FIRST_WAIT_S: Final = 10.0
-"""The maximum time a new gateway's first session waits for a starting store; then the session's start is queued."""
+"""A new gateway's first session waits this long for a starting store; then the session's start is queued."""
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +42,6 @@ class ClientConversation(abc.ABC):
         self.withheld = frozenset[str]()
         """The tools left out for a read-only token."""
         self.client = client
-        """The client's name, once sent."""
         self.has_announced_end = False
         """True if the client has gone for good: otherwise, a broken connection may be restored."""
         self._notices = notices
@@ -58,11 +56,9 @@ class ClientConversation(abc.ABC):
 
 
 class SessionRegistry:
-    """Reports the starts, ends and presence of sessions to the store, in order.
-
-    `on_known` is called when a session's project is known or changes; `on_left` when a connection has ended. `of_hooks`
-    returns the sessions that only hooks report as present.
-    """
+    """Reports the starts, ends and presence of sessions to the store, in order. `on_known` is called when a session's
+    project is known or changes; `on_left` when a connection has ended. `of_hooks` returns the sessions that only hooks
+    report as present."""
 
     def __init__(
         self, access: StoreAccess, store: StoreClient, of_hooks: Callable[[], Iterable[tuple[ProjectRef, str]]] = tuple
@@ -73,7 +69,7 @@ class SessionRegistry:
         self._store = store
         self._of_hooks = of_hooks
         self._callers: dict[str, Caller] = {}
-        """Callers by connection key."""
+        """By connection key."""
         self._waiting: asyncio.Queue[Operation] = asyncio.Queue()
         self._connection = anyio.Event()
         self._patience = anyio.CancelScope()
@@ -100,12 +96,10 @@ class SessionRegistry:
         await self._waiting.join()
 
     def known(self, session: ClientConversation, caller: Caller) -> None:
-        """Record that the project of a connection is known or has changed; its session then begins."""
         self.on_known(session, caller)
         self._replace(session, caller)
 
     def _replace(self, session: ClientConversation, caller: Caller | None) -> None:
-        """Replace a connection's caller. A session begins with its first connection and ends with its last."""
         before, old = self._present(), self._callers.pop(session.key, None)
         if caller is not None:
             self._callers[session.key] = caller
@@ -119,11 +113,10 @@ class SessionRegistry:
             self._report(session, caller, StartSession(caller.session_id, session.client, caller.directory))
 
     def _present(self) -> set[tuple[ProjectRef, str]]:
-        """The sessions that have a connection."""
         return {_session_of(caller) for caller in self._callers.values()}
 
     def _report(self, session: ClientConversation, caller: Caller, change: StartSession | EndSession) -> None:
-        """Queue the operation for a start or an end. Its id is derived from the connection's unique key: a reconnecting
+        """Queue a start or an end. The operation's id is derived from the connection's unique key: a reconnecting
         bridge starts its session again, which changes nothing unless the session has ended."""
         kind = type(change).__name__
         operation_id = derive_id(caller.bridge, session.key, kind, [caller.project.id, caller.session_id])

@@ -75,14 +75,13 @@ class ShownLog:
         """Held by one writer at a time: a batch in progress must not write back erased words."""
 
     def note(self, project: str, session_id: str, memory_ids: Sequence[str], tool: str, question: str) -> None:
-        """Log these memories as shown, in this order. They are only queued, so a request may call this."""
+        """Log memories in the order of the answer. They are only queued, so a request may call this."""
         if self._kept_s:
             at, asked = time.time(), question[: 2 * MAX_QUESTION]
             shown = enumerate(memory_ids, 1) if memory_ids else [(0, "")]
             self._pending.extend(Shown(at, project, session_id, each, place, tool, asked) for place, each in shown)
 
     async def run(self) -> None:
-        """Write queued entries in batches, the last one when cancelled."""
         try:
             while True:
                 await anyio.sleep(BATCH_S)
@@ -94,7 +93,7 @@ class ShownLog:
                     await anyio.to_thread.run_sync(self.flush)
 
     def flush(self) -> None:
-        """Write the queued entries. If that fails, they are lost and the error is logged."""
+        """Write the queued entries. Errors are only logged."""
         with self._writing:
             batch = [self._pending.popleft() for _ in range(len(self._pending))]  # others can only append meanwhile
             try:
@@ -120,7 +119,7 @@ class ShownLog:
             drop_copies(self._path)
 
     def move(self, old: str, new: str) -> None:
-        """Move a project's entries to another project; works in any process. Raises `MemoryUnavailable`."""
+        """Move a project's entries to another project, from any process. Raises `MemoryUnavailable`."""
         if self._path.exists():
             try:
                 with _opened(self._path) as connection:
@@ -149,7 +148,7 @@ class ShownLog:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[sqlite3.Connection]:
-    """The file, opened for one transaction and created if missing."""
+    """A connection for one transaction; creates a missing file."""
     if not path.exists():
         path.touch(mode=0o600)
     with closing(sqlite3.connect(path, timeout=1.0)) as connection, connection:

@@ -74,15 +74,12 @@ WRITE_SHARE: Final = 0.25
 MIN_BUDGET_S: Final = 0.25
 """The minimum budget of a request, however long its client has already waited."""
 LOST_PAUSE_S: Final = 0.02
-"""The pause before a request whose connection was lost is sent again."""
 MARGIN_S: Final = 0.2
-"""The part of a call's budget that is reserved for returning the answer."""
+"""Reserved for returning the answer."""
 ERASE_S: Final = 30.0
-"""The time limit for deleting a memory for good, which includes rebuilding the word index of its file."""
+"""Includes rebuilding the word index."""
 MAX_REFUSED: Final = 20
-"""The maximum number of notices about refused writes kept for a session's next answer."""
 MOST_SESSIONS: Final = 512
-"""The maximum number of sessions whose state is kept."""
 MAX_ANSWERS: Final = 100
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -96,14 +93,13 @@ class LastAnswer(NamedTuple):
 
 
 class LastAnswers:
-    """The store's latest answers, for use while it is unavailable: a bounded cache that evicts the oldest. A request
-    contains its project and session, so an answer shows nobody more than the store would have."""
+    """The store's latest answers, for use while it is unavailable. A request contains its project and session, so an
+    answer shows nobody more than the store would have."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[Request[Any], LastAnswer] = OrderedDict()
 
     def put(self, question: Request[Any], received_at: float, reply: Any) -> None:
-        """Keep the answer to a request that was received at `received_at`, replacing the earlier answer."""
         if isinstance(question, FindIds):  # a short id may have become ambiguous
             return
         question = _timeless(question, received_at)
@@ -116,7 +112,7 @@ class LastAnswers:
         return self._kept.get(_timeless(question, received_at))
 
     def last_shown(self, project: ProjectRef, session_id: str) -> tuple[tuple[RecalledMemory, ...], float] | None:
-        """The memories in the last answer to a session that contained any, and the time of that answer."""
+        """The memories in a session's last answer that contained any, and the time of that answer."""
         for question, kept in reversed(self._kept.items()):
             asker = getattr(question, "project", None), getattr(question, "session_id", None)
             if asker == (project, session_id) and (memories := _memories_of(kept.reply)):
@@ -124,7 +120,7 @@ class LastAnswers:
         return None
 
     def clear(self) -> None:
-        """Drop all answers: any of them may contain a memory that was deleted for good."""
+        """Any answer may contain a memory that was deleted for good."""
         self._kept.clear()
 
 
@@ -283,7 +279,7 @@ class StoreAccess(MemoryService):
             return EmbeddingState(embedded=False, error=error.message)
 
     def others_wrote(self, operations: Sequence[Operation]) -> None:
-        """Record other machines' changes to shared memories, and drop the cached answers that they invalidate."""
+        """Record other machines' changes to shared memories."""
         for operation in operations:
             if isinstance(operation.change, EraseMemory):
                 gone = (operation.change.memory_id,)
@@ -319,16 +315,14 @@ class StoreAccess(MemoryService):
             self._store.send(NoteAccess(caller.project, caller.session_id, tuple(counted), tuple(used)))
 
     def shown_by_hook(self, operation: Operation, memory_ids: Sequence[str], question: str, is_all: bool) -> None:
-        """Record the memories that a hook printed for the session of an operation. They count as accessed, unless there
-        are no other memories."""
+        """Record the memories that a hook printed for an operation's session. They count as accessed, unless there are
+        no other memories."""
         caller = Caller("", operation.session_id, operation.project, operation.requested_at)
         counted = () if is_all else memory_ids
         self.shown(caller, memory_ids, counted=counted, tool="get_memory_context", question=question)
 
     def is_first_data_for(self, caller: Caller) -> bool:
         is_first = caller.bridge not in self._told_of_data
-        if len(self._told_of_data) >= MOST_SESSIONS:
-            self._told_of_data.clear()
         self._told_of_data.add(caller.bridge)
         return is_first
 
@@ -378,8 +372,8 @@ class StoreAccess(MemoryService):
         return (Notice("partial_results", f"{writes} not searched yet{why}"),)
 
     async def _from_store(self, question: Request[T], until: float, answer_s: float) -> Reply[T]:
-        """The store's answer; each attempt may take `answer_s`. Waits for a restarting store and repeats the request.
-        Raises `MemoryUnavailable`, `DeadlineExceeded`, or the store's refusal."""
+        """The store's answer; each attempt may take `answer_s`. A restarting store is waited for. Raises
+        `MemoryUnavailable`, `DeadlineExceeded`, or the store's refusal."""
         while True:
             await self._wait_for_store(until)
             if self._queue.depth:
@@ -398,19 +392,17 @@ class StoreAccess(MemoryService):
                     raise MemoryUnavailable(f"{error.message}: call again in a moment") from error
 
     async def _wait_for_store(self, until: float) -> None:
-        """Wait until the given time (seconds since the epoch) for a reconnecting store. Raises `MemoryUnavailable` if
-        the store is unavailable."""
+        """Wait for a reconnecting store, until a time in seconds since the epoch. Raises `MemoryUnavailable`."""
         health = self.store_health
         if not health.usable and not (health.is_reconnecting and await self._store.wait_usable(_left_s(until))):
             raise MemoryUnavailable(f"{health.explain_absence()}: call again in a moment")
 
 
 class WriteNews:
-    """Announces writes that the store or the queue has accepted, for views that depend on them."""
+    """Announces writes that the store or the queue has accepted."""
 
     def __init__(self) -> None:
         self.listeners: list[Callable[[Operation], None]] = []
-        """Called during a request."""
         self.happened = asyncio.Event()
         """Set at the next write, and then replaced by a new event."""
 
@@ -435,6 +427,6 @@ def _memory_lanes(request: Request[Any]) -> tuple[str, ...]:
 
 
 def _project_of(request: Request[Any]) -> str:
-    """The id of the project that a request concerns; empty if it concerns all projects."""
+    """Empty if the request concerns all projects."""
     project = getattr(request, "project", None)
     return project.id if isinstance(project, ProjectRef) else ""

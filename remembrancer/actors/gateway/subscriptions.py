@@ -22,7 +22,7 @@ Tell = Callable[[str], Awaitable[None]]
 
 
 class SessionWatcher:
-    """The resources that a session watches. `bus` carries its streams' events in the 2026-07-28 protocol."""
+    """The resources that a session watches. `bus` carries the events of its streams in the 2026-07-28 protocol."""
 
     def __init__(self, caller: Caller, tasks: anyio.abc.TaskGroup) -> None:
         from mcp.server.subscriptions import InMemorySubscriptionBus  # already loaded, with the SDK's server
@@ -36,8 +36,8 @@ class SessionWatcher:
         self._is_telling = False
 
     def subscribe(self, uri: str, tell: Tell) -> None:
-        """Watch a resource for the handshake protocols; `tell` notifies the client. Repeated calls have no effect.
-        Raises the same errors as `hold`."""
+        """Watch a resource for the handshake protocols; `tell` notifies the client. Raises the same errors as
+        `hold`."""
         if uri not in self._subscribed:
             self.hold(uri)
         self._subscribed[uri] = tell
@@ -47,8 +47,8 @@ class SessionWatcher:
             self.release((uri,))
 
     def hold(self, uri: str) -> None:
-        """Watch a resource until `release`. It is announced once, since it may have changed after the client read it,
-        or after another gateway announced it. Raises `InvalidInput` if the session already watches too many."""
+        """Watch a resource until `release`. It is announced once, since it may have changed after the client read it.
+        Raises `InvalidInput` if the session already watches too many."""
         if uri not in self._held and len(self._held) >= MAX_WATCHES:
             raise InvalidInput(f"a session can subscribe to at most {MAX_WATCHES} resources", field="uri")
         self._held[uri] += 1
@@ -105,7 +105,6 @@ class Subscriptions:
         self._watchers: dict[str, SessionWatcher] = {}
 
     def watcher(self, session: ClientConversation, caller: Caller) -> SessionWatcher:
-        """A session's watcher, created on first use."""
         return self._watchers.setdefault(session.key, SessionWatcher(caller, self._tasks))
 
     def move(self, session: ClientConversation, caller: Caller) -> None:

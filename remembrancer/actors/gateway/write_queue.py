@@ -1,7 +1,4 @@
-"""The write queue: keeps acknowledged writes, durably and in order, while the store is unavailable.
-
-One thread at a time uses the file. The drain empties it into the store.
-"""
+"""The write queue: keeps acknowledged writes, durably and in order, while the store is unavailable."""
 
 import logging
 import math
@@ -21,7 +18,7 @@ import msgspec
 
 from remembrancer.actors.migrations import Schema, Step, damage_in, drop_copies
 from remembrancer.actors.snapshots import snapshot_of
-from remembrancer.actors.sqlite_file import SqliteFile
+from remembrancer.actors.sqlite_file import SqliteFile, places_for
 from remembrancer.protocol.errors import (
     UNREADABLE,
     Failure,
@@ -38,7 +35,7 @@ from remembrancer.protocol.store_client import AWAY, StoreClient
 from remembrancer.protocol.writes import BatchApplied, Operation, StoreMemory, SubmitBatch, WriteNote, memory_id_of
 
 LOCKED_S: Final = 0.5
-"""The maximum wait for another program's lock. It is short because a client waits for the queued write."""
+"""Short, because a client waits for the queued write."""
 REJECTED_KEPT_S: Final = 90 * 86_400.0
 
 T = TypeVar("T")
@@ -58,7 +55,6 @@ SCHEMA: Final = Schema(
 )
 _QUEUED: Final = "operation_id, operation, lane, memory_id, queued_at"
 _COLUMNS: Final = {"queued": _QUEUED, "rejected": f"{_QUEUED}, rejected_at, code, message"}
-"""The tables and their columns, without the row number."""
 USER_LANE: Final = "user"
 NOTES: Final = ".notes"
 """The suffix of a project's lane for notes."""
@@ -80,9 +76,8 @@ class QueuedRow(NamedTuple):
 
 
 class QueueFile:
-    """The open file. Synchronous, for one thread. An operation is removed when the store has it; if the store can never
-    apply it, it is moved to a separate table, with the reason. A damaged file is set aside, and its readable rows are
-    copied to a new file, as are a deleted file's rows. Both cases are recorded in `damage`."""
+    """The open file, for one thread. Refused operations are moved to a separate table, with the reason. A damaged file
+    is set aside, and its readable rows are copied to a new file, as are a deleted file's rows; `damage` says so."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -149,8 +144,8 @@ class QueueFile:
         return _opened(self._path)
 
     def erase(self, memory_id: str) -> None:
-        """Permanently delete all queued and set-aside operations about a memory, and traces of applied operations in
-        the log. If the file was being read, the call can be repeated."""
+        """Delete all operations about a memory for good, with their traces in the log. If another program was reading
+        the file, call again."""
         with self._action() as database:
             for table in _COLUMNS:
                 database.execute(f"DELETE FROM {table} WHERE memory_id = ?", (memory_id,))  # noqa: S608 - our names
@@ -167,7 +162,7 @@ class QueueFile:
         return rows, rejected
 
     def append(self, row: QueuedRow) -> None:
-        """Append a row durably. A row that is already queued is left unchanged."""
+        """Append a row durably, unless it is already queued."""
         with self._action() as database:
             database.execute(
                 f"""INSERT OR IGNORE INTO queued ({_QUEUED})
@@ -176,8 +171,8 @@ class QueueFile:
             )
 
     def head(self, lane: str, count: int, size_bytes: int) -> tuple[list[Operation], dict[str, Failure]]:
-        """The oldest operations of a lane: at most `count`, and about `size_bytes`, but at least one. Also returns the
-        errors of operations that cannot be decoded (from a newer release), by id."""
+        """The oldest operations of a lane: at most `count`, and about `size_bytes`, but at least one. Also the errors
+        of operations that cannot be decoded (from a newer release), by id."""
         oldest: list[Operation] = []
         unreadable: dict[str, Failure] = {}
         total = 0
@@ -237,9 +232,8 @@ def _copy_readable(source: sqlite3.Connection, target: sqlite3.Connection) -> No
             yield from source.execute(select)
 
     for table, columns in _COLUMNS.items():
-        places = ", ".join("?" * len(columns.split(",")))
         target.executemany(
-            f"INSERT OR IGNORE INTO {table} ({columns}) VALUES ({places})",  # noqa: S608 - our names
+            f"INSERT OR IGNORE INTO {table} ({columns}) VALUES {places_for(columns.split(','))}",  # noqa: S608 - our names
             rows(f"SELECT {columns} FROM {table} ORDER BY rowid"),  # noqa: S608
         )
 
@@ -250,7 +244,7 @@ def queued_row(operation: Operation, lane: str, now: float) -> QueuedRow:
 
 
 def read_queue(path: Path) -> tuple[list[QueuedRow], list[QueuedRow]]:
-    """Read the waiting and the refused writes, the oldest first, from any process. Raises the same errors as
+    """The waiting and the refused writes, the oldest first, from any process. Raises the same errors as
     `snapshot_of`."""
     with snapshot_of(path, SCHEMA, leaves_no_log=True) as file:
         if file is None:
@@ -262,12 +256,10 @@ def read_queue(path: Path) -> tuple[list[QueuedRow], list[QueuedRow]]:
 
 @dataclass
 class Lane:
-    """Operations that have to be applied in order, and the reasons why the store refuses them."""
-
     waiting: dict[str, str] = field(default_factory=dict)
     """The memory ids (or empty) of the waiting operations, by operation id, oldest first."""
     refusal: str | None = None
-    """The reason why the store refuses the oldest operation for now."""
+    """Why the store refuses the oldest operation for now."""
     refused_at: str = ""
     """The path of the oldest operation's project."""
     again_at: float = 0.0
@@ -277,11 +269,8 @@ class Lane:
 
 
 class WriteQueue:
-    """The queue for asynchronous use. An operation counts as waiting from before its append until after its removal.
-
-    Order matters only within a lane: operations in one lane do not block another lane. A lane is the id of a
-    project, the id with `NOTES` appended, or `USER_LANE`.
-    """
+    """The queue for asynchronous use. An operation counts as waiting from before its append until after its removal. A
+    lane is the id of a project, the id with `NOTES` appended, or `USER_LANE`; order matters only within a lane."""
 
     def __init__(self, path: Path, limit: int) -> None:
         self._path = path
@@ -290,17 +279,16 @@ class WriteQueue:
         self._lock = threading.Lock()
         self._file: QueueFile | None = None
         self.lanes: dict[str, Lane] = {}
-        """The lanes that have waiting operations."""
         self.rejected = 0
         self.changed = anyio.Event()
-        """Set when an operation is added or removed, and then replaced by a new event."""
+        """Set when an operation is added or removed, and then replaced."""
         self.problem: str | None = None
-        """The reason why the file cannot be opened. Until it can be, nothing is queued: only the store takes writes."""
+        """The reason why the file cannot be opened. Meanwhile nothing is queued."""
         self.damage: str | None = None
-        """The damage found in the file, and the extent of the recovery."""
+        """The damage found in the file, and how much could be recovered."""
 
     async def open(self) -> None:
-        """Open the file and count its rows. If it cannot be opened, it stays unchanged, and `problem` says why."""
+        """If the file cannot be opened, it stays unchanged, and `problem` says why."""
         try:
             self._file = await self._in_thread(partial(QueueFile, self._path))
             await self._count()
@@ -312,7 +300,7 @@ class WriteQueue:
             self.problem = None
 
     async def aclose(self) -> None:
-        """Finish the work in progress and close the file. May be called twice."""
+        """May be called twice."""
         with anyio.CancelScope(shield=True):
             if self._file is not None:
                 file, self._file = self._file, None
@@ -324,7 +312,7 @@ class WriteQueue:
 
     @property
     def stuck(self) -> dict[str, str]:
-        """The lanes whose oldest operation the store refuses at the moment, with the reason."""
+        """The lanes whose oldest operation the store refuses for now, with the reason."""
         return {name: lane.refusal for name, lane in self.lanes.items() if lane.refusal is not None}
 
     def waits(self, *lanes: str) -> int:
@@ -345,8 +333,8 @@ class WriteQueue:
         return USER_LANE if is_users else project_id
 
     async def append(self, operation: Operation) -> None:
-        """Queue an operation; it is durable when this returns. An operation that is already queued is not added again.
-        Raises `QueueFull`, `StorageFull` or `MemoryUnavailable`."""
+        """Queue an operation durably, unless it is already queued. Raises `QueueFull`, `StorageFull` or
+        `MemoryUnavailable`."""
         operation_id = operation.operation_id
         queued_in = next((name for name, lane in self.lanes.items() if operation_id in lane.waiting), None)
         if queued_in is None and self.depth >= self._limit:
@@ -395,7 +383,6 @@ class WriteQueue:
             await self.changed.wait()
 
     def announce(self) -> None:
-        """Wake the tasks that wait for a change."""
         self.changed.set()
         self.changed = anyio.Event()
 
@@ -435,19 +422,15 @@ BATCH_OPERATIONS: Final = 200
 BATCH_BYTES: Final = 4 * 1024 * 1024
 BATCH_TIMEOUT_S: Final = 10.0
 RETRY_S: Final = 2.0
-"""The pause before retrying a lane whose oldest operation the store refuses for now (as on a full disk), and between
-attempts to open an unusable file."""
+"""The pause before retrying a refused lane (as on a full disk), and between attempts to open an unusable file."""
 INTERNAL_TRIES: Final = 5
 """An operation that makes the store fail is set aside after this many attempts, so that others can proceed."""
 
 
 class Drain:
-    """Empties the queue into the store. Run `run` as a task.
-
-    Each lane is drained in order, in batches, independently of the others: a refused lane waits and is retried.
-    Operations leave the queue only after the store has confirmed them. `on_refused` is called with an operation that
-    the store will never accept, and the reason.
-    """
+    """Empties the queue into the store, each lane in order and independently of the others. Operations leave the queue
+    only after the store has confirmed them. `on_refused` is called with an operation that the store will never accept,
+    and the reason."""
 
     def __init__(
         self,
@@ -462,7 +445,6 @@ class Drain:
         self._on_refused = on_refused
 
     async def run(self) -> None:
-        """Drain whenever operations are waiting and the store is available, until cancelled."""
         while True:
             changed = self._queue.changed
             try:
@@ -497,7 +479,7 @@ class Drain:
         return is_done
 
     async def _send(self, lane: Lane, batch: list[Operation]) -> None:
-        """Send a batch. Operations that the store did not attempt stay queued and are sent again."""
+        """Operations that the store did not attempt stay queued and are sent again."""
         lane.again_at = time.monotonic() + RETRY_S  # in case this attempt fails
         try:
             reply = await self._store.request(SubmitBatch(tuple(batch)), BATCH_TIMEOUT_S)
@@ -510,7 +492,7 @@ class Drain:
         logger.info("drained", extra={"applied": len(reply.applied), "depth": self._queue.depth})
 
     async def _note_refusal(self, lane: Lane, batch: list[Operation], error: RemembrancerError) -> None:
-        """Handle a batch's refusal: its oldest operation waits or, if the refusal is final, is set aside."""
+        """The oldest operation waits or, if the refusal is final, is set aside."""
         is_final = not error.retry_possible and error.code not in UNREADABLE
         if isinstance(error, InternalError):
             lane.failures += 1

@@ -20,13 +20,12 @@ from remembrancer.code.tree import FOREIGN, IGNORE_FILES, SourceFile, Tree
 from remembrancer.protocol.files import ToRead
 
 READERS: Final = min(2, os.cpu_count() or 1)
-"""The number of concurrent reading processes."""
 
 logger = logging.getLogger(__name__)
 
 
 async def _read_until_death(request: ReadFiles) -> list[ReadFile]:
-    """Read these files in a new process, up to the first one that kills it."""
+    """Read files in a new process, up to the first one that kills it."""
     command = (sys.executable, "-P", "-s", "-m", "remembrancer.code.reader")
     with anyio.CancelScope(shield=True):  # otherwise nothing would end a half-started process
         process = await asyncio.create_subprocess_exec(
@@ -46,8 +45,7 @@ async def _read_until_death(request: ReadFiles) -> list[ReadFile]:
 
 
 class CodeFiles(TreeFiles):
-    """A tree of code. `free` limits the number of concurrent reading processes, each of which has one batch of
-    files."""
+    """`free` limits the number of concurrent reading processes, each of which has one batch of files."""
 
     quiet_s = 0.15
     longest_s = 1.0

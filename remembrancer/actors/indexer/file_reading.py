@@ -33,19 +33,18 @@ from remembrancer.toolsets.files.workspace_files import (
 )
 
 OTHER_PROJECT: Final = "of another project"
-"""A reason for skipping a transcript that need not be reported."""
+"""Need not be reported."""
 ENDED_S: Final = 300.0
 """A transcript that has not changed for this long is read again, however little it has grown."""
 GROWTH: Final = 0.1
-"""The minimum growth, as a share of its size, after which a whole transcript is read again."""
+"""The minimum growth after which a whole transcript is read again."""
 HEAD_BYTES: Final = 256 * 1024
 """The beginning of a transcript, which usually names the directory of its session."""
 BATCH_BYTES: Final = 64 * 1024
-"""The total size of the files in one transaction, which takes some 50 ms and blocks writing vectors."""
+"""One transaction, which takes some 50 ms and blocks writing vectors."""
 LONGEST_S: Final = 4.0
-"""The maximum wait for a quiet interval while files keep changing."""
 TRANSCRIPTS_LOOK_S: Final = 30.0
-"""The interval between checks of transcripts, which grow all the time and are read in larger pieces."""
+"""Transcripts grow all the time, and are read in larger pieces."""
 _GAP: Final = re.compile(r"\n{4,}")
 """Several blank lines, such as those left behind when a block of memories is removed from a note."""
 
@@ -98,8 +97,7 @@ class WorkspaceFiles(TreeFiles):
         return path == self.root or any(path.is_relative_to(place) for place in self._places)
 
     def _is_due(self, file: FoundFile, known: FileState | None, asked: ToRead | None) -> bool:
-        """True if a file should be read now: it is new or has changed (a transcript may wait), or a client requests it
-        anyway."""
+        """True if a file is new or has changed (a transcript may wait), or a client requests it anyway."""
         is_known = known is not None and (known.mtime_ns, known.size) == (file.mtime_ns, file.size)
         if is_known and not (asked is not None and asked.force):
             return False

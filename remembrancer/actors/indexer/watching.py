@@ -27,16 +27,12 @@ from remembrancer.protocol.paths import delete_database
 from remembrancer.protocol.system import IS_POLLED
 
 UNWATCHED_LOOK_S: Final = 10.0
-"""The interval between comparisons if the system cannot report changes."""
 RETRY_S: Final = 5.0
-"""The delay before the next attempt after a failure."""
 FIRST_REPORT_MS: Final = 2000
 """The time after which a watch that has seen no changes reports that it has begun."""
 MAX_OPEN_BATCHES: Final = 4
-"""The maximum number of batches of files that are being read or are waiting to be indexed."""
 BATCH_FILES: Final = 200
 DAMAGED: Final = (RecordsUnusable, InternalError, zlib.error, UnicodeDecodeError)
-"""The errors that indicate a damaged index."""
 
 logger = logging.getLogger(__name__)
 
@@ -60,9 +56,9 @@ class TreeFiles(ABC):
     look_s: float = math.inf
     """The interval between comparisons if no change is known."""
     batch_bytes: int
-    """The total size of the files in one transaction."""
+    """Of the files in one transaction."""
     native: tuple[str, ...] = ()
-    """The locations of the assistants' own memories."""
+    """Where the assistants' own memories lie."""
 
     @abstractmethod
     def open_index(self, path: Path) -> IndexWriter:
@@ -90,7 +86,7 @@ class TreeFiles(ABC):
 
 
 class Indexer:
-    """Keeps the index of one tree up to date, and reports progress to the store with `tell`. Run `run` as a task."""
+    """Keeps the index of one tree up to date, and reports progress to the store. Run `run` as a task."""
 
     def __init__(self, tree: IndexedTree, files: TreeFiles, tell: Callable[[SyncDone], object]) -> None:
         self.tree = tree
@@ -105,7 +101,6 @@ class Indexer:
         self.error: str | None = None
 
     async def run(self) -> None:
-        """Compare files and index now and after every change, until `cancel`."""
         with self._scope:
             async with anyio.create_task_group() as tasks:
                 if self.tree.watch:
@@ -127,7 +122,7 @@ class Indexer:
             self.wake()
 
     async def _compare(self) -> float:
-        """Bring the index up to date. Returns the number of seconds until the next comparison is due."""
+        """Returns the number of seconds until the next comparison is due."""
         sync_id, asked = next(iter(self._asked.items()), (None, None))
         began, path = time.monotonic(), Path(self.tree.database)
         try:
@@ -176,8 +171,8 @@ class Indexer:
         return SyncDone(self.tree, 0, scan.total, updated, added, counts["removed"], skipped=left_out)
 
     async def _read(self, index: IndexWriter, scan: Scan) -> Counter[str]:
-        """Index the changed files, and then remove the files that are gone. Returns the counts of `IndexWriter.take`,
-        and the number of `chunks` that were read."""
+        """Index the changed files, and remove the files that are gone. Returns the counts of `IndexWriter.take`, and
+        the number of `chunks` that were read."""
         run, root = anyio.to_thread.run_sync, self.tree.root
         lock, few = anyio.Lock(), anyio.Semaphore(MAX_OPEN_BATCHES)
         counts, left = Counter[str](), len(scan.changed)
@@ -253,7 +248,6 @@ class Indexer:
 
 
 def _batches(files: Sequence[Any], enough_bytes: int) -> Iterator[list[Any]]:
-    """The files in batches of about this size, with at most `BATCH_FILES` each."""
     portion: list[Any] = []
     size = 0
     for file in files:

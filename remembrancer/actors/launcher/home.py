@@ -17,8 +17,7 @@ PRIVATE_DIRECTORY: Final = 0o700
 
 
 def claim_home(paths: RuntimePaths, *, in_memory: bool) -> None:
-    """Create the home's directory, for this user only. Raises `HomeUnusable` if that fails or others can write to
-    it."""
+    """Create the home's directory. Raises `HomeUnusable` if that fails or others can write to it."""
     try:
         if in_memory:  # anybody can create directories there
             _claim(paths.home, "the memory is kept there")
@@ -30,7 +29,7 @@ def claim_home(paths: RuntimePaths, *, in_memory: bool) -> None:
 
 
 def prepare_home(paths: RuntimePaths) -> None:
-    """Create the home's directories, without a dead runtime's sockets. Call this only while holding the home's lock.
+    """Create the home's directories and delete a dead runtime's sockets. Call this only while holding the home's lock.
     Raises `HomeUnusable`."""
     try:
         with contextlib.suppress(OSError):  # nothing depends on the logs
@@ -71,7 +70,7 @@ def unusable(directory: Path, reason: OSError | str) -> HomeUnusable:
 
 
 def take_home(paths: RuntimePaths, wait_s: float) -> FileLock:
-    """Take the home's lock, waiting for it. Raises `AlreadyRunning`, or `HomeUnusable` if it cannot be locked."""
+    """Raises `AlreadyRunning`, or `HomeUnusable` if the home cannot be locked."""
     lock = FileLock(paths.runtime_lock)
     try:
         if lock.acquire(wait_s):

@@ -11,7 +11,6 @@ from remembrancer.protocol.errors import Failure
 from remembrancer.protocol.work import ModelChoice
 
 READY_S: Final = 60.0
-"""A process that is not ready after this time has failed to start."""
 DELAYS_S: Final = (0.0, 0.0, 0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 """The pauses before successive restarts. The first ones are 0, so that a crash or two goes unnoticed."""
 SLOW_S: Final = 30.0
@@ -51,12 +50,9 @@ class System(Protocol):
 
 
 class Lifecycle:
-    """One process of the runtime, through all of its incarnations.
-
-    `alive`: a process exists now; in the state `failed` the role is unavailable, for the reason in `error`, although a
-    process may be starting; `restarts` counts all starts but the first. `threads` is the number of threads for an
-    embedder, `model` its model (None: the one in the settings).
-    """
+    """One process of the runtime, through all of its incarnations. `alive`: a process exists now. In the state `failed`
+    the role is unavailable, for the reason in `error`, although a process may be starting. `restarts` counts all starts
+    but the first. `threads` and `model` (None: the one in the settings) are for an embedder."""
 
     def __init__(
         self, role: Role, name: str, system: System, settings: Settings, model: ModelChoice | None, threads: int
@@ -74,18 +70,15 @@ class Lifecycle:
         self._system = system
         self._stall_timeout_s = settings.stall_timeout_s
         self._unanswered_since: float | None = None
-        """The time of the first unanswered ping."""
         self._deaths = 0.0
         """The number of deaths so far, minus one for each `FORGIVEN_S` for which it was ready."""
         self._ready_at: float | None = None
         self._cause: str | None = None
-        """The reason why it was killed."""
         self._steps: list[tuple[float, Step]] = []
-        """The next steps with their times, unless an event comes first."""
 
     @property
     def is_retiring(self) -> bool:
-        """True if it was told to exit and will not be started again."""
+        """True if the process was told to exit and will not be started again."""
         return self.state in ("stopping", "stopped")
 
     @property
@@ -105,7 +98,7 @@ class Lifecycle:
         self.incarnation = self._system.start(self)
 
     def on_health(self, now: float) -> bool:
-        """Record that the process has reported its health. Returns True for the first report: it is ready now."""
+        """Returns True for the first report: the process is ready now."""
         self._unanswered_since = None
         if not self.alive or self.is_retiring or self._ready_at is not None or self._cause is not None:
             return False
@@ -115,8 +108,8 @@ class Lifecycle:
         return True
 
     def on_exit(self, ending: int | str | Failure, now: float) -> None:
-        """Record the end of the process: its exit status (negative: the signal), the reason why it could not be
-        started, or the failure that it reported, which would recur at every further start."""
+        """`ending` is the exit status (negative: the signal), the reason why the process could not be started, or the
+        failure that it reported, which would recur at every further start."""
         self.alive, self._steps = False, []
         if self.is_retiring:
             self._enter("stopped", now)
@@ -140,7 +133,7 @@ class Lifecycle:
         self._steps = [(now + delay_s, "start")]
 
     def ask_to_stop(self, reason: str, now: float) -> None:
-        """Begin to stop the process; if it is not running, it counts as ended at once."""
+        """A process that is not running counts as ended at once."""
         if self.is_retiring:
             return
         if not self.alive:
@@ -155,7 +148,7 @@ class Lifecycle:
         self.tick(now)
 
     def beat(self, now: float) -> None:
-        """Send a ping and check the earlier answers. Silence counts from the first unanswered ping."""
+        """Silence counts from the first unanswered ping."""
         if not self.alive or self.is_retiring:
             return
         if self._ready_at is not None:  # before that, an answer replaces a lost first report; silence does not count
@@ -168,7 +161,6 @@ class Lifecycle:
         self._system.ping(self)
 
     def tick(self, now: float) -> None:
-        """Take the step that is due."""
         if now < self.next_at:
             return
         match self._steps.pop(0)[1]:

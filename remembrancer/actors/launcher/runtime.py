@@ -57,23 +57,18 @@ from remembrancer.protocol.wire import Envelope
 
 logger = logging.getLogger(__name__)
 
-UMASK: Final = 0o077
-"""Files are private to this user; child processes inherit the mask."""
 LOCK_WAIT_S: Final = 0.3
 """The maximum time a runtime waits for the lock, which `status` and `down` hold briefly to check it."""
 SOCKETS_LOOK_S: Final = 1.0
-"""The interval between checks that the sockets still exist; if they do not, the runtime ends."""
 FRESH_ANSWERS_S: Final = 0.5
-"""The maximum time a command waits for fresh reports from the processes before it uses the last known ones."""
+"""A command then gets the last known reports."""
 OUTPUT_LIMIT_BYTES: Final = 1024 * 1024
 """The size up to which a process's output file is kept across starts. The process's actual log rotates by itself."""
-PRIVATE_FILE: Final = 0o600
 SMALL: Final = {"OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "MALLOC_ARENA_MAX": "1"}
 """The matrices outside the model are small: NumPy's own threads would only take processor time from the model, as would
 the tokenizer's. Threads that take turns do not need separate heaps, which would use 30 MB more."""
 
 Command = Callable[[str], list[str]]
-_decode_failure: Final = msgspec.json.Decoder(Failure).decode
 
 
 def actor_command(role: str) -> list[str]:
@@ -81,13 +76,10 @@ def actor_command(role: str) -> list[str]:
 
 
 class Runtime(NamedTuple):
-    """The runtime of one home.
-
-    `for_sessions` ends the runtime after the settings' `idle_timeout_s` without a session. `secrets` are variables that
-    may include the embedders' secrets. `command` maps a role to the command that runs it. `in_memory`: the content of
-    the home is deleted after an orderly stop; after a crash the next runtime continues with it. `no_token`: HTTP is
-    open to every program on this machine. `when_started` is called once the runtime can no longer fail to start.
-    """
+    """`secrets` are variables that may include the embedders' secrets. `command` maps a role to the command that runs
+    it. `in_memory`: the content of the home is deleted after an orderly stop; after a crash the next runtime continues
+    with it. `no_token`: HTTP is open to every program on this machine. `when_started` is called once the runtime can no
+    longer fail to start."""
 
     paths: RuntimePaths
     load_configuration: Callable[[], Configuration]
@@ -100,9 +92,9 @@ class Runtime(NamedTuple):
     when_started: Callable[[], None]
 
     def run(self) -> str:
-        """Run until told to stop. Returns the reason for stopping. Sets the process's umask. Raises `HomeUnusable`,
-        `AlreadyRunning`, and the same errors as `load_configuration`."""
-        os.umask(UMASK)
+        """Returns the reason for stopping. Sets the process's umask. Raises `HomeUnusable`, `AlreadyRunning`, and the
+        same errors as `load_configuration`."""
+        os.umask(0o077)  # child processes inherit the mask
         claim_home(self.paths, in_memory=self.in_memory)
         with take_home(self.paths, LOCK_WAIT_S):
             prepare_home(self.paths)
@@ -137,7 +129,7 @@ class Runtime(NamedTuple):
         return taken
 
     def _read_settings(self) -> Settings:
-        """Read the settings, and log their errors, since nobody reads the error output of a session's runtime."""
+        """Errors are logged, since nobody reads the error output of a session's runtime."""
         try:
             configuration = self.load_configuration()
         except RemembrancerError as error:
@@ -162,8 +154,8 @@ def _blot_out(name: str, value: str) -> None:
 
 
 class Supervisor(System):
-    """Runs the processes of a runtime, once. Each embedder gets the `secrets` that its engine needs; other processes
-    get no secrets."""
+    """Runs the processes of a runtime, once. Each embedder gets the `secrets` that its engine needs; no other process
+    gets any."""
 
     _tasks: anyio.abc.TaskGroup
 
@@ -181,7 +173,7 @@ class Supervisor(System):
         )
 
     async def run(self) -> str:
-        """Run until told to stop, then stop the processes in order. Returns the reason."""
+        """Returns the reason for stopping."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:  # keep ignoring it, as nohup requires
@@ -207,7 +199,6 @@ class Supervisor(System):
         self._decide(self._core.stop, f"its sockets in {self._paths.run} are gone")
 
     def _decide(self, event: Callable[..., None], *about: object) -> None:
-        """Pass an event and the time to the decision logic."""
         event(*about, time.monotonic())
         self._changed.set()
 
@@ -244,8 +235,8 @@ class Supervisor(System):
                 child.terminate()
 
     async def _run_child(self, spec: LaunchSpec, secrets: Mapping[str, str]) -> None:
-        """Run a process until its end, in its own process group, with its output appended to `<name>.out` in the logs.
-        The end of its standard input tells it that the launcher is dead. Only this process gets `secrets`."""
+        """Run a process until its end, in its own process group, with its output in `<name>.out`. The end of its
+        standard input tells it that the launcher is dead. Only this process gets `secrets`."""
         name, home, output = spec.name, self._paths.home, self._paths.logs / f"{spec.name}.out"
         inherited = runtime_environment(self._runtime.environ)
         try:
@@ -286,7 +277,7 @@ class Supervisor(System):
                 self._decide(self._core.on_health, peer.name, peer.incarnation, health)
 
     async def _ping(self, peer: Peer) -> bool:
-        """Ask a process for its health. True if it answers."""
+        """True if the process answers."""
         with contextlib.suppress(RemembrancerError):
             health = await self._router.ask(peer, Ping(), timeout_s=self._settings.stall_timeout_s)
             self._decide(self._core.on_health, peer.name, peer.incarnation, health)
@@ -350,17 +341,17 @@ def _kill_group(child: asyncio.subprocess.Process) -> None:
 
 
 def _failure_in(output: Path, name: str) -> Failure:
-    """The failure to start that a process reported in the last line of its output."""
+    """The failure that a process reported in the last line of its output."""
     with contextlib.suppress(OSError, IndexError, msgspec.MsgspecError):
-        return _decode_failure(output.read_bytes().splitlines()[-1])
+        return msgspec.json.decode(output.read_bytes().splitlines()[-1], type=Failure)
     return Failure("start_failed", f"it cannot start: see {name}.log in the home's logs")
 
 
 def _open_output(path: Path) -> BinaryIO:
-    """Open the file for a process's output. If that fails, output is discarded."""
+    """If the file cannot be opened, output is discarded."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
     try:
-        descriptor = os.open(path, flags, PRIVATE_FILE)
+        descriptor = os.open(path, flags, 0o600)
     except OSError:
         descriptor = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
     if os.fstat(descriptor).st_size > OUTPUT_LIMIT_BYTES:

@@ -1,6 +1,6 @@
 """All processes of a runtime: the order in which they start and stop, and the messages that tell them about each other.
-Pure decisions: events come in, with the time, and a `System` carries out the results. Times are in seconds on a
-monotonic clock; `next_at` is when `tick` has something to do."""
+Pure decisions: events come in with the time, in seconds on a monotonic clock, and a `System` carries out the
+results."""
 
 import itertools
 import math
@@ -13,22 +13,20 @@ from remembrancer.protocol.errors import Failure
 from remembrancer.protocol.work import ModelChoice
 
 HEARTBEAT_S: Final = 1.0
-"""The interval between heartbeats to each process."""
 FIRST_SESSION_S: Final = 30.0
-"""The minimum time allowed for the session that started the runtime to connect, whatever the idle timeout is."""
+"""For the session that started the runtime, whatever the idle timeout is."""
 RESTS: Final = "stopped until it is needed"
 NO_JOBS: Final = "it has no jobs"
 NO_JOBS_S: Final = 10.0
-"""After this time without jobs, the consolidator is stopped until there is another job."""
+"""After this time without jobs, the consolidator is stopped."""
 LISTED: Final[tuple[Role, ...]] = ("gateway", "store", "embedder", "consolidator", "indexer")
-"""The order in which processes are listed."""
 STOP_ORDER: Final[tuple[Role, ...]] = ("gateway", "consolidator", "indexer", "embedder", "store")
 """The gateway can answer pending requests while the store is up; unfinished work of the consolidator and the indexer is
 done later; a worker hands back its jobs; the store closes last."""
 
 
 class Supervision:
-    """The launcher's decisions. `for_sessions`: the runtime ends by itself after a long time without sessions."""
+    """The launcher's decisions. With `for_sessions`, the runtime ends by itself after a long time without sessions."""
 
     def __init__(self, settings: Settings, system: System, *, for_sessions: bool, now: float) -> None:
         self._settings = settings
@@ -46,12 +44,9 @@ class Supervision:
         self.is_resting = False
         """True after a while without use: only the gateway and the store run, to serve the next request at once."""
         self._asked = 0
-        """The number of requests and writes counted by the current store."""
         self._next_beat = now + HEARTBEAT_S
         self._jobs_until = now
-        """The time until which the consolidator keeps running without jobs."""
         self.stopping: str | None = None
-        """The reason why the runtime is stopping; None while it is not."""
 
     @property
     def processes(self) -> list[Lifecycle]:
@@ -68,7 +63,6 @@ class Supervision:
 
     @property
     def next_at(self) -> float:
-        """The earliest time at which `tick` has something to do."""
         return min([self._next_beat, *(process.next_at for process in self.processes)])
 
     def _start(
@@ -80,7 +74,7 @@ class Supervision:
             process.start(now)
 
     def on_health(self, name: str, incarnation: str, health: ProcessHealth | None, now: float) -> None:
-        """Handle a process's health report; the first one means that it is ready; None: it is still starting."""
+        """The first report means that the process is ready; None: it is still starting."""
         process = self._find(name, incarnation)
         if process is None or health is None:
             return
@@ -123,7 +117,6 @@ class Supervision:
         self.tick(now)
 
     def tick(self, now: float) -> None:
-        """Do everything that is due, and everything that follows from the last event."""
         if now >= self._next_beat:
             self._next_beat = now + HEARTBEAT_S
             for process in self.processes:
@@ -150,8 +143,8 @@ class Supervision:
             self._arrange_background(now)
 
     def _note_ready(self, now: float) -> None:
-        """Record that the gateway serves sessions, or has failed to start. Only the first call counts: if the gateway
-        is down later, the clock keeps running, since a new gateway soon reports its sessions again."""
+        """Record that the gateway serves sessions, or has failed to start. Only the first call counts: a later gateway
+        soon reports its sessions again."""
         if self._ends_at == math.inf:
             self._ends_at = now + max(self._idle_s, FIRST_SESSION_S)
             self._rests_at = now + max(self._rest_s, FIRST_SESSION_S)
@@ -209,7 +202,6 @@ class Supervision:
             self._start("indexer", now)
 
     def _descend(self, reason: str, now: float) -> None:
-        """Stop the processes role by role, in order."""
         alive = {process.role for process in self.processes if process.alive}
         stage = next((role for role in STOP_ORDER if role in alive), None)
         for process in self.processes:
