@@ -1,5 +1,4 @@
-"""Answers clients' requests about code trees. A project's directory contains a file listing its trees, maintained here,
-and an index of each tree, written by the indexer."""
+"""Answers clients' requests about code trees. Maintains a list of each project's trees; the indexer writes indexes."""
 
 import asyncio
 import hashlib
@@ -353,8 +352,7 @@ def _checked_root(request: IndexCode, paths: RuntimePaths) -> str:
 def _gone_file(content: str, source: str | None, roots: Sequence[str]) -> str:
     """The first missing file named in a memory, as spelled there; empty if no file is missing.
 
-    A file in the text counts as missing only if its directory exists (since the path may begin anywhere) and no other
-    tree contains it. Blocks.
+    A file in the text counts as missing only if its directory exists, since the path may begin anywhere.
     """
     named = [each.name for each in found_names(content, is_entity=False) if each.type == "file" and "/" in each.name]
     for file in (*([source] if source else ()), *named):

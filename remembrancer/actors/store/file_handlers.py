@@ -213,8 +213,7 @@ class FileHandlers(Handlers):
                 logger.warning("an index stays closed", extra={"project": project.id, "reason": error.message})
 
     async def _index_of(self, project_id: str) -> FileIndex | None:
-        """The open index of a project's notes, rebuilt if it is lost or damaged; None if it does not exist or cannot be
-        opened. Raises `InvalidInput` if the id is invalid."""
+        """The index of a project's notes, rebuilt if lost or damaged. Raises `InvalidInput` if the id is invalid."""
         index = self._files.indexes.get(check_project_id(project_id))
         if index is not None and (index.file.damage or index.file.is_replaced):
             await self._make_anew(index)

@@ -128,8 +128,7 @@ def lost_sessions(
     to the monotonic times of their last signs of life.
 
     `active_at` maps the registry's open sessions to the wall-clock times of their last activity. A session is abandoned
-    after the grace time without a sign of life or, if it was never seen, when it was last active a day before
-    `wall_now` (a time in the future counts as now).
+    after the grace time without a sign of life, or, if it was never seen, a day after it was last active.
     """
     for key, at in list(seen_at.items()):
         if key not in active_at and now - at > grace_s:  # a recently seen session may not have been read yet
@@ -163,11 +162,8 @@ class _Asked:
 
 
 class JobHandlers(Handlers):
-    """Finds jobs and hands them out, and answers the consolidator's requests.
-
-    Requests never create a space: a project without a space has no material. `count_accesses` stores pending accesses
-    to memories, which affect decisions about them.
-    """
+    """Finds jobs and hands them out, and answers the consolidator's requests, which never create a space.
+    `count_accesses` stores pending accesses to memories, which affect decisions about them."""
 
     def __init__(self, parts: StoreParts, submit: Apply, count_accesses: Callable[[], Awaitable[None]]) -> None:
         super().__init__(parts)

@@ -248,8 +248,8 @@ class ReadHandlers(Handlers):
         model: str | None = None,
         notes: Source | None = None,
     ) -> View:
-        """Return a view of the project's space, if it exists, and the user's, if the requester may see it, as far as
-        they have these scopes."""
+        """The project's space, if it exists, and the user's, if the requester may see it, as far as they have these
+        scopes."""
         files = self._files
         await files.wait_for_opening()
         found = files.users if "user" in scopes and project.sees_user else []

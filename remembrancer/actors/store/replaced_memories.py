@@ -37,8 +37,7 @@ from remembrancer.protocol.writes import Applied, NearMemory, Operation, StoredR
 MAX_REMEMBERED: Final = 1024
 MOST_TOLD: Final = 3
 LEAST_TOLD: Final = 0.3
-"""The lowest probability reported to the session that stored the later memory. Of 24 such pairs in three weeks, 17 were
-right; below it 4 of 15."""
+"""The lowest probability reported to the session. Of 24 such pairs, 17 were right; below it, 4 of 15."""
 LINKED_S: Final = 10.0
 """The time after which the link of a pair is surely stored."""
 

@@ -81,8 +81,7 @@ FORMAT: Final = 7
 MAX_SNAPSHOT_BYTES: Final = 1 << 30
 """There are about three copies of a snapshot in memory, and a seal has at most 2 GiB."""
 STOPS: Final = (JournalChanged, EntryDamaged, SchemaTooNew)
-"""The errors that stop all applying and appending until somebody resolves them. A missing key is not among them, since
-it may still arrive."""
+"""The errors that stop all applying and appending until somebody resolves them. (A missing key may still arrive.)"""
 _MARK: Final = "SELECT journal, position, entry_id, applied_at FROM lane WHERE space = @SPACE"
 _ERASED: Final = "SELECT memory_id FROM erased WHERE space = @SPACE"
 _NAMED: Final = """UPDATE lane_erasures SET position = ? WHERE space = @SPACE
@@ -295,8 +294,7 @@ class SharedLane(Records):
         self._exchange({about: _new_entry(about, _encode(entry))})
 
     def _revive(self, archived: Sequence[str], at: float) -> None:
-        """Append an entry that makes the memories active. Raises the same errors as `catch_up`; the next access tries
-        again."""
+        """Append an entry that makes the memories active. If this fails, the next access tries again."""
         if self.silent is None:
             self._announce("accesses", Accesses(dict.fromkeys(archived, 1)))
 
@@ -333,14 +331,12 @@ class SharedLane(Records):
 
     @property
     def erased_at(self) -> int:
-        """The position of the newest entry that erased a memory or quotes an erased one (0: none). Snapshots from there
-        on quote no erased memory."""
+        """The position of the newest entry that erased a memory or quotes an erased one; 0 if there is none."""
         ((position,),) = self._file.read("SELECT coalesce(max(position), 0) FROM lane_erasures WHERE space = @SPACE")
         return int(position)
 
     def snapshot(self) -> tuple[LaneMark, bytes]:
-        """Return the lane's mark and state, as a database, on any thread. Raises `EntryTooLarge` if the state is too
-        large."""
+        """Return the lane's mark and state, as a database. Raises `EntryTooLarge` if the state is too large."""
         with closing(sqlite3.connect(":memory:", isolation_level=None)) as copy:
             with self._file.reading() as query:
                 write_space(query, copy, self.name)
@@ -412,9 +408,8 @@ class SharedLane(Records):
     # Applying.
 
     def _local(self, connection: SpaceConnection, operation: Operation) -> SqliteEdits | None:
-        """Return this host's space at the other end of a move: the space that shares the lane; for a promotion to the
-        user's lane, the memory's project; for a memory that a project takes back, the user's. None if it is not here,
-        or nothing is moved."""
+        """Return this host's space at the other end of a move, if it is here: the space that shares the lane; for a
+        promotion to the user's lane, the memory's project; for a memory that a project takes back, the user's."""
         change = operation.change
         if not isinstance(change, PromoteMemory | ImportMemory):
             return None
@@ -488,9 +483,8 @@ class SharedLane(Records):
         return InvalidInput("this entry is not an operation")
 
     def _apply_operation(self, edits: SqliteEdits, entry: Submitted, position: int) -> Outcome:
-        """Apply an operation, and if it is this host's and moves a memory, do so also in the memory's local space. If
-        the memory was changed there after the entry was appended, it also stays there, so that no acknowledged change
-        is lost."""
+        """Apply an operation, also in the local space of this host if it moves a memory. If the memory was changed
+        there after the entry was appended, it also stays there, so that no acknowledged change is lost."""
         operation, memory_id = entry.operation, memory_id_of(entry.operation.change) or ""
         local = self._local(edits, operation) if entry.by == self.member else None
         taken_back = edits.portable(memory_id) if local is not None and self._takes_back(operation) else None
@@ -560,6 +554,5 @@ def _first_append(bodies: dict[str, bytes]) -> dict[str, NewEntry]:
 
 
 def _new_entry(about: str, body: bytes) -> NewEntry:
-    """Each attempt gets a new id, since a refused operation may be requested again. It does not reveal the operation's
-    id."""
+    """Each attempt gets a new id, since a refused operation may be requested again. It does not reveal the operation."""
     return NewEntry(f"{hashlib.sha256(about.encode()).hexdigest()[:16]}.{secrets.token_hex(8)}", body)

@@ -60,8 +60,8 @@ class NoJournal:
 
 
 class FollowUp(NamedTuple):
-    """`scrub` removes erased memories from every space, `tell` receives other hosts' operations, and `wake` is called
-    if there is new content."""
+    """`scrub` removes erased memories from every space, `tell` gets other hosts' operations, `wake` reports new
+    content."""
 
     scrub: Callable[[Sequence[str]], Coroutine[Any, Any, None]]
     tell: Callable[[Sequence[Operation]], None]

@@ -1,5 +1,4 @@
-"""Opens the spaces of a home, one for the user, and one for each project from its first use, and finds the lane for a
-write. Isolation between projects begins here."""
+"""Opens the spaces of a home, one for the user and one for each project: here, isolation between projects begins."""
 
 from __future__ import annotations
 
@@ -240,8 +239,7 @@ class HomeSpaces:
         return records
 
     async def move(self, old: str, new: ProjectRef, directory: str) -> None:
-        """Rename a project's space, after merging any space with the new name into it. If this fails, nothing is
-        changed."""
+        """Rename a project's space, after merging any space with the new name into it, entirely or not at all."""
         await self._committer.run(new.id, partial(self._move, self.database, old, new, directory))
         self._open.pop(old, None)
         self._on_open(self._open[new.id])
@@ -293,9 +291,8 @@ def _refuse_if_lost(path: Path) -> None:
 
 def scrub_spaces(database: SqliteFile, now: float, memory_ids: Sequence[str], texts: Sequence[str] = ()) -> None:
     """Remove the remains of erased memories from every space, in one transaction, and then from the rest of the
-    database (see `SqliteFile.leave_nothing`). A space that still has a memory with an erased id keeps it: the memory
-    was erased in another space. Raises `FileLocked` if a reader still keeps the deleted text in the log: the call can
-    be repeated."""
+    database. A space that still has a memory with an erased id keeps it: the memory was erased in another space. Raises
+    `FileLocked` if a reader still keeps the deleted text in the log: the call can be repeated."""
     with database.transaction() as connection:
         for number, name in connection.execute("SELECT number, name FROM spaces").fetchall():
             edits = SqliteEdits(connection, number, now)

@@ -100,8 +100,7 @@ class WriteHandlers(Handlers):
         return await self._told(operation, reply)
 
     async def _told(self, operation: Operation, reply: Applied) -> Applied:
-        """Add to the reply to a store: copies, short forms of ids, and memories probably replaced by the session's
-        memories."""
+        """Add to the reply to a store: copies, short forms of ids, and memories probably replaced by the session's."""
         change, result = operation.change, reply.result
         if not (isinstance(change, StoreMemory) and isinstance(result, StoredResult)):
             return reply

@@ -250,8 +250,7 @@ def pairs_in_review(
 def _pairs_at(
     file: SqliteFile, numbers: Sequence[int], session_id: str, alike: bool, with_hidden: bool, _writes: int
 ) -> Sequence[Pair]:
-    """Cached until the next write, since every recall needs the pairs: those with an expired memory may stay until
-    then."""
+    """Cached until the next write, since every recall needs the pairs: until then, expired memories stay."""
     waiting = _waiting(Reader(Spaces(file, numbers), frozenset()), session_id, alike=alike)
     return waiting if with_hidden else _without_rivals(_without_series(waiting))
 

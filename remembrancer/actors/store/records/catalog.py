@@ -43,10 +43,10 @@ class RememberedProject(NamedTuple):
 
 
 def may_be_moved(former: RememberedProject, new: Path, created_at: float | None, oldest: float, now: float) -> bool:
-    """True if the project at `new` may be `former` after a move, provided that `former` is gone: `new` is the same
-    directory after `git init`, has the same name, or is next to it and contains something (`oldest`, a time) older than
-    the newest memory. If `new` has memories (`created_at` is not None), it must be recent and have the same name, and
-    `former` must not have been used since. Pure."""
+    """True if the project at `new` may be `former`, which is gone, after a move: `new` is the same directory after `git
+    init`, has the same name, or is next to it and contains something (`oldest`, a time) older than the newest memory.
+    If `new` has memories (`created_at` is not None), it must be recent and have the same name, and `former` must not
+    have been used since."""
     old = former.directory
     is_late = created_at is not None and (now - created_at > NEW_S or former.last_used_at > created_at)
     is_renamed = created_at is None and old.parent == new.parent and oldest < former.newest_at
@@ -56,8 +56,7 @@ def may_be_moved(former: RememberedProject, new: Path, created_at: float | None,
 def former_project(
     remembered: Iterable[tuple[Any, ...]], project: ProjectRef, directory: Path, now: float
 ) -> RememberedProject | None:
-    """The project in the rows of `REMEMBERED` that is gone and was probably moved to `project`, as seen from a
-    directory (see `may_be_moved`). Reads the disk."""
+    """The project in the rows of `REMEMBERED` that was probably moved to `project`, as seen from a directory."""
     known = [RememberedProject(*row) for row in remembered]
     created_at = next((each.created_at for each in known if each.id == project.id), None)
     here, oldest = Path(directory_of(project.path)), math.inf

@@ -159,8 +159,7 @@ def memory_to_move(writer: Writer) -> PortableMemory:
 
 
 def return_move(writer: Writer) -> PromotedResult:
-    """In the user's shared lane: delete a memory that its project has taken back, with its history, which has moved
-    with it. Raises `NotFound` if it is gone."""
+    """In the user's lane: delete a memory that its project has taken back. Raises `NotFound` if it is gone."""
     change = _promotion(writer)
     memory = writer.memory(change.memory_id)
     writer.space.delete(memory.id)
@@ -170,8 +169,8 @@ def return_move(writer: Writer) -> PromotedResult:
 
 def receive_move(writer: Writer, memory: PortableMemory, proposal: Sequence[object] | None = None) -> PromotedResult:
     """In the target lane: store the memory as a new version, which keeps its `proposal`. A memory taken back from the
-    user is not to be promoted again, unless this undoes the session's own move. Raises `InvalidInput` if a memory with
-    its id already exists."""
+    user is not to be promoted again, unless this undoes the session's own move. Raises `InvalidInput` if its id exists.
+    """
     change, present = _promotion(writer), writer.space.memory(memory.id)
     if present is not None and present.id == memory.id:
         raise InvalidInput(f"a memory with the id {memory.id} already exists", field="memory_id")

@@ -147,9 +147,8 @@ class EmbeddedTexts:
         return int(pruned)
 
     def link_similar(self, links: Sequence[NearDuplicate]) -> None:
-        """Store near-duplicates and contradictions. Pairs with a missing memory or passage are skipped, as are
-        contradictions between memories whose relation is already decided by another link, and contradictions by a
-        derived memory, which repeats older memories."""
+        """Store near-duplicates and contradictions. Skips pairs with a missing memory or passage, and contradictions
+        that another link has already decided, or by a derived memory, which repeats older memories."""
         with self._file.transaction(durable=False) as connection:
             for link in links:
                 known = [connection.execute("SELECT 1 FROM passages WHERE number = ?", (each,)) for each in link.seen]
@@ -244,8 +243,8 @@ class HomeTexts(EmbeddedTexts):
 
 
 def mean_vectors(passages: PassageVectors) -> tuple[list[int], Vectors]:
-    """Return the memories of the passages, ascending, and the normalised mean of each memory's vectors: (len(memories),
-    dimensions), float32."""
+    """Return the memories of the passages, ascending, and the normalised means of their vectors, (memories,
+    dimensions)."""
     if not passages.numbers:
         return [], np.zeros((0, 0), dtype=np.float32)
     owners = np.asarray(passages.memories)

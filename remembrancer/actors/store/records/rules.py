@@ -97,8 +97,7 @@ Targets = list[tuple[LinkRef, Memory]]
 
 
 def apply_rule(writer: Writer) -> Result:
-    """Apply an operation to the space and return the result. Raises `InvalidInput` or `NotFound`, before anything is
-    written, if the operation is refused."""
+    """Apply an operation. Raises `InvalidInput` or `NotFound`, before anything is written, if it is refused."""
     change = writer.operation.change
     if type(change) not in RULES:
         raise InvalidInput(f"a {type(change).__name__} does not change records")
@@ -196,8 +195,7 @@ def _store_again(writer: Writer, change: StoreMemory, known: Memory) -> StoredRe
 
 
 def _import(writer: Writer, change: ImportMemory) -> Result:
-    """Import a memory unchanged. Does nothing if its id already exists, unless that memory was forgotten by undoing an
-    import and the imported one is not forgotten."""
+    """Import a memory unchanged. An existing memory only changes if it was forgotten by undoing an import."""
     memory = change.memory
     if writer.space.erased_at(memory.id) is not None:
         raise InvalidInput(f"{memory.id} was erased for good, and is not imported again", field="id")
@@ -231,8 +229,7 @@ def _import(writer: Writer, change: ImportMemory) -> Result:
 
 
 def _update(writer: Writer, change: UpdateMemory) -> UpdatedResult:
-    """Change the given fields. Changed links make a separate version; in a shared lane, links that each host makes for
-    itself do not."""
+    """Changed links make a separate version; in a shared lane, links that each host makes for itself do not."""
     memory = writer.memory(change.memory_id)
     check_remembered(memory.id, memory.now)
     after = updated(memory.now, change, writer.at)
@@ -331,8 +328,7 @@ def _replacing(writer: Writer, memory: Memory) -> list[tuple[Link, Memory]]:
 
 
 def _doubts_about(writer: Writer, memory: Memory) -> list[tuple[float, Memory]]:
-    """The later, valid memories that may replace this memory, each with its probability. Empty in a shared lane, where
-    each host has its own links of this kind."""
+    """The later, valid memories that may replace this one, with their probabilities; none in a shared lane."""
     return [
         (link.strength, other)
         for link, other in _replacing(writer, memory)
@@ -356,8 +352,7 @@ def next_undos(
     replaced another memory, was kept beside another, or stopped replacing another. Memories that the session cannot see
     are left alone.
 
-    Raises `InvalidInput` if there is no change, the other memory has been changed since, or the previous version is no
-    longer kept.
+    Raises `InvalidInput` if there is no change, or it can no longer be undone.
     """
     changes = standing(history)
     if not changes:
@@ -404,8 +399,7 @@ def _undo_of(memory: Memory, history: Sequence[HistoryEntry]) -> Undo:
 
 
 def _undo_change(writer: Writer, change: UndoChange) -> RestoredResult:
-    """Undo the last change that affects a memory, its own or another in `next_undos`. The new version names the version
-    it returns to, even if they do not differ."""
+    """Undo the last change that affects a memory, its own or another in `next_undos`. Always makes a new version."""
     asked = writer.memory(change.memory_id)
     if change.version not in (None, asked.version):
         raise InvalidInput(f"{asked.id} {CHANGED_SINCE}", field="version")
@@ -507,8 +501,7 @@ def _valid_again(writer: Writer, memory: Memory, after: MemoryVersion) -> list[L
 
 
 def _promote(writer: Writer, change: PromoteMemory) -> PromotedResult:
-    """Promote a session's memory to its project, in the same space. The session is recorded as its origin. Promoting a
-    project's memory to the project refuses the proposal to promote it to the user."""
+    """Promote a session's memory to its project. Promoting a project's memory to it refuses its proposal to the user."""
     memory = writer.memory(change.memory_id)
     check_remembered(memory.id, memory.now)
     if memory.now.scope == change.target_scope and refuse_proposal(writer, memory.id, change.reason):
@@ -664,8 +657,7 @@ def _own_end(changes: Iterable[HistoryEntry]) -> float | None:
 
 
 def _relate(writer: Writer, memory: Memory, ids: Sequence[str], *, alone: bool = False) -> tuple[bool, tuple[str, ...]]:
-    """Relate a memory to others; with `alone`, its links to all others are removed, in either direction. Returns
-    whether anything has changed, and the unknown ids."""
+    """Relate a memory to others, and with `alone` to no others. Returns whether anything changed, and unknown ids."""
     wanted: dict[str, Memory] = {}
     missing: list[str] = []
     for memory_id in dict.fromkeys(ids):
@@ -739,8 +731,8 @@ def _start_session(writer: Writer, change: StartSession) -> SessionResult:
 
 
 def _end_session(writer: Writer, change: EndSession) -> SessionResult:
-    """Record the end of a session and write its record; the rest is done later. Unknown and ended sessions are
-    unchanged. A session that continues after its end does not count as abandoned if it does not end again."""
+    """Unknown and ended sessions are unchanged. A session that continues after its end does not count as abandoned if
+    it does not end again."""
     ended = writer.space.execute(
         """UPDATE sessions SET ended_at = ?, ending = iif(? = 'abandoned', coalesce(ending, 'abandoned'), 'completed')
            WHERE space = @SPACE AND session_id = ? AND status = 'active' AND ended_at IS NULL""",

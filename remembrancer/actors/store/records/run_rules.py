@@ -51,8 +51,7 @@ _RUN: Final = "SELECT undone_at, began_at FROM runs WHERE space = @SPACE AND run
 
 
 def apply_run(writer: Writer, change: ApplyRun) -> RunResult:
-    """Apply the edits of a run in order; the result lists those skipped. If the run has been undone since, only the
-    edit that closes its session is applied."""
+    """Apply the edits of a run. If it has been undone since, only the edit that closes its session is applied."""
     begin_run(writer, change.run_id, change.kind, change.session_id)
     ((undone_at, _),) = writer.space.query(_RUN, (change.run_id,))
     skipped: list[Skipped] = []
@@ -230,8 +229,7 @@ def undo_run(writer: Writer, change: UndoRun) -> UndoneResult:
     another, are left alone and listed. Counts of accesses and observations are kept.
 
     Raises `NotFound` if there is no such run here, or the operation's session may not undo it: it changed a memory that
-    the session may not see, or a user memory that came from another project, or it is an import and the session is not
-    a person's.
+    the session may not see, or one from another project, or it is an import and the session is not a person's.
     """
     run_id, is_import = change.run_id, change.run_id.startswith(IMPORTS)
     made = of_import("?") if is_import else f"{OF_RUN} ?"

@@ -367,9 +367,8 @@ _LINKS: Final = f"""SELECT json_group_array(json_array(field, id)) FROM (
         OR (l.strength >= ? AND o.valid_until IS NULL AND NOT m.done AND {is_newer("o", "m")}))
     AND o.forgotten_at IS NULL AND {shown_to("o")}
     ORDER BY l.strength DESC, o.number)"""  # noqa: S608 - fixed clauses
-"""The memories linked to `m`, with the field that lists them: those that the session may see and that are not
-forgotten, strongest links first. A memory that is no longer valid does not put others in doubt, and a completed open
-end is never in doubt."""
+"""The memories linked to `m`, with the field that lists them, strongest links first. A memory that is no longer valid
+does not put others in doubt, and a completed open end is never in doubt."""
 _decode_links: Final = msgspec.json.Decoder(list[tuple[str, str]]).decode
 
 

@@ -81,8 +81,7 @@ class Spaces:
         self._spaces = _of_spaces(*numbers)
 
     def for_each(self, statement: str) -> str:
-        """Repeat a statement, whose arguments must be numbered, for each space: for full-text tables, and for rows
-        needed in the order of a space's index."""
+        """Repeat a statement with numbered arguments for each space: full-text tables are queried one at a time."""
         return " UNION ALL ".join(statement.replace("@SPACE", str(number)) for number in self.numbers or (NO_SPACE,))
 
     def read(self, query: str, arguments: Arguments = ()) -> list[Any]:

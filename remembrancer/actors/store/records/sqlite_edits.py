@@ -394,8 +394,7 @@ class SqliteEdits(SpaceConnection):
         self.executemany("DELETE FROM names_@SPACE WHERE rowid = ?", gone)
 
     def _link_entities(self, memory: int, entities: Sequence[EntityRef], at: float) -> None:
-        """An entity with a subject gets an edge from the subject; the others get a `MENTIONED_WITH` edge from the first
-        one."""
+        """An entity with a subject gets an edge from it; the others get a `MENTIONED_WITH` edge from the first one."""
         numbers = [self.number_of_entity(entity, at) for entity in entities]
         named: dict[str, int] = {}
         for entity, number in zip(entities, numbers, strict=True):
@@ -493,8 +492,7 @@ WITH_SESSIONS: Final = (*LOGS, "sessions", "turns", "tool_calls")
 
 
 def merge(source: SqliteEdits, target: int, tables: Sequence[str] = WITH_SESSIONS) -> None:
-    """Move the memories of a space, with the rows of these tables, into another space, whose own rows are kept, and
-    delete the old space. Inside a transaction."""
+    """Move the memories of a space, with the rows of these tables, into another one, and delete the old space."""
     arriving = ArrivingEdits(source, target)
     for number, memory_id in source.query(
         """SELECT number, id FROM memories WHERE space = @SPACE

@@ -70,8 +70,8 @@ class Reader(SqliteSearch, SqliteBackground):
 
 
 class Limits(NamedTuple):
-    """The limits of a host. At `database_bytes`, the database accepts nothing but forgetting. `session` is the number
-    of memories that one session may store in a space."""
+    """At `database_bytes`, the database only accepts forgetting. `session` is the most memories that a session may
+    store."""
 
     database_bytes: int | None = None
     session: int | None = None
@@ -131,9 +131,8 @@ class Records(Reader, EmbeddedTexts):
     # Writing: on the thread that writes.
 
     def apply_in(self, connection: sqlite3.Connection, operation: Operation, destination: Records) -> Outcome:
-        """Apply a new operation, inside a transaction of the database, and move its memory if the destination is
-        another space. A refusal is an outcome that writes nothing. SQLite's errors leave the transaction to be rolled
-        back."""
+        """Apply a new operation, inside a transaction, and move its memory if the destination is another space. A
+        refusal is an outcome that writes nothing. SQLite's errors leave the transaction to be rolled back."""
         full = destination._limit_error() if needs_room(operation.change) else None
         if full is not None:
             return full
@@ -156,8 +155,7 @@ class Records(Reader, EmbeddedTexts):
         return [memory_id for (memory_id,) in rows]
 
     def complete(self, operation: Operation, step: Callable[[Writer], Result]) -> Outcome:
-        """Carry out the last step of an operation in one durable transaction, unless it was completed before, and
-        return its outcome."""
+        """Carry out the last step of an operation in a durable transaction, unless it was completed before."""
         with self._edits() as edits:
             earlier = read_applied(edits.query, operation.operation_id)
             return earlier or Writer(operation, edits).carry_out(step)

@@ -32,8 +32,7 @@ RECORDS: Final = "records"
 class WaitingWork:
     """The consolidator's work in one space. `sessions` are active, or have ended and await processing; `promotable` are
     memories of running sessions that might be promoted, newest first. `maintained_at` is the time of the last
-    maintenance (None: never), `sessions_since` the number of sessions closed since, `oldest_at` the time of the first
-    memory."""
+    maintenance, `sessions_since` the number of sessions closed since, `oldest_at` the time of the first memory."""
 
     sessions: tuple[SessionEntry, ...] = ()
     promotable: tuple[Promotable, ...] = ()
@@ -66,8 +65,7 @@ class AgeKey:
 
     def _time_beside(self, other: Self) -> float:
         """The time of the event, or else of storing. An event's time is moved towards the time of storing: by up to a
-        day if only its day is given (in UTC), or by up to `SOON_TOLD_S` if the other memory, which may have been valid
-        earlier, has no event."""
+        day if only its day is given (in UTC), or by up to `SOON_TOLD_S` if the other memory has no event."""
         if (at := self.occurred_at) is None:
             return self.created_at
         told_within = SOON_TOLD_S if other.occurred_at is None else DAY_S * (at % DAY_S == 0)

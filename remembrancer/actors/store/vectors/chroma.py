@@ -66,8 +66,7 @@ class Server(NamedTuple):
 
 
 class Chroma:
-    """The collections of one home, in `folder` or on a server, where a prefix of their names identifies the home.
-    Methods block, and raise `ChromaUnavailable`."""
+    """The collections of one home, whose names on a server have a prefix. Methods raise `ChromaUnavailable`."""
 
     def __init__(self, folder: Path, server: Server | None = None) -> None:
         self._is_remote = server is not None
@@ -118,8 +117,8 @@ class Chroma:
 
 class ChromaVectors(ExactVectors):
     """The vectors of one large space: searched in a collection, which has all but the newest passages, or in memory if
-    the collection has failed. A collection that disagrees with the records is rebuilt. Methods raise
-    `ChromaUnavailable`, except for searches."""
+    the collection has failed. A collection that disagrees with the records is rebuilt. Only searches do not raise
+    `ChromaUnavailable`."""
 
     def __init__(self, records: EmbeddedTexts, model: ModelIdentity, chroma: Chroma) -> None:
         super().__init__(records, model.key)

@@ -28,8 +28,7 @@ BY_THEMSELVES: Final = 8
 
 
 class ExactVectors:
-    """The vectors of one space, or index of files, under one model, read at the first search. Methods block; they may
-    be called from any thread."""
+    """The vectors of one space, or index of files, under one model. Methods block, on any thread."""
 
     def __init__(self, records: EmbeddedTexts, model: str) -> None:
         self.records = records
