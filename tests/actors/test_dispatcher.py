@@ -37,7 +37,7 @@ async def test_every_request_is_answered_or_refused_whatever_its_handler_does_an
             await client.request(AskScale(number), timeout_s=PATIENCE_S)
         return caught.value
 
-    async with dispatcher, dispatcher.router, client:
+    async with dispatcher.tasks, dispatcher.router, client:
         assert await client.wait_connected(PATIENCE_S)
         refused = await refusal_of(1)
         assert (type(refused), refused.message) == (InvalidInput, "no odd numbers")

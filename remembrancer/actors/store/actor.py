@@ -50,8 +50,6 @@ from remembrancer.protocol.writes import Operation, SubmitBatch
 if TYPE_CHECKING:
     from remembrancer.actors.store.remote_workers import RemoteWorkers
 
-ASKERS: Final = ("gateway", "command")
-ABOUT_STATE: Final = (NotePresence, DescribeStore)
 HOUSEKEEPING_S: Final = 1.0
 IDLE_S: Final = 0.3
 """After this long without a request, the store looks for names in longer steps."""
@@ -138,7 +136,7 @@ class StoreActor(Actor):
         self._router = self._requests.router = Router(
             paths.store_endpoint, self.speaker, self._requests.decoder(), self._requests.take
         )
-        async with anyio.create_task_group() as tasks, self._requests, self._router:
+        async with anyio.create_task_group() as tasks, self._requests.tasks, self._router:
             tasks.start_soon(self._scheduler.run)
             if settings.embedder_listen is not None:
                 tasks.start_soon(self._listen_for_workers, settings.embedder_listen)
@@ -189,7 +187,6 @@ class StoreActor(Actor):
             self._jobs.consolidator_failed(peer.failure)
 
     async def drain(self, reason: str) -> None:
-        """Refuse new requests, commit accepted ones, and leave the index complete."""
         if not hasattr(self, "_router"):
             return  # nothing was accepted
         self._requests.draining = True
@@ -205,7 +202,8 @@ class StoreActor(Actor):
     def _hear(self, peer: Peer, message: Any) -> None:
         if peer.name == "gateway":
             self._gateway = peer
-        if peer.name in ASKERS and message != SubmitBatch(()) and not isinstance(message, ABOUT_STATE):
+        is_about_state = message == SubmitBatch(()) or isinstance(message, NotePresence | DescribeStore)
+        if peer.name in ("gateway", "command") and not is_about_state:
             self._asked += 1
             self._scheduler.served_at = time.monotonic()
 

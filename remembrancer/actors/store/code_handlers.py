@@ -136,11 +136,8 @@ class CodeHandlers(Handlers):
         if project_id not in self._trees:
             folder = self._folder(project_id)
             listed = folder / "trees.json"
-            trees: tuple[TreeDescription, ...] = ()
             try:
-                trees = _decode_trees(listed.read_bytes())
-            except FileNotFoundError:
-                pass
+                trees = _decode_trees(listed.read_bytes()) if listed.exists() else ()
             except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
                 logger.warning("the list of trees cannot be read", extra={"file": str(listed), "reason": str(error)})
                 return self._trees.setdefault(project_id, {})  # the indexes are kept

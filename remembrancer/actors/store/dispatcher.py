@@ -25,7 +25,6 @@ from remembrancer.protocol.sockets import Peer, Router
 from remembrancer.protocol.wire import Envelope, Notice
 
 ANSWER_MARGIN_S: Final = 0.2
-"""The part of a deadline reserved for sending the answer."""
 DEFAULT_DEADLINE_S: Final = 10.0
 QUERY_VECTOR_SHARE: Final = 0.5
 """The fraction of a read's budget spent waiting for the query's vector before searching by words alone."""
@@ -40,7 +39,6 @@ class RequestContext:
     notices: list[Notice] = field(default_factory=list)
 
     def remaining_s(self, margin_s: float = ANSWER_MARGIN_S) -> float:
-        """The seconds until the deadline, minus a margin for sending the answer."""
         remaining_s = self.envelope.remaining_s
         return DEFAULT_DEADLINE_S if remaining_s == math.inf else max(0.0, remaining_s - margin_s)
 
@@ -58,23 +56,16 @@ Listener = Callable[[Peer, Any], None]
 
 
 class Dispatcher:
-    """The store's handlers, which run within `async with`, and `listeners`. `hear` first receives every message."""
+    """The store's handlers, which run in `tasks`, and `listeners`. `hear` first receives every message."""
 
     def __init__(self, hear: Listener, listeners: Mapping[type, Listener]) -> None:
-        self._tasks = asyncio.TaskGroup()  # three times as fast as anyio's, for the most frequent tasks
+        self.tasks = asyncio.TaskGroup()  # three times as fast as anyio's, for the most frequent tasks
         self._hear = hear
         self._handlers: dict[type, Handler] = {}
         self._listeners = listeners
         self.router: Router[Any]
         self.draining = False
         """Set before a stop: from then on requests are refused, and clients may queue them."""
-
-    async def __aenter__(self) -> Dispatcher:
-        await self._tasks.__aenter__()
-        return self
-
-    async def __aexit__(self, *error: Any) -> None:
-        await self._tasks.__aexit__(*error)
 
     def register(self, handlers: Mapping[type, Handler]) -> None:
         assert self._handlers.keys().isdisjoint(handlers), f"two handlers for one of {list(handlers)}"
@@ -88,7 +79,7 @@ class Dispatcher:
         if (listener := self._listeners.get(type(message))) is not None:
             listener(peer, message)
         else:
-            self._tasks.create_task(self._answer(message, RequestContext(self.router, peer, envelope)))
+            self.tasks.create_task(self._answer(message, RequestContext(self.router, peer, envelope)))
 
     async def _answer(self, request: Any, context: RequestContext) -> None:
         """Answer a request; the only place where a request's error becomes a message."""

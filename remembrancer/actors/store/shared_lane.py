@@ -94,7 +94,6 @@ NEWER: Final = (
     "another member of this shared lane runs a newer release, whose entries this release cannot read: upgrade this "
     "machine too; earlier changes can be read"
 )
-NO_LONGER_SHARED: Final = "this machine no longer shares these memories: changes are made in its own copy"
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
@@ -367,7 +366,7 @@ class SharedLane(Records):
             edits.execute("DELETE FROM shares WHERE lane = ?", (self.name,))
             merge(edits, own.space, LOGS)  # the sessions are those of all machines
         own.note_commit()
-        self.problem = JournalAway(NO_LONGER_SHARED)
+        self.problem = JournalAway("this machine no longer shares these memories: changes are made in its own copy")
 
     def _exchange(self, own: Mapping[str, NewEntry]) -> dict[str, Outcome]:
         """Append this host's entries, by the ids of their operations, and apply all entries up to them. Returns the
@@ -554,5 +553,5 @@ def _first_append(bodies: dict[str, bytes]) -> dict[str, NewEntry]:
 
 
 def _new_entry(about: str, body: bytes) -> NewEntry:
-    """Each attempt gets a new id, since a refused operation may be requested again. It does not reveal the operation."""
+    """Each attempt gets a new id, since a refused operation may be requested again. It hides the operation's id."""
     return NewEntry(f"{hashlib.sha256(about.encode()).hexdigest()[:16]}.{secrets.token_hex(8)}", body)

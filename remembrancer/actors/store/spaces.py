@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from remembrancer.actors.migrations import BACKUPS, note_made, was_made
@@ -141,13 +140,18 @@ class HomeSpaces:
 
     def _opened_database(self) -> SqliteFile:
         migrate_old_home(self._paths)
-        _refuse_if_lost(self._paths.database)
-        database = SqliteFile(self._paths.database, MEMORY)
+        path = self._paths.database
+        if was_made(path) and is_empty(path):
+            raise RecordsUnusable(
+                f"{path} is missing or empty, although it had memories: 'remembrancer doctor --repair' restores its "
+                f"last copy, 'remembrancer backup restore' a backup; or delete {path.parent / BACKUPS} to start over"
+            )
+        database = SqliteFile(path, MEMORY)
         try:
-            note_made(self._paths.database)
+            note_made(path)
         except OSError as error:
             database.close()
-            raise unusable(self._paths.database, error) from error
+            raise unusable(path, error) from error
         return database
 
     def _take(self, database: SqliteFile) -> None:
@@ -216,7 +220,6 @@ class HomeSpaces:
         return [*self, *self.indexes.values()]
 
     def texts(self) -> list[EmbeddedTexts]:
-        """The memories of all spaces together, and the open indexes."""
         memories = [] if self._database is None else [HomeTexts(self._database, self._clock)]
         return [*memories, *self.indexes.values()]
 
@@ -279,14 +282,6 @@ class HomeSpaces:
         own, user_file, users_lane = self._open.get(project_id), self.user_file, self.shared.get(USER)
         users: Lanes = {"user": user_file} if users_lane is None else {"unshared": user_file, "user": users_lane}
         return users if own is None else {"session": own, "project": self.shared.get(project_id, own), **users}
-
-
-def _refuse_if_lost(path: Path) -> None:
-    if was_made(path) and is_empty(path):
-        raise RecordsUnusable(
-            f"{path} is missing or empty, although it had memories: 'remembrancer doctor --repair' restores its last "
-            f"copy, 'remembrancer backup restore' a backup; or delete {path.parent / BACKUPS} to start over"
-        )
 
 
 def scrub_spaces(database: SqliteFile, now: float, memory_ids: Sequence[str], texts: Sequence[str] = ()) -> None:

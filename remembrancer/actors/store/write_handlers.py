@@ -63,7 +63,6 @@ SHARED_WITH_OTHERS: Final = (
     "this memory is on your own machines only, and the project is shared with others: store what they may read "
     "in the project, as a new memory"
 )
-NOT_OPEN: Final = FileLocked("the project is being opened: try again in a moment")
 MAX_COPIES: Final = 5
 _PLACES: Final = """SELECT space FROM memories WHERE space = @SPACE AND id = ?1
     UNION SELECT m.space FROM aliases AS a CROSS JOIN memories AS m ON m.number = a.memory
@@ -169,12 +168,11 @@ class WriteHandlers(Handlers):
                 outcome = await self._committer.submit(outcome.lane, outcome.operation)
         except RemembrancerError as error:
             return error
-        reply = outcome
-        if isinstance(reply, RemembrancerError) or reply.replayed:
-            return reply
-        self._replaced.note_stored(operation, reply)
+        if isinstance(outcome, RemembrancerError) or outcome.replayed:
+            return outcome
+        self._replaced.note_stored(operation, outcome)
         self._scheduler.wake()
-        match reply.result:
+        match outcome.result:
             case SessionResult() if isinstance(change, StartSession) and project is not None:
                 note = partial(self._files.catalog.note_session, operation.project, change.directory)
                 self._committer.run(USER, note).add_done_callback(asyncio.Future.exception)
@@ -184,11 +182,11 @@ class WriteHandlers(Handlers):
                 | RestoredResult(restored_fields=("content", *_))
             ):
                 self._scheduler.note_demand()
-                reply = msgspec.structs.replace(reply, embedding_error=self._scheduler.error)
+                outcome = msgspec.structs.replace(outcome, embedding_error=self._scheduler.error)
             case PromotedResult():  # its vectors move with it, and are compared without embedding it again
                 for lane in self._files.lanes_of(operation.project.id).values():
                     self._vectors.note_kept(lane.name)
-        return reply
+        return outcome
 
     async def _open_for(self, operation: Operation) -> Records | None:
         """Return an operation's project, created if the operation needs it; None if the project has no space."""
@@ -309,7 +307,7 @@ class MemoryWriter:
                     raise unknown_memory(memory_id)
                 scope = change.memory.scope
         if scope not in lanes:
-            raise NOT_OPEN
+            raise FileLocked("the project is being opened: try again in a moment")
         if scope not in seen:
             raise NOT_THE_USERS
         return seen[scope], seen[scope]

@@ -183,6 +183,7 @@ def read_portable(
     if found is None or not is_visible(found.now, session_id):
         return None
     now = found.now
+    sessions = query("SELECT session_id FROM memory_sessions WHERE memory = ? ORDER BY 1", (found.number,))
     return PortableMemory(
         **now.recorded(),
         **{name: getattr(found, name) for name in KEPT},
@@ -192,10 +193,7 @@ def read_portable(
             if is_version_visible(entry.record, now.scope, found.source_project, session_id, project_id)
         ),
         links=_read_links(query, found.number, session_id),
-        accessed_in=tuple(
-            row[0]
-            for row in query("SELECT session_id FROM memory_sessions WHERE memory = ? ORDER BY 1", (found.number,))
-        ),
+        accessed_in=tuple(session for (session,) in sessions),
     )
 
 

@@ -135,7 +135,6 @@ class EmbeddedTexts:
         return [self.name]
 
     def prune_models(self, kept: Sequence[str], limit: int) -> int:
-        """Delete passages of all other models, at most `limit`. Returns the number deleted."""
         with self._file.transaction(durable=False) as connection:
             pruned = connection.execute(
                 f"""DELETE FROM passages WHERE number IN (SELECT p.number FROM
@@ -237,7 +236,6 @@ class HomeTexts(EmbeddedTexts):
         self._clock = clock
 
     def names_of(self, numbers: Sequence[int]) -> list[str]:
-        """Return the names of the spaces that memories are in now."""
         named = f"SELECT name FROM spaces WHERE number IN (SELECT space FROM memories WHERE number IN {AMONG})"  # noqa: S608
         return [name for (name,) in self._file.read(named, (json_list(numbers),))]
 

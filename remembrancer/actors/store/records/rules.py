@@ -89,7 +89,6 @@ SUPERSEDING: Final = "superseding"
 SUPERSEDING_UNDONE: Final = "superseding_undone"
 BOTH_HOLD: Final = "both hold"
 LINKED: Final = "linked"
-STORING_UNDONE: Final = "its storing was undone"
 FORMER_WORDS: Final = 8
 """The number of words quoted in an answer from a text that was replaced as a whole."""
 
@@ -395,7 +394,7 @@ def _undo_of(memory: Memory, history: Sequence[HistoryEntry]) -> Undo:
     before = {entry.version: entry.record for entry in history if entry.version <= version}
     if before and version not in before:
         raise InvalidInput(f"version {version} of {memory.id} is no longer kept", remedy="restore_memory")
-    return Undo(memory, changes, taken_back(memory.now, before.get(version), STORING_UNDONE))
+    return Undo(memory, changes, taken_back(memory.now, before.get(version), "its storing was undone"))
 
 
 def _undo_change(writer: Writer, change: UndoChange) -> RestoredResult:
@@ -501,7 +500,7 @@ def _valid_again(writer: Writer, memory: Memory, after: MemoryVersion) -> list[L
 
 
 def _promote(writer: Writer, change: PromoteMemory) -> PromotedResult:
-    """Promote a session's memory to its project. Promoting a project's memory to it refuses its proposal to the user."""
+    """Promote a session's memory to its project. Promoting a project's memory to it refuses a proposal to the user."""
     memory = writer.memory(change.memory_id)
     check_remembered(memory.id, memory.now)
     if memory.now.scope == change.target_scope and refuse_proposal(writer, memory.id, change.reason):

@@ -43,8 +43,6 @@ from remembrancer.protocol.runs import Edit as RunEdit
 from remembrancer.protocol.session_life import BROWSER_SESSION, SHELL_SESSION
 from remembrancer.protocol.writes import EntityRef, HistoryEntry, MemoryVersion
 
-RUN_UNDONE: Final = "the run was undone"
-MADE_BY_UNDONE: Final = "the run that made it was undone"
 CHANGED_SINCE: Final = "has been changed since"
 REPLACED_SINCE: Final = "it has replaced another memory since"
 _RUN: Final = "SELECT undone_at, began_at FROM runs WHERE space = @SPACE AND run_id = ?"
@@ -61,7 +59,7 @@ def apply_run(writer: Writer, change: ApplyRun) -> RunResult:
         missing = next((each for each in _prerequisites_of(edit) if each in passed_over), None)
         obstacle: str | None = None
         if undone_at is not None and not isinstance(edit, CloseSession):
-            obstacle = RUN_UNDONE
+            obstacle = "the run was undone"
         elif missing is not None:
             obstacle = f"{missing} was skipped"
         elif isinstance(edit, Prune):
@@ -319,7 +317,7 @@ def _undo(writer: Writer, run_id: str, memory: Memory, began_at: float) -> str |
     chain = tuple(step for step in memory.promotion_chain if step.run_id != run_id)
     writer.revise(
         memory,
-        taken_back(memory.now, before.get(version), MADE_BY_UNDONE),
+        taken_back(memory.now, before.get(version), "the run that made it was undone"),
         UNDONE,
         chain=chain if chain != memory.promotion_chain else None,
         run=run_id,

@@ -52,11 +52,9 @@ class SqliteWords:
     """The space, or the index of notes, that contains the full-text tables."""
 
     def frequencies(self, groups: Sequence[Sequence[Phrase]]) -> list[int]:
-        """Return the number of memories with each group of phrases."""
         return self._of_each("count(*)", groups)
 
     def postings(self, groups: Sequence[Sequence[Phrase]]) -> list[list[int]]:
-        """For each group, return the memories that have one of its phrases."""
         return [_decode_numbers(numbers) for numbers in self._of_each("json_group_array(rowid)", groups)]
 
     def _of_each(self, value: str, groups: Sequence[Sequence[Phrase]]) -> list[Any]:

@@ -49,7 +49,8 @@ def take_in(connection: sqlite3.Connection, old: sqlite3.Connection, name: str) 
     """Copy a database with one space into a space, created if missing, and return its number. Columns missing from the
     source get their defaults. Inside a transaction. Raises SQLite's errors."""
     space = make_space(connection, name)
-    offsets = {table: _last(connection, table) for table in _NAMED}
+    last = "SELECT coalesce(max(number), 0) FROM"
+    offsets = {table: int(connection.execute(f"{last} {table}").fetchone()[0]) for table in _NAMED}
     for table in _TAKEN:
         _copy(old, connection, table, space, offsets)
     connection.execute(_UNNAMED, (space,))
@@ -59,11 +60,6 @@ def take_in(connection: sqlite3.Connection, old: sqlite3.Connection, name: str) 
         connection.executemany("INSERT OR REPLACE INTO lane VALUES (?, ?, ?, ?, ?)", rows)
     fill_full_texts(connection, space)
     return space
-
-
-def _last(connection: sqlite3.Connection, table: str) -> int:
-    ((last,),) = connection.execute(f"SELECT coalesce(max(number), 0) FROM {table}")  # noqa: S608 - our names
-    return int(last)
 
 
 def _copy(old: sqlite3.Connection, new: sqlite3.Connection, table: str, space: int, offsets: dict[str, int]) -> None:

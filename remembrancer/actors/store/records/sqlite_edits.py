@@ -90,14 +90,6 @@ class SqliteEdits(SpaceConnection):
             (at, as_json(numbers)),
         )
 
-    def archived(self, numbers: Sequence[int]) -> list[str]:
-        archived = self.query(
-            """SELECT id FROM memories WHERE forgotten_at IS NULL AND status = 'archived'
-               AND number IN (SELECT value FROM json_each(?))""",
-            (as_json(sorted(set(numbers))),),
-        )
-        return [memory_id for (memory_id,) in archived]
-
     def scrub(self, memory_id: str, at: float) -> bool:
         """Delete the remains of an erased memory; True if it was erased here, or anything was left. An existing memory
         with that id is left alone: the erasure was in another space."""
@@ -293,7 +285,12 @@ class SqliteEdits(SpaceConnection):
             self.remove_unlinked(entity for (entity,) in former)
         self._add_entry(before.id, entry)
         if "content" in fields:
-            self._drop_derived(number)
+            for table in ("passages", "embedding_attempts"):
+                self.execute(f"DELETE FROM {table} WHERE memory = ?", (number,))  # noqa: S608 - our names
+            self.execute(
+                "DELETE FROM memory_links WHERE relation IN (?1, 'contradicts') AND (source = ?2 OR target = ?2)",
+                (SIMILAR, number),
+            )
         elif "valid_until" in fields and after.valid_until is None:  # to compare it with later changes
             self.execute("DELETE FROM passages WHERE memory = ?", (number,))
 
@@ -311,14 +308,6 @@ class SqliteEdits(SpaceConnection):
 
     def _add_tags(self, number: int, tags: Sequence[str]) -> None:
         self.executemany("INSERT OR IGNORE INTO memory_tags VALUES (?, ?)", [(tag, number) for tag in tags])
-
-    def _drop_derived(self, number: int) -> None:
-        for table in ("passages", "embedding_attempts"):
-            self.execute(f"DELETE FROM {table} WHERE memory = ?", (number,))  # noqa: S608 - our names
-        self.execute(
-            "DELETE FROM memory_links WHERE relation IN (?1, 'contradicts') AND (source = ?2 OR target = ?2)",
-            (SIMILAR, number),
-        )
 
     def _add_entry(self, memory_id: str, entry: HistoryEntry) -> None:
         """Add a history entry, unless it already exists because the memory was here before. Its time is at least that

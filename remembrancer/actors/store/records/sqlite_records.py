@@ -161,7 +161,6 @@ class Records(Reader, EmbeddedTexts):
             return earlier or Writer(operation, edits).carry_out(step)
 
     def note_commit(self) -> None:
-        """Count a write to this space made in another space's transaction."""
         self._file.commits += 1
 
     def touch(self, numbers: Sequence[int], at: float, session_id: str = "", used: Sequence[str] = ()) -> None:
@@ -170,9 +169,12 @@ class Records(Reader, EmbeddedTexts):
         with self._edits(is_access=True) as edits:
             edits.note_use(used, session_id)
             edits.count_accesses(numbers, at)
-            archived = edits.archived(numbers)
+            archived = edits.query(
+                f"SELECT id FROM memories WHERE forgotten_at IS NULL AND status = 'archived' AND number IN {AMONG}",  # noqa: S608
+                (json_list(numbers),),
+            )
         if archived:
-            self._revive(archived, at)
+            self._revive([memory_id for (memory_id,) in archived], at)
 
     def _revive(self, archived: Sequence[str], at: float) -> None:
         with self._edits() as edits:  # an ordinary write: Review may show pairs of these memories again

@@ -29,7 +29,6 @@ SEARCH_EFFORT: Final = 150
 SEARCH_S: Final = 1.0
 """The time limit for a search on a server, since the waiting client could be answered using words alone."""
 UPKEEP_S: Final = 10.0
-"""The time limit for other requests to a server."""
 CONNECT_TIMEOUT_S: Final = 2.0
 LIST_PAGE: Final = 500
 MARK: Final = "server.id"
@@ -105,7 +104,6 @@ class Chroma:
 
     @contextlib.contextmanager
     def guard(self) -> Iterator[None]:
-        """Turns Chroma's errors into `ChromaUnavailable`."""
         try:
             yield
         except (ChromaUnavailable, KeyboardInterrupt, SystemExit):

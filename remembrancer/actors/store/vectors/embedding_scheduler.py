@@ -65,7 +65,6 @@ AGAIN_S: Final = 5.0
 IN_USE_S: Final = 4.0
 """A replaced model's vectors are kept for this long, which is longer than a recall using them takes."""
 PRUNE_BATCH: Final = 200
-"""The number of passages of unneeded models deleted in one transaction."""
 RETRY_S: Final = 1.0
 """The pause before a failed write of vectors (for example, on a full disk) is repeated."""
 SUSPECTS: Final = 32
@@ -77,7 +76,6 @@ UNATTENDED_S: Final = 10.0
 """The time after the start, or after a worker's last message, during which a worker may still be starting."""
 STARTING_S: Final = 60.0
 """The time allowed for a worker to start: loading a model takes seconds, and longer on a busy machine."""
-NO_WORKER: Final = "no embedder is running ('remembrancer admin scale embedder=1' starts one)"
 LENGTH_TOLERANCE: Final = 0.01
 """The tolerance for a unit vector's length, since machines may round float32 differently."""
 
@@ -194,7 +192,7 @@ class EmbeddingScheduler:
             return failure.error
         if time.monotonic() < max(self._expected_until, self._attended_at + UNATTENDED_S):
             return None
-        return NO_WORKER
+        return "no embedder is running ('remembrancer admin scale embedder=1' starts one)"
 
     @property
     def is_starting(self) -> bool:
@@ -313,7 +311,6 @@ class EmbeddingScheduler:
         self._demanded_at = time.monotonic()
 
     def hear(self, worker: Peer, state: WorkerState) -> None:
-        """Handle a worker's new state. Its earlier texts may go to others; it gets texts if its model is needed."""
         self._attended_at = time.monotonic()
         self.lose(worker)
         if state.is_leaving:
