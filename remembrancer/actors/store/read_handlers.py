@@ -151,14 +151,11 @@ class ReadHandlers(Handlers):
         gathered = await Gathering(request, view, embed, self._readers.threads, time.time()).gathered()
         question = Recall(project=request.project, session_id="", query="", root=request.root)
         notes = await self._count_notes(question)
-        place, near_waits = await self._former_place(request), self._replaced.near_waits(request)
-        return msgspec.structs.replace(gathered, notes=notes, former_place=place, near_waits=near_waits)
-
-    async def _former_place(self, request: GatherContext) -> str:
-        project = request.project
-        may_know = request.root and project.code_within is None and project.id not in self._files.shared
+        project, near_waits = request.project, self._replaced.near_waits(request)
+        may_know_place = request.root and project.code_within is None and project.id not in self._files.shared
         find = partial(self._files.catalog.former_place, project, request.root)
-        return await self._readers.read(find) if may_know else ""
+        place = await self._readers.read(find) if may_know_place else ""
+        return msgspec.structs.replace(gathered, notes=notes, former_place=place, near_waits=near_waits)
 
     async def _count_notes(self, request: Recall) -> int:
         source, _ = await self._notes_or_why_not(request, None)

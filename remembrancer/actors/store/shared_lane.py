@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -95,6 +95,8 @@ NEWER: Final = (
     "machine too; earlier changes can be read"
 )
 T = TypeVar("T")
+Ask = Callable[[Coroutine[Any, Any, Any]], Any]
+"""Runs a request to the journal on its event loop. Raises `JournalAway` if it takes too long."""
 logger = logging.getLogger(__name__)
 
 
@@ -142,12 +144,6 @@ LaneEntry = Submitted | Accesses | Nothing | SessionMark | ProjectRenamed
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(LaneEntry).decode
 _decode_header: Final = msgspec.msgpack.Decoder(_Header).decode
-
-
-class Ask(Protocol):
-    """Runs a request to the journal on its event loop. Raises `JournalAway` if it takes too long."""
-
-    def __call__(self, question: Coroutine[Any, Any, T], /) -> T: ...
 
 
 def decode_entry(body: bytes) -> LaneEntry:
@@ -394,7 +390,8 @@ class SharedLane(Records):
 
     def _ask(self, question: Coroutine[Any, Any, T]) -> T:
         try:
-            return self._ask_journal(question)
+            answer: T = self._ask_journal(question)
+            return answer
         except STOPS as error:
             self._stop(error)
             raise

@@ -164,7 +164,8 @@ class Writer:
                 (is_summed_up and each.now.type == "semantic" and memory.now.content in each.now.content)
                 or ((is_another or is_taken_back) and each.now.kind == SESSION_RECORD)
             )
-            and self._is_untouched(each)
+            and not each.now.forgotten
+            and all(entry.change != "updated" for entry in self.space.history(each.id))
         ]
         entry = self.entry(
             memory.version + 1,
@@ -182,9 +183,6 @@ class Writer:
         if is_another:
             self._release(memory.id, links)
         return Revision(entry.version, fields)
-
-    def _is_untouched(self, memory: Memory) -> bool:
-        return not memory.now.forgotten and all(entry.change != "updated" for entry in self.space.history(memory.id))
 
     def derived_from(self, memory_id: str, links: Sequence[Link]) -> list[Memory]:
         sources = [link.source for link in links if link.target == memory_id and link.relation == DERIVED]
@@ -205,7 +203,7 @@ class Writer:
             if hidden is None or hidden.now.forgotten or hidden.now.status != "consolidated":
                 continue
             if not self.space.query(_SUMMED_UP_IN, (hidden_id,)):
-                reason = "the memory that represented it no longer says it"
+                reason = "the memory that stood for it no longer contains its text"
                 make_active(self.space, hidden, RELEASED, reason, self.at)
 
     def note_active(self, session_id: str | None = None, start: StartSession | None = None) -> None:
