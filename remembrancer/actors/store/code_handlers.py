@@ -1,4 +1,4 @@
-"""Answers clients' requests about code trees. Maintains a list of each project's trees; the indexer writes indexes."""
+"""Answers clients' requests about code trees. Lists each project's trees, whose indexes the indexer writes."""
 
 import asyncio
 import hashlib

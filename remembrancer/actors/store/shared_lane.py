@@ -117,7 +117,7 @@ class Accesses(msgspec.Struct, frozen=True, tag="accesses", tag_field="entry"):
 
 
 class Nothing(msgspec.Struct, frozen=True, tag="token", tag_field="entry"):
-    """An entry without effect, whose key reaches readers. Release 0.2.0 announced the tokens of a host with it."""
+    """An entry without effect, appended so that readers receive its key. Release 0.2.0 announced tokens with it."""
 
     format: int = FORMAT
 
@@ -141,7 +141,6 @@ class _Header(msgspec.Struct, frozen=True):
 
 
 LaneEntry = Submitted | Accesses | Nothing | SessionMark | ProjectRenamed
-_encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(LaneEntry).decode
 _decode_header: Final = msgspec.msgpack.Decoder(_Header).decode
 
@@ -257,7 +256,7 @@ class SharedLane(Records):
         memory = self._brought_in_by(operation)
         project = ProjectRef(operation.project.id if self.is_users else self.name, "")
         operation = msgspec.structs.replace(operation, project=project)
-        body = _encode(Submitted(operation, self.member, memory, FORMAT))
+        body = msgspec.msgpack.encode(Submitted(operation, self.member, memory, FORMAT))
         if len(body) > MAX_ENTRY_BYTES:
             words = f"{size_in_words(len(body))}; the limit for an entry is {size_in_words(MAX_ENTRY_BYTES)}"
             raise EntryTooLarge(f"this is too large to be shared: {words}")
@@ -286,7 +285,7 @@ class SharedLane(Records):
 
     def _announce(self, about: str, entry: LaneEntry) -> None:
         self.catch_up()  # raises if nothing may be appended
-        self._exchange({about: _new_entry(about, _encode(entry))})
+        self._exchange({about: _new_entry(about, msgspec.msgpack.encode(entry))})
 
     def _revive(self, archived: Sequence[str], at: float) -> None:
         """Append an entry that makes the memories active. If this fails, the next access tries again."""

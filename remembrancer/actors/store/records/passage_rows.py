@@ -19,9 +19,9 @@ from remembrancer.actors.store.records.types import (
 
 
 class EmbeddedTexts:
-    """Texts that have vectors: rows of a table `_table` with `number`, `content` and `content_digest`, called memories
-    here: the memories of a space, or the texts of a project's files. `_own` is the clause that selects the relevant
-    rows and passages. Raises the same errors as `Records`."""
+    """Rows of a table `_table` (with `number`, `content` and `content_digest`) that have vectors: the memories of a
+    space, or the texts of a project's files, which are also called memories here. `_own` is the clause that selects the
+    relevant rows and passages. Raises the same errors as `Records`."""
 
     name: str
     """A unique name: `user`, a project's id with or without `.files`, or `records` for all memories."""

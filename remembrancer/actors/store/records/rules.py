@@ -500,7 +500,7 @@ def _valid_again(writer: Writer, memory: Memory, after: MemoryVersion) -> list[L
 
 
 def _promote(writer: Writer, change: PromoteMemory) -> PromotedResult:
-    """Promote a session's memory to its project. Promoting a project's memory to it refuses a proposal to the user."""
+    """Promote a session's memory to its project. For a project's memory, this refuses its proposal to the user."""
     memory = writer.memory(change.memory_id)
     check_remembered(memory.id, memory.now)
     if memory.now.scope == change.target_scope and refuse_proposal(writer, memory.id, change.reason):

@@ -39,8 +39,6 @@ RANKING: Final = (
     "m.importance, coalesce(m.occurred_at, m.created_at) AS happened_at, m.status, m.scope, m.valid_until, m.type, "
     "m.by_assistant, m.kind, m.space, m.type = 'episodic' OR m.occurred_at IS NOT NULL"
 )
-SCOPE_COLUMN: Final = 3
-"""The position of the scope among these columns."""
 
 
 _decode_numbers: Final = msgspec.json.Decoder(list[int]).decode
@@ -200,8 +198,9 @@ class SqliteSearch(SqliteWords):
             (times * INTERLEAVED, times * INTERLEAVED, times * TOGETHER_S, json_list(numbers), *arguments),
         )
         by_session: defaultdict[tuple[str, str], list[tuple[int, RankingFacts]]] = defaultdict(list)
-        for session, number, *facts in rows:
-            by_session[session, facts[SCOPE_COLUMN]].append((number, RankingFacts(*facts)))
+        for session, number, *columns in rows:
+            facts = RankingFacts(*columns)
+            by_session[session, facts.scope].append((number, facts))
         wanted, found = set(numbers), Neighbours({}, {})
         for turns in by_session.values():
             near = {number: _neighbours_of(turns, place) for place, (number, _) in enumerate(turns) if number in wanted}

@@ -7,7 +7,6 @@ from remembrancer.actors.sqlite_file import Query
 from remembrancer.actors.store.records.schema import MEMORY, OWNED, fill_full_texts, make_space
 
 _OF_MEMORY: Final = {"memory": "memories"}
-_IN_ORDER: Final = {"sequence": ""}
 NUMBERED: Final[dict[str, dict[str, str]]] = {
     "memories": {"number": "memories"},
     "entities": {"number": "entities"},
@@ -23,7 +22,7 @@ NUMBERED: Final[dict[str, dict[str, str]]] = {
     "memory_sessions": _OF_MEMORY,
     "embedding_attempts": _OF_MEMORY,
     "passages": {"number": "", "memory": "memories"},
-    "promotion_log": _IN_ORDER,
+    "promotion_log": {"sequence": ""},
     "topics": {"number": ""},
 }
 """The columns containing row numbers, with the tables that they refer to (empty: the row gets a new number)."""

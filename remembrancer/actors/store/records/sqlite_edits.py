@@ -62,7 +62,6 @@ _WORDS_OF: Final = f"SELECT number, {_WORDS} FROM memories WHERE number = ?"  # 
 _OF_LINK: Final = """FROM memory_links WHERE source = (SELECT number FROM memories WHERE space = @SPACE AND id = ?1)
     AND target = (SELECT number FROM memories WHERE space = @SPACE AND id = ?2) AND relation = ?3"""
 
-_encode_result: Final = msgspec.msgpack.Encoder().encode
 _decode_result: Final = msgspec.msgpack.Decoder(Result).decode
 
 
@@ -78,7 +77,7 @@ class SqliteEdits(SpaceConnection):
         """Keep the result for repeated requests, for the full time from now, even if the operation was queued."""
         self.execute(
             "INSERT OR REPLACE INTO applied_operations VALUES (@SPACE, ?, ?, ?)",
-            (operation.operation_id, _encode_result(result), max(self.now, operation.requested_at)),
+            (operation.operation_id, msgspec.msgpack.encode(result), max(self.now, operation.requested_at)),
         )
 
     def count_accesses(self, numbers: Sequence[int], at: float) -> None:

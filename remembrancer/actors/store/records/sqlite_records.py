@@ -70,7 +70,7 @@ class Reader(SqliteSearch, SqliteBackground):
 
 
 class Limits(NamedTuple):
-    """At `database_bytes`, the database only accepts forgetting. `session` is the most memories that a session may
+    """At `database_bytes`, the database only accepts forgetting. `session` limits the memories that a session may
     store."""
 
     database_bytes: int | None = None
@@ -93,7 +93,6 @@ class Records(Reader, EmbeddedTexts):
     """
 
     is_shared = False
-    _file: Spaces
 
     def __init__(
         self,
@@ -164,8 +163,8 @@ class Records(Reader, EmbeddedTexts):
         self._file.commits += 1
 
     def touch(self, numbers: Sequence[int], at: float, session_id: str = "", used: Sequence[str] = ()) -> None:
-        """Count an access to each memory (twice in the list counts twice), and the session's use of memories by their
-        ids, if they are here. An access makes an archived memory active."""
+        """Count an access to each memory (twice in the list counts twice), and note which memories the session has
+        used, if they are here. An access makes an archived memory active."""
         with self._edits(is_access=True) as edits:
             edits.note_use(used, session_id)
             edits.count_accesses(numbers, at)

@@ -28,7 +28,7 @@ BY_THEMSELVES: Final = 8
 
 
 class ExactVectors:
-    """The vectors of one space, or index of files, under one model. Methods block, on any thread."""
+    """The vectors of one space, or index of files, under one model. Methods block, and may run on any thread."""
 
     def __init__(self, records: EmbeddedTexts, model: str) -> None:
         self.records = records

@@ -93,7 +93,7 @@ class VectorSpaces:
         return vectors
 
     def note_kept(self, name: str) -> None:
-        """Look for near-duplicates among texts whose vectors may have been added to."""
+        """Look for near-duplicates among these texts: new vectors may have been stored."""
         self._uncompared.add(name)
         self._wake.set()
 
