@@ -35,7 +35,7 @@ MODULES = (
     *("remembrancer.browser.app", "uvicorn.lifespan.off", "uvicorn.protocols.http.h11_impl", "numpy.ma"),
     *(f"remembrancer.commands.{module}" for _, module, _ in COMMANDS.values() if module),
     *("remembrancer.commands.export", "click._textwrap", "rich._emoji_codes", "onnxruntime"),
-    *("tests.forked", "tests.contracts.dying_process", "tests.processes.runtimes"),
+    *("tests.forked", "tests.contracts.dying_process"),
 )
 
 

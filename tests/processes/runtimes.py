@@ -1,13 +1,7 @@
-"""A runtime of badly behaved processes in a test: started, steered, watched, and ended.
-
-What a process does is written in `<home>/behaviour/<name>`, read at each of its starts; without the file it behaves
-well. Each start appends its incarnation to `<name>.starts`, each message from the launcher to `<name>.heard`.
-"""
+"""A runtime that a person started in the foreground: watched, and ended; and waiting where no event loop runs."""
 
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -15,30 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-import anyio
-import anyio.abc
 import psutil
 
-from remembrancer import command_line
-from remembrancer.actors.actor_process import Actor, LaunchSpec, run_actor
-from remembrancer.actors.launcher import lifecycle
-from remembrancer.commands import runtime_commands
-from remembrancer.protocol import sockets, wire
-from remembrancer.protocol.control import (
-    ConsolidatorHealth,
-    EmbedderHealth,
-    GatewayHealth,
-    IndexerHealth,
-    PeerGone,
-    ProcessHealth,
-    ProcessStatus,
-    RuntimeStatus,
-    StoreHealth,
-)
+from remembrancer.protocol.control import ProcessStatus, RuntimeStatus
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.reads import Counts, EmbeddingSummary
-from remembrancer.protocol.wire import PROTOCOL_VERSION
-from tests.forked import ForkedProcess, forking, redirect
+from tests.forked import start_command
 from tests.patience import PATIENCE_S, pause_s
 from tests.runtime import status_of
 
@@ -67,7 +42,7 @@ def is_dead(pid: int) -> bool:
 
 
 class RunningRuntime:
-    """A launcher process of a home. Its processes have all the time that they take to stop."""
+    """A launcher process of a home."""
 
     def __init__(self, home: Path, *arguments: str, settings: dict[str, str] | None = None) -> None:
         self.home = home
@@ -76,8 +51,7 @@ class RunningRuntime:
         self.output = Path(output_name)
         environ = {**os.environ, "REMEMBRANCER_HOME": str(home), **(settings or {})}
         os.close(descriptor)
-        self.process = ForkedProcess(launch, self.output, *arguments, environ=environ)
-        self.process.stdin.close()
+        self.process = start_command("up", *arguments, environ=environ, printed=self.output)
 
     def status(self) -> RuntimeStatus | None:
         status = status_of(self.home)
@@ -100,17 +74,6 @@ class RunningRuntime:
         """Wait until the named processes (default: those that an ordinary start has) are ready."""
         return {name: self.until_state(name, "ready") for name in names or ORDINARY}
 
-    def lines(self, file: str) -> list[str]:
-        path = self.home / "behaviour" / file
-        return path.read_text().splitlines() if path.exists() else []
-
-
-def behave(home: Path, name: str, how: str) -> None:
-    """From its next start on, the process behaves so."""
-    directory = home / "behaviour"
-    directory.mkdir(exist_ok=True)
-    (directory / name).write_text(how)
-
 
 @contextmanager
 def runtime(home: Path, *arguments: str, settings: dict[str, str] | None = None) -> Iterator[RunningRuntime]:
@@ -126,65 +89,3 @@ def runtime(home: Path, *arguments: str, settings: dict[str, str] | None = None)
             running.process.kill()
             running.process.wait()
         running.output.unlink(missing_ok=True)
-
-
-class BadlyBehaved(Actor):
-    """Is of another release, has a child or counts sessions, as its file says."""
-
-    def __init__(self, spec: LaunchSpec) -> None:
-        super().__init__(spec)
-        self._directory = Path(spec.home) / "behaviour"
-        self._directory.mkdir(exist_ok=True)
-        file = self._directory / spec.name
-        self._behaviour = file.read_text() if file.exists() else ""
-        self._note("starts", spec.incarnation)  # from here on the file may be changed
-        if self._behaviour == "is of another release":
-            for module in (wire, sockets):
-                setattr(module, "PROTOCOL_VERSION", PROTOCOL_VERSION + 1)  # noqa: B010 - it is final
-
-    async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
-        if self._behaviour == "has a child":
-            self._note("child", str(subprocess.Popen(["sleep", "600"]).pid))
-        task_status.started()
-        await anyio.sleep_forever()
-
-    def health(self) -> ProcessHealth:
-        match self.spec.role:
-            case "gateway":
-                sessions = self._directory / "sessions"
-                count = int(sessions.read_text()) if sessions.exists() else 0
-                return GatewayHealth(sessions=count, queue_depth=0, queue_rejected=0, store="connected")
-            case "store":
-                summary = EmbeddingSummary("onnx", "test", 384, pending=0, workers=1)
-                return StoreHealth(counts=Counts(total=7), embedding=summary)
-            case "embedder":
-                return EmbedderHealth()
-            case "consolidator":
-                return ConsolidatorHealth()
-            case "indexer":
-                return IndexerHealth()
-
-    async def drain(self, reason: str) -> None:
-        self._note("heard", f"stop: {reason}")
-        with (self._directory / "ended").open("a") as log:
-            log.write(f"{self.spec.name}\n")
-
-    def on_peer_gone(self, peer: PeerGone) -> None:
-        self._note("heard", f"gone: {peer.role} {peer.incarnation}")
-
-    def _note(self, what: str, line: str) -> None:
-        with (self._directory / f"{self.spec.name}.{what}").open("a") as log:
-            log.write(f"{line}\n")
-
-
-def main(_: list[str]) -> None:
-    run_actor(BadlyBehaved)
-
-
-def launch(output: Path, *arguments: str) -> None:
-    """The launcher's process: `remembrancer up` with these actors instead of the real ones."""
-    redirect(output, output)
-    setattr(lifecycle, "ASK_S", PATIENCE_S)  # noqa: B010 - it is final where nobody is patient
-    with forking():
-        setattr(runtime_commands, "ACTOR", lambda role: [sys.executable, "-P", "-m", __name__, role])  # noqa: B010
-        raise SystemExit(command_line.main(["up", *arguments]))

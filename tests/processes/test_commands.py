@@ -45,9 +45,10 @@ def test_a_configuration_with_which_nothing_starts_is_part_of_the_status(home: P
     assert problem["code"] == "configuration_error"
 
 
-def test_a_runtime_is_seen_scaled_and_stopped_from_the_command_line(home: Path) -> None:
+def test_a_runtime_is_seen_scaled_and_stopped_from_the_command_line(home: Path, without_upkeep: None) -> None:
     with runtime(home) as running:
         running.until_ready()
+        done("add", CONTENT, home=home)
 
         def all_known() -> Any:
             """The status; None while a process is late with its answer."""
@@ -63,7 +64,7 @@ def test_a_runtime_is_seen_scaled_and_stopped_from_the_command_line(home: Path) 
         for process in said["processes"]:
             assert {"pid", "restarts", "uptime_s"} <= process.keys()
             assert (process["rss_bytes"] > 1_000_000, process["state"]) == (True, "ready")
-        assert said["counts"]["total"] == 7
+        assert said["counts"]["total"] == 1
         assert "of release" not in until(all_well), "no file waits for an upgrade"
         assert patiently("admin", "scale", "embedder=2", home=home).returncode == exit_codes.OK
         running.until_ready("embedder-2")

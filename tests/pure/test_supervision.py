@@ -461,6 +461,7 @@ def test_a_process_that_dies_is_started_again_at_once_then_with_a_pause_and_afte
     before = world.running["store"]
     world.exit("store")
     assert world.running["store"] != before
+    assert ("gateway", PeerGone("store", before)) in world.told
     assert world.state("store") == "starting"
     assert world.process("store").restarts == 1
     world.core.on_health("store", before, store(), world.now)
