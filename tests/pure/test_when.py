@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -270,21 +271,34 @@ def test_all_of_a_weekday_is_also_that_of_today_like_the_day_of_a_log() -> None:
         assert [each.start for each in read(query, reference_time=NOVEMBER).windows] == days[:1]
 
 
-# --- Lists of open ends, and what is none.
-@pytest.mark.parametrize(("text", "items"), cases("open_ends", "items"))
-def test_the_items_of_a_list_are_open_ends_of_their_own(text: str, items: list[str]) -> None:
-    assert open_ends_in(text) == tuple(items)
+# --- Open ends, and what is none.
+SATURDAY = datetime(2026, 11, 28, 22).timestamp()
 
 
-@pytest.mark.parametrize(("text", "is_list"), cases("open_ends", "headings"))
-def test_a_heading_says_that_open_ends_follow_and_other_words_do_not(text: str, *, is_list: bool) -> None:
-    assert is_list_of_open_ends(text) is is_list
+def day_in(at: float | None) -> str:
+    return datetime.fromtimestamp(at, UTC).date().isoformat() if at else ""
 
 
-@pytest.mark.parametrize(("text", "due"), cases("open_ends", "due"))
-def test_an_open_end_is_due_on_the_day_that_its_text_names(text: str, due: str) -> None:
-    at = due_in(text, datetime(2026, 11, 28, 22).timestamp())
-    assert (datetime.fromtimestamp(at, UTC).date().isoformat() if at else "") == due
+READ: dict[str, Callable[[str], object]] = {
+    "items": lambda text: [*open_ends_in(text)],
+    "headings": is_list_of_open_ends,
+    "due": lambda text: day_in(due_in(text, SATURDAY)),
+    "only_dates": lambda text: day_in(due_of_open_end(text, SATURDAY)),
+    "appointments": lambda text: day_in(due_in(text, SATURDAY)) if is_appointment(text, SATURDAY) else "",
+    "moves": lambda text: day_in(moved_to(text, SATURDAY, due_in("by 4 December", SATURDAY))),
+    "events": names_appointment,
+    "tasks": lambda text: is_task_with_date(text, SATURDAY),
+    "questions": asks_for_open_ends,
+    "periods": lambda query: last_day_asked_for(query, SATURDAY),
+}
+"""The readers of a text, by the tables of their cases."""
+
+
+@pytest.mark.parametrize(
+    ("table", "text", "meant"), [(each, *row) for each in READ for row in cases("open_ends", each)]
+)
+def test_a_text_means_what_the_table_of_its_reader_says(table: str, text: str, meant: object) -> None:
+    assert READ[table](text) == meant
 
 
 def test_the_due_date_of_a_long_text_is_looked_for_in_time_that_grows_with_its_length() -> None:
@@ -292,41 +306,6 @@ def test_the_due_date_of_a_long_text_is_looked_for_in_time_that_grows_with_its_l
     assert due_in("the licence must be renewed and " * 10_000, 0.0) is None
     assert due_in("Ana sends it " + "on " * 300_000, 0.0) is None
     assert time.process_time() - began < 10.0  # and not half a minute
-
-
-@pytest.mark.parametrize(("query", "day"), cases("open_ends", "periods"))
-def test_a_question_for_open_ends_names_the_last_day_by_which_they_are_due(query: str, day: str) -> None:
-    assert last_day_asked_for(query, datetime(2026, 11, 28, 22).timestamp()) == day
-
-
-@pytest.mark.parametrize(("text", "due"), cases("open_ends", "only_dates"))
-def test_the_only_date_of_an_open_end_is_when_it_is_due(text: str, due: str) -> None:
-    at = due_of_open_end(text, datetime(2026, 11, 28, 22).timestamp())
-    assert (datetime.fromtimestamp(at, UTC).date().isoformat() if at else "") == due
-
-
-@pytest.mark.parametrize(("text", "day"), cases("open_ends", "appointments"))
-def test_a_coming_appointment_is_due_on_its_day(text: str, day: str) -> None:
-    at = datetime(2026, 11, 28, 22).timestamp()
-    assert is_appointment(text, at) is bool(day)
-    assert not day or datetime.fromtimestamp(due_in(text, at) or 0.0, UTC).date().isoformat() == day
-
-
-@pytest.mark.parametrize(("text", "day"), cases("open_ends", "moves"))
-def test_what_moves_an_open_end_names_its_new_day(text: str, day: str) -> None:
-    at = datetime(2026, 11, 28, 22).timestamp()
-    due = moved_to(text, at, due_in("by 4 December", at))
-    assert (datetime.fromtimestamp(due, UTC).date().isoformat() if due else "") == day
-
-
-@pytest.mark.parametrize(("text", "is_event"), cases("open_ends", "events"))
-def test_an_action_on_a_day_is_a_task_until_it_is_done(text: str, *, is_event: bool) -> None:
-    assert names_appointment(text) is is_event
-
-
-@pytest.mark.parametrize(("text", "is_task"), cases("open_ends", "tasks"))
-def test_a_sentence_that_begins_as_a_task_and_names_its_due_date_is_one(text: str, *, is_task: bool) -> None:
-    assert is_task_with_date(text, datetime(2026, 11, 28, 22).timestamp()) is is_task
 
 
 @given(st.text(max_size=300), st.text(" -_*()[]!\n", max_size=9))
@@ -345,8 +324,3 @@ def test_the_log_says_what_was_decided_and_opened_on_a_day_that_was_given() -> N
         "noted",
         "noted",
     ]
-
-
-@pytest.mark.parametrize(("query", "asks"), cases("open_ends", "questions"))
-def test_a_question_without_a_subject_asks_for_all_open_ends(query: str, *, asks: bool) -> None:
-    assert asks_for_open_ends(query) is asks
