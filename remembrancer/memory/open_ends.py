@@ -120,7 +120,7 @@ _PAST: Final = r"(?:\b|^[A-Z](?!\w+ \w+s\b))[a-z]+[^\We]ed\b"
 _PLANNED: Final = re.compile(
     rf"\b(?:will(?: be (?!no\b|{_STATES})\w+)?|ha(?:s|ve)|come|arrive"
     rf"|(?:is|are|been|gets?) (?:now )?(?:(?:on |at )?$|(?!{_STATES})(?:\w+(?:ed|ing)|set|put|held|brought)\b)"
-    r"|(?:(?:was|were) )?(?:\w+ed|put|brought)(?=.* (?:for|to) (?:the )?$))",
+    r"|(?:(?:was|were) )?(?:\w+ed|put|brought)(?=.* (?:for|to) (?:the )?$)|(?:is |are )?(?:not|no longer) .* but)",
     re.IGNORECASE,
 )
 """Verbs that state a plan: "is booked", "was moved to". The other verbs of a text may state a fact."""
