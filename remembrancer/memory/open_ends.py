@@ -110,7 +110,7 @@ _COMING: Final = re.compile(
 """The words before a day such as "tomorrow". A `usual` day (such as a weekday) counts only before certain words."""
 _LIMIT: Final = re.compile(
     r"(?:\b(?:since|from|(?<!night )of|until|till|after|before|by|through|between|(?<! \d )(?<! \d\d )and)|[–(-])"
-    rf" ?(?:(?:the|on|{WEEKDAY},?) )*$|^(?!.*(?:ed|set|put|brought)\b).*\bto (?:the )?$",
+    rf" ?(?:(?:the|on|{WEEKDAY},?) )*$|(?:^(?!.*(?:ed|set|put|brought)\b).*\b|(?<!from )\b\d\d? )to (?:the )?$",
     re.IGNORECASE,
 )
 """Text before a day on which nothing is said to happen: "since", "until", "and", or a bracket, since the day in
