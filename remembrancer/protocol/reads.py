@@ -413,6 +413,8 @@ class ContextGathered(msgspec.Struct, frozen=True, tag=True):
     former_place: str = ""
     """The directory from which a project without memories was probably moved."""
     short_ids: dict[str, str] = {}
+    edited: dict[str, float] = {}
+    """The times at which the present texts of edited memories were written, by id."""
     near_waits: bool = False
     """As in `Recalled`."""
 

@@ -22,6 +22,7 @@ from remembrancer.memory.contexts import CUT, in_sections, section_of
 from remembrancer.memory.decay import DAY_S
 from remembrancer.memory.ranking import DEFAULT_MODEL, weights_file
 from remembrancer.memory.relevance import is_given_whole
+from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.kinds import SESSION_RECORD, Scope
 from remembrancer.protocol.reads import (
     ContextGathered,
@@ -45,6 +46,7 @@ from remembrancer.protocol.writes import (
     UndoChange,
     UpdateMemory,
 )
+from remembrancer.toolsets.memory.context_block import build_block
 from remembrancer.toolsets.service import Asked
 from tests.actors import spaces_rig
 from tests.actors.spaces_rig import NOW, Spaces
@@ -614,6 +616,16 @@ async def test_a_text_too_long_for_a_context_of_everything_is_cut_so_that_nothin
     contents = {each.id: each.content for each in gathered.memories}
     assert (set(contents), gathered.is_all) == ({*facts, log}, True)
     assert (contents[log].endswith(CUT), len(contents[log]) < 2000) == (True, True)
+
+
+async def test_a_relative_day_counts_from_the_day_on_which_its_text_was_written(files: Spaces) -> None:
+    heating = files.store("The heating has been cold since yesterday")
+    files.rigs[PROJECT.id].at(REQUESTED_AT + 2 * DAY_S)
+    files.change(UpdateMemory(heating, content="The heating was repaired yesterday"))
+    files.rigs[PROJECT.id].at(REQUESTED_AT + 4 * DAY_S)
+    files.change(UpdateMemory(heating, tags=("house",)))
+    text = build_block(await files.context(), 2000, estimate_tokens).text
+    assert "The heating was repaired yesterday (stored 2023-11-16) (changed 2023-11-18)\n" in text
 
 
 async def test_a_text_stored_after_a_pause_wakes_the_resting_embedders_and_lacks_nothing(home: Path) -> None:

@@ -186,24 +186,20 @@ def item(memory: RecalledMemory, content: str, gathered: ContextGathered, today:
     ids, later = gathered.short_ids, [*memory.superseded_by, *memory.possibly_superseded_by]
     by = next((f" by {ids[each]}" for each in later if each in ids), "")
     remarks = [f"(possibly superseded{by})"] if later else []
+    relative = None if memory.is_open else _RELATIVE.search(content)
     if memory.occurred_at is not None and (day := iso(memory.occurred_at)[:10]) not in content:
         remarks.append(f"({day})")
-    elif (
-        not memory.is_open
-        and (named := _RELATIVE.search(content))
-        and (group_of(memory) == FACTS or not named["weekday"])
-    ):
-        remarks.append(f"(stored {iso(memory.created_at)[:10]})")
+    elif relative and (group_of(memory) == FACTS or not relative["weekday"]):
+        remarks.append(f"(stored {iso(gathered.edited.get(memory.id, memory.created_at))[:10]})")
     if memory.version > 1 and memory.updated_at > memory.created_at:
         day = iso(memory.updated_at)[:10]
         is_said = day in content or f"(stored {day})" in remarks
         remarks += [f"(done {day})"] if memory.done else [] if is_said else [f"(changed {day})"]
-    due = ""
     if memory.is_open:
-        content = one_line(content)
         day = iso(memory.due)[:10] if memory.due is not None else ""
         due = f"{'overdue' if day < today else 'due'} {day}: " if day else ""
-    return render(f"{due}{content}", memory.source, " ".join(remarks), _id_of(memory.id, ids))
+        content = f"{due}{one_line(content)}"
+    return render(content, memory.source, " ".join(remarks), _id_of(memory.id, ids))
 
 
 def render(content: str, source: SourceRef, remark: str = "", name: str = "") -> str:

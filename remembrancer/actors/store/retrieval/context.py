@@ -101,7 +101,12 @@ class Gathering:
             choice.replaced,
             closed,
             short_ids=await self._in_thread(lambda: self.view.reader.short_forms(ids)),
+            edited=await self._in_thread(lambda: self._edited(choice.given)),
         )
+
+    def _edited(self, memories: Iterable[RecalledMemory]) -> dict[str, float]:
+        known = self.view.reader.numbers_of({each.id for each in memories if each.version > 1})
+        return {known[number][1]: at for number, at in self.view.reader.edited_among(list(known)).items()}
 
     def _with_doubts(self, memories: Sequence[RecalledMemory]) -> list[RecalledMemory]:
         """Return the memories, marking also those that, according to Review, another of them may replace."""
