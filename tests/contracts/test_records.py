@@ -627,6 +627,10 @@ def test_what_moves_an_open_end_to_another_day_is_the_open_end_as_soon_as_it_rep
     rig.do(UndoChange(at_once))
     rig.do(UndoChange(talk))
     assert (rig.shown(talk).valid_until, rig.shown(moved).kind, rig.shown(moved).due) == (None, "fact", None)
+    rig.replace(moved, talk)
+    rig.do(RestoreMemory(talk))
+    kept = [(rig.shown(each).valid_until, rig.shown(each).due) for each in (talk, moved)]
+    assert kept == [(None, REQUESTED_AT), (None, day)], "after a wrong move, both are to be done, each on its own day"
 
 
 def test_a_value_that_is_returned_to_after_two_changes_is_valid_again(rig: RecordsRig) -> None:
