@@ -317,10 +317,8 @@ def _merged(present: dict[str, Any], changes: dict[str, Any], name: str) -> dict
     merged = {key: value for key, value in (present | changes).items() if value is not None or key not in changes}
     size = len(encode_object(merged))
     if size > max(MAX_OBJECT_BYTES, len(encode_object(present))):
-        raise InvalidInput(
-            f"the {name} of a memory may have at most {MAX_OBJECT_BYTES} bytes as JSON, and this would be {size}",
-            field=name,
-        )
+        message = f"the {name} of a memory may have at most {MAX_OBJECT_BYTES} bytes as JSON, and this would be {size}"
+        raise InvalidInput(message, field=name)
     return merged
 
 
@@ -334,9 +332,8 @@ def _with_items(present: tuple[Any, ...], add: Iterable[Any], remove: Iterable[s
             each for each in present if isinstance(each, EntityRef) and name_key(each.name) == name_key(name)
         ]
         remaining = [each for each in remaining if each not in gone]
-    return tuple(
-        dict.fromkeys((*remaining, *(each for each in add if isinstance(each, EntityRef) or each not in present)))
-    )
+    new = (each for each in add if isinstance(each, EntityRef) or each not in present)
+    return tuple(dict.fromkeys((*remaining, *new)))
 
 
 def with_subjects(entities: tuple[EntityRef, ...]) -> tuple[EntityRef, ...]:

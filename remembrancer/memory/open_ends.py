@@ -237,7 +237,7 @@ def due_in(text: str, at: float, zone: tzinfo | None = None) -> float | None:
     text = with_iso_dates(text.strip(), at)
     if not _DUE.search(text) and (before := _coming_day(text) or _LAST.search(text)):
         text = f"by {text[before.end() :]}"
-    for named in _DUE.finditer(_with_by(text)):
+    for named in _DUE.finditer(_with_by(text, at)):
         now = datetime.fromtimestamp(at, zone).replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
         with suppress(ValueError):  # no such day
             return _day_of(named, now).replace(tzinfo=UTC).timestamp()
@@ -299,14 +299,13 @@ def last_day_asked_for(query: str, at: float) -> str:
 
 def day_named(text: str, at: float) -> float | None:
     """The day named by a whole text, as `due_in` would read it after "by": "4 December", "Friday", "5.12.2026"."""
-    text = with_iso_dates(text, at)
-    due = next((due for word in ("by", "bis") if _DUE.fullmatch(due := _with_by(f"{word} {text}"))), "")
+    due = next((due for word in ("by", "bis") if _DUE.fullmatch(due := _with_by(f"{word} {text}", at))), "")
     return due_in(due, at)
 
 
-def _with_by(text: str) -> str:
-    """A text with other English and German words for "by" replaced by "by", and the middle of a month by the 15th."""
-    text = _MIDDLE.sub("15 ", text)
+def _with_by(text: str, at: float) -> str:
+    """A text with ISO dates, the 15th for the middle of a month, and "by" for other English and German words for it."""
+    text = _MIDDLE.sub("15 ", with_iso_dates(text, at))
     text = _GERMAN_DUE.sub(_due_in_english, text)
     return _AS_BY.sub(lambda due: f"{due['must'] or ''} {_BY.get(due.lastgroup or '', 'by')}".lstrip(), text)
 
@@ -369,7 +368,7 @@ def _coming_day(text: str) -> re.Match[str] | None:
 def is_task_with_date(text: str, at: float, zone: tzinfo | None = None) -> bool:
     """True for a short sentence with a deadline that has not passed at `at`, unless it states a fact ("It expires by 5
     December"), and for a task that begins with a known verb and names a day: "Call her tomorrow"."""
-    text = _with_by(with_iso_dates(text.strip(), at))  # "zum 5. Dezember" looks like two sentences
+    text = _with_by(text.strip(), at)  # "zum 5. Dezember" looks like two sentences
     is_short = len(text) <= 300 and len(split_sentences(text)) == 1 and not _ASKS.match(text)
     due = due_in(text, at, zone)  # also None if there is no such day, as in "by 31 February"
     if not is_short or not (_DUE.search(text) if due is None else due > at - DAY_S):
