@@ -79,7 +79,7 @@ async def indexing(
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(indexer.run)
         yield indexer
-        indexer.cancel()
+        indexer.scope.cancel()
     assert not readers(), "no process is left"
 
 
@@ -131,7 +131,7 @@ async def test_a_tree_that_is_deleted_while_it_is_read_leaves_nothing(tree: Inde
     async with indexing(tree) as indexer:
         await until(readers)
         delete_database(Path(tree.database))
-        indexer.cancel()
+        indexer.scope.cancel()
         await until(lambda: not readers())
     assert not list(Path(tree.database).parent.glob("code.db*"))
 

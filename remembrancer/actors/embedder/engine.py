@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from tokenizers import BertWordPieceTokenizer, Tokenizer
 
 from remembrancer.actors.embedder.passages import PASSAGE_TOKENS, TokenCounter
 from remembrancer.protocol.errors import ModelUnusable
@@ -19,7 +19,6 @@ VOCABULARY: Final = Path(__file__).parent / "data" / "vocab.txt"
 REVISION_DIGITS: Final = 16
 BATCH_TOKENS: Final = 2048
 """Large enough to be worth a batch's fixed cost, small enough that other texts hardly wait for it."""
-_SPECIAL: Final = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 Vector = NDArray[np.float32]
 """One dimension: the vector of one text."""
@@ -103,8 +102,7 @@ def sha256_of(paths: Iterable[Path]) -> str:
     try:
         for path in paths:
             with path.open("rb") as stream:
-                while chunk := stream.read(1 << 20):
-                    digest.update(chunk)
+                hashlib.file_digest(stream, lambda: digest)
     except OSError as error:
         raise ModelUnusable(f"a model file cannot be read: {error}") from error
     return digest.hexdigest()
@@ -164,10 +162,4 @@ def local_tokenizer(directory: Path) -> TextTokenizer:
 
 def bert_tokenizer(vocabulary: Path) -> Any:
     """BERT's lower-cased WordPiece: without accents, with separate Chinese characters, [CLS] … [SEP]."""
-    ids = models.WordPiece.read_file(str(vocabulary))
-    tokenizer = Tokenizer(models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=100))  # noqa: S106
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.post_processor = processors.BertProcessing(("[SEP]", ids["[SEP]"]), ("[CLS]", ids["[CLS]"]))
-    tokenizer.add_special_tokens(list(_SPECIAL))
-    return tokenizer
+    return Tokenizer.from_str(BertWordPieceTokenizer(str(vocabulary)).to_str())

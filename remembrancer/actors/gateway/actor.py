@@ -165,7 +165,7 @@ class GatewayActor(Actor):
     def health(self) -> GatewayHealth:
         queue, http = self._queue, self._http
         return GatewayHealth(
-            sessions=self._listener.sessions + (http.sessions if http else 0),
+            sessions=len(self._listener.sessions) + (http.sessions if http else 0),
             queue_depth=queue.depth,
             queue_rejected=queue.rejected,
             queue_stuck=queue.stuck,

@@ -411,11 +411,7 @@ class Listener:
         self._loading = anyio.Lock()
         self._numbers = itertools.count(1)
         self._socket: asyncio.Server | None = None
-        self._sessions: set[Session] = set()
-
-    @property
-    def sessions(self) -> int:
-        return len(self._sessions)
+        self.sessions: set[Session] = set()
 
     async def open(self) -> None:
         """Replaces a dead gateway's socket: whoever holds the gateway's lock owns the path."""
@@ -432,9 +428,9 @@ class Listener:
         """Accept no more connections, wait until every request has been answered, and tell the bridges why the gateway
         stops."""
         await self.aclose()
-        while any(not session.is_idle for session in self._sessions):  # noqa: ASYNC110 - limited by the caller
+        while any(not session.is_idle for session in self.sessions):  # noqa: ASYNC110 - limited by the caller
             await anyio.sleep(0.01)
-        for session in self._sessions:
+        for session in self.sessions:
             session.say_goodbye(reason)
 
     async def aclose(self) -> None:
@@ -450,7 +446,7 @@ class Listener:
             async with asyncio.timeout(HELLO_WAIT_S):
                 line = await reader.readline()
             if line.endswith(b"\n"):
-                if len(self._sessions) >= MAX_SESSIONS:
+                if len(self.sessions) >= MAX_SESSIONS:
                     raise InvalidInput(f"{MAX_SESSIONS} sessions are already open")
                 hello, make = read_hello(line), Session
                 if not hello.passing:
@@ -478,13 +474,13 @@ class Listener:
             logger.warning("a session's environment", extra={"session": hello.session, "reason": notice.message})
         key = f"{self._service.incarnation}-{next(self._numbers)}"
         session = make(hello, key, tools, notices, reader, writer, self._service)
-        self._sessions.add(session)
+        self.sessions.add(session)
         logger.info("session opened", extra={"session": hello.session, "bridge_pid": hello.pid})
         try:
             await session.serve()
         except Exception:
             logger.exception("a session crashed")
         finally:
-            self._sessions.discard(session)
+            self.sessions.discard(session)
             self._service.registry.left(session)
             logger.info("session closed", extra={"session": hello.session, "bridge_pid": hello.pid})

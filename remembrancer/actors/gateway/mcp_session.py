@@ -12,7 +12,6 @@ import mcp_types as mcp
 import msgspec
 from anyio.streams.memory import MemoryObjectReceiveStream
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
-from pydantic import ValidationError
 
 from remembrancer.actors.gateway.conversations import CallContext, PlainCall, Session, as_text
 from remembrancer.actors.gateway.elicitation import Asking
@@ -61,7 +60,8 @@ class McpSession(Session):
 
     def _take_message(self, text: bytes, sent_ms: int) -> None:
         try:
-            message = _decode(text)
+            # Not `validate_json`, which rejects lone surrogates: a later check can name the field that contains them.
+            message = mcp.jsonrpc_message_adapter.validate_python(json.loads(text), by_name=False)
         except (ValueError, RecursionError) as error:
             self._refuse(text, PARSE_ERROR, f"not an MCP message ({type(error).__name__})")
             return
@@ -136,15 +136,6 @@ class McpSession(Session):
                 self._write(line + b"\n")
                 with suppress(OSError):  # `_take_lines` notes the loss
                     await self._writer.drain()
-
-
-def _decode(text: bytes) -> mcp.JSONRPCMessage:
-    """Decode a JSON-RPC message. Raises `ValueError`. Lone surrogates are accepted: a later check can name the field
-    that contains them."""
-    try:
-        return mcp.jsonrpc_message_adapter.validate_json(text, by_name=False)
-    except ValidationError:
-        return mcp.jsonrpc_message_adapter.validate_python(json.loads(text), by_name=False)
 
 
 def client_name(params: Any) -> str | None:

@@ -115,8 +115,9 @@ class LastAnswers:
         """The memories in a session's last answer that contained any, and the time of that answer."""
         for question, kept in reversed(self._kept.items()):
             asker = getattr(question, "project", None), getattr(question, "session_id", None)
-            if asker == (project, session_id) and (memories := _memories_of(kept.reply)):
-                return memories, kept.at
+            is_of_memories = isinstance(kept.reply, Recalled | GraphFound | ContextGathered)
+            if asker == (project, session_id) and is_of_memories and kept.reply.memories:
+                return kept.reply.memories, kept.at
         return None
 
     def clear(self) -> None:
@@ -129,13 +130,6 @@ def _timeless(question: Request[Any], received_at: float) -> Request[Any]:
     if getattr(question, "valid_at", None) == received_at:
         return msgspec.structs.replace(question, valid_at=math.inf)
     return question
-
-
-def _memories_of(reply: Any) -> tuple[RecalledMemory, ...]:
-    match reply:
-        case Recalled(memories=memories) | GraphFound(memories=memories) | ContextGathered(memories=memories):
-            return memories
-    return ()
 
 
 class StoreAccess(MemoryService):

@@ -40,7 +40,7 @@ class IndexerActor(Actor):
                 work = await self._client.ask(AwaitIndexerWork(seen), POLL_S, away_s=math.inf)
                 seen = work.revision
                 for tree in self._indexers.keys() - set(work.trees):
-                    self._indexers.pop(tree).cancel()
+                    self._indexers.pop(tree).scope.cancel()
                 for tree in set(work.trees) - self._indexers.keys():
                     self._indexers[tree] = Indexer(tree, self._files_of(tree), self._client.send)
                     tasks.start_soon(self._indexers[tree].run)

@@ -95,13 +95,14 @@ class Indexer:
         self.is_watching = tree.watch
         self._asked: dict[int, ToRead] = {}
         self._wake = anyio.Event()
-        self._scope = anyio.CancelScope()
+        self.scope = anyio.CancelScope()
+        """Cancel it to end `run`."""
         self.files = self.native_files = 0
         """The number of files in the index, and how many of them belong to the assistants themselves."""
         self.error: str | None = None
 
     async def run(self) -> None:
-        with self._scope:
+        with self.scope:
             async with anyio.create_task_group() as tasks:
                 if self.tree.watch:
                     tasks.start_soon(self._follow)
@@ -109,9 +110,6 @@ class Indexer:
                     self._wake = anyio.Event()
                     with anyio.move_on_after(await self._compare()):
                         await self._wake.wait()
-
-    def cancel(self) -> None:
-        self._scope.cancel()
 
     def wake(self) -> None:
         self._wake.set()
