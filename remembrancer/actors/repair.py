@@ -106,10 +106,10 @@ def _make_readable(damaged: Path, fresh: Path, scratch: Path) -> dict[str, int]:
     the first page is unreadable, the new database's first page replaces it."""
     delete_database(scratch)
     os.close(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-    log = f"{damaged.name}-wal"
-    for source, name in ((damaged, scratch.name), (damaged.with_name(log), f"{scratch.name}-wal")):
+    for suffix in ("", "-wal"):
+        source = damaged.with_name(damaged.name + suffix)
         if source.is_file():
-            shutil.copyfile(source, scratch.with_name(name))
+            shutil.copyfile(source, scratch.with_name(scratch.name + suffix))
     for page in (None, fresh.read_bytes()[:PAGE_BYTES]):
         if page is not None:
             _put_first_page(scratch, page)
@@ -315,8 +315,7 @@ def _table(connection: sqlite3.Connection, name: str, *, has_rowid: bool) -> _Ta
         key = key if len(keys) == 1 and keys[0][2].upper() == "INTEGER" else ("rowid",)
     indexes = {}
     for _, index, _, origin, is_partial in connection.execute(f"PRAGMA index_list({name})").fetchall():
-        of_index = connection.execute(f"PRAGMA index_info({index})").fetchall()
-        columns = tuple(column for _, _, column in of_index)
+        columns = tuple(column for _, _, column in connection.execute(f"PRAGMA index_info({index})"))
         if None not in columns and (has_rowid or origin != "pk"):
             indexes[index] = columns, bool(is_partial)
     return _Table(name, tuple(column for _, column, *_ in about), key, has_rowid, indexes)

@@ -174,16 +174,13 @@ class Starter:
             return  # another runtime started first
         self._pause(now)
         if status > 0:
-            reason = self._reason() or f"it ended with exit status {status}; its log is in {self._places.logs}"
-            why = f"the memory service could not be started: {reason}"
+            assert self._output is not None
+            reason = os.pread(self._output.fileno(), _LONGEST_REASON_BYTES, 0).decode("utf-8", "replace").strip()
+            if not reason.startswith(_SPEAKER):
+                reason = f"it ended with exit status {status}; its log is in {self._places.logs}"
+            why = f"the memory service could not be started: {reason.removeprefix(_SPEAKER)}"
             self._fail(why, status, lasting=status in LASTING_STATUSES)
         self._close_output()
-
-    def _reason(self) -> str | None:
-        if self._output is None:
-            return None
-        output = os.pread(self._output.fileno(), _LONGEST_REASON_BYTES, 0).decode("utf-8", "replace").strip()
-        return output.removeprefix(_SPEAKER) if output.startswith(_SPEAKER) else None
 
     def _close_output(self) -> None:
         output, self._output = self._output, None

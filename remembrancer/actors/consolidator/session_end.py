@@ -49,8 +49,7 @@ async def end_session(
     chosen = promoted_of(memories, clock())
     groups = await plan_for_project(store, project, chosen, clock())
     stored = [memory for memory in memories if memory.scope == "project"]
-    promoted = [memory for memory, _ in chosen]
-    await observe_patterns(store, project, [*stored, *promoted], clock())
+    await observe_patterns(store, project, [*stored, *(memory for memory, _ in chosen)], clock())
     await run.write(groups)
     if settings.consolidation_on_shutdown:
         changed = changed_by(groups)

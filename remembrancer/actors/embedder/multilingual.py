@@ -136,8 +136,7 @@ class MultilingualEngine(Int8Engine):
 
     def __init__(self, file: E5File, threads: int) -> None:
         self._common: Vectors | None = None
-        revision = WEIGHTS_SHA256[:REVISION_DIGITS]
-        identity = ModelIdentity("multilingual", MODEL, revision, CENTRED, 0, file.window)
+        identity = ModelIdentity("multilingual", MODEL, WEIGHTS_SHA256[:REVISION_DIGITS], CENTRED, 0, file.window)
         super().__init__(identity, file.tokenizer(), file, graph_of(MODEL), threads)
         questions, answers = zip(*PROBES, strict=True)
         self._common = np.vstack([self.embed_questions(questions), self.embed_passages(answers)]).mean(axis=0)

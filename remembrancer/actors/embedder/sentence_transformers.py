@@ -37,8 +37,7 @@ class SentenceTransformerEngine(Engine):
         # One thread at a time, since the library's tokenizers are not thread-safe; a waiting question goes first.
         self._at_work, self._question_waits = threading.Lock(), threading.Lock()
         self.tokenizer = _tokenizer_of(name, model)
-        longest = int(model.max_seq_length or LONGEST_WINDOW)
-        window = min(longest, LONGEST_WINDOW)
+        window = min(int(model.max_seq_length or LONGEST_WINDOW), LONGEST_WINDOW)
         prompts = [text for text in (model.prompts or {}).values() if text]
         prompt_tokens = max(self.tokenizer.count_tokens(prompts), default=0)
         self.passage_budget = window - self.tokenizer.marks - prompt_tokens

@@ -75,8 +75,7 @@ class GatewayActor(Actor):
                     self._store, self._queue, settings, paths, tasks, self._browser_url, self._ask_status
                 )
                 tools = load_tools()
-                by_name = {each.name: each for each in tools}
-                resources = Resources(by_name, access)
+                resources = Resources({tool.name: tool for tool in tools}, access)
                 subscriptions = self._subscriptions = Subscriptions(tasks)
                 access.writes.listeners.append(subscriptions.heard_write)
                 access.on_recall = subscriptions.heard_recall

@@ -213,8 +213,7 @@ class ToolCalls:
         return answer
 
     def _error_result(self, error: RemembrancerError, tool: Tool[Any] | None) -> CallResult:
-        as_text = tool is not None and tool.answers_text
-        return error_result(error, degraded=self.is_degraded(error), as_text=as_text)
+        return error_result(error, degraded=self.is_degraded(error), as_text=tool is not None and tool.answers_text)
 
     def is_degraded(self, error: RemembrancerError) -> bool:
         """True if the store is unavailable and a retry may succeed: not for an invalid call."""

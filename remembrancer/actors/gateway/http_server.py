@@ -348,8 +348,7 @@ class HttpServer:
 
     async def _browse(self, exchange: Exchange) -> None:
         if self._browser is None:
-            browser = await anyio.to_thread.run_sync(self._open_browser)
-            self._browser = Router([Mount(BROWSER, browser)])
+            self._browser = Router([Mount(BROWSER, await anyio.to_thread.run_sync(self._open_browser))])
         self.pages += 1
         try:
             await exchange.answer(self._browser)
@@ -401,7 +400,8 @@ class HttpServer:
                 sending = self._opening(visitor, exchange.send) if begins else exchange.send
                 scope = {**exchange.scope, "remembrancer": context}
                 async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(self._end_when_revoked, grant, tasks.cancel_scope)
+                    if grant is not None:
+                        tasks.start_soon(self._end_when_revoked, grant, tasks.cancel_scope)
                     await manager.handle_request(scope, replayed(body, exchange.receive), sending)
                     tasks.cancel_scope.cancel()
         finally:
@@ -418,16 +418,11 @@ class HttpServer:
 
         return sending
 
-    async def _end_when_revoked(self, grant: Grant | None, scope: anyio.CancelScope) -> None:
-        while grant is not None:
-            await anyio.sleep(CHECK_S)
-            try:
-                holds = self._tokens.holds(grant, time.time())
-            except HomeUnusable:
-                holds = False
-            if not holds:
-                scope.cancel()
-                return
+    async def _end_when_revoked(self, grant: Grant, scope: anyio.CancelScope) -> None:
+        with contextlib.suppress(HomeUnusable):
+            while self._tokens.holds(grant, time.time()):  # noqa: ASYNC110 - tokens are in a file
+                await anyio.sleep(CHECK_S)
+        scope.cancel()
 
     async def _visitor(
         self, key: str, session: str, exchange: Exchange, grant: Grant | None, client: str | None

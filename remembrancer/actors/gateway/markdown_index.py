@@ -81,17 +81,17 @@ def _of_project(gathered: ContextGathered) -> ContextGathered:
     """The project's memories alone, the most used and newest first."""
     parts = gathered.memories, gathered.replaced, gathered.closed
     memories, replaced, closed = (tuple(each for each in part if each.scope == "project") for part in parts)
+
+    def recency(memory: RecalledMemory) -> float:
+        return (memory.updated_at or memory.created_at) + USED_S * min(MOST_USED, memory.access_count)
+
     return ContextGathered(
-        tuple(sorted(memories, key=_weight, reverse=True)),
+        tuple(sorted(memories, key=recency, reverse=True)),
         is_all=gathered.is_all and len(memories) == len(gathered.memories),
         replaced=replaced,
         closed=closed,
         short_ids=gathered.short_ids,
     )
-
-
-def _weight(memory: RecalledMemory) -> float:
-    return (memory.updated_at or memory.created_at) + USED_S * min(MOST_USED, memory.access_count)
 
 
 def read_file(path: Path, tree: Path | None) -> str | None:

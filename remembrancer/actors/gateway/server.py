@@ -125,8 +125,7 @@ class Handlers:
         return {"prompts": [prompt.described(name) for name, prompt in prompts.items()], **CONSTANT}
 
     async def get_prompt(self, ctx: Context, params: mcp.GetPromptRequestParams) -> Any:
-        tools = request_context(ctx).session.tools
-        description, text = message_of(params.name, params.arguments or {}, tools)
+        description, text = message_of(params.name, params.arguments or {}, request_context(ctx).session.tools)
         message = {"role": "user", "content": {"type": "text", "text": text}}
         return {"description": description, "messages": [message], **COMPLETE}
 

@@ -106,8 +106,8 @@ class SessionRegistry:
         now = self._present()
         self._connection.set()
         self._connection = anyio.Event()
-        works_elsewhere = caller is not None
-        if old is not None and _session_of(old) not in now and (works_elsewhere or session.has_announced_end):
+        has_left = caller is not None or session.has_announced_end
+        if old is not None and _session_of(old) not in now and has_left:
             self._report(session, old, EndSession(old.session_id))
         if caller is not None and _session_of(caller) not in before:
             self._report(session, caller, StartSession(caller.session_id, session.client, caller.directory))

@@ -11,6 +11,7 @@ import sqlite3
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeVar
 
 import anyio
@@ -237,11 +238,13 @@ class StoreAccess(MemoryService):
         if self._queue.waits(operation.project.id, USER_LANE) > 0:
             raise MemoryUnavailable("queued writes may concern this memory: erase it after they have been applied")
         # The memory itself is deleted last, so that erasing it again after an error leaves nothing behind.
-        quotes = await self._quotes_of(operation)
-        if quotes is not None:
+        quotes: tuple[str, ...] = ()
+        with suppress(NotFound):  # the session cannot see the memory, and the store refuses
+            found = await self.require(GetMemory(operation.project, operation.session_id, memory_id), ERASE_S)
+            quotes = quotable(texts_of(found.memory, found.memory.history))
             await self._queue.erase(memory_id)
             await self._erase_shown((memory_id,), quotes, operation.project.id)
-        reply = await self.require(Submit(operation, quotes or ()), ERASE_S)
+        reply = await self.require(Submit(operation, quotes), ERASE_S)
         assert isinstance(reply.result, ErasedResult)
         self._answers.clear()
         if reply.result.also_erased:
@@ -254,15 +257,6 @@ class StoreAccess(MemoryService):
             await anyio.to_thread.run_sync(self.shown_log.erase, memory_ids, quotes, project_id)
         except sqlite3.Error as error:
             raise MemoryUnavailable(f"the log of shown memories cannot be changed: {error}") from error
-
-    async def _quotes_of(self, operation: Operation) -> tuple[str, ...] | None:
-        """The texts by which quotes of a memory are recognised; None if the session cannot see the memory."""
-        try:
-            question = GetMemory(operation.project, operation.session_id, memory_id_of(operation.change) or "")
-            shown = await self.require(question, ERASE_S)
-        except NotFound:
-            return None
-        return quotable(texts_of(shown.memory, shown.memory.history))
 
     async def await_embedding(self, caller: Caller, memory_id: str, received_at: float) -> EmbeddingState:
         timeout_s = max(MIN_BUDGET_S, _left_s(received_at + self.settings.call_budget_s) - MARGIN_S)

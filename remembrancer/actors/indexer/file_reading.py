@@ -167,5 +167,4 @@ class WorkspaceFiles(TreeFiles):
         turns, directory = read_turns(data)
         if not is_of_workspace(directory, file.path, self.root):
             return OTHER_PROJECT
-        chunks = chunks_of_turns(turns, self._settings.chunk_tokens, self._overlap)
-        return read._replace(chunks=tuple(chunks))
+        return read._replace(chunks=tuple(chunks_of_turns(turns, self._settings.chunk_tokens, self._overlap)))

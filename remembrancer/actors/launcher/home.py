@@ -23,7 +23,12 @@ def claim_home(paths: RuntimePaths, *, in_memory: bool) -> None:
             _claim(paths.home, "the memory is kept there")
         else:
             paths.home.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
-            _make_private(paths.home)
+            about = paths.home.stat()
+            if about.st_uid != os.getuid():
+                raise unusable(paths.home, "it belongs to another user")
+            if about.st_mode & (stat.S_ISVTX | stat.S_IWOTH):  # such as /tmp itself, whose mode is not ours to change
+                raise unusable(paths.home, "everyone can write to it")
+            paths.home.chmod(PRIVATE_DIRECTORY)
     except OSError as error:
         raise unusable(paths.home, error) from error
 
@@ -42,16 +47,6 @@ def prepare_home(paths: RuntimePaths) -> None:
     except OSError as error:
         raise unusable(paths.home, error) from error
     _remove_sockets(paths)
-
-
-def _make_private(directory: Path) -> None:
-    about = directory.stat()
-    if about.st_uid != os.getuid():
-        raise unusable(directory, "it belongs to another user")
-    if about.st_mode & (stat.S_ISVTX | stat.S_IWOTH):
-        raise unusable(directory, "everyone can write to it")  # such as /tmp itself, whose mode is not ours to change
-    if stat.S_IMODE(about.st_mode) != PRIVATE_DIRECTORY:
-        directory.chmod(PRIVATE_DIRECTORY)
 
 
 def _claim(directory: Path, use: str) -> None:
