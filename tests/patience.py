@@ -9,7 +9,7 @@ import inspect
 import os
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import anyio
 
@@ -30,6 +30,9 @@ PATIENT_JOURNAL: Final = dict.fromkeys(
 """Constants, by their full names, with which nobody takes a journal for away that answers late."""
 
 
+T = TypeVar("T")
+
+
 async def until(
     condition: Callable[[], object], is_it: Callable[[Any], object] = bool, *, timeout_s: float = PATIENCE_S
 ) -> Any:
@@ -44,6 +47,16 @@ async def until(
             if is_it(result):
                 return result
             await anyio.sleep(pause_s(began, least_s))
+
+
+def wait_until(what: Callable[[], T | None]) -> T:
+    """The same where no event loop runs: the first result that is true. Fails the test when there is none in time."""
+    give_up_at = (began := time.monotonic()) + PATIENCE_S
+    while not (result := what()):
+        assert time.monotonic() < give_up_at, "what was waited for has not come about"
+        time.sleep(pause_s(began, 0.02))
+        began = time.monotonic()
+    return result
 
 
 def pause_s(asked_at: float, least_s: float) -> float:

@@ -7,14 +7,13 @@ import signal
 import socket
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final, Self
 
-from tests.patience import PATIENCE_S
+from tests.patience import wait_until
 
 EPHEMERAL: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 FIRST: Final = 10_000
@@ -66,14 +65,13 @@ class ServerProcess:
         environ = {name: value for name, value in os.environ.items() if name != "REMEMBRANCER_HOME"}
         with (self.directory / "log").open("ab") as log:
             self.process = subprocess.Popen(self._command, cwd=self.directory, stdout=log, stderr=log, env=environ)
-        deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline:
-            with socket.socket() as probe:
-                if probe.connect_ex((self._host, self._port)) == 0:
-                    return
-            assert self.process.poll() is None, (self.directory / "log").read_text()
-            time.sleep(0.02)
-        raise TimeoutError(f"no server at {self._port}: {(self.directory / 'log').read_text()}")
+        wait_until(self._listens)
+
+    def _listens(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, (self.directory / "log").read_text()
+        with socket.socket() as probe:
+            return probe.connect_ex((self._host, self._port)) == 0
 
     def end(self, with_signal: signal.Signals = signal.SIGKILL) -> None:
         if self.process is not None:

@@ -25,7 +25,7 @@ from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.problems import find_problems
 from tests.forked import run_command, start_bridge, start_runtime
-from tests.patience import PATIENCE_S, until
+from tests.patience import PATIENCE_S, until, wait_until
 from tests.spaces import rows_of
 
 ERAS: Final = ("legacy", "2026-07-28")
@@ -159,10 +159,9 @@ class Runtime:
         process = self.process(role)
         process.suspend()
         try:
-            give_up_at = time.monotonic() + PATIENCE_S
-            while process.status() != psutil.STATUS_STOPPED:  # the signal arrives when its threads have the processor
-                assert time.monotonic() < give_up_at, f"{role} does not stand still"
-                time.sleep(0.001)
+            wait_until(
+                lambda: process.status() == psutil.STATUS_STOPPED
+            )  # it arrives when its threads have a processor
             yield process
         finally:
             with suppress(psutil.NoSuchProcess):

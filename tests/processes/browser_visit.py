@@ -16,9 +16,8 @@ from remembrancer.config.tokens import Tokens
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.runs import ApplyRun, Edit, ProposeMemory, ReviseMemory
 from remembrancer.protocol.writes import Operation, Submit
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 from tests.processes.http_door import Door
-from tests.processes.runtimes import until
 
 
 class Visit:
@@ -95,7 +94,7 @@ class Visit:
     def erase(self, memory_id: str) -> None:
         """Erase a memory. Where somebody is reading at that moment it is gone, but its last words go by themselves."""
         assert self.send(f"/memory/{memory_id}/erase", sure="yes").status_code in (303, 503)
-        until(lambda: self.status(f"/memory/{memory_id}") == 404)
+        wait_until(lambda: self.status(f"/memory/{memory_id}") == 404)
 
     def undo(self, page: str) -> str:
         form = next(each for each in Page(page).forms if each.button == "undo")

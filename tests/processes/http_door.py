@@ -14,9 +14,8 @@ import pytest
 
 from remembrancer.config.tokens import Tokens
 from tests.forked import ForkedProcess, start_command
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 from tests.ports import free_port
-from tests.processes.runtimes import until
 from tests.runtime import Runtime, done, start, stop_runtime
 
 VERSION = "2025-11-25"
@@ -45,7 +44,7 @@ class Door:
         else:
             start(self.home)
         if wait:
-            until(self.is_up)
+            wait_until(self.is_up)
 
     def is_up(self) -> bool:
         try:
@@ -58,7 +57,7 @@ class Door:
         runtime = Runtime(self.home)
         killed = runtime.process("gateway")
         killed.kill()
-        until(lambda: runtime.pid("gateway") not in (0, killed.pid) and self.is_up())
+        wait_until(lambda: runtime.pid("gateway") not in (0, killed.pid) and self.is_up())
 
     def token(self, name: str, *arguments: str) -> str:
         return done("token", "create", name, *arguments, home=self.home).strip()

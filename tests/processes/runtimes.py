@@ -1,36 +1,21 @@
-"""A runtime that a person started in the foreground: watched, and ended; and waiting where no event loop runs."""
+"""A runtime that a person started in the foreground: watched, and ended."""
 
 import os
 import signal
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
 
 import psutil
 
 from remembrancer.protocol.control import ProcessStatus, RuntimeStatus
 from remembrancer.protocol.paths import RuntimePaths
 from tests.forked import start_command
-from tests.patience import PATIENCE_S, pause_s
+from tests.patience import PATIENCE_S, wait_until
 from tests.runtime import status_of
 
 ORDINARY = ("gateway", "store", "embedder-1")
-
-T = TypeVar("T")
-
-
-def until(what: Callable[[], T | None]) -> T:
-    """The first result of `what` that is true; fails the test when there is none in time."""
-    began = time.monotonic()
-    give_up_at = began + PATIENCE_S
-    while not (result := what()):
-        assert time.monotonic() < give_up_at, "what was waited for has not come about"
-        time.sleep(pause_s(began, 0.02))
-        began = time.monotonic()
-    return result
 
 
 def is_dead(pid: int) -> bool:
@@ -68,7 +53,7 @@ class RunningRuntime:
             of_name = (each for each in processes if each.name == name)
             return next((each for each in of_name if each.state == state and each.pid != besides_pid), None)
 
-        return until(reached)
+        return wait_until(reached)
 
     def until_ready(self, *names: str) -> dict[str, ProcessStatus]:
         """Wait until the named processes (default: those that an ordinary start has) are ready."""

@@ -20,7 +20,7 @@ from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import PromoteMemory, Scope
 from tests.contracts.dying_process import dies_of, restore_and_die
 from tests.operations import PROJECT
-from tests.processes.runtimes import until
+from tests.patience import wait_until
 from tests.processes.test_export import ask, change, exported, exported_memories, fill, id_of, recall, store
 from tests.processes.test_shell import Shell
 from tests.runtime import Runtime, Session, done, start, stop_runtime
@@ -53,7 +53,7 @@ def without_accesses(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def test_a_backup_brings_everything_to_another_home(home: Path, second: Path) -> None:
     fill(home, REMEMBRANCER_EMBEDDERS="1")
-    until(lambda: id_of("rich") in recall(home, "where are logins remembered?", strategy="vector"))
+    wait_until(lambda: id_of("rich") in recall(home, "where are logins remembered?", strategy="vector"))
     archive = home / "backup.tar.gz"
     done("backup", "list", home=home, status=exit_codes.USAGE)  # not a file of that name
     (home / "config.toml").touch()
@@ -68,7 +68,7 @@ def test_a_backup_brings_everything_to_another_home(home: Path, second: Path) ->
     for path in second.rglob("*"):
         assert path.stat().st_mode & 0o077 == 0, path
     start(second, REMEMBRANCER_EMBEDDERS="1")
-    until(lambda: id_of("rich") in recall(second, "where are logins remembered?", strategy="vector"))
+    wait_until(lambda: id_of("rich") in recall(second, "where are logins remembered?", strategy="vector"))
 
 
 def test_a_backup_has_what_was_acknowledged_before_it_began(home: Path, second: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_backup_has_what_was_acknowledged_before_it_began(home: Path, second: 
     try:
         while turn < 3 or not went_on:  # without an end, where a backup keeps the writer waiting
             turn += 1
-            until(lambda turn=turn: len(acknowledged) > 50 * turn)  # type: ignore[misc]
+            wait_until(lambda turn=turn: len(acknowledged) > 50 * turn)  # type: ignore[misc]
             before = list(acknowledged)
             done("backup", str(home / f"{turn}.tar"), home=home)
             went_on = went_on or len(acknowledged) > len(before)
@@ -112,7 +112,7 @@ async def test_queued_writes_are_in_a_backup(home: Path, second: Path, monkeypat
     monkeypatch.setenv("REMEMBRANCER_STALL_TIMEOUT_S", "60")  # the store hangs until the test lets it go on
     async with Session(home) as client:
         await client.store("This is there already.")
-        until(lambda: rows_of(RuntimePaths(home).write_queue, "SELECT count(*) FROM queued") == [(0,)])
+        wait_until(lambda: rows_of(RuntimePaths(home).write_queue, "SELECT count(*) FROM queued") == [(0,)])
         with Runtime(home).suspended("store"):
             assert "queued" in json.dumps(await client.store("This waits in the queue."))
             for made in (("backup", str(home / "backup.tar")), ("backup", "export", str(home / "export"))):
@@ -120,7 +120,7 @@ async def test_queued_writes_are_in_a_backup(home: Path, second: Path, monkeypat
     restore(home / "backup.tar", second)
     start(second)
     contents = Runtime(second).contents
-    until(lambda: set(contents().values()) >= {"This is there already.", "This waits in the queue."})
+    wait_until(lambda: set(contents().values()) >= {"This is there already.", "This waits in the queue."})
 
 
 def test_what_was_there_is_kept_beside_and_a_second_restore_brings_it_back(home: Path) -> None:

@@ -21,10 +21,9 @@ from remembrancer.config.tokens import LINK_S, Tokens
 from tests.cases import cases
 from tests.conftest import PATIENT_ENVIRONMENT, empty_home
 from tests.git import git
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 from tests.processes.browser_visit import Page, Visit
 from tests.processes.http_door import Door, http_door
-from tests.processes.runtimes import until
 from tests.runtime import Runtime, command, done
 
 MOST_ASSETS_BYTES = 350_000
@@ -432,7 +431,7 @@ def test_a_command_opens_it_also_where_http_is_off_and_the_next_gateway_goes_on(
                 return runtime.pid("gateway") not in (0, killed) and "The ferry is blue" in page.text
             return False
 
-        until(goes_on)
+        wait_until(goes_on)
 
 
 def test_what_was_shown_to_whom_is_kept_and_printed_until_the_memory_is_erased(come: Come, visit: Visit) -> None:
@@ -652,7 +651,7 @@ def test_notes_and_code_are_listed_by_files_and_what_they_no_longer_say_is_to_be
     assert "Not checked: the code of this project is not indexed." in Page(visit.get("/review")).text
     source.write_text("def open_gate(key):\n    return turn(key) and lift()\n")
     visit.call("index_project", path=str(visit.directory), watch=False, headers=code)
-    until(
+    wait_until(
         lambda: re.search(r"ready, not watched 1 of 1 .*gate\.py current python [1-9]", Page(visit.get("/code")).text)
     )
     memory = visit.stored("`open_gate` in src/gate.py turns the key first")
@@ -777,7 +776,7 @@ def test_an_open_page_hears_of_what_a_session_stores_until_its_token_is_revoked(
         assert next(events) == "here"
         visit.stored("The gate opens at seven")
         assert next(each for each in events if each != "here") == "written"
-        until(lambda: pages_of(visit) >= 1)  # who looks is there: nothing rests meanwhile
+        wait_until(lambda: pages_of(visit) >= 1)  # who looks is there: nothing rests meanwhile
         Tokens(visit.door.home).revoke(visit.signed_in_by())
         visit.stored("The gate closes at ten")
         assert set(events) <= {"written", "here"}, "and it ends"

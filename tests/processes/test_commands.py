@@ -20,8 +20,8 @@ from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.tracing import SLOW_CALL, SLOW_S
 from tests import patience
 from tests.cases import cases
-from tests.patience import PATIENCE_S
-from tests.processes.runtimes import runtime, until
+from tests.patience import PATIENCE_S, wait_until
+from tests.processes.runtimes import runtime
 from tests.runtime import Runtime, Session, command, done, patiently, start
 from tests.spaces import write_rows
 
@@ -59,13 +59,13 @@ def test_a_runtime_is_seen_scaled_and_stopped_from_the_command_line(home: Path, 
             told = command("status", home=home).stdout
             return told if "All is well." in told else ""
 
-        said = until(all_known)
+        said = wait_until(all_known)
         assert [each["role"] for each in said["processes"]] == ["launcher", "gateway", "store", "embedder"]
         for process in said["processes"]:
             assert {"pid", "restarts", "uptime_s"} <= process.keys()
             assert (process["rss_bytes"] > 1_000_000, process["state"]) == (True, "ready")
         assert said["counts"]["total"] == 1
-        assert "of release" not in until(all_well), "no file waits for an upgrade"
+        assert "of release" not in wait_until(all_well), "no file waits for an upgrade"
         assert patiently("admin", "scale", "embedder=2", home=home).returncode == exit_codes.OK
         running.until_ready("embedder-2")
         assert "Stopped" in done("down", home=home)
@@ -277,7 +277,7 @@ def test_it_comes_when_there_is_work_gives_way_to_the_others_and_is_in_the_statu
 
     start(home)
     done("add", CONTENT, home=home)
-    assert until(niceness) == 10
-    idle = until(lambda: (known := health())["job"] is None and known)
+    assert wait_until(niceness) == 10
+    idle = wait_until(lambda: (known := health())["job"] is None and known)
     assert (idle["finished"] >= 1, idle["failed"], idle["error"]) == (True, 0, None)
     assert re.search(r"consolidator idle; \d+ jobs? done", done("status", home=home))

@@ -15,9 +15,8 @@ from bench.client import StdioClient
 from remembrancer.actors.bridge.bridge import _options
 from remembrancer.command_line import COMMANDS
 from tests.conftest import PATIENT_ENVIRONMENT
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 from tests.ports import free_port
-from tests.processes.runtimes import until
 from tests.runtime import done
 
 ROOT = Path(__file__).parents[2]
@@ -77,17 +76,17 @@ def test_what_it_starts_is_healthy_with_nothing_writable_but_its_volume(home: Pa
             except OSError:  # nobody listens yet, or it goes down again
                 return False
 
-        until(is_healthy)
+        wait_until(is_healthy)
         looks = [each.replace("8080", port) for each in json.loads(check[check.index("[") :])]
         looks[0] = sys.executable
-        until(lambda: subprocess.run(looks, check=False, capture_output=True).returncode == 0)
+        wait_until(lambda: subprocess.run(looks, check=False, capture_output=True).returncode == 0)
 
         async def store() -> None:
             async with StdioClient(home, arguments=("--url", f"{url}/mcp", "--token-file", str(home / "token"))) as box:
                 assert "memory_id" in await box.store("It is in a box")
 
         asyncio.run(store())
-        until((home / "memory.db").is_file)  # what was stored may be queued first
+        wait_until((home / "memory.db").is_file)  # what was stored may be queued first
     finally:
         runtime.terminate()
         runtime.wait(PATIENCE_S)

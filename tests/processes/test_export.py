@@ -44,8 +44,7 @@ from remembrancer.protocol.writes import (
 )
 from tests.forked import start_command
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION, memory_id_of, store_operation
-from tests.patience import PATIENCE_S
-from tests.processes.runtimes import until
+from tests.patience import PATIENCE_S, wait_until
 from tests.pure.test_export_format import memory
 from tests.runtime import Runtime, command, done, start, stop_runtime
 from tests.spaces import full_disk, rows_if_there, rows_of
@@ -96,7 +95,7 @@ def test_a_round_trip_keeps_everything(home: Path, second: Path) -> None:
     stop_runtime(second)
     assert exported(second) == after, "an export needs no runtime"
     ask(second, store("new", "Something new."), REMEMBRANCER_EMBEDDERS="1")
-    until(lambda: id_of("rich") in recall(second, "where are logins remembered?", strategy="vector"))
+    wait_until(lambda: id_of("rich") in recall(second, "where are logins remembered?", strategy="vector"))
     assert id_of("forgotten") not in recall(second, "password rule", strategy="keyword")
 
 
@@ -231,7 +230,7 @@ def test_an_import_bears_the_death_of_the_store_and_goes_on_after_its_own(home: 
     names = [f"memory {number}" for number in range(1200)]
     importing = ("backup", "import", str(write_lines(home / "lines", *names)), "--json")
     process = start_command(*importing, environ=os.environ, printed=home / "said")
-    until(lambda: count(home / "memory.db") > 200)
+    wait_until(lambda: count(home / "memory.db") > 200)
     if killed == "store":
         Runtime(home).kill("store")
         assert process.wait(PATIENCE_S) == 0
@@ -455,7 +454,7 @@ def fill(home: Path, **environ: str) -> None:
     for request, answer in zip(requests, ask(home, *requests, **environ), strict=True):
         assert isinstance(request, NoteAccess) or isinstance(answer, Applied), answer
     accesses = "SELECT sum(access_count) FROM memories"  # which are counted after the answer
-    until(lambda: rows_of(home / "memory.db", accesses) == [(2,)])
+    wait_until(lambda: rows_of(home / "memory.db", accesses) == [(2,)])
 
 
 def recall(home: Path, query: str, **fields: Any) -> list[str]:

@@ -17,8 +17,7 @@ from remembrancer.commands.runtime_client import is_up
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
 from tests.forked import run_command
-from tests.patience import PATIENCE_S
-from tests.processes.runtimes import until
+from tests.patience import PATIENCE_S, wait_until
 from tests.runtime import Runtime, done, start
 from tests.spaces import rows_if_there, spoil_page
 
@@ -80,9 +79,9 @@ def test_what_happens_in_a_session_gets_into_its_records(home: Path, project: Pa
     hook("SubagentStop", project, last_assistant_message="The tests live in tests/.")
     hook("Stop", project, last_assistant_message="It is green.")
     hook("SessionEnd", project, reason="logout")
-    until(lambda: waiting(home) == [])
+    wait_until(lambda: waiting(home) == [])
     ending = "SELECT ending FROM sessions WHERE session_id = 's'"
-    until(lambda: rows(home, ending) == [("completed",)])
+    wait_until(lambda: rows(home, ending) == [("completed",)])
     assert rows(home, TURNS) == [
         ("user", "Run the tests"),
         ("tool", "The tests live in tests/."),
@@ -102,8 +101,8 @@ def test_no_event_is_lost_or_doubled_by_gateways_and_stores_that_are_killed(home
         if number == 6:
             runtime.kill("store")
     expected = [("assistant", f"answer {number}") for number in range(12)]
-    until(lambda: rows(home, TURNS) == expected)
-    until(lambda: waiting(home) == [])
+    wait_until(lambda: rows(home, TURNS) == expected)
+    wait_until(lambda: waiting(home) == [])
     assert rows(home, TURNS) == expected
 
 
@@ -129,12 +128,14 @@ def test_a_session_is_told_all_once_and_what_is_new(home: Path, project: Path, m
     start(home)
     remember(project)
     assert hook("SessionStart", project, source="startup").stdout == b""
-    told = until(lambda: prompted(project, AARDVARK))
+    told = wait_until(lambda: prompted(project, AARDVARK))
     assert "short answers" in told
     assert "aardvark" in told
     add(project, "The deployment of the badger service runs on Mondays.", "--importance", "0.9")
-    until(lambda: asyncio.run(Runtime(home).is_drained()))  # words alone do not make it as likely
-    told = until(lambda: prompted(project, "When is the badger deployment?"))  # one that took too long, gets nothing
+    wait_until(lambda: asyncio.run(Runtime(home).is_drained()))  # words alone do not make it as likely
+    told = wait_until(
+        lambda: prompted(project, "When is the badger deployment?")
+    )  # one that took too long, gets nothing
     assert "badger" in told
     assert "short answers" not in told
     assert prompted(project, AARDVARK) == "", "it has been given that"
@@ -142,7 +143,7 @@ def test_a_session_is_told_all_once_and_what_is_new(home: Path, project: Path, m
     assert hook("PostToolUse", project, tool_name="Bash").stdout == b""
 
     query = "SELECT role, content, metadata FROM turns WHERE session_id = 's' ORDER BY turn_number"
-    until(
+    wait_until(
         lambda: "system" in [role for role, *_ in rows(home, query)]
     )  # a slow store leaves them in the queue of writes
     prompt, *_ = turns = rows(home, query)
@@ -161,8 +162,8 @@ def test_a_session_is_told_all_once_and_what_is_new(home: Path, project: Path, m
     assert "aardvark" in told
     assert prompted(project, AARDVARK) == ""
     hook("PreCompact", project, trigger="manual")
-    assert "short answers" in until(lambda: prompted(project, AARDVARK))
-    until(lambda: ("system", "We spoke of aardvarks.") in rows(home, TURNS))
+    assert "short answers" in wait_until(lambda: prompted(project, AARDVARK))
+    wait_until(lambda: ("system", "We spoke of aardvarks.") in rows(home, TURNS))
 
 
 def test_a_late_memory_is_not_waited_for_and_the_next_prompt_is_the_first(home: Path, project: Path) -> None:
@@ -199,9 +200,9 @@ def test_a_complete_context_is_no_use_of_a_memory(home: Path, project: Path, mon
     part = prompted(project, AARDVARK, "other")
     assert ("aardvark" in part, "wind and rain" in part) == (True, False)
     used = "SELECT access_count FROM memories WHERE content LIKE '{}%'"
-    until(lambda: rows(home, used.format("The deployment")) > [(0,)])
+    wait_until(lambda: rows(home, used.format("The deployment")) > [(0,)])
     assert [rows(home, used.format(each)) for each in ("The deployment", "The log")] == [[(1,)], [(0,)]]
-    until(lambda: "The log" in done("show", "--shown", home=home, directory=project))  # it was shown all the same
+    wait_until(lambda: "The log" in done("show", "--shown", home=home, directory=project))  # it was shown all the same
 
 
 def test_only_what_could_be_printed_counts_as_given(home: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,9 +213,9 @@ def test_only_what_could_be_printed_counts_as_given(home: Path, project: Path, m
     tool = {"file_path": "src/sums.py", "old_string": "", "new_string": "def get_sum(values):\n    return 0\n"}
     assert b"no context is given" in without_reader("PreToolUse", project, tool_name="Edit", tool_input=tool)
     assert RULE in edit(project)["additionalContext"]
-    until(lambda: shown(home) == ["src/sums.py"])
+    wait_until(lambda: shown(home) == ["src/sums.py"])
     assert RULE in prompted(project, AARDVARK, "another")
-    until(lambda: shown(home) == [AARDVARK, "src/sums.py"])
+    wait_until(lambda: shown(home) == [AARDVARK, "src/sums.py"])
 
 
 def test_a_prompt_to_a_damaged_memory_is_complained_of_with_what_repairs_it(home: Path, project: Path) -> None:
@@ -240,7 +241,7 @@ def test_on_a_cold_start_the_runtime_is_started_and_not_waited_for(
     assert run(whole.encode(), event).stdout == b""
     is_starting = FileLock(RuntimePaths(home).start_lock).is_held_elsewhere()
     assert is_starting or is_up(RuntimePaths(home)), "nobody starts a second one meanwhile"
-    until(lambda: is_up(RuntimePaths(home)))
+    wait_until(lambda: is_up(RuntimePaths(home)))
     monkeypatch.setenv("REMEMBRANCER_HOOK_WAIT_S", f"{PATIENCE_S}")
     remember(project)
     assert "short answers" in prompted(project, AARDVARK)

@@ -21,10 +21,9 @@ from remembrancer.commands import exit_codes
 from tests import patience
 from tests.forked import start_command
 from tests.links import Link
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 from tests.ports import QuietHandler, free_port, serving
 from tests.processes.http_door import VERSION, Door
-from tests.processes.runtimes import until
 from tests.runtime import ERAS, Runtime, done, files_with
 
 pytestmark = pytest.mark.usefixtures("without_embedders")
@@ -131,7 +130,7 @@ def test_a_token_reads_code_of_its_projects_alone(door: Door, projects: list[Pat
         found = ask("search_code", token, **query), ask("recall_memories", token, sources=["code"], **query)
         return [" ".join(name for name in ("mine.py", "theirs.py") if name in json.dumps(each)) for each in found]
 
-    until(lambda: roots(both) == [str(mine / "src"), str(theirs)])
+    wait_until(lambda: roots(both) == [str(mine / "src"), str(theirs)])
     assert roots(narrow) == [str(mine / "src")]
     assert named(both) == ["mine.py theirs.py"] * 2
     assert named(narrow) == ["mine.py"] * 2
@@ -244,7 +243,7 @@ def test_the_variables_of_another_server_give_address_and_token(door: Door, monk
     another = {"HOST": "localhost", "PORT": str(door.port), "AUTH_TOKEN": "sesame"}
     environ = os.environ | {f"FLOOD_MEMORY_{name}": value for name, value in another.items()}
     door.opened = start_command("up", "--http", environ=environ, printed=Path(os.devnull))
-    until(door.is_up)
+    wait_until(door.is_up)
     assert [door.post(LISTED, token).status_code for token in ("", "rmb_wrong", "sesame")] == [401, 401, 200]
     assert files_with(door.home, b"sesame") == []
 
@@ -319,13 +318,13 @@ async def test_a_way_that_is_cut_and_a_killed_gateway_lose_and_double_nothing(do
             if number in (25, 40):
                 runtime.kill("gateway")
             answers.append(await storing)
-    until(door.is_up)
+    wait_until(door.is_up)
     assert not any("already_known" in each for each in answers), "each has a memory of its own"
     assert len({each["memory_id"] for each in answers}) == len(answers)
     own = token.read_text().strip()
     # A store that has said nothing yet has no counts.
     counts = partial(door.call, "get_memory_status", own)
-    until(lambda: counts().get("counts", {}).get("by_scope", {}).get("project") == len(answers))
+    wait_until(lambda: counts().get("counts", {}).get("by_scope", {}).get("project") == len(answers))
 
 
 class _Other(QuietHandler):
@@ -390,7 +389,7 @@ async def test_a_certificate_is_trusted_by_its_file(
     monkeypatch.setenv("REMEMBRANCER_HTTP_CERTIFICATE", str(both))
     url = door.url.replace("http:", "https:")
     door.start(wait=False)
-    until(lambda: listens(door.port))
+    wait_until(lambda: listens(door.port))
     token = token_file(door, tmp_path)
     async with bridged(url, "--ca-file", str(certificate), "--token-file", str(token)) as client:
         assert (await client.store("It is sealed"))["memory_id"]

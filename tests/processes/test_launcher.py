@@ -28,8 +28,8 @@ from remembrancer.protocol.system import IS_PORTABLE
 from remembrancer.protocol.wire import PROTOCOL_VERSION
 from tests import patience
 from tests.conftest import processes_of
-from tests.patience import PATIENCE_S
-from tests.processes.runtimes import is_dead, runtime, until
+from tests.patience import PATIENCE_S, wait_until
+from tests.processes.runtimes import is_dead, runtime
 from tests.runtime import ColdSession, Runtime, Session, command, done
 
 STRANGE = """
@@ -132,7 +132,7 @@ def test_a_killed_process_takes_what_it_started_along_and_is_replaced(home: Path
         child = int((home / "child").read_text())
         os.kill(before.pid, signal.SIGKILL)
         assert running.until_state("store", "ready", besides_pid=before.pid).restarts == 1
-        until(lambda: is_dead(child))
+        wait_until(lambda: is_dead(child))
 
 
 def mode(path: Path) -> int:
@@ -153,7 +153,7 @@ def test_a_home_that_others_could_read_is_closed_and_one_in_which_everyone_may_w
 
 def test_two_launchers_at_once_are_one_runtime(home: Path) -> None:
     with runtime(home) as one, runtime(home) as two:
-        until(lambda: one.process.poll() is not None or two.process.poll() is not None)
+        wait_until(lambda: one.process.poll() is not None or two.process.poll() is not None)
         loser, winner = (one, two) if one.process.poll() is not None else (two, one)
         assert loser.process.poll() == exit_codes.ALREADY_RUNNING
         said = loser.output.read_text()
@@ -217,7 +217,7 @@ async def test_sessions_share_a_memory_in_memory_which_outlives_a_kill_and_is_go
     async with Session(home, environ=MODE) as client:
         assert await recall(client, "heron") == ["the heron stands in the water"]
     done("down", home=home, variables=MODE)
-    until(lambda: {path.suffix for path in memory.home.iterdir()} == {".lock"})
+    wait_until(lambda: {path.suffix for path in memory.home.iterdir()} == {".lock"})
 
 
 def test_a_link_in_the_place_of_the_directory_for_sockets_is_refused(home: Path) -> None:

@@ -19,8 +19,8 @@ from remembrancer.commands import exit_codes
 from remembrancer.commands.clients import clients
 from tests.cases import cases
 from tests.forked import run_command
-from tests.patience import PATIENCE_S
-from tests.processes.runtimes import is_dead, until
+from tests.patience import PATIENCE_S, wait_until
+from tests.processes.runtimes import is_dead
 
 COMMAND = str(Path(sys.executable).with_name("remembrancer"))
 
@@ -38,7 +38,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     assert not (tmp_path / ".local").exists(), "the user's memory was touched"
     homes = {process.pid: process.info["environ"] or {} for process in psutil.process_iter(["environ"])}
     ending = [pid for pid, environ in homes.items() if environ.get("HOME") == str(tmp_path) and pid != os.getpid()]
-    until(lambda: all(map(is_dead, ending)))  # a launcher's, that has let its lock go
+    wait_until(lambda: all(map(is_dead, ending)))  # a launcher's, that has let its lock go
 
 
 def setup(*arguments: str, check: bool = False) -> subprocess.CompletedProcess[str]:
